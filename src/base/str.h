@@ -19,21 +19,23 @@ void shoali_str_append_bytes(struct shoali_str *str, const char *bytes, size_t c
 const char *shoali_str_get(const struct shoali_str *str);
 void shoali_str_fini(struct shoali_str *str);
 
-/* The candidate with the smallest edit distance to `word` (transpositions count one; '-' and '_'
- * are equal), or NULL when none is near (distance > max(2, length/3)). */
+/* The candidate with the smallest edit distance to `word` (transpositions count one; '-' and '_',
+ * and upper and lower case, are equal), or NULL when none is near (distance > max(2, length/3), or no
+ * letter in common). */
 const char *shoali_nearest(const char *word, const char *const *candidates, size_t count);
 
 /* Parse the whole text; false when it is not exactly one number. Integers accept "1e9" and "5_000"
  * forms when integral. */
 bool shoali_parse_i64(const char *text, int64_t *value);
 bool shoali_parse_f64(const char *text, double *value);
-/* "true/false/1/0/yes/no/on/off". */
+/* "true/false/1/0/yes/no/on/off", any case. */
 bool shoali_parse_bool(const char *text, bool *value);
 
 /* "1.5 GiB" style text in a caller's buffer of at least 32 bytes; returns `buffer`. */
 const char *shoali_format_bytes(double bytes, char *buffer);
 
-/* Reads a whole file. *data is owned by the caller (free()), NUL-terminated past *bytes.
+/* Files: the fault points "read_file" and "write_file" make the next call fail with SHOAL_EIO.
+ * Reads a whole file. *data is owned by the caller (free()), NUL-terminated past *bytes.
  * SHOAL_EINVAL when it does not exist or is a folder, SHOAL_EIO otherwise; both name the path. */
 SHOAL_CHECKED shoal_status shoali_read_file(const char *path, char **data, size_t *bytes);
 /* Writes PATH.tmp, fsyncs, renames onto PATH, fsyncs the folder: all or nothing. */

@@ -1,0 +1,173 @@
+/* Small files, whole: configurations, manifests, tables. Bulk data goes through io/. */
+#include "base/arena.h"
+#include "base/fault.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { READ_BYTES = 65536 };
+
+static shoal_status open_for_reading(const char *path, int *descriptor, size_t *guess_bytes)
+{
+    struct stat info;
+    *descriptor = shoali_fault("read_file") ? (errno = EIO, -1) : open(path, O_RDONLY | O_CLOEXEC);
+    if (*descriptor < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s: no such file", path);
+    if (*descriptor < 0 || fstat(*descriptor, &info) != 0)
+        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot open for reading: %s", path, strerror(errno));
+    if (S_ISDIR(info.st_mode))
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s is a folder, a file is needed", path);
+    *guess_bytes = info.st_size > 0 ? (size_t)info.st_size : 0;
+    return SHOAL_OK;
+}
+
+shoal_status shoali_read_file(const char *path, char **data, size_t *bytes)
+{
+    shoal_status status;
+    int descriptor = -1;
+    char *buffer = NULL;
+    size_t capacity = 0, used = 0;
+    SHOAL_TRY(status, open_for_reading(path, &descriptor, &capacity), done);
+    /* The size is only a guess: pipes and /proc have none, and files grow. */
+    capacity += 2;
+    for (;;) {
+        if (!buffer || used + 1 == capacity) {
+            capacity = buffer ? 2 * capacity + READ_BYTES : capacity;
+            char *larger = shoali_fault("alloc") ? NULL : realloc(buffer, capacity);
+            if (!larger) {
+                status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate %zu bytes to read %s", capacity,
+                                    path);
+                goto done;
+            }
+            buffer = larger;
+        }
+        ssize_t count = read(descriptor, buffer + used, capacity - 1 - used);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0) {
+            status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot read: %s", path, strerror(errno));
+            goto done;
+        }
+        if (count == 0)
+            break;
+        used += (size_t)count;
+    }
+    buffer[used] = '\0';
+    *data = buffer;
+    *bytes = used;
+    buffer = NULL;
+done:
+    free(buffer);
+    if (descriptor >= 0)
+        close(descriptor);
+    return status;
+}
+
+static bool write_all(int descriptor, const char *data, size_t bytes)
+{
+    if (shoali_fault("write_file")) {
+        errno = ENOSPC;
+        return false;
+    }
+    while (bytes > 0) {
+        ssize_t count = write(descriptor, data, bytes);
+        if (count < 0 && errno != EINTR)
+            return false;
+        if (count > 0) {
+            data += count;
+            bytes -= (size_t)count;
+        }
+    }
+    return true;
+}
+
+/* Makes a rename in PATH's folder durable. File systems that cannot fsync a folder say EINVAL. */
+static shoal_status sync_folder_of(const char *path)
+{
+    shoal_status status = SHOAL_OK;
+    int descriptor = -1;
+    const char *slash = strrchr(path, '/');
+    char *folder = !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    if (!folder) {
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the name of the folder of %s", path);
+        goto done;
+    }
+    descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0 || (fsync(descriptor) != 0 && errno != EINVAL))
+        status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot flush the folder: %s", folder, strerror(errno));
+done:
+    if (descriptor >= 0)
+        close(descriptor);
+    free(folder);
+    return status;
+}
+
+shoal_status shoali_write_file_atomic(const char *path, const void *data, size_t bytes)
+{
+    shoal_status status = SHOAL_OK;
+    int descriptor = -1;
+    size_t path_bytes = strlen(path) + sizeof(".tmp");
+    char *temporary = shoali_malloc(path_bytes, "the name of a temporary file");
+    if (!temporary)
+        return SHOAL_ENOMEM;
+    snprintf(temporary, path_bytes, "%s.tmp", path);
+    descriptor = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    bool written = descriptor >= 0 && write_all(descriptor, data, bytes) && fsync(descriptor) == 0;
+    if (written) {
+        /* Some network file systems report a failed write only here. */
+        int closing = descriptor;
+        descriptor = -1;
+        written = close(closing) == 0;
+    }
+    if (!written || rename(temporary, path) != 0) {
+        status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot write: %s", path, strerror(errno));
+        unlink(temporary);
+        goto done;
+    }
+    SHOAL_TRY(status, sync_folder_of(path), done);
+done:
+    if (descriptor >= 0)
+        close(descriptor);
+    shoali_free(temporary);
+    return status;
+}
+
+/* mkdir of one folder; one that is there already is fine. False with errno. */
+static bool make_folder(const char *path)
+{
+    struct stat info;
+    if (mkdir(path, 0777) == 0)
+        return true;
+    int saved_errno = errno;
+    bool there = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    errno = saved_errno;
+    return there;
+}
+
+shoal_status shoali_make_dirs(const char *path)
+{
+    shoal_status status = SHOAL_OK;
+    size_t bytes = strlen(path) + 1;
+    char *part = shoali_malloc(bytes, "a folder's name");
+    if (!part)
+        return SHOAL_ENOMEM;
+    memcpy(part, path, bytes);
+    for (char *at = part; status == SHOAL_OK && *at;) {
+        at += strspn(at, "/");
+        at += strcspn(at, "/");
+        char saved = *at;
+        *at = '\0';
+        if (!make_folder(part))
+            status =
+                SHOAL_FAIL(SHOAL_EIO, "%s: cannot create the folder: %s", part, strerror(errno));
+        *at = saved;
+    }
+    shoali_free(part);
+    return status;
+}

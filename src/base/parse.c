@@ -1,0 +1,131 @@
+/* Numbers from text: exact, whole, and the same in every locale. */
+#include "base/str.h"
+
+#include <ctype.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { EXPONENT_MAX = 400 };
+
+/* A decimal text as digits * 10^exponent, sign apart. */
+struct decimal {
+    uint64_t digits;
+    int exponent;
+};
+
+/* Adds the digits at *cursor; '_' may stand between two digits. Trailing zeros are counted in the
+ * exponent so that "1000000000000000000000e-3" does not overflow. */
+static bool take_digits(const char **cursor, struct decimal *number, int *digit_count, int *zeros,
+                        int *fraction)
+{
+    const char *at = *cursor;
+    for (; isdigit((unsigned char)*at) || *at == '_'; at++) {
+        if (*at == '_') {
+            bool between = at > *cursor && at[-1] != '_' && isdigit((unsigned char)at[1]);
+            if (!between)
+                return false;
+            continue;
+        }
+        ++*digit_count;
+        ++*zeros;
+        if (fraction)
+            ++*fraction;
+        if (*at == '0')
+            continue;
+        for (; *zeros > 0; --*zeros)
+            if (__builtin_mul_overflow(number->digits, 10, &number->digits))
+                return false;
+        if (__builtin_add_overflow(number->digits, (uint64_t)(*at - '0'), &number->digits))
+            return false;
+    }
+    *cursor = at;
+    return true;
+}
+
+static bool take_exponent(const char **cursor, int *exponent)
+{
+    const char *at = *cursor + 1;
+    bool negative = *at == '-';
+    if (*at == '-' || *at == '+')
+        at++;
+    if (!isdigit((unsigned char)*at))
+        return false;
+    int value = 0;
+    for (; isdigit((unsigned char)*at); at++)
+        if (value <= EXPONENT_MAX)
+            value = 10 * value + (*at - '0');
+    *exponent += negative ? -value : value;
+    *cursor = at;
+    return true;
+}
+
+static bool parse_decimal(const char *text, struct decimal *number)
+{
+    int digit_count = 0, zeros = 0, fraction = 0;
+    *number = (struct decimal){0};
+    if (!take_digits(&text, number, &digit_count, &zeros, NULL))
+        return false;
+    if (*text == '.') {
+        text++;
+        if (!take_digits(&text, number, &digit_count, &zeros, &fraction))
+            return false;
+    }
+    if (digit_count == 0)
+        return false;
+    number->exponent = zeros - fraction;
+    if ((*text == 'e' || *text == 'E') && !take_exponent(&text, &number->exponent))
+        return false;
+    return *text == '\0';
+}
+
+bool shoali_parse_i64(const char *text, int64_t *value)
+{
+    bool negative = *text == '-';
+    if (*text == '-' || *text == '+')
+        text++;
+    struct decimal number;
+    if (!parse_decimal(text, &number))
+        return false;
+    /* The last digit is not zero, so a negative exponent leaves a fraction. */
+    if (number.digits != 0 && number.exponent < 0)
+        return false;
+    for (; number.digits != 0 && number.exponent > 0; number.exponent--)
+        if (__builtin_mul_overflow(number.digits, 10, &number.digits))
+            return false;
+    if (number.digits > (uint64_t)INT64_MAX + negative)
+        return false;
+    *value = (int64_t)(negative ? 0 - number.digits : number.digits);
+    return true;
+}
+
+bool shoali_parse_f64(const char *text, double *value)
+{
+    /* strtod would also take spaces, hexadecimal, "inf" and "nan". */
+    if (text[strspn(text, "+-.0123456789eE")] != '\0')
+        return false;
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (plain == (locale_t)0)
+        return false;
+    char *end;
+    double number = strtod_l(text, &end, plain);
+    freelocale(plain);
+    if (end == text || *end != '\0' || !isfinite(number))
+        return false;
+    *value = number;
+    return true;
+}
+
+bool shoali_parse_bool(const char *text, bool *value)
+{
+    static const char *const words[] = {"true", "1", "yes", "on", "false", "0", "no", "off"};
+    for (int i = 0; i < 8; i++) {
+        if (strcasecmp(text, words[i]) == 0) {
+            *value = i < 4;
+            return true;
+        }
+    }
+    return false;
+}

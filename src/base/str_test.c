@@ -1,0 +1,252 @@
+#include "base/str.h"
+
+#include "base/fault.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void test_builder(void **state)
+{
+    (void)state;
+    struct shoali_str str = {0};
+    assert_string_equal(shoali_str_get(&str), "");
+    for (int i = 0; i < 500; i++)
+        shoali_str_append(&str, "%d,", i % 10);
+    shoali_str_append_bytes(&str, "end of it", 3);
+    assert_int_equal(str.length, 1003);
+    assert_string_equal(shoali_str_get(&str) + 996, "8,9,end");
+    assert_false(str.failed);
+    assert_true(shoali_fault_arm("alloc"));
+    char *large = calloc(1, 5000);
+    shoali_str_append_bytes(&str, large, 5000);
+    free(large);
+    assert_true(shoali_fault_arm(NULL));
+    assert_true(str.failed);
+    shoali_str_append(&str, "more");
+    assert_int_equal(str.length, 1003);
+    shoali_str_fini(&str);
+    assert_null(str.text);
+}
+
+static void test_nearest(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"stage", "reduce_scatter", "overlap_comm", "lr", "betas"};
+    assert_string_equal(shoali_nearest("stgae", keys, 5), "stage");
+    assert_string_equal(shoali_nearest("overlap-comm", keys, 5), "overlap_comm");
+    assert_string_equal(shoali_nearest("Overlap_com", keys, 5), "overlap_comm");
+    assert_string_equal(shoali_nearest("reduce_scater_x", keys, 5), "reduce_scatter");
+    assert_string_equal(shoali_nearest("beta", keys, 5), "betas");
+    assert_null(shoali_nearest("xy", keys, 5));
+    assert_null(shoali_nearest("gradient_clipping", keys, 5));
+    assert_null(shoali_nearest("stage", keys, 0));
+    char monster[400];
+    memset(monster, 's', sizeof(monster) - 1);
+    monster[sizeof(monster) - 1] = '\0';
+    assert_null(shoali_nearest(monster, keys, 5));
+}
+
+static void test_transposition_counts_one(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"abcd__", "badc"};
+    assert_string_equal(shoali_nearest("abcd", keys, 2), "abcd__");
+    static const char *const far[] = {"badcfehg"};
+    assert_null(shoali_nearest("abcdefgh", far, 1));
+}
+
+static void test_integers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t value;
+    } good[] = {
+        {"0", 0},
+        {"-0", 0},
+        {"007", 7},
+        {"+12", 12},
+        {"1e9", 1000000000},
+        {"5_000_000", 5000000},
+        {"2.5e3", 2500},
+        {"4.0", 4},
+        {"5000e-3", 5},
+        {"1000000000000000000000000e-20", 10000},
+        {"0e99999999999", 0},
+        {"9223372036854775807", INT64_MAX},
+        {"-9223372036854775808", INT64_MIN},
+        {"123456789.123456789e9", 123456789123456789},
+    };
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        int64_t value = 77;
+        if (!shoali_parse_i64(good[i].text, &value) || value != good[i].value)
+            fail_msg("\"%s\" gives %lld", good[i].text, (long long)value);
+    }
+    static const char *const bad[] = {
+        "",      " 1",
+        "1 ",    "1.5",
+        "1e-1",  "abc",
+        "1_",    "_1",
+        "1__0",  "9223372036854775808",
+        "1e19",  "-9223372036854775809",
+        "--1",   "1e",
+        "1e+",   ".",
+        "e5",    "0x10",
+        "1,000", "1e99999999999",
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        int64_t value = 77;
+        if (shoali_parse_i64(bad[i], &value) || value != 77)
+            fail_msg("\"%s\" gives %lld", bad[i], (long long)value);
+    }
+}
+
+static void test_numbers_and_bools(void **state)
+{
+    (void)state;
+    double number = 0;
+    assert_true(shoali_parse_f64("1e-8", &number));
+    assert_true(number == 1e-8);
+    assert_true(shoali_parse_f64("-.5", &number));
+    assert_true(number == -0.5);
+    static const char *const bad[] = {"", "1.0f", "nan", "inf", "0x1p3", " 1", "1e999", "1 2", "-"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_false(shoali_parse_f64(bad[i], &number));
+    bool flag = false;
+    assert_true(shoali_parse_bool("Yes", &flag));
+    assert_true(flag);
+    assert_true(shoali_parse_bool("off", &flag));
+    assert_false(flag);
+    assert_false(shoali_parse_bool("2", &flag));
+    assert_false(shoali_parse_bool("", &flag));
+}
+
+static void test_byte_texts(void **state)
+{
+    (void)state;
+    char buffer[32];
+    assert_string_equal(shoali_format_bytes(0, buffer), "0 B");
+    assert_string_equal(shoali_format_bytes(1023, buffer), "1023 B");
+    assert_string_equal(shoali_format_bytes(1536, buffer), "1.5 KiB");
+    assert_string_equal(shoali_format_bytes(1048575, buffer), "1.0 MiB");
+    assert_string_equal(shoali_format_bytes(-3.0 * 1024 * 1024 * 1024, buffer), "-3.0 GiB");
+    assert_string_equal(shoali_format_bytes(1e30, buffer), "867361737988.4 EiB");
+}
+
+struct folder {
+    char path[64], file[96];
+};
+
+static int make_folder(void **state)
+{
+    static struct folder folder;
+    snprintf(folder.path, sizeof(folder.path), "/tmp/shoal-str-test-XXXXXX");
+    if (!mkdtemp(folder.path))
+        return -1;
+    snprintf(folder.file, sizeof(folder.file), "%s/file", folder.path);
+    *state = &folder;
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    struct folder *folder = *state;
+    unlink(folder->file);
+    return rmdir(folder->path);
+}
+
+static void test_files_round_trip(void **state)
+{
+    struct folder *folder = *state;
+    size_t count = 200001;
+    char *data = malloc(count);
+    for (size_t i = 0; i < count; i++)
+        data[i] = (char)(i * 31 + i / 256);
+    for (int round = 0; round < 2; round++) {
+        size_t bytes = round ? 0 : count, got = 99;
+        char *back = NULL;
+        assert_int_equal(shoali_write_file_atomic(folder->file, data, bytes), SHOAL_OK);
+        assert_int_equal(shoali_read_file(folder->file, &back, &got), SHOAL_OK);
+        assert_int_equal(got, bytes);
+        assert_memory_equal(back, data, bytes);
+        assert_int_equal(back[bytes], 0);
+        free(back);
+    }
+    free(data);
+}
+
+static void test_failed_write_keeps_the_old_file(void **state)
+{
+    struct folder *folder = *state;
+    assert_int_equal(shoali_write_file_atomic(folder->file, "old", 3), SHOAL_OK);
+    assert_true(shoali_fault_arm("write_file"));
+    assert_int_equal(shoali_write_file_atomic(folder->file, "new", 3), SHOAL_EIO);
+    assert_non_null(strstr(shoal_error_message(), folder->file));
+    assert_true(shoali_fault_arm(NULL));
+    char *back;
+    size_t bytes;
+    assert_int_equal(shoali_read_file(folder->file, &back, &bytes), SHOAL_OK);
+    assert_string_equal(back, "old");
+    free(back);
+    /* remove_folder fails if the temporary file is left behind */
+}
+
+static void test_unreadable_files(void **state)
+{
+    struct folder *folder = *state;
+    char *data = NULL;
+    size_t bytes;
+    assert_int_equal(shoali_read_file(folder->file, &data, &bytes), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), folder->file));
+    assert_int_equal(shoali_read_file(folder->path, &data, &bytes), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "folder"));
+    assert_null(data);
+    assert_int_equal(shoali_read_file("/proc/self/status", &data, &bytes), SHOAL_OK);
+    assert_true(bytes > 100);
+    free(data);
+}
+
+static void test_folders(void **state)
+{
+    struct folder *folder = *state;
+    char path[128];
+    struct stat info;
+    snprintf(path, sizeof(path), "%s/a//b/c/", folder->path);
+    assert_int_equal(shoali_make_dirs(path), SHOAL_OK);
+    assert_int_equal(shoali_make_dirs(path), SHOAL_OK);
+    assert_int_equal(stat(path, &info), 0);
+    static const char *const parts[] = {"a/b/c", "a/b", "a"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder->path, parts[i]);
+        assert_int_equal(rmdir(path), 0);
+    }
+    assert_int_equal(shoali_write_file_atomic(folder->file, "x", 1), SHOAL_OK);
+    snprintf(path, sizeof(path), "%s/sub", folder->file);
+    assert_int_equal(shoali_make_dirs(path), SHOAL_EIO);
+    assert_non_null(strstr(shoal_error_message(), folder->file));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_builder),
+        cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_transposition_counts_one),
+        cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_numbers_and_bools),
+        cmocka_unit_test(test_byte_texts),
+        cmocka_unit_test_setup_teardown(test_files_round_trip, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_failed_write_keeps_the_old_file, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(test_unreadable_files, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_folders, make_folder, remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
