@@ -8,7 +8,7 @@
 #define SHOALI_MATHX_H
 
 double shoali_exp(double x);
-double shoali_log(double x);  /* x > 0; log(0) = -inf, negative = NaN */
+double shoali_ln(double x); /* natural logarithm, x > 0; ln(0) = -inf, negative = NaN */
 double shoali_pow(double x, double y); /* x > 0; exp(y log x), error grows with |y log x| */
 double shoali_powi(double x, long n); /* repeated squaring; exact order */
 double shoali_sin(double x);  /* |x| <= 2^20 */
