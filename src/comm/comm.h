@@ -1,0 +1,100 @@
+/* comm - groups, collectives, wrappers. Level L4.
+ *
+ * A backend is one table (struct shoali_comm_ops) over a group object of its own; shoal_group holds the
+ * outermost table of a stack: wrap/check > wrap/record > wrap/fault > backend. A wrapper implements
+ * the same table and forwards, so there is no #ifdef and no branch in the data path.
+ *
+ *   self    one rank: copies.
+ *   thread  ranks are threads of one process; requests are posted into the group's slots, the buffers
+ *           are read directly. TSan sees everything.
+ *   shm     processes of one machine: a control segment with one slot per rank (sequence, record of the op for
+ *           `check`, addresses as arena offsets, state) and a data arena, both memfd or /dev/shm files that are
+ *           unlinked as soon as all ranks have mapped them, so nothing stays behind when a rank is
+ *           killed. Buffers from shoal_comm_alloc are used in place ("direct both-write": each rank
+ *           reduces its slice from all ranks' buffers and stores it into all of them); other buffers are
+ *           staged in chunks through a per-rank bounce area. Waits spin for a bounded time (not at all when there are
+ *           more ranks than cores), then futex; every wake-up looks at the abort word and the deadline.
+ *   mpi, nccl   later: the same table.
+ *
+ * Order of a sum: ranks 0..N-1 in order per element (ops reduce_sources), N slices by elements in multiples
+ * of 64 bytes; so every backend gives the same bits.
+ *
+ * Asynchronous requests: posting may complete at once; a request that needs others makes progress in test/wait
+ * of the same rank. The order of posts on a group is the order of execution. Outstanding requests per group: up to 16.
+ *
+ * comm/bootstrap is a key-value store {put, get, wait, abort} over threads, a file system or TCP
+ * (rank 0 or the launcher listens on MASTER_PORT); it carries names of segments, verdicts, and nothing large.
+ *
+ * A failing rank calls shoal_comm_abort: its sentence is stored in the control segment (or world), all waits
+ * return SHOAL_EPEER "rank 2 failed: SENTENCE". A killed rank is noticed by its pid (pidfd or kill(pid,0))
+ * in waits of the shm backend within 100 ms: "rank 2 (pid 4711) is gone".
+ */
+#ifndef SHOALI_COMM_H
+#define SHOALI_COMM_H
+
+#include "ops/ops.h"
+#include "shoal/comm.h"
+
+enum shoali_collective {
+    SHOALI_ALL_REDUCE, SHOALI_REDUCE_SCATTER, SHOALI_ALL_GATHER, SHOALI_BROADCAST, SHOALI_ALL_TO_ALL,
+    SHOALI_ALL_TO_ALL_V, SHOALI_SEND, SHOALI_RECV, SHOALI_BARRIER, SHOALI_SPLIT, SHOALI_COMM_ALLOC,
+    SHOALI_COLLECTIVE_COUNT
+};
+
+/* One posted operation, as wrappers and backends see it. */
+struct shoali_post {
+    enum shoali_collective kind;
+    const char *here;
+    const void *in;
+    void *out;
+    int64_t count;
+    shoal_dtype dtype;
+    shoal_reduce op;
+    int32_t peer;                               /* root, to, from */
+    const int64_t *send_counts, *recv_counts;   /* all_to_all_v; valid until completion */
+};
+
+struct shoali_comm_ops {
+    uint32_t abi;
+    size_t bytes;
+    const char *name;
+    bool (*probe)(void);
+    bool device_memory; /* buffers may be device addresses of a non-host-accessible device */
+    shoal_status (*create)(const shoal_comm_args *args, void **backend); /* collective */
+    void (*destroy)(void *backend);
+    int32_t (*rank)(const void *backend);
+    int32_t (*size)(const void *backend);
+    shoal_status (*post)(void *backend, const struct shoali_post *post, void **request);
+    shoal_status (*test)(void *backend, void *request); /* frees the request unless SHOAL_IN_PROGRESS */
+    shoal_status (*wait)(void *backend, void *request); /* frees the request */
+    shoal_status (*split)(void *backend, const char *here, int32_t color, int32_t key, void **child);
+    shoal_status (*alloc)(void *backend, size_t bytes, void **memory);
+    void (*free)(void *backend, void *memory);
+    void (*abort)(void *backend, shoal_status status, const char *sentence);
+};
+#define SHOALI_COMM_ABI 1u
+extern const struct shoali_comm_ops shoali_comm_self, shoali_comm_thread, shoali_comm_shm;
+const struct shoali_comm_ops *const *shoali_comm_all(void); /* NULL-terminated */
+
+/* Bytes and calls per collective of a group, counted by wrap/record (always on; cheap). */
+struct shoali_comm_counters {
+    int64_t calls[SHOALI_COLLECTIVE_COUNT];
+    int64_t elements[SHOALI_COLLECTIVE_COUNT]; /* elements this rank sends by the ring-formula: all_reduce 2*count*(N-1)/N, ... see record.c */
+    int64_t bytes[SHOALI_COLLECTIVE_COUNT];
+    int64_t wait_ns;
+};
+void shoali_comm_get_counters(const shoal_group *group, struct shoali_comm_counters *counters);
+const char *shoali_collective_name(enum shoali_collective kind);
+
+/* Device-aware fronts: `in`/`out` are device addresses; when the device is not host accessible and the backend does not
+ * take device memory, the data is staged through pinned host memory in the stream's order. Blocking for the host. */
+SHOAL_CHECKED shoal_status shoali_comm_device(shoal_group *group, struct shoali_device_stream *stream,
+                                              const struct shoali_post *post);
+
+/* Device memory that is also good for collectives without staging: shoal_comm_alloc when the device is host
+ * accessible and N > 1, else device memory. Collective. */
+SHOAL_CHECKED shoal_status shoali_comm_device_alloc(shoal_group *group, struct shoali_device *device,
+                                                    size_t bytes, void **address);
+void shoali_comm_device_free(shoal_group *group, struct shoali_device *device, void *address);
+
+#endif
