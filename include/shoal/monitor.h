@@ -1,0 +1,131 @@
+/* monitor.h - where the numbers of a run go: CSV files, JSON lines, the terminal.
+ *
+ * Sinks for {name, value} pairs per step, as DeepSpeed's monitor; one live line for people; and the
+ * text of the log lines that DeepSpeed and Megatron print, because scripts parse them. Only one
+ * rank (0) writes. Nothing here touches tensors: the engine hands over plain numbers it has already
+ * read. Everything is written to the files configured or to the FILE* given; no output happens
+ * otherwise.
+ *
+ * Event names are DeepSpeed's: "Train/Samples/train_loss", "Train/Samples/lr",
+ * "Train/Samples/loss_scale", "Train/Samples/elapsed_time_ms_forward", ...; their x axis is the
+ * number of samples consumed.
+ */
+#ifndef SHOAL_MONITOR_H
+#define SHOAL_MONITOR_H
+
+#include "shoal/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- event sinks ----------------------------------------------------------------------------- */
+
+typedef struct shoal_monitor shoal_monitor;
+
+typedef struct shoal_monitor_args {
+    /* One file per event: PATH/JOB/<name with '/' and ' ' as '_'>.csv, header "step,<last part of
+     * the name>", lines "x,value", appended. Opened, written, closed per batch. */
+    int32_t csv_enabled;
+    const char *csv_output_path, *csv_job_name; /* NULL: "" and "DeepSpeedJobName" */
+    /* PATH/JOB.jsonl: one line {"step":..,"samples":..,"<name>":value,...} per batch, appended; a
+     * value that is not finite becomes null. */
+    int32_t jsonl_enabled;
+    const char *jsonl_output_path, *jsonl_job_name;
+} shoal_monitor_args;
+
+typedef struct shoal_event {
+    const char *name; /* borrowed for the call */
+    double value;
+} shoal_event;
+
+/* Makes the folders. With nothing enabled it is a monitor that does nothing. *monitor is owned. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_monitor_create(const shoal_monitor_args *args,
+                                                          shoal_monitor **monitor);
+SHOAL_API void shoal_monitor_destroy(shoal_monitor *monitor);          /* NULL is fine */
+SHOAL_API int32_t shoal_monitor_enabled(const shoal_monitor *monitor); /* 0 for NULL */
+/* Writes one batch of events of a step. Not collective; blocking. SHOAL_EIO names the file. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_monitor_write(shoal_monitor *monitor, int64_t step,
+                                                         int64_t samples, const shoal_event *events,
+                                                         int32_t count);
+
+/* ---- the live line --------------------------------------------------------------------------- */
+
+typedef struct shoal_progress shoal_progress;
+
+typedef struct shoal_progress_args {
+    FILE *out;        /* borrowed */
+    int32_t terminal; /* 1: rewrite one line; 0: plain lines; -1: ask whether `out` is a terminal */
+    int32_t columns;  /* width of the line; 0: ask the terminal, else 80 */
+    int64_t total_steps; /* 0: unknown */
+    int64_t plain_every; /* plain lines: every this many steps and the last; 0: 10 */
+} shoal_progress_args;
+
+/* Values that are NaN are left out of the line. */
+typedef struct shoal_progress_values {
+    int64_t step; /* updates done, 1-based */
+    double loss, lr, grad_norm, tokens_per_s;
+    double seconds_per_step; /* gives the ETA */
+    int64_t skipped;         /* skipped steps so far; shown when > 0 */
+    double loss_scale;       /* shown when not 1 */
+} shoal_progress_values;
+
+SHOAL_API SHOAL_CHECKED shoal_status shoal_progress_create(const shoal_progress_args *args,
+                                                           shoal_progress **progress);
+/* Ends the live line with a newline. NULL is fine. */
+SHOAL_API void shoal_progress_destroy(shoal_progress *progress);
+/* "step 120/1000  loss 2.3456  lr 3.00e-04  grad 1.23  45.6k tok/s  ETA 1:02:03" */
+SHOAL_API void shoal_progress_update(shoal_progress *progress, const shoal_progress_values *values);
+/* Prints a whole line above the live one (warnings, evaluation results). */
+SHOAL_API void shoal_progress_message(shoal_progress *progress, const char *text);
+
+/* ---- text of log lines ----------------------------------------------------------------------- */
+/* Each fills `text` (NUL-terminated, cut to `bytes`) without a newline and returns `text`. */
+
+/* DeepSpeed's steps_per_print line: "step=10, skipped=0, lr=[0.001], mom=[[0.9, 0.999]]". */
+SHOAL_API const char *shoal_format_step_line(int64_t step, int64_t skipped, double lr,
+                                             const double *momentum, int32_t momentum_count,
+                                             char *text, size_t bytes);
+/* DeepSpeed's wall_clock_breakdown line: "time (ms) | fwd: 1.23 | bwd: 4.56". */
+typedef struct shoal_timing {
+    const char *name;
+    double milliseconds;
+} shoal_timing;
+SHOAL_API const char *shoal_format_timing_line(const shoal_timing *timings, int32_t count,
+                                               char *text, size_t bytes);
+/* DeepSpeed's throughput line: "epoch=0/micro_step=20/global_step=10, RunningAvgSamplesPerSec=..,
+ * CurrSamplesPerSec=.., MemAllocated=..GB, MaxMemAllocated=..GB". */
+typedef struct shoal_throughput {
+    int64_t epoch, micro_step, global_step;
+    double average_samples_per_s, current_samples_per_s;
+    double allocated_bytes, peak_bytes;
+} shoal_throughput;
+SHOAL_API const char *shoal_format_throughput_line(const shoal_throughput *values, char *text,
+                                                   size_t bytes);
+/* Megatron's training line: " [2025-01-31 12:00:00.123456] iteration       10/     100 | consumed
+ * samples: 320 | elapsed time per iteration (ms): 12.3 | ...". */
+typedef struct shoal_iteration_line {
+    int64_t time_us; /* since the epoch, shown as local time */
+    int64_t iteration, total_iterations, consumed_samples, skipped_samples, global_batch_size;
+    double ms_per_iteration, tflops_per_device; /* tflops NaN: left out */
+    double learning_rate;
+    const char *loss_name;        /* NULL: "lm loss" */
+    double loss;                  /* negative or NaN: left out */
+    double loss_scale, grad_norm; /* norm NaN: left out */
+    int64_t skipped_iterations, nan_iterations;
+} shoal_iteration_line;
+SHOAL_API const char *shoal_format_iteration_line(const shoal_iteration_line *values, char *text,
+                                                  size_t bytes);
+/* Megatron's validation line: " validation loss at iteration 100 | lm loss value: 1.0E+00 | lm loss
+ * PPL: 2.7E+00 | "; PPL = exp(min(20, loss)). */
+SHOAL_API const char *shoal_format_validation_line(const char *where, const char *loss_name,
+                                                   double loss, char *text, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

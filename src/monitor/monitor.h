@@ -1,0 +1,35 @@
+/* monitor - sinks for a run's numbers. Level L1: knows only base. The interface is shoal/monitor.h.
+ *
+ *   monitor.c   CSV and JSON-lines sinks
+ *   progress.c  the live line
+ *   lines.c     text of DeepSpeed's and Megatron's log lines
+ *
+ * This header adds the configuration sections of the JSON file; the engine puts them in its root
+ * table. tensorboard, wandb and comet are known: enabling one says that it is not supported yet.
+ */
+#ifndef SHOALI_MONITOR_H
+#define SHOALI_MONITOR_H
+
+#include "base/base.h"
+#include "shoal/monitor.h"
+
+/* csv_monitor, jsonl_monitor and tensorboard have the same keys. */
+struct shoali_file_monitor_config {
+    bool enabled;
+    const char *output_path, *job_name;
+};
+struct shoali_wandb_config {
+    bool enabled;
+    const char *group, *team, *project;
+};
+struct shoali_comet_config {
+    bool enabled, online;
+    int64_t samples_log_interval;
+    const char *project, *workspace, *api_key, *experiment_name, *experiment_key, *mode;
+};
+extern const struct shoali_section shoali_csv_monitor_section, shoali_jsonl_monitor_section,
+    shoali_tensorboard_section;                          /* struct shoali_file_monitor_config */
+extern const struct shoali_section shoali_wandb_section; /* struct shoali_wandb_config */
+extern const struct shoali_section shoali_comet_section; /* struct shoali_comet_config */
+
+#endif

@@ -1,0 +1,158 @@
+/* optimizer - update rules, learning-rate schedules, loss scaling, norm and clipping. Level L5.
+ *
+ * Four small headers; this one is the update rules.
+ *
+ *   optimizer.h     the table of optimizers; a step on one segment of a flat shard
+ *   lr_schedules.h  pure functions from a step number to a learning rate
+ *   loss_scaler.h   the dynamic fp16 loss scale
+ *   clip.h          exact gradient norm, overflow flag and the control block every step reads
+ *
+ * An optimizer here is a row of a const table: a name, the states it keeps, the configuration keys
+ * of its `params`, and a function that updates a *segment*: a contiguous piece of a flat fp32 shard
+ * with its gradient and states. It owns no memory and knows neither parameters nor ranks: ZeRO,
+ * offload and checkpoint allocate, move and store states by reading `states`, so every optimizer
+ * works with all of them. A segment may be cut anywhere between elements (kind `element`); cutting
+ * does not change a bit.
+ *
+ * Who decides what:
+ *   the schedule      lr of this step (and beta1 when it cycles momentum)
+ *   the caller        t, the number of this update: 1 for the first *applied* one (skipped steps do
+ * not count), segments, multipliers per parameter (weight decay off for norms and biases) the
+ * control block clip multiplier, unscaling by the loss scale and "skip": three floats on the device
+ *                     written by shoali_clip_finish, so that a step needs no host synchronisation
+ * Bias corrections are computed on the host in double with shoali_powi, then rounded to float once.
+ *
+ *   struct shoali_optimizer adamw;
+ *   SHOAL_TRY(status, shoali_optimizer_make(&config.optimizer, document, "optimizer", arena,
+ * &adamw), done); for (s = 0; s < adamw.state_count; s++) allocate and zero adamw.type->states[s]
+ * ... SHOAL_TRY(status, shoali_optimizer_step(&adamw, &now, &segment), done);
+ *
+ * Model: DeepSpeed's `optimizer` section {type, params}; "Adam" is AdamW unless adam_w_mode is
+ * false.
+ */
+#ifndef SHOALI_OPTIMIZER_H
+#define SHOALI_OPTIMIZER_H
+
+#include "base/base.h"
+#include "ops/ops.h"
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+/* How many numbers a state has for a parameter of shape [rows, columns]. */
+enum shoali_state_kind {
+    SHOALI_STATE_ELEMENT, /* the parameter's shape: rides in the flat shard */
+    SHOALI_STATE_ROW,     /* one per row */
+    SHOALI_STATE_COLUMN,  /* one per column */
+    SHOALI_STATE_TENSOR,  /* one per parameter */
+    SHOALI_STATE_GROUP    /* one per parameter group */
+};
+struct shoali_optimizer_state {
+    const char *name; /* as in checkpoints: "exp_avg" */
+    enum shoali_state_kind kind;
+    shoal_dtype dtype;
+};
+#define SHOALI_OPTIMIZER_MAX_STATES 4
+
+struct shoali_optimizer;
+struct shoali_optimizer_now;
+struct shoali_optimizer_segment;
+
+struct shoali_optimizer_type {
+    const char *name; /* lower case: "adamw" */
+    const struct shoali_optimizer_state *states;
+    int32_t state_count; /* at most; a configured optimizer may need fewer */
+    const struct shoali_section *params;
+    /* After params were read (or defaulted): fills lr, weight_decay, state_count. */
+    void (*configure)(struct shoali_optimizer *optimizer);
+    shoal_status (*step)(const struct shoali_optimizer *optimizer,
+                         const struct shoali_optimizer_now *now,
+                         const struct shoali_optimizer_segment *segment);
+};
+/* NULL-terminated. */
+const struct shoali_optimizer_type *const *shoali_optimizer_all(void);
+
+/* ---- a configured optimizer: plain values, copyable ------------------------------------------ */
+
+struct shoali_adam_params {
+    double lr, eps, weight_decay;
+    struct shoali_floats betas;
+    bool bias_correction, adam_w_mode;
+    bool amsgrad, torch_adam, fp32_optimizer_states,
+        set_grad_none; /* not supported or without effect */
+    double max_grad_norm;
+    uint64_t given[SHOALI_GIVEN_WORDS];
+};
+struct shoali_sgd_params {
+    double lr, momentum, dampening, weight_decay;
+    bool nesterov, maximize;
+    double max_grad_norm;
+    uint64_t given[SHOALI_GIVEN_WORDS];
+};
+struct shoali_optimizer {
+    const struct shoali_optimizer_type *type; /* NULL: none was configured */
+    double lr; /* base lr; a schedule's warmup_max_lr falls back to it */
+    double
+        weight_decay; /* base weight decay; the caller may overwrite both before the first step */
+    double beta[2];   /* adam; sgd: {momentum, 0} - what DeepSpeed's progress line calls mom */
+    int32_t state_count; /* states kept in this configuration: sgd without momentum keeps none */
+    union {
+        struct shoali_adam_params adam;
+        struct shoali_sgd_params sgd;
+    } params;
+};
+
+/* The `optimizer` section for the engine's root table. */
+struct shoali_optimizer_config {
+    const char *type;      /* NULL: section absent */
+    struct json_t *params; /* read through its path by shoali_optimizer_make */
+    bool legacy_fusion;    /* accepted, no effect */
+    uint64_t given[SHOALI_GIVEN_WORDS];
+};
+extern const struct shoali_section shoali_optimizer_section;
+
+/* Looks a type up, upper and lower case equal. A torch or DeepSpeed name that is not built yet
+ * (lamb, lion, adagrad, muon, onebitadam, ...) is SHOAL_EUNSUPPORTED; another SHOAL_ECONFIG with
+ * the nearest name. */
+SHOAL_CHECKED shoal_status shoali_optimizer_find(const char *name,
+                                                 const struct shoali_optimizer_type **type);
+/* Makes the optimizer that `config` names, with its params from `path`.params of the document. With
+ * config->type NULL: *optimizer is zeroed (type NULL) and SHOAL_OK. Lists go to the arena. */
+SHOAL_CHECKED shoal_status shoali_optimizer_make(const struct shoali_optimizer_config *config,
+                                                 struct shoali_json *document, const char *path,
+                                                 struct shoali_arena *arena,
+                                                 struct shoali_optimizer *optimizer);
+/* The same with all params at their defaults: for callers that configure by flags. Change
+ * optimizer->params afterwards, then call shoali_optimizer_configure. */
+SHOAL_CHECKED shoal_status shoali_optimizer_default(const char *name, struct shoali_arena *arena,
+                                                    struct shoali_optimizer *optimizer);
+void shoali_optimizer_configure(struct shoali_optimizer *optimizer);
+
+/* ---- the step -------------------------------------------------------------------------------- */
+
+/* What is the same for all segments of one step. */
+struct shoali_optimizer_now {
+    const struct shoali_exec *exec;
+    const float *control; /* device: clip.h; NULL: multiplier 1, never skip */
+    double lr;            /* from the schedule, before the segment's multiplier */
+    int64_t t; /* 1 for the first applied update: bias correction; sgd's first use of momentum */
+    bool cycle_momentum; /* OneCycle: beta1 (or sgd momentum) = momentum, adam's beta2 = 0.99 */
+    double momentum;
+};
+/* One contiguous piece: all pointers are device addresses of its first element. */
+struct shoali_optimizer_segment {
+    float *param;      /* fp32 master, updated */
+    const float *grad; /* reduced, still times the loss scale; not changed */
+    float *state[SHOALI_OPTIMIZER_MAX_STATES]; /* in the order of type->states; updated */
+    void *low;                                 /* 16-bit copy to refresh, or NULL */
+    shoal_dtype low_dtype;
+    int64_t count;
+    double lr_multiplier,
+        weight_decay_multiplier; /* normally 1; weight decay 0 for norms and biases */
+};
+/* Launches the update of one segment; asynchronous in exec's stream. Not collective. When control
+ * says skip nothing is written. SHOAL_EINVAL for t < 1 or a missing pointer. */
+SHOAL_CHECKED shoal_status shoali_optimizer_step(const struct shoali_optimizer *optimizer,
+                                                 const struct shoali_optimizer_now *now,
+                                                 const struct shoali_optimizer_segment *segment);
+
+#endif
