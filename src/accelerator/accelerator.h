@@ -1,26 +1,26 @@
 /* accelerator - devices: memory, streams, events, one launch point; no math. Level L2.
  *
- * A device's memory is opaque: only `accelerator/<x>` and the kernels launched through it may touch it.
- * Everything else moves bytes with shoali_device_copy or hands addresses to shoali_device_launch.
- * Work on one stream runs in order; across streams only events order. A buffer may be freed or reused
- * when the event of its last user on every stream has passed; shoali_device_free does that wait itself
- * by quarantining.
+ * A device's memory is opaque: only `accelerator/<x>` and the kernels launched through it may touch
+ * it. Everything else moves bytes with shoali_device_copy or hands addresses to
+ * shoali_device_launch. Work on one stream runs in order; across streams only events order. A
+ * buffer may be freed or reused when the event of its last user on every stream has passed;
+ * shoali_device_free does that wait itself by quarantining.
  *
- *   cpu   memory is the process's; streams run each piece of work at once on the caller and its pool.
- *   sim   proves readiness for a GPU: one memfd mapped twice, the *device* range PROT_NONE for ever, whose
- *         addresses are handed out, and a read-write *alias* at a constant distance. The launch point copies the
- *         argument block and translates its pointers when the work runs. Streams run `late` (only when
- *         somebody waits), `random` (seeded interleaving) or on a `thread`: SHOAL_SIM_STREAMS
- *         (default late). Freed memory is filled with 0xFF (NaN) and quarantined; fresh memory is
- *         filled with 0xFF too. Size of the reservation: SHOAL_SIM_BYTES (default 8 GiB, lazily
+ *   cpu   memory is the process's; streams run each piece of work at once on the caller and its
+ * pool. sim   proves readiness for a GPU: one memfd mapped twice, the *device* range PROT_NONE for
+ * ever, whose addresses are handed out, and a read-write *alias* at a constant distance. The launch
+ * point copies the argument block and translates its pointers when the work runs. Streams run
+ * `late` (only when somebody waits), `random` (seeded interleaving) or on a `thread`:
+ * SHOAL_SIM_STREAMS (default late). Freed memory is filled with 0xFF (NaN) and quarantined; fresh
+ * memory is filled with 0xFF too. Size of the reservation: SHOAL_SIM_BYTES (default 8 GiB, lazily
  *         committed by the kernel).
  *   cuda  later: the same table.
  *
- * Selection: SHOAL_ACCELERATOR, else DS_ACCELERATOR, else the first that probes true of {cuda, cpu};
- * an unknown name is SHOAL_ECONFIG listing the known ones.
+ * Selection: SHOAL_ACCELERATOR, else DS_ACCELERATOR, else the first that probes true of {cuda,
+ * cpu}; an unknown name is SHOAL_ECONFIG listing the known ones.
  *
- * Threads: a device belongs to one rank; calls come from the rank's main thread or its communication
- * thread, never at the same time on the same stream.
+ * Threads: a device belongs to one rank; calls come from the rank's main thread or its
+ * communication thread, never at the same time on the same stream.
  */
 #ifndef SHOALI_ACCELERATOR_H
 #define SHOALI_ACCELERATOR_H
@@ -34,8 +34,8 @@ struct shoali_event;
 #define SHOALI_KERNEL_MAX_POINTERS 16
 #define SHOALI_KERNEL_MAX_ARGS 512
 /* What a launch needs to know of a kernel besides its function: the argument block's size and where
- * its device pointers are, so that `sim` and `cuda` can copy and translate. `pointer_array` describes
- * one optional inline array of pointers {offset of first, offset of an int32 count}. */
+ * its device pointers are, so that `sim` and `cuda` can copy and translate. `pointer_array`
+ * describes one optional inline array of pointers {offset of first, offset of an int32 count}. */
 struct shoali_kernel_type {
     const char *name;
     uint16_t args_bytes;
@@ -64,25 +64,32 @@ struct shoali_accelerator {
     bool exportable;      /* memory can be mapped by another process */
 
     int32_t (*device_count)(void);
-    shoal_status (*device_create)(int32_t index, struct shoali_pool *pool, struct shoali_device **device);
+    shoal_status (*device_create)(int32_t index, struct shoali_pool *pool,
+                                  struct shoali_device **device);
     void (*device_destroy)(struct shoali_device *device);
-    shoal_status (*alloc)(struct shoali_device *device, size_t bytes, void **address); /* 64-byte aligned */
+    shoal_status (*alloc)(struct shoali_device *device, size_t bytes,
+                          void **address); /* 64-byte aligned */
     void (*free)(struct shoali_device *device, void *address);
-    shoal_status (*host_alloc)(struct shoali_device *device, size_t bytes, void **memory); /* pinned */
+    shoal_status (*host_alloc)(struct shoali_device *device, size_t bytes,
+                               void **memory); /* pinned */
     void (*host_free)(struct shoali_device *device, void *memory);
-    shoal_status (*stream_create)(struct shoali_device *device, struct shoali_device_stream **stream);
+    shoal_status (*stream_create)(struct shoali_device *device,
+                                  struct shoali_device_stream **stream);
     void (*stream_destroy)(struct shoali_device_stream *stream);
     shoal_status (*stream_synchronize)(struct shoali_device_stream *stream);
     shoal_status (*event_create)(struct shoali_device *device, struct shoali_event **event);
     void (*event_destroy)(struct shoali_event *event);
     shoal_status (*event_record)(struct shoali_event *event, struct shoali_device_stream *stream);
     shoal_status (*event_synchronize)(struct shoali_event *event);
-    shoal_status (*stream_wait_event)(struct shoali_device_stream *stream, struct shoali_event *event);
-    shoal_status (*launch)(struct shoali_device_stream *stream, const struct shoali_kernel_type *type,
-                           shoali_kernel_fn fn, const void *args);
-    /* Asynchronous in the stream; host memory must be pinned (host_alloc) or live until synchronize. */
-    shoal_status (*copy)(struct shoali_device_stream *stream, void *to, const void *from, size_t bytes,
-                         enum shoali_copy_kind kind);
+    shoal_status (*stream_wait_event)(struct shoali_device_stream *stream,
+                                      struct shoali_event *event);
+    shoal_status (*launch)(struct shoali_device_stream *stream,
+                           const struct shoali_kernel_type *type, shoali_kernel_fn fn,
+                           const void *args);
+    /* Asynchronous in the stream; host memory must be pinned (host_alloc) or live until
+     * synchronize. */
+    shoal_status (*copy)(struct shoali_device_stream *stream, void *to, const void *from,
+                         size_t bytes, enum shoali_copy_kind kind);
     shoal_status (*fill)(struct shoali_device_stream *stream, void *to, uint8_t byte, size_t bytes);
     void (*memory)(struct shoali_device *device, int64_t *total_bytes, int64_t *available_bytes);
     void (*counters)(const struct shoali_device *device, struct shoali_device_counters *counters);
@@ -96,8 +103,8 @@ SHOAL_CHECKED shoal_status shoali_accelerator_select(const char *name,
 /* NULL-terminated list of the built ones, in probing order. */
 const struct shoali_accelerator *const *shoali_accelerator_all(void);
 
-/* Fronts: the first member of every device, stream and event struct is its accelerator table / device, so
- * these dispatch without a registry. */
+/* Fronts: the first member of every device, stream and event struct is its accelerator table /
+ * device, so these dispatch without a registry. */
 SHOAL_CHECKED shoal_status shoali_device_create(const struct shoali_accelerator *accelerator,
                                                 int32_t index, struct shoali_pool *pool,
                                                 struct shoali_device **device);
@@ -105,24 +112,31 @@ void shoali_device_destroy(struct shoali_device *device); /* NULL is fine */
 const struct shoali_accelerator *shoali_device_accelerator(const struct shoali_device *device);
 struct shoali_pool *shoali_device_pool(const struct shoali_device *device);
 /* bytes 0 gives a valid unique-enough non-NULL address. Fault point "device_alloc". */
-SHOAL_CHECKED shoal_status shoali_device_alloc(struct shoali_device *device, size_t bytes, void **address);
+SHOAL_CHECKED shoal_status shoali_device_alloc(struct shoali_device *device, size_t bytes,
+                                               void **address);
 void shoali_device_free(struct shoali_device *device, void *address);
-SHOAL_CHECKED shoal_status shoali_device_host_alloc(struct shoali_device *device, size_t bytes, void **memory);
+SHOAL_CHECKED shoal_status shoali_device_host_alloc(struct shoali_device *device, size_t bytes,
+                                                    void **memory);
 void shoali_device_host_free(struct shoali_device *device, void *memory);
-SHOAL_CHECKED shoal_status shoali_stream_create(struct shoali_device *device, struct shoali_device_stream **stream);
+SHOAL_CHECKED shoal_status shoali_stream_create(struct shoali_device *device,
+                                                struct shoali_device_stream **stream);
 void shoali_stream_destroy(struct shoali_device_stream *stream);
 struct shoali_device *shoali_stream_device(const struct shoali_device_stream *stream);
-SHOAL_CHECKED shoal_status shoali_stream_synchronize(struct shoali_device_stream *stream); /* counted */
-SHOAL_CHECKED shoal_status shoali_event_create(struct shoali_device *device, struct shoali_event **event);
+SHOAL_CHECKED shoal_status
+shoali_stream_synchronize(struct shoali_device_stream *stream); /* counted */
+SHOAL_CHECKED shoal_status shoali_event_create(struct shoali_device *device,
+                                               struct shoali_event **event);
 void shoali_event_destroy(struct shoali_event *event);
-SHOAL_CHECKED shoal_status shoali_event_record(struct shoali_event *event, struct shoali_device_stream *stream);
+SHOAL_CHECKED shoal_status shoali_event_record(struct shoali_event *event,
+                                               struct shoali_device_stream *stream);
 SHOAL_CHECKED shoal_status shoali_event_synchronize(struct shoali_event *event); /* counted */
-SHOAL_CHECKED shoal_status shoali_stream_wait_event(struct shoali_device_stream *stream, struct shoali_event *event);
+SHOAL_CHECKED shoal_status shoali_stream_wait_event(struct shoali_device_stream *stream,
+                                                    struct shoali_event *event);
 SHOAL_CHECKED shoal_status shoali_launch(struct shoali_device_stream *stream,
                                          const struct shoali_kernel_type *type, shoali_kernel_fn fn,
                                          const void *args);
-SHOAL_CHECKED shoal_status shoali_copy(struct shoali_device_stream *stream, void *to, const void *from,
-                                       size_t bytes, enum shoali_copy_kind kind);
+SHOAL_CHECKED shoal_status shoali_copy(struct shoali_device_stream *stream, void *to,
+                                       const void *from, size_t bytes, enum shoali_copy_kind kind);
 SHOAL_CHECKED shoal_status shoali_fill(struct shoali_device_stream *stream, void *to, uint8_t byte,
                                        size_t bytes);
 /* Copies to or from ordinary host memory and waits; for small or rare transfers. Counted. */
@@ -130,7 +144,9 @@ SHOAL_CHECKED shoal_status shoali_upload(struct shoali_device_stream *stream, vo
                                          const void *host_from, size_t bytes);
 SHOAL_CHECKED shoal_status shoali_download(struct shoali_device_stream *stream, void *host_to,
                                            const void *device_from, size_t bytes);
-void shoali_device_memory(struct shoali_device *device, int64_t *total_bytes, int64_t *available_bytes);
-void shoali_device_get_counters(const struct shoali_device *device, struct shoali_device_counters *counters);
+void shoali_device_memory(struct shoali_device *device, int64_t *total_bytes,
+                          int64_t *available_bytes);
+void shoali_device_get_counters(const struct shoali_device *device,
+                                struct shoali_device_counters *counters);
 
 #endif

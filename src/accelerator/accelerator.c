@@ -1,0 +1,300 @@
+/* accelerator.c - selection, and the fronts that check, count and dispatch. */
+#include "accelerator/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct shoali_accelerator *const built[] = {
+    &shoali_accelerator_cpu,
+    &shoali_accelerator_sim, /* after cpu, which always probes true: sim must be asked for by name
+                              */
+    NULL,
+};
+#define BUILT_COUNT (sizeof built / sizeof built[0] - 1)
+
+const struct shoali_accelerator *const *shoali_accelerator_all(void)
+{
+    return built;
+}
+
+static const char *environment_or(const char *name, const char *variable)
+{
+    if (name != NULL)
+        return name;
+    const char *value = getenv(variable);
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+static shoal_status unknown_name(const char *name)
+{
+    const char *names[BUILT_COUNT];
+    struct shoali_str list = {0};
+    for (size_t i = 0; i < BUILT_COUNT; i++) {
+        names[i] = built[i]->name;
+        shoali_str_append(&list, "%s%s", i > 0 ? ", " : "", names[i]);
+    }
+    const char *near = shoali_nearest(name, names, BUILT_COUNT);
+    const shoal_status status =
+        near != NULL
+            ? SHOAL_FAIL(SHOAL_ECONFIG,
+                         "accelerator '%s' is unknown; did you mean '%s'? Built in: %s", name, near,
+                         shoali_str_get(&list))
+            : SHOAL_FAIL(SHOAL_ECONFIG,
+                         "accelerator '%s' is unknown; set SHOAL_ACCELERATOR to one of: %s", name,
+                         shoali_str_get(&list));
+    shoali_str_fini(&list);
+    return status;
+}
+
+shoal_status shoali_accelerator_select(const char *name,
+                                       const struct shoali_accelerator **accelerator)
+{
+    *accelerator = NULL;
+    const char *wanted = environment_or(name, "SHOAL_ACCELERATOR");
+    wanted = environment_or(wanted, "DS_ACCELERATOR");
+    for (size_t i = 0; i < BUILT_COUNT; i++) {
+        const bool named = wanted != NULL && strcmp(wanted, built[i]->name) == 0;
+        if (wanted != NULL && !named)
+            continue;
+        if (built[i]->probe()) {
+            *accelerator = built[i];
+            return SHOAL_OK;
+        }
+        if (named)
+            return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "accelerator '%s' does not work on this machine",
+                              wanted);
+    }
+    return wanted != NULL ? unknown_name(wanted)
+                          : SHOAL_FAIL(SHOAL_EUNSUPPORTED, "no accelerator works on this machine");
+}
+
+/* ---- what the backends share ---- */
+
+void shoali_device_init(struct shoali_device *device, const struct shoali_accelerator *accelerator,
+                        struct shoali_pool *pool)
+{
+    device->accelerator = accelerator;
+    device->pool = pool;
+    pthread_mutex_init(&device->pool_lock, NULL);
+}
+
+void shoali_device_fini(struct shoali_device *device)
+{
+    pthread_mutex_destroy(&device->pool_lock);
+}
+
+void shoali_device_count_alloc(struct shoali_device *device, size_t bytes)
+{
+    const int64_t now = atomic_fetch_add(&device->allocated_bytes, (int64_t)bytes) + (int64_t)bytes;
+    atomic_fetch_add(&device->alloc_count, 1);
+    int64_t peak = atomic_load(&device->peak_bytes);
+    while (now > peak && !atomic_compare_exchange_weak(&device->peak_bytes, &peak, now)) {
+    }
+}
+
+void shoali_device_count_free(struct shoali_device *device, size_t bytes)
+{
+    atomic_fetch_sub(&device->allocated_bytes, (int64_t)bytes);
+}
+
+void shoali_device_read_counters(const struct shoali_device *device,
+                                 struct shoali_device_counters *counters)
+{
+    *counters = (struct shoali_device_counters){
+        .allocated_bytes = atomic_load(&device->allocated_bytes),
+        .peak_bytes = atomic_load(&device->peak_bytes),
+        .alloc_count = atomic_load(&device->alloc_count),
+        .host_sync_count = atomic_load(&device->host_sync_count),
+        .launch_count = atomic_load(&device->launch_count),
+    };
+}
+
+shoal_status shoali_device_check_index(const struct shoali_accelerator *accelerator, int32_t index)
+{
+    if (index < 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s: device index %d is negative", accelerator->name,
+                          (int)index);
+    return SHOAL_OK;
+}
+
+/* ---- fronts: devices and memory ---- */
+
+shoal_status shoali_device_create(const struct shoali_accelerator *accelerator, int32_t index,
+                                  struct shoali_pool *pool, struct shoali_device **device)
+{
+    SHOAL_ASSERT(accelerator->abi == SHOALI_ACCELERATOR_ABI);
+    SHOAL_ASSERT(accelerator->bytes == sizeof *accelerator);
+    *device = NULL;
+    return accelerator->device_create(index, pool, device);
+}
+
+void shoali_device_destroy(struct shoali_device *device)
+{
+    if (device != NULL)
+        device->accelerator->device_destroy(device);
+}
+
+const struct shoali_accelerator *shoali_device_accelerator(const struct shoali_device *device)
+{
+    return device->accelerator;
+}
+
+struct shoali_pool *shoali_device_pool(const struct shoali_device *device)
+{
+    return device->pool;
+}
+
+shoal_status shoali_device_alloc(struct shoali_device *device, size_t bytes, void **address)
+{
+    *address = NULL;
+    if (shoali_fault("device_alloc"))
+        return SHOAL_FAIL(SHOAL_ENOMEM, "%s: fault 'device_alloc' refused %zu bytes",
+                          device->accelerator->name, bytes);
+    return device->accelerator->alloc(device, bytes, address);
+}
+
+void shoali_device_free(struct shoali_device *device, void *address)
+{
+    if (address != NULL)
+        device->accelerator->free(device, address);
+}
+
+shoal_status shoali_device_host_alloc(struct shoali_device *device, size_t bytes, void **memory)
+{
+    *memory = NULL;
+    if (shoali_fault("host_alloc"))
+        return SHOAL_FAIL(SHOAL_ENOMEM, "%s: fault 'host_alloc' refused %zu bytes",
+                          device->accelerator->name, bytes);
+    return device->accelerator->host_alloc(device, bytes, memory);
+}
+
+void shoali_device_host_free(struct shoali_device *device, void *memory)
+{
+    if (memory != NULL)
+        device->accelerator->host_free(device, memory);
+}
+
+void shoali_device_memory(struct shoali_device *device, int64_t *total_bytes,
+                          int64_t *available_bytes)
+{
+    device->accelerator->memory(device, total_bytes, available_bytes);
+}
+
+void shoali_device_get_counters(const struct shoali_device *device,
+                                struct shoali_device_counters *counters)
+{
+    device->accelerator->counters(device, counters);
+}
+
+/* ---- fronts: streams and events ---- */
+
+shoal_status shoali_stream_create(struct shoali_device *device,
+                                  struct shoali_device_stream **stream)
+{
+    *stream = NULL;
+    return device->accelerator->stream_create(device, stream);
+}
+
+void shoali_stream_destroy(struct shoali_device_stream *stream)
+{
+    if (stream != NULL)
+        stream->device->accelerator->stream_destroy(stream);
+}
+
+struct shoali_device *shoali_stream_device(const struct shoali_device_stream *stream)
+{
+    return stream->device;
+}
+
+shoal_status shoali_stream_synchronize(struct shoali_device_stream *stream)
+{
+    atomic_fetch_add(&stream->device->host_sync_count, 1);
+    return stream->device->accelerator->stream_synchronize(stream);
+}
+
+shoal_status shoali_event_create(struct shoali_device *device, struct shoali_event **event)
+{
+    *event = NULL;
+    return device->accelerator->event_create(device, event);
+}
+
+void shoali_event_destroy(struct shoali_event *event)
+{
+    if (event != NULL)
+        event->device->accelerator->event_destroy(event);
+}
+
+shoal_status shoali_event_record(struct shoali_event *event, struct shoali_device_stream *stream)
+{
+    SHOAL_ASSERT(event->device == stream->device);
+    return event->device->accelerator->event_record(event, stream);
+}
+
+shoal_status shoali_event_synchronize(struct shoali_event *event)
+{
+    atomic_fetch_add(&event->device->host_sync_count, 1);
+    return event->device->accelerator->event_synchronize(event);
+}
+
+shoal_status shoali_stream_wait_event(struct shoali_device_stream *stream,
+                                      struct shoali_event *event)
+{
+    SHOAL_ASSERT(event->device == stream->device);
+    return event->device->accelerator->stream_wait_event(stream, event);
+}
+
+/* ---- fronts: work ---- */
+
+shoal_status shoali_launch(struct shoali_device_stream *stream,
+                           const struct shoali_kernel_type *type, shoali_kernel_fn fn,
+                           const void *args)
+{
+    SHOAL_ASSERT(type->args_bytes <= SHOALI_KERNEL_MAX_ARGS);
+    SHOAL_ASSERT(type->pointer_count <= SHOALI_KERNEL_MAX_POINTERS);
+    atomic_fetch_add(&stream->device->launch_count, 1);
+    return stream->device->accelerator->launch(stream, type, fn, args);
+}
+
+shoal_status shoali_copy(struct shoali_device_stream *stream, void *to, const void *from,
+                         size_t bytes, enum shoali_copy_kind kind)
+{
+    if (bytes == 0)
+        return SHOAL_OK;
+    /* A GPU leaves an overlapping copy undefined; refuse it everywhere. */
+    const uintptr_t a = (uintptr_t)to, b = (uintptr_t)from;
+    if (a < b + bytes && b < a + bytes)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "copy of %zu bytes: source %p and destination %p overlap; copy through a "
+                          "third buffer",
+                          bytes, from, to);
+    return stream->device->accelerator->copy(stream, to, from, bytes, kind);
+}
+
+shoal_status shoali_fill(struct shoali_device_stream *stream, void *to, uint8_t byte, size_t bytes)
+{
+    if (bytes == 0)
+        return SHOAL_OK;
+    return stream->device->accelerator->fill(stream, to, byte, bytes);
+}
+
+shoal_status shoali_upload(struct shoali_device_stream *stream, void *device_to,
+                           const void *host_from, size_t bytes)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_copy(stream, device_to, host_from, bytes, SHOALI_HOST_TO_DEVICE),
+              done);
+    SHOAL_TRY(status, shoali_stream_synchronize(stream), done);
+done:
+    return status;
+}
+
+shoal_status shoali_download(struct shoali_device_stream *stream, void *host_to,
+                             const void *device_from, size_t bytes)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_copy(stream, host_to, device_from, bytes, SHOALI_DEVICE_TO_HOST),
+              done);
+    SHOAL_TRY(status, shoali_stream_synchronize(stream), done);
+done:
+    return status;
+}

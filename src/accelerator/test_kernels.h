@@ -1,0 +1,61 @@
+/* test_kernels - kernels and helpers that the tests of this folder share. */
+#ifndef SHOALI_ACCELERATOR_TEST_KERNELS_H
+#define SHOALI_ACCELERATOR_TEST_KERNELS_H
+
+#include "accelerator/accelerator.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define OK(call)                                        \
+    do {                                                \
+        if ((call) != SHOAL_OK) {                       \
+            print_error("%s\n", shoal_error_message()); \
+            fail_msg("%s", #call);                      \
+        }                                               \
+    } while (0)
+
+/* out[i] = 3 a[i] + b[i] + value in wrapping integers; a and b may be NULL (zeros). */
+struct mix_args {
+    uint32_t *out;
+    const uint32_t *a, *b;
+    int64_t count;
+    uint32_t value;
+};
+
+static inline void mix_slice(void *arg, int32_t index, int32_t count)
+{
+    const struct mix_args *args = arg;
+    int64_t begin, end;
+    shoali_pool_slice(args->count, 16, index, count, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        args->out[i] = 3u * (args->a != NULL ? args->a[i] : 0u) +
+                       (args->b != NULL ? args->b[i] : 0u) + args->value;
+}
+
+static inline void mix_kernel(const void *args, struct shoali_pool *pool)
+{
+    struct mix_args copy = *(const struct mix_args *)args;
+    shoali_pool_run(pool, mix_slice, &copy);
+}
+
+static const struct shoali_kernel_type mix_type = {
+    .name = "mix",
+    .args_bytes = sizeof(struct mix_args),
+    .pointer_count = 3,
+    .pointer_offset = {offsetof(struct mix_args, out), offsetof(struct mix_args, a),
+                       offsetof(struct mix_args, b)},
+};
+
+static inline shoal_status mix(struct shoali_device_stream *stream, const struct mix_args *args)
+{
+    return shoali_launch(stream, &mix_type, mix_kernel, args);
+}
+
+#endif
