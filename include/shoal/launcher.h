@@ -1,0 +1,57 @@
+/* launcher.h - starts the ranks of a job on this machine and watches them.
+ *
+ * The launcher starts one process per rank with the environment that DeepSpeed's launcher gives
+ * (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, ...), waits for all of them, and when one fails takes
+ * the whole job down: within a second no rank and no process that a rank started is left, and one
+ * line says which rank failed first and why. Programs are started directly, without an interpreter.
+ *
+ * A job is over when every rank ended. Signals SIGINT, SIGTERM and SIGHUP stop the job. Ranks die
+ * with the launcher, even when it is killed. Call from one thread only, at most one job at a time:
+ * while a job runs the calling thread blocks those signals and SIGCHLD.
+ */
+#ifndef SHOAL_LAUNCHER_H
+#define SHOAL_LAUNCHER_H
+
+#include "shoal/status.h"
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SHOAL_ANY_PORT (-1)
+
+/* What to start. Zero-initialise, then set what differs; strings are borrowed for the call. */
+typedef struct shoal_launch_args {
+    const char *const *program; /* the program and its arguments, NULL-terminated */
+    int32_t ranks;              /* 0: one per slot of `include`/`exclude`, without them 1 */
+    const char *include,
+        *exclude;            /* "localhost:0,2" or "localhost"; a slot is a core of this machine */
+    const char *master_addr; /* NULL: 127.0.0.1 */
+    int32_t master_port;     /* 0: 29500; SHOAL_ANY_PORT: a free one */
+    const char *rank_log_folder; /* NULL: ranks write where the launcher writes */
+    const char *core_list;       /* "0-7,16-23"; NULL: the physical cores, with bind_cores */
+    int32_t bind_cores;          /* 1: each rank gets its own cores */
+    int32_t no_local_rank;       /* 1: do not append --local_rank=N to the arguments */
+    int32_t save_pid;            /* 1: write TMPDIR/PID.deepspeed while the job runs */
+} shoal_launch_args;
+
+/* Runs a job to its end. Blocks. *exit_code: 0 when all ranks left with 0; else that of the rank
+ * that failed first (128 + signal when a signal killed it), or 128 + signal when a signal stopped
+ * the job; the reason is logged. SHOAL_EINVAL, before any rank is started: no such program, slots
+ * or cores that do not exist, a port in use. Costs one fork and exec per rank and no polling.
+ * DeepSpeed: launcher/launch.py. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_launch(const shoal_launch_args *args, int *exit_code);
+
+/* Runs `shoal run`'s command line: argv[0] is the command's name, then flags, then the program and
+ * its arguments. With --help nothing is started and *help is the help text, owned by the caller:
+ * free(); else *help = NULL. Blocks. Errors of shoal_launch, SHOAL_ECONFIG for a wrong flag,
+ * SHOAL_EUNSUPPORTED for flags of several machines. DeepSpeed: launcher/runner.py. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_launch_command(int argc, char *const *argv,
+                                                          int *exit_code, char **help);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,95 @@
+#include "launcher/launcher.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static shoal_status parse(const char *list, struct shoali_ints *cores, struct shoali_arena *arena)
+{
+    shoali_arena_init(arena);
+    return shoali_cores_parse(list, arena, cores);
+}
+
+static void test_list(void **state)
+{
+    (void)state;
+    static const int64_t expected[] = {0, 2, 3, 4, 9, 1023};
+    struct shoali_arena arena;
+    struct shoali_ints cores;
+    assert_int_equal(parse("0,2-4,9-9,1023", &cores, &arena), SHOAL_OK);
+    assert_int_equal(cores.count, 6);
+    assert_memory_equal(cores.value, expected, sizeof(expected));
+    shoali_arena_fini(&arena);
+}
+
+static void test_mistakes(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"",       ",",   "1,",  "a",     "1-",  "-1",
+                                        "3-1",    "1,1", "4,2", "0-3,3", "1;2", "1024",
+                                        "0-2000", " 1",  "1 ",  "0x1"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct shoali_arena arena;
+        struct shoali_ints cores;
+        shoal_status status = parse(wrong[i], &cores, &arena);
+        if (status != SHOAL_EINVAL)
+            fail_msg("\"%s\" was accepted", wrong[i]);
+        shoali_arena_fini(&arena);
+    }
+}
+
+static void test_share(void **state)
+{
+    (void)state;
+    int32_t first, count;
+    shoali_cores_of_rank(8, 1, 3, &first, &count);
+    assert_int_equal(first, 2);
+    assert_int_equal(count, 2);
+    shoali_cores_of_rank(2, 3, 4, &first, &count);
+    assert_int_equal(first, 1);
+    assert_int_equal(count, 1);
+    /* Nobody reaches beyond the list, whatever the numbers. */
+    for (int32_t cores = 1; cores <= 17; cores++)
+        for (int32_t ranks = 1; ranks <= 20; ranks++)
+            for (int32_t rank = 0; rank < ranks; rank++) {
+                shoali_cores_of_rank(cores, rank, ranks, &first, &count);
+                assert_true(count >= 1 && first >= 0 && first + count <= cores);
+            }
+}
+
+static void test_select(void **state)
+{
+    (void)state;
+    struct shoali_arena arena;
+    struct shoali_ints cores;
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    assert_int_equal(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+    shoali_arena_init(&arena);
+    assert_int_equal(shoali_cores_select(NULL, &arena, &cores), SHOAL_OK);
+    assert_true(cores.count >= 1 && cores.count <= CPU_COUNT(&allowed));
+    for (int32_t i = 0; i < cores.count; i++)
+        assert_true(CPU_ISSET((size_t)cores.value[i], &allowed));
+    assert_int_equal(shoali_cores_select("1023", &arena, &cores), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "1023"));
+    setenv("KMP_AFFINITY", "compact", 1);
+    assert_int_equal(shoali_cores_select(NULL, &arena, &cores), SHOAL_EINVAL);
+    unsetenv("KMP_AFFINITY");
+    shoali_arena_fini(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_share),
+        cmocka_unit_test(test_select),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

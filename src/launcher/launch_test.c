@@ -1,0 +1,521 @@
+/* Jobs of shell scripts: what they are given, how they end, and that nothing of them stays. */
+#include "launcher/launcher.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/str.h"
+#include "shoal/log.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MILLISECONDS INT64_C(1000000)
+/* The promise is a second; the rest is for a loaded machine. */
+#define GONE_NS (2000 * MILLISECONDS)
+
+static char folder[64];
+static char lines[4096]; /* what the launcher said */
+static int line_count;
+
+static void sink(void *user, shoal_log_level level, const char *subsystem, int rank,
+                 const char *text)
+{
+    (void)user;
+    (void)level;
+    (void)rank;
+    if (strcmp(subsystem, "launcher") != 0)
+        return;
+    size_t length = strlen(lines);
+    snprintf(lines + length, sizeof(lines) - length, "%s\n", text);
+    line_count++;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/shoal_launch_XXXXXX");
+    lines[0] = '\0';
+    line_count = 0;
+    return mkdtemp(folder) && setenv("D", folder, 1) == 0 &&
+                   shoal_log_configure("info", sink, NULL) == SHOAL_OK
+               ? 0
+               : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    while (dir && (entry = readdir(dir)))
+        unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
+    return rmdir(folder);
+}
+
+/* Runs a script on each of `ranks`; $D is the test's folder. */
+static int run_script(int32_t ranks, const char *script, int64_t *elapsed_ns)
+{
+    const char *program[] = {"/bin/sh", "-c", script, "script", NULL};
+    shoal_launch_args args = {.program = program, .ranks = ranks, .master_port = SHOAL_ANY_PORT};
+    int code = -1;
+    int64_t begin = shoali_now_ns();
+    shoal_status status = shoal_launch(&args, &code);
+    if (elapsed_ns)
+        *elapsed_ns = shoali_now_ns() - begin;
+    if (status < 0)
+        fail_msg("%s", shoal_error_message());
+    return code;
+}
+
+static char *read_text(const char *name)
+{
+    static char text[4096];
+    char path[128], *data = NULL;
+    size_t bytes = 0;
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    if (shoali_read_file(path, &data, &bytes) < 0)
+        fail_msg("%s", shoal_error_message());
+    snprintf(text, sizeof(text), "%s", data);
+    free(data);
+    return text;
+}
+
+/* A process that is gone, or a zombie that its parent has not looked at. */
+static bool is_gone(int pid)
+{
+    char path[64], *data = NULL;
+    size_t bytes = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    if (shoali_read_file(path, &data, &bytes) < 0)
+        return true;
+    const char *paren = strrchr(data, ')');
+    bool zombie = !paren || paren[2] == 'Z' || paren[2] == 'X';
+    free(data);
+    return zombie;
+}
+
+/* All pids written to the file "pids", one per line, are gone. */
+static void assert_pids_gone(int expected)
+{
+    int count = 0;
+    for (char *at = read_text("pids"); *at; at += strcspn(at, "\n") + 1, count++)
+        if (!is_gone(atoi(at)))
+            fail_msg("process %d is still there", atoi(at));
+    assert_int_equal(count, expected);
+}
+
+static void test_environment(void **state)
+{
+    (void)state;
+    unsetenv("SHOAL_COMM");
+    int code = run_script(
+        3,
+        "echo \"$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_SIZE $CROSS_RANK $CROSS_SIZE $MASTER_ADDR "
+        "$SHOAL_COMM $1\" >$D/$RANK; test -n \"$SHOAL_JOB_ID\" && test $MASTER_PORT -gt 0",
+        NULL);
+    assert_int_equal(code, 0);
+    assert_string_equal(read_text("0"), "0 0 3 3 0 1 127.0.0.1 shm --local_rank=0\n");
+    assert_string_equal(read_text("2"), "2 2 3 3 0 1 127.0.0.1 shm --local_rank=2\n");
+    assert_int_equal(line_count, 0);
+}
+
+static void test_environment_overrides_inherited(void **state)
+{
+    (void)state;
+    setenv("RANK", "77", 1);
+    setenv("SHOAL_COMM", "thread", 1);
+    int code = run_script(1, "test \"$RANK $SHOAL_COMM\" = \"0 thread\"", NULL);
+    unsetenv("RANK");
+    unsetenv("SHOAL_COMM");
+    assert_int_equal(code, 0);
+}
+
+static void test_exit_code_of_the_failing_rank(void **state)
+{
+    (void)state;
+    int64_t elapsed_ns;
+    int code =
+        run_script(4, "echo $$ >>$D/pids; test $RANK = 2 && exit 5; exec sleep 30", &elapsed_ns);
+    assert_int_equal(code, 5);
+    assert_int_equal(line_count, 1);
+    assert_non_null(strstr(lines, "rank 2 (pid "));
+    assert_non_null(strstr(lines, "exited with code 5; stopping the other 3\n"));
+    assert_true(elapsed_ns < GONE_NS);
+}
+
+static void test_killed_rank(void **state)
+{
+    (void)state;
+    int64_t elapsed_ns;
+    int code = run_script(2, "echo $$ >>$D/pids; test $RANK = 1 && kill -9 $$; exec sleep 30",
+                          &elapsed_ns);
+    assert_int_equal(code, 128 + 9);
+    assert_int_equal(line_count, 1);
+    assert_non_null(strstr(lines, "rank 1 (pid "));
+    assert_non_null(strstr(lines, "was killed by signal 9 (Killed); stopping the other 1\n"));
+    assert_true(elapsed_ns < GONE_NS);
+}
+
+static void test_only_rank_killed(void **state)
+{
+    (void)state;
+    assert_int_equal(run_script(1, "kill -6 $$", NULL), 128 + 6);
+    assert_non_null(strstr(lines, "signal 6 (Aborted); no other rank was running\n"));
+}
+
+static void test_one_that_left_well_is_no_other(void **state)
+{
+    (void)state;
+    int code =
+        run_script(3, "case $RANK in 0) exit 0;; 1) sleep 0.1; exit 9;; esac; exec sleep 30", NULL);
+    assert_int_equal(code, 9);
+    assert_non_null(strstr(lines, "rank 1 "));
+    assert_non_null(strstr(lines, "stopping the other 1\n"));
+}
+
+/* Ranks that ignore SIGTERM, their children, and a child that left the process group. */
+static void test_stubborn_ranks_and_their_children(void **state)
+{
+    (void)state;
+    int64_t elapsed_ns;
+    int code = run_script(2,
+                          "trap '' TERM; sleep 30 & echo $! >>$D/pids; "
+                          "setsid sleep 30 & echo $! >>$D/pids; echo $$ >>$D/pids; "
+                          "test $RANK = 1 && sleep 0.1 && exit 3; wait",
+                          &elapsed_ns);
+    assert_int_equal(code, 3);
+    assert_pids_gone(6);
+    assert_true(elapsed_ns < GONE_NS);
+}
+
+static void test_grace_lets_ranks_finish(void **state)
+{
+    (void)state;
+    int code = run_script(2,
+                          "trap 'echo saved >$D/saved; exit 0' TERM; "
+                          "test $RANK = 1 && sleep 0.1 && exit 3; sleep 30 & wait",
+                          NULL);
+    assert_int_equal(code, 3);
+    assert_string_equal(read_text("saved"), "saved\n");
+}
+
+/* Rank 0 leaves as soon as rank 1 is deaf to SIGTERM; rank 1 dies a little later. */
+#define FIRST_RANK_0 "if test $RANK = 0; then while ! test -e $D/ready; do sleep 0.01; done; "
+#define THEN_RANK_1 "trap '' TERM; echo >$D/ready; sleep 0.05; kill -11 $$"
+
+/* Rank 0 hears of rank 1's death and leaves with 1 before the launcher sees rank 1 die. */
+static void test_echo_does_not_hide_the_cause(void **state)
+{
+    (void)state;
+    int code = run_script(2, FIRST_RANK_0 "exit 1; fi; " THEN_RANK_1, NULL);
+    assert_int_equal(code, 128 + 11);
+    assert_int_equal(line_count, 1);
+    assert_non_null(strstr(lines, "rank 1 "));
+    assert_non_null(strstr(lines, "stopping the other 1\n"));
+}
+
+static void test_first_failure_with_a_code_of_its_own_stays(void **state)
+{
+    (void)state;
+    int code = run_script(2, FIRST_RANK_0 "exit 4; fi; " THEN_RANK_1, NULL);
+    assert_int_equal(code, 4);
+    assert_non_null(strstr(lines, "rank 0 "));
+}
+
+/* Runs a job in a process of its own; returns its pid when every rank has written "up". */
+static int start_job(const char *script)
+{
+    int pid = fork();
+    if (pid == 0) {
+        const char *program[] = {"/bin/sh", "-c", script, "script", NULL};
+        shoal_launch_args args = {.program = program, .ranks = 2, .master_port = SHOAL_ANY_PORT};
+        int code = 0;
+        shoal_status status = shoal_launch(&args, &code);
+        _exit(status < 0 ? 99 : code);
+    }
+    assert_true(pid > 0);
+    char path[128];
+    snprintf(path, sizeof(path), "%s/pids", folder);
+    struct stat info = {0};
+    int64_t deadline = shoali_deadline_ns(3000 * MILLISECONDS);
+    while ((stat(path, &info) != 0 || info.st_size < 4) && !shoali_deadline_passed(deadline))
+        usleep(2000);
+    usleep(50000); /* for the second rank's line */
+    return pid;
+}
+
+static void test_signals_stop_the_job(void **state)
+{
+    (void)state;
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
+        char path[128];
+        int result = 0;
+        snprintf(path, sizeof(path), "%s/pids", folder);
+        unlink(path);
+        int pid = start_job("sleep 30 & echo $! >>$D/pids; echo $$ >>$D/pids; wait");
+        int64_t begin = shoali_now_ns();
+        kill(pid, signals[i]);
+        assert_int_equal(waitpid(pid, &result, 0), pid);
+        assert_true(shoali_now_ns() - begin < GONE_NS);
+        assert_true(WIFEXITED(result));
+        assert_int_equal(WEXITSTATUS(result), 128 + signals[i]);
+        assert_pids_gone(4);
+    }
+}
+
+static void test_ranks_die_with_a_killed_launcher(void **state)
+{
+    (void)state;
+    int result = 0;
+    int pid = start_job("echo $$ >>$D/pids; exec sleep 30");
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &result, 0), pid);
+    usleep(100000);
+    assert_pids_gone(2);
+}
+
+static void test_rank_logs(void **state)
+{
+    (void)state;
+    const char *program[] = {"/bin/sh", "-c", "echo out $RANK; echo error $RANK >&2", NULL};
+    shoal_launch_args args = {.program = program,
+                              .ranks = 2,
+                              .master_port = SHOAL_ANY_PORT,
+                              .no_local_rank = 1,
+                              .rank_log_folder = folder};
+    int code = -1, logs = 0;
+    assert_int_equal(shoal_launch(&args, &code), SHOAL_OK);
+    assert_int_equal(code, 0);
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    while ((entry = readdir(dir))) {
+        int rank;
+        if (entry->d_name[0] == '.')
+            continue;
+        char expected[64];
+        assert_int_equal(sscanf(entry->d_name + 14, "_rank%d.log", &rank), 1);
+        snprintf(expected, sizeof(expected), "out %d\nerror %d\n", rank, rank);
+        assert_string_equal(read_text(entry->d_name), expected);
+        logs++;
+    }
+    closedir(dir);
+    assert_int_equal(logs, 2);
+}
+
+static void test_pid_file(void **state)
+{
+    (void)state;
+    char path[128], script[256];
+    setenv("TMPDIR", folder, 1);
+    snprintf(path, sizeof(path), "%s/%d.deepspeed", folder, (int)getpid());
+    snprintf(script, sizeof(script), "test \"$(cat %s)\" = %d", path, (int)getpid());
+    const char *program[] = {"/bin/sh", "-c", script, NULL};
+    shoal_launch_args args = {.program = program, .master_port = SHOAL_ANY_PORT, .save_pid = 1};
+    int code = -1;
+    assert_int_equal(shoal_launch(&args, &code), SHOAL_OK);
+    assert_int_equal(code, 0);
+    assert_int_equal(access(path, F_OK), -1);
+    close(open(path, O_WRONLY | O_CREAT, 0600));
+    assert_int_equal(shoal_launch(&args, &code), SHOAL_EINVAL);
+    assert_int_equal(access(path, F_OK), 0); /* not ours to remove */
+    unsetenv("TMPDIR");
+}
+
+static void test_binding(void **state)
+{
+    (void)state;
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    assert_int_equal(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+    char list[2][8];
+    int found = 0;
+    for (int core = 0; core < CPU_SETSIZE && found < 2; core++)
+        if (CPU_ISSET((size_t)core, &allowed))
+            snprintf(list[found++], sizeof(list[0]), "%d", core);
+    if (found < 2)
+        skip();
+    char both[24];
+    snprintf(both, sizeof(both), "%s,%s", list[0], list[1]);
+    const char *program[] = {"/bin/sh", "-c",
+                             "grep Cpus_allowed_list /proc/self/status | cut -f2 >$D/$RANK; "
+                             "test \"$OMP_NUM_THREADS\" = 1",
+                             NULL};
+    shoal_launch_args args = {
+        .program = program, .ranks = 2, .master_port = SHOAL_ANY_PORT, .core_list = both};
+    int code = -1;
+    assert_int_equal(shoal_launch(&args, &code), SHOAL_OK);
+    assert_int_equal(code, 0);
+    for (int rank = 0; rank < 2; rank++) {
+        char name[4] = {(char)('0' + rank), '\0'}, expected[16];
+        snprintf(expected, sizeof(expected), "%s\n", list[rank]);
+        assert_string_equal(read_text(name), expected);
+    }
+}
+
+static void test_segments_are_removed(void **state)
+{
+    (void)state;
+    char mine[96], stale[96];
+    struct stat info;
+    /* A process number that is certainly free: of a child already waited for. */
+    int gone = fork();
+    if (gone == 0)
+        _exit(0);
+    waitpid(gone, NULL, 0);
+    assert_int_equal(stat("/proc/self/ns/pid", &info), 0);
+    snprintf(stale, sizeof(stale), "/dev/shm/shoal-%d.%lx.00000001-arena", gone,
+             (unsigned long)info.st_ino);
+    snprintf(mine, sizeof(mine), "/dev/shm/shoal-%d.%lx.00000001-arena", (int)getpid(),
+             (unsigned long)info.st_ino);
+    close(open(stale, O_WRONLY | O_CREAT, 0600));
+    close(open(mine, O_WRONLY | O_CREAT, 0600));
+    int code = run_script(
+        2, "echo >/dev/shm/shoal-$SHOAL_JOB_ID-arena.$RANK; echo $SHOAL_JOB_ID >$D/id; exit $RANK",
+        NULL);
+    bool stale_there = access(stale, F_OK) == 0, mine_there = access(mine, F_OK) == 0;
+    unlink(stale);
+    unlink(mine);
+    assert_int_equal(code, 1);
+    assert_false(stale_there);
+    assert_true(mine_there); /* its launcher lives */
+    char prefix[128];
+    snprintf(prefix, sizeof(prefix), "shoal-%s", read_text("id"));
+    prefix[strcspn(prefix, "\n")] = '\0';
+    DIR *dir = opendir("/dev/shm");
+    struct dirent *entry;
+    while ((entry = readdir(dir)))
+        assert_int_not_equal(strncmp(entry->d_name, prefix, strlen(prefix)), 0);
+    closedir(dir);
+}
+
+static void test_standard_input_is_rank_0s(void **state)
+{
+    (void)state;
+    int ends[2], saved = dup(STDIN_FILENO);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "hello\n", 6), 6);
+    close(ends[1]);
+    dup2(ends[0], STDIN_FILENO);
+    close(ends[0]);
+    int code = run_script(2, "cat >$D/$RANK", NULL);
+    dup2(saved, STDIN_FILENO);
+    close(saved);
+    assert_int_equal(code, 0);
+    assert_string_equal(read_text("0"), "hello\n");
+    assert_string_equal(read_text("1"), "");
+}
+
+static void test_port_in_use(void **state)
+{
+    (void)state;
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t bytes = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM, 0), code = -1;
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, bytes), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
+    const char *program[] = {"/bin/sh", "-c", "echo >$D/started", NULL};
+    shoal_launch_args args = {.program = program, .master_port = ntohs(address.sin_port)};
+    shoal_status status = shoal_launch(&args, &code);
+    close(listener);
+    assert_int_equal(status, SHOAL_EINVAL);
+    assert_int_equal(shoal_status_exit_code(status), 2);
+    assert_non_null(strstr(shoal_error_message(), "--master_port"));
+    char path[128];
+    snprintf(path, sizeof(path), "%s/started", folder);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+static void expect_refused(const char *name, const char *in_message)
+{
+    const char *program[] = {name, NULL};
+    shoal_launch_args args = {.program = program, .ranks = 2, .master_port = SHOAL_ANY_PORT};
+    int code = -1;
+    assert_int_equal(shoal_launch(&args, &code), SHOAL_EINVAL);
+    if (!strstr(shoal_error_message(), in_message))
+        fail_msg("\"%s\" does not say \"%s\"", shoal_error_message(), in_message);
+}
+
+static void test_programs_that_cannot_start(void **state)
+{
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof(path), "%s/train.py", folder);
+    FILE *file = fopen(path, "w");
+    fputs("print('hello')\n", file);
+    fclose(file);
+    expect_refused("shoal-no-such-program", "not in PATH");
+    expect_refused("", "not in PATH");
+    expect_refused("/nowhere/program", "No such file");
+    expect_refused(folder, "not a file");
+    expect_refused(path, "not executable");
+    chmod(path, 0755);
+    expect_refused(path, "#!");
+}
+
+/* Every allocation in turn fails: an error or a whole job, never a crash or a rank left behind. */
+static void test_memory_runs_out(void **state)
+{
+    (void)state;
+    const char *program[] = {"/bin/sh", "-c", "exit 0", NULL};
+    shoal_launch_args args = {.program = program, .ranks = 2, .master_port = SHOAL_ANY_PORT};
+    for (int skip_count = 0; skip_count < 12; skip_count++) {
+        char spec[32];
+        int code = -1;
+        snprintf(spec, sizeof(spec), "alloc:%d", skip_count);
+        assert_true(shoali_fault_arm(spec));
+        shoal_status status = shoal_launch(&args, &code);
+        shoali_fault_arm(NULL);
+        assert_true((status == SHOAL_OK && code == 0) || status == SHOAL_ENOMEM);
+        errno = 0;
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+        assert_int_equal(errno, ECHILD);
+    }
+}
+
+#define JOB_TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        JOB_TEST(test_environment),
+        JOB_TEST(test_environment_overrides_inherited),
+        JOB_TEST(test_exit_code_of_the_failing_rank),
+        JOB_TEST(test_killed_rank),
+        JOB_TEST(test_only_rank_killed),
+        JOB_TEST(test_one_that_left_well_is_no_other),
+        JOB_TEST(test_stubborn_ranks_and_their_children),
+        JOB_TEST(test_grace_lets_ranks_finish),
+        JOB_TEST(test_echo_does_not_hide_the_cause),
+        JOB_TEST(test_first_failure_with_a_code_of_its_own_stays),
+        JOB_TEST(test_signals_stop_the_job),
+        JOB_TEST(test_ranks_die_with_a_killed_launcher),
+        JOB_TEST(test_rank_logs),
+        JOB_TEST(test_pid_file),
+        JOB_TEST(test_binding),
+        JOB_TEST(test_segments_are_removed),
+        JOB_TEST(test_standard_input_is_rank_0s),
+        JOB_TEST(test_port_in_use),
+        JOB_TEST(test_programs_that_cannot_start),
+        JOB_TEST(test_memory_runs_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
