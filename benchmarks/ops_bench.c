@@ -1,0 +1,252 @@
+/* ops_bench - for developers of kernels: speed of each kernel against the machine's limit measured
+ * in the same run.
+ *
+ *   ops_bench [gemm|attention|stream] [--threads N] [--dtype f32|bf16] [--ops NAME] [--seconds S]
+ *
+ * The limit is a loop of independent FMAs (or bf16 dot products, twice that) on one thread times
+ * the threads, taken again before each shape; for streaming kernels it is an in-place axpy of this
+ * file over 256 MiB. Times are the best of many repetitions: on a shared machine only the best is
+ * comparable.
+ */
+#include "base/base.h"
+#include "ops/ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+struct options {
+    const char *what, *ops_name;
+    int32_t threads;
+    shoal_dtype dtype;
+    double seconds; /* per shape */
+};
+struct bench {
+    struct options options;
+    struct shoali_ops ops;
+    struct shoali_pool *pool;
+};
+
+static double now(void)
+{
+    return (double)shoali_now_ns() * 1e-9;
+}
+
+/* ---- limits -----------------------------------------------------------------------------------
+ */
+
+#if defined(__x86_64__)
+/* Twelve chains in one statement: an array would be kept in memory. */
+#define FMA_LINE(n) "vfmadd231ps %12, %13, %" #n "\n\t"
+#define FMA_ALL                                                                         \
+    FMA_LINE(0)                                                                         \
+    FMA_LINE(1) FMA_LINE(2) FMA_LINE(3) FMA_LINE(4) FMA_LINE(5) FMA_LINE(6) FMA_LINE(7) \
+        FMA_LINE(8) FMA_LINE(9) FMA_LINE(10) FMA_LINE(11)
+
+__attribute__((target("avx512f"))) static double fma_flops_512(int64_t rounds)
+{
+    __m512 x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(1e-3f), a, b, c, d, e, f, g, h, i, j, k,
+           l;
+    a = b = c = d = e = f = g = h = i = j = k = l = x;
+    for (int64_t r = 0; r < rounds; r++)
+        __asm__ volatile(FMA_ALL
+                         : "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), "+v"(f), "+v"(g), "+v"(h),
+                           "+v"(i), "+v"(j), "+v"(k), "+v"(l)
+                         : "v"(x), "v"(y));
+    return 12.0 * 32 * (double)rounds;
+}
+
+__attribute__((target("avx2,fma"))) static double fma_flops_256(int64_t rounds)
+{
+    __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(1e-3f), a, b, c, d, e, f, g, h, i, j, k,
+           l;
+    a = b = c = d = e = f = g = h = i = j = k = l = x;
+    for (int64_t r = 0; r < rounds; r++)
+        __asm__ volatile(FMA_ALL
+                         : "+x"(a), "+x"(b), "+x"(c), "+x"(d), "+x"(e), "+x"(f), "+x"(g), "+x"(h),
+                           "+x"(i), "+x"(j), "+x"(k), "+x"(l)
+                         : "x"(x), "x"(y));
+    return 12.0 * 16 * (double)rounds;
+}
+#endif
+
+/* GFLOP/s of one thread, now; 0 where no limit is known. */
+static double fma_peak(void)
+{
+    double best = 0;
+#if defined(__x86_64__)
+    const bool wide = __builtin_cpu_supports("avx512f");
+    if (!wide && !__builtin_cpu_supports("fma"))
+        return 0;
+    for (int repeat = 0; repeat < 5; repeat++) {
+        double start = now();
+        double flops = wide ? fma_flops_512(400000) : fma_flops_256(400000);
+        double rate = flops / (now() - start) * 1e-9;
+        best = rate > best ? rate : best;
+    }
+#endif
+    return best;
+}
+
+/* ---- matrix products --------------------------------------------------------------------------
+ */
+
+struct gemm_shape {
+    const char *name;
+    int32_t trans_a, trans_b;
+    int64_t m, n, k;
+};
+static const struct gemm_shape gemm_shapes[] = {
+    {"124M qkv forward", 0, 1, 1024, 2304, 768},    {"124M proj forward", 0, 1, 1024, 768, 768},
+    {"124M fc1 forward", 0, 1, 1024, 3072, 768},    {"124M fc2 forward", 0, 1, 1024, 768, 3072},
+    {"124M head forward", 0, 1, 1024, 50257, 768},  {"124M fc1 forward NN", 0, 0, 1024, 3072, 768},
+    {"124M fc2 forward NN", 0, 0, 1024, 768, 3072}, {"124M qkv dx", 0, 0, 1024, 768, 2304},
+    {"124M fc1 dx", 0, 0, 1024, 768, 3072},         {"124M fc2 dx", 0, 0, 1024, 3072, 768},
+    {"124M head dx", 0, 0, 1024, 768, 50257},       {"124M qkv dw", 1, 0, 2304, 768, 1024},
+    {"124M fc1 dw", 1, 0, 3072, 768, 1024},         {"124M fc2 dw", 1, 0, 768, 3072, 1024},
+    {"124M head dw", 1, 0, 50257, 768, 1024},       {"tiny qkv forward", 0, 1, 768, 384, 128},
+    {"tiny proj forward", 0, 1, 768, 128, 128},     {"tiny fc1 forward", 0, 1, 768, 512, 128},
+    {"tiny fc2 forward", 0, 1, 768, 128, 512},      {"tiny head forward", 0, 1, 768, 65, 128},
+    {"tiny fc1 forward NN", 0, 0, 768, 512, 128},   {"tiny fc2 forward NN", 0, 0, 768, 128, 512},
+    {"tiny qkv dx", 0, 0, 768, 128, 384},           {"tiny fc2 dx", 0, 0, 768, 512, 128},
+    {"tiny head dx", 0, 0, 768, 128, 65},           {"tiny qkv dw", 1, 0, 384, 128, 768},
+    {"tiny fc1 dw", 1, 0, 512, 128, 768},           {"tiny fc2 dw", 1, 0, 128, 512, 768},
+    {"tiny head dw", 1, 0, 65, 128, 768},           {"one token NN", 0, 0, 1, 3072, 768},
+    {"one token NT", 0, 1, 1, 3072, 768},
+};
+
+/* The best table's kernel for the dtype, from the member at `offset` of the table. */
+static shoali_kernel_fn find_kernel(const struct bench *bench, size_t offset)
+{
+    for (int i = 0; bench->ops.chain[i]; i++) {
+        const struct shoali_ops_table *table = bench->ops.chain[i];
+        shoali_kernel_fn fn;
+        memcpy(&fn, (const char *)table + offset, sizeof fn);
+        if (fn && (table->dtypes >> bench->options.dtype & 1))
+            return fn;
+    }
+    return NULL;
+}
+
+static void *filled(size_t count, shoal_dtype dtype)
+{
+    size_t bytes = (count * shoal_dtype_bytes(dtype) + 127) / 64 * 64;
+    char *memory = aligned_alloc(64, bytes);
+    uint32_t state = 1;
+    if (!memory)
+        abort();
+    for (size_t i = 0; i < count; i++) {
+        state = state * 1664525u + 1013904223u;
+        float value = (float)(int32_t)(state >> 8) / 16777216.0f - 0.5f;
+        uint16_t half = dtype == SHOAL_BF16 ? shoali_f32_to_bf16(value) : shoali_f32_to_f16(value);
+        if (dtype == SHOAL_F32)
+            memcpy(memory + 4 * i, &value, 4);
+        else
+            memcpy(memory + 2 * i, &half, 2);
+    }
+    return memory;
+}
+
+static double best_time(const struct bench *bench, shoali_kernel_fn fn, const void *args)
+{
+    double best = 1e30, begin = now();
+    fn(args, bench->pool);
+    for (int i = 0; i < 3 || now() - begin < bench->options.seconds; i++) {
+        double start = now();
+        fn(args, bench->pool);
+        double taken = now() - start;
+        best = taken < best ? taken : best;
+    }
+    return best;
+}
+
+static void bench_gemm(const struct bench *bench)
+{
+    const shoal_dtype dtype = bench->options.dtype;
+    shoali_kernel_fn fn = find_kernel(bench, offsetof(struct shoali_ops_table, gemm));
+    for (size_t i = 0; i < sizeof gemm_shapes / sizeof gemm_shapes[0]; i++) {
+        const struct gemm_shape *s = &gemm_shapes[i];
+        void *a = filled((size_t)(s->m * s->k), dtype), *b = filled((size_t)(s->k * s->n), dtype);
+        /* gradients of weights are fp32 */
+        shoal_dtype dtype_c = s->trans_a ? SHOAL_F32 : dtype;
+        void *c = filled((size_t)(s->m * s->n), dtype_c);
+        struct shoali_gemm_args args = {.a = a,
+                                        .b = b,
+                                        .c = c,
+                                        .m = s->m,
+                                        .n = s->n,
+                                        .k = s->k,
+                                        .lda = s->trans_a ? s->m : s->k,
+                                        .ldb = s->trans_b ? s->k : s->n,
+                                        .ldc = s->n,
+                                        .trans_a = s->trans_a,
+                                        .trans_b = s->trans_b,
+                                        .dtype_ab = dtype,
+                                        .dtype_c = dtype_c,
+                                        .dtype_bias = dtype};
+        double peak = fma_peak() * bench->options.threads * (dtype == SHOAL_BF16 ? 2 : 1);
+        double taken = best_time(bench, fn, &args);
+        double rate = 2.0 * (double)s->m * (double)s->n * (double)s->k / taken * 1e-9;
+        printf("%-22s %c%c %6lld %6lld %6lld %10.1f us %8.1f GFLOP/s %6.1f %% of %.0f\n", s->name,
+               s->trans_a ? 'T' : 'N', s->trans_b ? 'T' : 'N', (long long)s->m, (long long)s->n,
+               (long long)s->k, taken * 1e6, rate, peak > 0 ? 100 * rate / peak : 0, peak);
+        fflush(stdout);
+        free(a);
+        free(b);
+        free(c);
+    }
+}
+
+/* ---- program ----------------------------------------------------------------------------------
+ */
+
+static bool parse(int argc, char **argv, struct options *options)
+{
+    *options = (struct options){.what = "gemm", .threads = 1, .seconds = 0.1};
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (argv[i][0] != '-') {
+            options->what = argv[i];
+            continue;
+        }
+        if (!strcmp(argv[i], "--threads"))
+            options->threads = (int32_t)strtol(value, NULL, 10);
+        else if (!strcmp(argv[i], "--dtype"))
+            options->dtype = !strcmp(value, "bf16")  ? SHOAL_BF16
+                             : !strcmp(value, "f16") ? SHOAL_F16
+                                                     : SHOAL_F32;
+        else if (!strcmp(argv[i], "--ops"))
+            options->ops_name = value;
+        else if (!strcmp(argv[i], "--seconds"))
+            options->seconds = strtod(value, NULL);
+        else
+            return false;
+        i++;
+    }
+    return options->threads >= 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench bench = {.pool = NULL};
+    if (!parse(argc, argv, &bench.options)) {
+        fprintf(stderr,
+                "usage: ops_bench [gemm|attention|stream] [--threads N] [--dtype f32|bf16|f16] "
+                "[--ops NAME] [--seconds S]\n");
+        return 2;
+    }
+    if (shoali_pool_create(bench.options.threads, &bench.pool) < 0 ||
+        shoali_ops_select(bench.options.ops_name, &bench.ops) < 0) {
+        fprintf(stderr, "ops_bench: %s\n", shoal_error_message());
+        return 2;
+    }
+    printf("# ops %s, %s, %d threads\n", bench.ops.name, shoal_dtype_name(bench.options.dtype),
+           (int)bench.options.threads);
+    if (!strcmp(bench.options.what, "gemm"))
+        bench_gemm(&bench);
+    shoali_pool_destroy(bench.pool);
+    return 0;
+}

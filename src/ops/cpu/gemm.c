@@ -1,0 +1,312 @@
+/* gemm - the matrix product: plan, blocking, threads. See gemm.h for the layouts.
+ *
+ * Threads get rectangles of C. Within one, rows are taken in blocks of mc, columns in blocks of nc,
+ * k in blocks of kc; for each a panel of B is packed just before its use, so that it is in the
+ * second-level cache when the row tiles walk over it. When K needs several blocks the sums are
+ * carried in fp32: in C itself if nothing else happens to it, else in scratch.
+ */
+#include "ops/cpu/gemm.h"
+
+#include <stdlib.h>
+
+#define BLOCK_STEPS 1024         /* of k: a panel is at most 192 KiB */
+#define BLOCK_ROWS 512           /* when A is packed or sums are carried in scratch */
+#define BLOCK_COLUMNS 1536       /* the same */
+#define DIRECT_BYTES (512 << 10) /* a B up to this size is read in place */
+#define SERIAL_WORK 32768        /* multiply-adds below which a second thread does not pay */
+#define STACK_STEPS 64           /* blocks when no scratch memory can be had */
+
+enum a_mode { A_DIRECT, A_STRAIGHT, A_TILES };
+
+struct plan {
+    const struct shoali_gemm_args *args;
+    struct gemm_source a, b;
+    enum a_mode a_mode;
+    bool b_direct, pairs;
+    bool plain;      /* C is fp32 and takes the sum unchanged */
+    bool carry_in_c; /* plain, and no tile is narrower than a unit */
+    int64_t mc, nc, kc;
+    int32_t grid_m, grid_n;
+};
+
+/* One thread's buffers and its place. */
+struct block {
+    const struct plan *plan;
+    uint32_t *a, *b;
+    float *carry;
+    int64_t carry_ld;
+    int64_t i0, rows, j0, columns, k0, k;
+};
+
+static int64_t round_up(int64_t n, int64_t multiple)
+{
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+/* Words between rows of a straight copy of A: padded, since rows a power of two apart share cache
+ * sets. */
+static int64_t straight_ld(int64_t k, bool pairs)
+{
+    return round_up(gemm_steps(k, pairs), 16) + 16;
+}
+
+static void pack_a(const struct block *at)
+{
+    const struct plan *plan = at->plan;
+    if (plan->a_mode == A_STRAIGHT) {
+        SHOALI_CPU_SYMBOL(pack_straight)
+        (&plan->a, at->k0, at->k, at->i0, at->rows, straight_ld(plan->kc, plan->pairs), at->a);
+        return;
+    }
+    /* Short runs of k for all tiles: a cache line of A holds columns of more than one tile. */
+    const int64_t run = 16, steps = gemm_steps(at->k, plan->pairs);
+    for (int64_t k = 0; k < at->k; k += run) {
+        for (int64_t i = 0; i < at->rows; i += GEMM_ROWS) {
+            SHOALI_CPU_SYMBOL(pack_rows)
+            (&plan->a, at->k0 + k, SHOALI_MIN(run, at->k - k), at->i0 + i,
+             SHOALI_MIN(GEMM_ROWS, at->rows - i), GEMM_ROWS,
+             at->a + i * steps + gemm_steps(k, plan->pairs) * GEMM_ROWS);
+        }
+    }
+}
+
+static void point_to_a(const struct block *at, int64_t i, struct gemm_tile *tile)
+{
+    const struct plan *plan = at->plan;
+    switch (plan->a_mode) {
+    case A_DIRECT: {
+        const int64_t bytes = plan->pairs ? 2 : 4;
+        tile->a_row = plan->a.ld * bytes;
+        tile->a_step = 4;
+        tile->a = plan->a.x + (at->i0 + i) * tile->a_row + at->k0 * bytes;
+        break;
+    }
+    case A_STRAIGHT:
+        tile->a_row = 4 * straight_ld(plan->kc, plan->pairs);
+        tile->a_step = 4;
+        tile->a = (const char *)at->a + i * tile->a_row;
+        break;
+    case A_TILES:
+        tile->a_row = 4;
+        tile->a_step = 4 * GEMM_ROWS;
+        tile->a = (const char *)(at->a + i * tile->steps);
+        break;
+    }
+}
+
+/* Makes the panel of columns [j, j+columns) of the block available. */
+static void point_to_b(const struct block *at, int64_t j, int64_t columns, struct gemm_tile *tile)
+{
+    const struct plan *plan = at->plan;
+    if (plan->b_direct) {
+        tile->b_step = 4 * plan->b.ld;
+        tile->b = plan->b.x + at->k0 * tile->b_step + 4 * (at->j0 + j);
+        return;
+    }
+    const int64_t width = round_up(columns, 16);
+    if (plan->args->trans_b)
+        SHOALI_CPU_SYMBOL(pack_transposed)
+    (&plan->b, at->k0, at->k, at->j0 + j, columns, width, at->b);
+    else SHOALI_CPU_SYMBOL(pack_rows)(&plan->b, at->k0, at->k, at->j0 + j, columns, width, at->b);
+    tile->b = (const char *)at->b;
+    tile->b_step = 4 * width;
+}
+
+/* All row tiles of the block against one panel. */
+static void run_panel(const struct block *at, int64_t j)
+{
+    const struct plan *plan = at->plan;
+    const struct shoali_gemm_args *args = plan->args;
+    const bool first = at->k0 == 0, last = at->k0 + at->k >= args->k;
+    const int64_t columns = SHOALI_MIN(GEMM_COLUMNS, at->columns - j);
+    const int units = (int)((columns + 15) / 16);
+    float sums[GEMM_ROWS * GEMM_COLUMNS] __attribute__((aligned(64)));
+    struct gemm_tile tile = {.steps = gemm_steps(at->k, plan->pairs)};
+    point_to_b(at, j, columns, &tile);
+    for (int64_t i = 0; i < at->rows; i += GEMM_ROWS) {
+        const int rows = (int)SHOALI_MIN(GEMM_ROWS, at->rows - i);
+        float *kept = at->carry + i * at->carry_ld + j;
+        int64_t kept_ld = at->carry_ld;
+        bool direct = plan->plain && columns % 16 == 0;
+        if (plan->carry_in_c) {
+            kept_ld = args->ldc;
+            kept = (float *)args->c + (at->i0 + i) * kept_ld + at->j0 + j;
+        }
+        point_to_a(at, i, &tile);
+        tile.init = first ? NULL : kept;
+        tile.init_row = kept_ld;
+        tile.out = sums;
+        tile.out_row = GEMM_COLUMNS;
+        if (!last) {
+            tile.out = kept;
+            tile.out_row = kept_ld;
+        } else if (direct) {
+            tile.out_row = args->ldc;
+            tile.out = (float *)args->c + (at->i0 + i) * args->ldc + at->j0 + j;
+        }
+        SHOALI_CPU_SYMBOL(gemm_tile)(&tile, rows, units, plan->pairs);
+        if (last && !direct)
+            SHOALI_CPU_SYMBOL(gemm_finish)
+        (args, sums, GEMM_COLUMNS, at->i0 + i, rows, at->j0 + j, columns);
+    }
+}
+
+/* Words of scratch for A, B and carried sums of the largest block. */
+static void scratch_words(const struct plan *plan, int64_t words[3])
+{
+    const int64_t steps = gemm_steps(plan->kc, plan->pairs);
+    words[0] = 0;
+    if (plan->a_mode == A_STRAIGHT)
+        words[0] = plan->mc * straight_ld(plan->kc, plan->pairs);
+    else if (plan->a_mode == A_TILES)
+        words[0] = round_up(plan->mc, GEMM_ROWS) * steps;
+    words[1] = plan->b_direct ? 0 : GEMM_COLUMNS * steps;
+    words[2] = 0;
+    if (plan->kc < plan->args->k && !plan->carry_in_c)
+        words[2] = plan->mc * round_up(plan->nc, 16);
+    for (int i = 0; i < 3; i++)
+        words[i] = round_up(words[i], 16);
+}
+
+static void run_rectangle(struct block *at, int64_t row_end, int64_t column_end, int64_t i0,
+                          int64_t j0)
+{
+    const struct plan *plan = at->plan;
+    const int64_t k_total = plan->args->k;
+    for (int64_t i = i0; i < row_end; i += plan->mc) {
+        for (int64_t j = j0; j < column_end; j += plan->nc) {
+            bool a_kept = j > j0 && plan->kc >= k_total;
+            at->i0 = i;
+            at->j0 = j;
+            at->rows = SHOALI_MIN(plan->mc, row_end - i);
+            at->columns = SHOALI_MIN(plan->nc, column_end - j);
+            at->k0 = 0;
+            do {
+                at->k = SHOALI_MIN(plan->kc, k_total - at->k0);
+                if (plan->a_mode != A_DIRECT && !a_kept)
+                    pack_a(at);
+                for (int64_t panel = 0; panel < at->columns; panel += GEMM_COLUMNS)
+                    run_panel(at, panel);
+                at->k0 += plan->kc;
+            } while (at->k0 < k_total);
+        }
+    }
+}
+
+static void work(void *arg, int32_t index, int32_t count)
+{
+    const struct plan *shared = arg;
+    struct plan plan = *shared;
+    int64_t i0, i1, j0, j1, words[3];
+    (void)count;
+    if (index >= plan.grid_m * plan.grid_n)
+        return;
+    shoali_pool_slice(plan.args->m, GEMM_ROWS, index / plan.grid_n, plan.grid_m, &i0, &i1);
+    shoali_pool_slice(plan.args->n, 16, index % plan.grid_n, plan.grid_n, &j0, &j1);
+    if (i0 >= i1 || j0 >= j1)
+        return;
+    plan.mc = SHOALI_MIN(plan.mc, i1 - i0);
+    plan.nc = SHOALI_MIN(plan.nc, j1 - j0);
+    scratch_words(&plan, words);
+    uint32_t small[(STACK_STEPS + 32) * (GEMM_COLUMNS + GEMM_ROWS) + GEMM_ROWS * GEMM_COLUMNS]
+        __attribute__((aligned(64)));
+    uint32_t *memory = small;
+    size_t bytes = (size_t)(words[0] + words[1] + words[2]) * 4;
+    if (bytes > sizeof small)
+        memory = SHOALI_CPU_SYMBOL(scratch)(bytes);
+    if (!memory) { /* slow, but never wrong: blocks that fit on the stack */
+        memory = small;
+        plan.mc = GEMM_ROWS;
+        plan.nc = GEMM_COLUMNS;
+        plan.kc = STACK_STEPS;
+        scratch_words(&plan, words);
+    }
+    struct block at = {.plan = &plan,
+                       .a = memory,
+                       .b = memory + words[0],
+                       .carry = (float *)(void *)(memory + words[0] + words[1]),
+                       .carry_ld = round_up(plan.nc, 16)};
+    run_rectangle(&at, i1, j1, i0, j0);
+}
+
+/* ---- plan -------------------------------------------------------------------------------------
+ */
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Splits the threads into a grid so that the slowest has least to do, packing counted. */
+static void choose_grid(struct plan *plan, int32_t threads)
+{
+    const struct shoali_gemm_args *args = plan->args;
+    const double tiles = (double)ceil_div(args->m, GEMM_ROWS),
+                 units = (double)ceil_div(args->n, 16);
+    const double per_b = plan->b_direct  ? 0
+                         : args->trans_b ? 6
+                                         : 2; /* in steps of 16 multiply-adds, per unit */
+    const double per_a = plan->a_mode == A_DIRECT ? 0 : 2; /* per tile */
+    double best = 0;
+    plan->grid_m = plan->grid_n = 1;
+    if ((double)args->m * (double)args->n * (double)args->k < SERIAL_WORK * 2.0)
+        return;
+    for (int32_t m = 1; m <= threads; m++) {
+        if (threads % m)
+            continue;
+        const double t = ceil(tiles / m), u = ceil(units / (threads / m));
+        const double cost = t * GEMM_ROWS * u + per_b * u + per_a * t;
+        if (best == 0 || cost < best) {
+            best = cost;
+            plan->grid_m = m;
+            plan->grid_n = threads / m;
+        }
+    }
+}
+
+/* k in equal blocks; whole when it fits. */
+static int64_t k_block(int64_t k, bool pairs)
+{
+    const int64_t most = pairs ? 2 * BLOCK_STEPS : BLOCK_STEPS;
+    if (k <= most + most / 4)
+        return SHOALI_MAX(k, 1);
+    return round_up(ceil_div(k, ceil_div(k, most)), 16);
+}
+
+static void make_plan(const struct shoali_gemm_args *args, int32_t threads, struct plan *plan)
+{
+    const bool wide = args->dtype_ab == SHOAL_F32;
+    const bool pairs = SHOALI_CPU_PAIRS && args->dtype_ab == SHOAL_BF16;
+    *plan = (struct plan){.args = args, .pairs = pairs};
+    plan->a = (struct gemm_source){args->a, args->lda, args->dtype_ab, pairs};
+    plan->b = (struct gemm_source){args->b, args->ldb, args->dtype_ab, pairs};
+    if (args->trans_a)
+        plan->a_mode = A_TILES;
+    else if (wide || (pairs && args->k % 2 == 0))
+        plan->a_mode = A_DIRECT;
+    else
+        plan->a_mode = A_STRAIGHT;
+    plan->b_direct = wide && !args->trans_b && args->n % 16 == 0 &&
+                     (args->k * args->ldb * 4 <= DIRECT_BYTES || args->m <= GEMM_ROWS);
+    plan->plain = args->dtype_c == SHOAL_F32 && !args->accumulate && !args->bias && !args->preact &&
+                  !args->residual && args->activation == SHOALI_ACT_NONE;
+    plan->carry_in_c = plan->plain && args->n % 16 == 0;
+    plan->kc = k_block(args->k, pairs);
+    const bool bounded = plan->a_mode != A_DIRECT || (plan->kc < args->k && !plan->carry_in_c);
+    plan->mc = bounded ? round_up(BLOCK_ROWS, GEMM_ROWS) : args->m;
+    plan->nc = bounded ? BLOCK_COLUMNS : args->n;
+    choose_grid(plan, threads);
+}
+
+void SHOALI_CPU_SYMBOL(gemm)(const void *args, struct shoali_pool *pool)
+{
+    const struct shoali_gemm_args *gemm = args;
+    struct plan plan;
+    if (gemm->m <= 0 || gemm->n <= 0)
+        return;
+    make_plan(gemm, shoali_pool_threads(pool), &plan);
+    if (plan.grid_m * plan.grid_n == 1)
+        work(&plan, 0, 1);
+    else
+        shoali_pool_run(pool, work, &plan);
+}

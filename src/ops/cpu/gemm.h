@@ -1,0 +1,78 @@
+/* gemm - the parts of the matrix product: register tiles, packing, blocking.
+ *
+ * C is cut into register tiles of GEMM_ROWS x GEMM_UNITS*16. A tile walks k from first to last with
+ * one accumulator per element, so the order of a sum depends on K alone. B is brought, one panel of
+ * GEMM_COLUMNS columns at a time, into the layout [k][columns] (or read in place when it has it and
+ * is small enough for the cache); A is read by broadcasts straight from row-major memory, or from
+ * tiles [k][GEMM_ROWS] when it is stored transposed. With pairs (bf16 on a CPU with vdpbf16ps) a
+ * step of k is two elements side by side in 32 bits.
+ */
+#ifndef SHOALI_OPS_CPU_GEMM_H
+#define SHOALI_OPS_CPU_GEMM_H
+
+#include "ops/cpu/isa.h"
+
+#if defined(__AVX512F__)
+#define GEMM_ROWS 8
+#define GEMM_UNITS 3
+#elif defined(__AVX2__)
+#define GEMM_ROWS 6
+#define GEMM_UNITS 1
+#else
+#define GEMM_ROWS 4
+#define GEMM_UNITS 1
+/* Finishes rows x columns sums (`sum`, rows sum_ld apart) into C at row m0, column n0: accumulate,
+ * bias, preact, activation, residual, rounding. */
+void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const float *sum,
+                                    int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
+                                    int64_t columns);
+
+#endif
+#define GEMM_COLUMNS (GEMM_UNITS * 16)
+
+/* One register tile. Strides of a and b in bytes (16-bit operands have odd ones), of c in elements.
+ */
+struct gemm_tile {
+    const char *a;
+    int64_t a_row, a_step;
+    const char *b;
+    int64_t b_step;
+    const float *init; /* what the accumulators start from; NULL: +0 */
+    float *out;
+    int64_t init_row, out_row;
+    int64_t steps;
+};
+/* out[rows][units*16] = init + sum. pairs: operands are bf16 pairs. */
+void SHOALI_CPU_SYMBOL(gemm_tile)(const struct gemm_tile *tile, int rows, int units, bool pairs);
+
+/* How an operand lies in memory, as seen by the packers: `x` is its stored matrix. */
+struct gemm_source {
+    const char *x;
+    int64_t ld; /* elements between stored rows */
+    shoal_dtype dtype;
+    bool pairs; /* wanted: bf16 pairs; else fp32 */
+};
+/* Elements of 4 bytes that k elements make. */
+SHOALI_INLINE int64_t gemm_steps(int64_t k, bool pairs)
+{
+    return pairs ? (k + 1) / 2 : k;
+}
+/* to[step][width] from stored [k][columns] at row k0, column c0; columns up to width are filled
+ * with zeros. */
+void SHOALI_CPU_SYMBOL(pack_rows)(const struct gemm_source *from, int64_t k0, int64_t k, int64_t c0,
+                                  int64_t columns, int64_t width, uint32_t *to);
+/* The same from stored [columns][k]. */
+void SHOALI_CPU_SYMBOL(pack_transposed)(const struct gemm_source *from, int64_t k0, int64_t k,
+                                        int64_t c0, int64_t columns, int64_t width, uint32_t *to);
+/* to[row][step], rows `to_ld` words apart, from stored [rows][k]: a copy that widens or completes
+ * the last pair. */
+void SHOALI_CPU_SYMBOL(pack_straight)(const struct gemm_source *from, int64_t k0, int64_t k,
+                                      int64_t r0, int64_t rows, int64_t to_ld, uint32_t *to);
+
+/* Finishes rows x columns sums (`sum`, rows sum_ld apart) into C at row m0, column n0: accumulate,
+ * bias, preact, activation, residual, rounding. */
+void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const float *sum,
+                                    int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
+                                    int64_t columns);
+
+#endif

@@ -1,0 +1,258 @@
+/* Matrix products of every built table this CPU can run, against one plain loop in the order of
+ * sums. */
+#include "base/base.h"
+#include "ops/ops.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct shoali_ops_table *const tables[] = {
+    &shoali_ops_cpu_generic,
+#if defined(__x86_64__)
+    &shoali_ops_cpu_avx2,
+    &shoali_ops_cpu_avx512,
+    &shoali_ops_cpu_avx512_bf16,
+#endif
+};
+#define TABLES (sizeof tables / sizeof tables[0])
+
+struct random {
+    uint64_t state;
+};
+static uint32_t next(struct random *r)
+{
+    r->state = r->state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(r->state >> 33);
+}
+static int64_t below(struct random *r, int64_t n)
+{
+    return (int64_t)(next(r) % (uint32_t)n);
+}
+
+static float get(const void *x, int64_t i, shoal_dtype dtype)
+{
+    if (dtype == SHOAL_F32)
+        return ((const float *)x)[i];
+    uint16_t half = ((const uint16_t *)x)[i];
+    return dtype == SHOAL_BF16 ? shoali_bf16_to_f32(half) : shoali_f16_to_f32(half);
+}
+static void put(void *x, int64_t i, shoal_dtype dtype, float value)
+{
+    if (dtype == SHOAL_F32)
+        ((float *)x)[i] = value;
+    else
+        ((uint16_t *)x)[i] =
+            dtype == SHOAL_BF16 ? shoali_f32_to_bf16(value) : shoali_f32_to_f16(value);
+}
+
+/* A matrix inside guarded memory: exactly sized, so that the sanitizer sees any step outside. */
+static void *matrix(struct random *r, int64_t rows, int64_t columns, int64_t ld, shoal_dtype dtype)
+{
+    int64_t count = rows > 0 ? (rows - 1) * ld + columns : 0;
+    void *x = malloc((size_t)count * shoal_dtype_bytes(dtype) + 1);
+    assert_non_null(x);
+    for (int64_t i = 0; i < count; i++)
+        put(x, i, dtype, (float)((int32_t)(next(r) & 0xffff) - 32768) / 32768.0f);
+    return x;
+}
+
+/* One element in the order the header promises; `magnitude` the sum of |products|. */
+static float plain_sum(const struct shoali_gemm_args *g, int64_t m, int64_t n, float *magnitude)
+{
+    float sum = 0;
+    *magnitude = 0;
+    for (int64_t k = 0; k < g->k; k++) {
+        float a = get(g->a, g->trans_a ? k * g->lda + m : m * g->lda + k, g->dtype_ab);
+        float b = get(g->b, g->trans_b ? n * g->ldb + k : k * g->ldb + n, g->dtype_ab);
+        sum = fmaf(a, b, sum);
+        *magnitude += fabsf(a * b);
+    }
+    return sum;
+}
+
+static float plain_element(const struct shoali_gemm_args *g, const void *c_before, int64_t m,
+                           int64_t n, float *preact, float *tolerance)
+{
+    float magnitude, v = plain_sum(g, m, n, &magnitude);
+    int64_t at = m * g->ldc + n;
+    *tolerance = magnitude * (float)(g->k + 2) * 0x1p-23f;
+    if (g->accumulate)
+        v = get(c_before, at, g->dtype_c) + v;
+    if (g->bias)
+        v += get(g->bias, n, g->dtype_bias);
+    if (g->preact) {
+        uint32_t stored;
+        put(&stored, 0, g->dtype_c, v);
+        v = *preact = get(&stored, 0, g->dtype_c);
+    }
+    if (g->activation == SHOALI_ACT_RELU)
+        v = v > 0 ? v : 0;
+    if (g->residual)
+        v = get(g->residual, at, g->dtype_c) + v;
+    uint32_t stored;
+    put(&stored, 0, g->dtype_c, v);
+    return get(&stored, 0, g->dtype_c);
+}
+
+static void check(const struct shoali_gemm_args *g, const void *before, bool exact)
+{
+    for (int64_t m = 0; m < g->m; m++) {
+        for (int64_t n = 0; n < g->n; n++) {
+            float preact = 0, tolerance, got = get(g->c, m * g->ldc + n, g->dtype_c);
+            float expected = plain_element(g, before, m, n, &preact, &tolerance);
+            if (exact && memcmp(&got, &expected, 4) != 0)
+                fail_msg("element %d,%d is %a, expected %a", (int)m, (int)n, (double)got,
+                         (double)expected);
+            float unit = g->dtype_c == SHOAL_F32    ? 0
+                         : g->dtype_c == SHOAL_BF16 ? 0x1p-7f
+                                                    : 0x1p-10f;
+            if (fabsf(got - expected) > tolerance + 2 * unit * (fabsf(expected) + 1))
+                fail_msg("element %d,%d is %g, expected %g", (int)m, (int)n, (double)got,
+                         (double)expected);
+            if (g->preact && exact)
+                assert_memory_equal((float *)g->preact + m * g->ldc + n, &preact, 4);
+        }
+    }
+}
+
+struct buffers {
+    void *a, *b, *c, *before, *bias, *residual, *preact;
+};
+
+static void draw(struct random *r, struct shoali_gemm_args *g, struct buffers *x, int64_t most)
+{
+    *g = (struct shoali_gemm_args){
+        .m = 1 + below(r, most), .n = 1 + below(r, most), .k = below(r, most)};
+    g->trans_a = (int32_t)below(r, 2);
+    g->trans_b = (int32_t)below(r, 2);
+    g->accumulate = (int32_t)below(r, 2);
+    if (below(r, 3) == 0)
+        g->n = (g->n + 15) / 16 * 16;
+    g->dtype_ab = (shoal_dtype)below(r, 3);
+    g->dtype_c = below(r, 2) ? SHOAL_F32 : g->dtype_ab;
+    g->dtype_bias = below(r, 2) ? g->dtype_ab : g->dtype_c;
+    g->lda = (g->trans_a ? g->m : g->k) + below(r, 2) * below(r, 9);
+    g->ldb = (g->trans_b ? g->k : g->n) + below(r, 2) * below(r, 9);
+    g->ldc = g->n + below(r, 2) * below(r, 9);
+    x->a = g->trans_a ? matrix(r, g->k, g->m, g->lda, g->dtype_ab)
+                      : matrix(r, g->m, g->k, g->lda, g->dtype_ab);
+    x->b = g->trans_b ? matrix(r, g->n, g->k, g->ldb, g->dtype_ab)
+                      : matrix(r, g->k, g->n, g->ldb, g->dtype_ab);
+    x->before = matrix(r, g->m, g->n, g->ldc, g->dtype_c);
+    x->c = matrix(r, g->m, g->n, g->ldc, g->dtype_c);
+    x->bias = below(r, 2) ? matrix(r, 1, g->n, g->n, g->dtype_bias) : NULL;
+    x->residual = below(r, 3) == 0 ? matrix(r, g->m, g->n, g->ldc, g->dtype_c) : NULL;
+    x->preact = below(r, 3) == 0 ? matrix(r, g->m, g->n, g->ldc, g->dtype_c) : NULL;
+    g->activation = below(r, 3) == 0 ? SHOALI_ACT_RELU : SHOALI_ACT_NONE;
+    g->a = x->a;
+    g->b = x->b;
+    g->c = x->c;
+    g->bias = x->bias;
+    g->residual = x->residual;
+    g->preact = x->preact;
+}
+
+static void drop(struct buffers *x)
+{
+    free(x->a);
+    free(x->b);
+    free(x->c);
+    free(x->before);
+    free(x->bias);
+    free(x->residual);
+    free(x->preact);
+}
+
+static void run_all(const struct shoali_gemm_args *g, const struct buffers *x,
+                    struct shoali_pool *pool)
+{
+    size_t bytes = (size_t)((g->m - 1) * g->ldc + g->n) * shoal_dtype_bytes(g->dtype_c);
+    for (size_t t = 0; t < TABLES; t++) {
+        if (!tables[t]->probe())
+            continue;
+        bool pairs = tables[t] == tables[TABLES - 1] && g->dtype_ab == SHOAL_BF16;
+        memcpy(x->c, x->before, bytes);
+        tables[t]->gemm(g, NULL);
+        check(g, x->before, g->dtype_ab == SHOAL_F32 && !pairs);
+        void *alone = malloc(bytes);
+        assert_non_null(alone);
+        memcpy(alone, x->c, bytes);
+        memcpy(x->c, x->before, bytes);
+        tables[t]->gemm(g, pool);
+        assert_memory_equal(alone, x->c, bytes);
+        free(alone);
+    }
+}
+
+static void test_random_shapes(void **state)
+{
+    (void)state;
+    struct random r = {20240807};
+    struct shoali_pool *pool = NULL;
+    assert_int_equal(shoali_pool_create(3, &pool), SHOAL_OK);
+    for (int i = 0; i < 150; i++) {
+        struct shoali_gemm_args g;
+        struct buffers x;
+        draw(&r, &g, &x, i % 10 == 0 ? 150 : 70);
+        run_all(&g, &x, pool);
+        drop(&x);
+    }
+    shoali_pool_destroy(pool);
+}
+
+/* K in several blocks, sums carried in C and in scratch; more than one block of rows and columns.
+ */
+static void test_blocks(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t m, n, k;
+        int32_t trans_a, accumulate;
+        shoal_dtype dtype;
+    } shape[] = {
+        {9, 32, 2600, 0, 0, SHOAL_F32},   {7, 33, 2600, 0, 0, SHOAL_F32},
+        {13, 32, 4099, 1, 1, SHOAL_F32},  {530, 17, 1700, 1, 1, SHOAL_F32},
+        {3, 1600, 1400, 1, 1, SHOAL_F32}, {5, 16, 5001, 0, 1, SHOAL_BF16},
+        {5, 18, 5001, 1, 0, SHOAL_BF16},  {5, 18, 3001, 0, 0, SHOAL_F16},
+    };
+    struct random r = {7};
+    struct shoali_pool *pool = NULL;
+    assert_int_equal(shoali_pool_create(2, &pool), SHOAL_OK);
+    for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++) {
+        struct shoali_gemm_args g = {.m = shape[i].m,
+                                     .n = shape[i].n,
+                                     .k = shape[i].k,
+                                     .trans_a = shape[i].trans_a,
+                                     .accumulate = shape[i].accumulate,
+                                     .dtype_ab = shape[i].dtype};
+        g.lda = g.trans_a ? g.m : g.k;
+        g.ldb = g.ldc = g.n;
+        struct buffers x = {.a = matrix(&r, g.m * g.k, 1, 1, g.dtype_ab),
+                            .b = matrix(&r, g.k, g.n, g.n, g.dtype_ab),
+                            .c = matrix(&r, g.m, g.n, g.n, SHOAL_F32),
+                            .before = matrix(&r, g.m, g.n, g.n, SHOAL_F32)};
+        g.a = x.a;
+        g.b = x.b;
+        g.c = x.c;
+        run_all(&g, &x, pool);
+        drop(&x);
+    }
+    shoali_pool_destroy(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_shapes),
+        cmocka_unit_test(test_blocks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

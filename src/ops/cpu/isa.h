@@ -1,0 +1,135 @@
+/* isa - what every file of ops/cpu shares: the instruction set's name, its native vector, scratch
+ * memory.
+ *
+ * Each file of this folder is compiled once per instruction set (generic, avx2, avx512,
+ * avx512_bf16) with SHOALI_ISA set to that name; symbols that cross files carry it through
+ * SHOALI_CPU_SYMBOL. `vec` is the widest native register and serves the matrix kernels; everything
+ * element-wise uses the 16 lanes of ops/vmath.h, whose bits are the same in all of them.
+ */
+#ifndef SHOALI_OPS_CPU_ISA_H
+#define SHOALI_OPS_CPU_ISA_H
+
+#include "base/pool.h"
+#include "ops/ops.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#define SHOALI_CPU_PASTE_(name, isa) shoali_cpu_##name##_##isa
+#define SHOALI_CPU_PASTE(name, isa) SHOALI_CPU_PASTE_(name, isa)
+/* The symbol `name` of this instruction set. */
+#define SHOALI_CPU_SYMBOL(name) SHOALI_CPU_PASTE(name, SHOALI_ISA)
+
+/* The table itself: shoali_ops_cpu_<isa>. */
+#define SHOALI_CPU_TABLE_(isa) shoali_ops_cpu_##isa
+#define SHOALI_CPU_PASTE_TABLE(isa) SHOALI_CPU_TABLE_(isa)
+
+#define SHOALI_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define SHOALI_UNROLL _Pragma("unroll")
+#else
+#define SHOALI_UNROLL _Pragma("GCC unroll 64")
+#endif
+#define SHOALI_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define SHOALI_MAX(a, b) ((a) > (b) ? (a) : (b))
+
+/* bf16 pairs are multiplied by the CPU (vdpbf16ps); elsewhere 16-bit operands are widened. */
+#if defined(__AVX512BF16__)
+#define SHOALI_CPU_PAIRS 1
+#else
+#define SHOALI_CPU_PAIRS 0
+#endif
+
+#if defined(__AVX512F__)
+typedef __m512 vec;
+#define VEC_LANES 16
+SHOALI_INLINE vec vec_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+SHOALI_INLINE vec vec_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+SHOALI_INLINE void vec_store(float *p, vec x)
+{
+    _mm512_storeu_ps(p, x);
+}
+SHOALI_INLINE vec vec_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+SHOALI_INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+#elif defined(__AVX2__)
+typedef __m256 vec;
+#define VEC_LANES 8
+SHOALI_INLINE vec vec_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+SHOALI_INLINE vec vec_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+SHOALI_INLINE void vec_store(float *p, vec x)
+{
+    _mm256_storeu_ps(p, x);
+}
+SHOALI_INLINE vec vec_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+SHOALI_INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+#else
+typedef float vec __attribute__((vector_size(16)));
+#define VEC_LANES 4
+SHOALI_INLINE vec vec_zero(void)
+{
+    return (vec){0, 0, 0, 0};
+}
+SHOALI_INLINE vec vec_load(const float *p)
+{
+    vec x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+SHOALI_INLINE void vec_store(float *p, vec x)
+{
+    memcpy(p, &x, sizeof x);
+}
+SHOALI_INLINE vec vec_set1(float x)
+{
+    return (vec){x, x, x, x};
+}
+SHOALI_INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    for (int i = 0; i < VEC_LANES; i++)
+        c[i] = fmaf(a[i], b[i], c[i]);
+    return c;
+}
+#endif
+/* Native vectors in a unit of 16 columns. */
+#define VEC_PER_UNIT (16 / VEC_LANES)
+
+/* Memory of the calling thread: at least `bytes`, 64-byte aligned, uninitialised, kept and reused
+ * until the thread ends; every call may move it. NULL when memory is exhausted. */
+void *SHOALI_CPU_SYMBOL(scratch)(size_t bytes);
+
+/* The kernels of the table. */
+void SHOALI_CPU_SYMBOL(gemm)(const void *args, struct shoali_pool *pool);
+void SHOALI_CPU_SYMBOL(attention)(const void *args, struct shoali_pool *pool);
+void SHOALI_CPU_SYMBOL(attention_backward)(const void *args, struct shoali_pool *pool);
+
+#endif

@@ -1,0 +1,48 @@
+/* scratch - working memory of the kernels: one buffer per thread, grown on demand, freed when the
+ * thread ends.
+ *
+ * Kernels are not given a workspace, and a malloc per call would cost more than a small product.
+ * The pthread key exists for its destructor alone; the thread-local pair is what calls read.
+ */
+#include "ops/cpu/isa.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static bool key_made;
+static _Thread_local void *thread_memory;
+static _Thread_local size_t thread_bytes;
+
+static void make_key(void)
+{
+    key_made = pthread_key_create(&key, free) == 0;
+}
+
+void *SHOALI_CPU_SYMBOL(scratch)(size_t bytes)
+{
+    if (bytes <= thread_bytes)
+        return thread_memory;
+    pthread_once(&key_once, make_key);
+    if (!key_made)
+        return NULL;
+    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : 4096;
+    size_t rounded = (bytes + align - 1) / align * align;
+    void *memory = aligned_alloc(align, rounded);
+    if (!memory)
+        return NULL;
+    if (align == HUGE_PAGE) /* advice only: a refusal costs speed, nothing else */
+        (void)madvise(memory, rounded, MADV_HUGEPAGE);
+    if (pthread_setspecific(key, memory) != 0) {
+        free(memory);
+        return NULL;
+    }
+    free(thread_memory);
+    thread_memory = memory;
+    thread_bytes = rounded;
+    return memory;
+}

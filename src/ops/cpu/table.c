@@ -1,0 +1,36 @@
+/* table - the backend's one symbol per instruction set, and the question whether this CPU can run
+ * it. */
+#include "ops/cpu/isa.h"
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+
+/* The compiler's builtin also checks that the operating system keeps the wide registers. */
+static bool probe(void)
+{
+#if defined(__AVX512F__)
+    __builtin_cpu_init();
+    bool able = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                __builtin_cpu_supports("fma");
+#if defined(__AVX512BF16__)
+    able = able && __builtin_cpu_supports("avx512bf16");
+#endif
+    return able;
+#elif defined(__AVX2__)
+    __builtin_cpu_init();
+    /* F16C, which clang 14 cannot ask for, came earlier than AVX2 in every line of CPUs. */
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+    return true;
+#endif
+}
+
+const struct shoali_ops_table SHOALI_CPU_PASTE_TABLE(SHOALI_ISA) = {
+    .abi = SHOALI_OPS_ABI,
+    .bytes = sizeof(struct shoali_ops_table),
+    .name = "cpu-" TEXT(SHOALI_ISA),
+    .probe = probe,
+    .dtypes = 1u << SHOAL_F32 | 1u << SHOAL_BF16 | 1u << SHOAL_F16,
+    .gemm = SHOALI_CPU_SYMBOL(gemm),
+};
