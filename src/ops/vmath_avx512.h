@@ -1,0 +1,274 @@
+/* vmath_avx512 - sixteen lanes in one AVX-512 register. Included by vmath.h, which says what each
+ * operation means. */
+#ifndef SHOALI_OPS_VMATH_AVX512_H
+#define SHOALI_OPS_VMATH_AVX512_H
+
+#include "ops/vmath_scalar.h"
+
+#include <immintrin.h>
+
+typedef __m512 v16;
+typedef __m512i v16i;
+typedef __mmask16 v16m;
+
+SHOALI_V v16 v16_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+SHOALI_V v16 v16_add(v16 a, v16 b)
+{
+    return _mm512_add_ps(a, b);
+}
+SHOALI_V v16 v16_sub(v16 a, v16 b)
+{
+    return _mm512_sub_ps(a, b);
+}
+SHOALI_V v16 v16_mul(v16 a, v16 b)
+{
+    return _mm512_mul_ps(a, b);
+}
+SHOALI_V v16 v16_div(v16 a, v16 b)
+{
+    return _mm512_div_ps(a, b);
+}
+SHOALI_V v16 v16_min(v16 a, v16 b)
+{
+    return _mm512_min_ps(a, b);
+}
+SHOALI_V v16 v16_max(v16 a, v16 b)
+{
+    return _mm512_max_ps(a, b);
+}
+SHOALI_V v16 v16_fma(v16 a, v16 b, v16 c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+SHOALI_V v16 v16_fnma(v16 a, v16 b, v16 c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+SHOALI_V v16 v16_sqrt(v16 a)
+{
+    return _mm512_sqrt_ps(a);
+}
+SHOALI_V v16 v16_abs(v16 a)
+{
+    return _mm512_and_ps(a, _mm512_castsi512_ps(_mm512_set1_epi32(0x7fffffff)));
+}
+SHOALI_V v16 v16_neg(v16 a)
+{
+    return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f));
+}
+SHOALI_V v16 v16_copysign(v16 a, v16 b)
+{
+    const __m512 sign = _mm512_set1_ps(-0.0f);
+    return _mm512_or_ps(_mm512_andnot_ps(sign, a), _mm512_and_ps(sign, b));
+}
+SHOALI_V v16 v16_floor(v16 a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+SHOALI_V v16 v16_rint(v16 a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+SHOALI_V v16m v16_lt(v16 a, v16 b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+SHOALI_V v16m v16_le(v16 a, v16 b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ);
+}
+SHOALI_V v16m v16_eq(v16 a, v16 b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+SHOALI_V v16m v16_isnan(v16 a)
+{
+    return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+}
+SHOALI_V v16 v16_select(v16m m, v16 a, v16 b)
+{
+    return _mm512_mask_blend_ps(m, b, a);
+}
+SHOALI_V v16i v16_bits(v16 a)
+{
+    return _mm512_castps_si512(a);
+}
+SHOALI_V v16 v16_from_bits(v16i a)
+{
+    return _mm512_castsi512_ps(a);
+}
+SHOALI_V v16 v16_from_int(v16i a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+SHOALI_V v16i v16i_set1(uint32_t x)
+{
+    return _mm512_set1_epi32((int)x);
+}
+SHOALI_V v16i v16i_iota(void)
+{
+    return _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+}
+SHOALI_V v16i v16i_add(v16i a, v16i b)
+{
+    return _mm512_add_epi32(a, b);
+}
+SHOALI_V v16i v16i_sub(v16i a, v16i b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+SHOALI_V v16i v16i_and(v16i a, v16i b)
+{
+    return _mm512_and_si512(a, b);
+}
+SHOALI_V v16i v16i_or(v16i a, v16i b)
+{
+    return _mm512_or_si512(a, b);
+}
+SHOALI_V v16i v16i_xor(v16i a, v16i b)
+{
+    return _mm512_xor_si512(a, b);
+}
+SHOALI_V v16i v16i_shl(v16i a, int n)
+{
+    return _mm512_sll_epi32(a, _mm_cvtsi32_si128(n));
+}
+SHOALI_V v16i v16i_shr(v16i a, int n)
+{
+    return _mm512_srl_epi32(a, _mm_cvtsi32_si128(n));
+}
+SHOALI_V v16i v16i_sar(v16i a, int n)
+{
+    return _mm512_sra_epi32(a, _mm_cvtsi32_si128(n));
+}
+SHOALI_V v16m v16i_geu(v16i a, v16i b)
+{
+    return _mm512_cmpge_epu32_mask(a, b);
+}
+SHOALI_V v16i v16i_select(v16m m, v16i a, v16i b)
+{
+    return _mm512_mask_blend_epi32(m, b, a);
+}
+/* The instruction multiplies the even words; the odd ones are shifted down for it. */
+SHOALI_V void v16i_mul_wide(v16i a, uint32_t b, v16i *high, v16i *low)
+{
+    const __m512i factor = _mm512_set1_epi32((int)b);
+    const __m512i even = _mm512_mul_epu32(a, factor);
+    const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), factor);
+    *high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+    *low = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+}
+SHOALI_V void v16i_store(uint32_t *p, v16i x)
+{
+    _mm512_storeu_si512(p, x);
+}
+SHOALI_V v16m v16m_first(int64_t n)
+{
+    return (__mmask16)((1u << n) - 1u);
+}
+SHOALI_V v16m v16m_and(v16m a, v16m b)
+{
+    return (__mmask16)(a & b);
+}
+SHOALI_V v16m v16m_or(v16m a, v16m b)
+{
+    return (__mmask16)(a | b);
+}
+SHOALI_V v16m v16m_not(v16m a)
+{
+    return (__mmask16)~a;
+}
+SHOALI_V bool v16m_any(v16m a)
+{
+    return a != 0;
+}
+SHOALI_V v16 v16_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+SHOALI_V v16 v16_load_n(const float *p, int64_t n)
+{
+    return _mm512_maskz_loadu_ps(v16m_first(n), p);
+}
+SHOALI_V void v16_store(float *p, v16 x)
+{
+    _mm512_storeu_ps(p, x);
+}
+SHOALI_V void v16_store_n(float *p, int64_t n, v16 x)
+{
+    _mm512_mask_storeu_ps(p, v16m_first(n), x);
+}
+SHOALI_V v16 v16_widen_bf16(__m256i x)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+/* vcvtneps2bf16 would flush denormals: the rounding is done in integers, as in tensor.h. */
+SHOALI_V __m256i v16_narrow_bf16(v16 x)
+{
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i upper = _mm512_srli_epi32(bits, 16);
+    const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+    const __m512i bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
+    const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+    return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(v16_isnan(x), rounded, quiet));
+}
+SHOALI_V v16 v16_load_bf16(const uint16_t *p)
+{
+    return v16_widen_bf16(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+SHOALI_V v16 v16_load_bf16_n(const uint16_t *p, int64_t n)
+{
+    return v16_widen_bf16(_mm256_maskz_loadu_epi16(v16m_first(n), p));
+}
+SHOALI_V void v16_store_bf16(uint16_t *p, v16 x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, v16_narrow_bf16(x));
+}
+SHOALI_V void v16_store_bf16_n(uint16_t *p, int64_t n, v16 x)
+{
+    _mm256_mask_storeu_epi16(p, v16m_first(n), v16_narrow_bf16(x));
+}
+SHOALI_V v16 v16_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+SHOALI_V v16 v16_load_f16_n(const uint16_t *p, int64_t n)
+{
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v16m_first(n), p));
+}
+SHOALI_V __m256i v16_narrow_f16(v16 x)
+{
+    return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+SHOALI_V void v16_store_f16(uint16_t *p, v16 x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, v16_narrow_f16(x));
+}
+SHOALI_V void v16_store_f16_n(uint16_t *p, int64_t n, v16 x)
+{
+    _mm256_mask_storeu_epi16(p, v16m_first(n), v16_narrow_f16(x));
+}
+SHOALI_V float v16_sum(v16 x)
+{
+    const __m256 upper = _mm512_extractf32x8_ps(x, 1);
+    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x), upper);
+    const __m128 high = _mm256_extractf128_ps(eight, 1);
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), high);
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+SHOALI_V float v16_largest(v16 x)
+{
+    const __m256 upper = _mm512_extractf32x8_ps(x, 1);
+    const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(x), upper);
+    const __m128 high = _mm256_extractf128_ps(eight, 1);
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), high);
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+#endif
