@@ -54,16 +54,16 @@ SHOAL_API const char *shoal_tokenizer_name(const shoal_tokenizer *tokenizer);
 SHOAL_API int32_t shoal_tokenizer_vocab_size(const shoal_tokenizer *tokenizer);
 /* One JSON object that describes it entirely. Borrowed until destroy. */
 SHOAL_API const char *shoal_tokenizer_json(const shoal_tokenizer *tokenizer);
-/* Text to ids. *count is the number of tokens; with more than `capacity` of them nothing is written
- * and SHOAL_OK is returned (call again with room); `bytes` tokens always suffice. SHOAL_EINVAL
- * names a character outside the vocabulary and its offset. */
+/* Text to ids. *count is the number of tokens; with more than `capacity` of them
+ * SHOAL_OK is returned but `tokens` is incomplete (call again with room); `bytes` tokens always
+ * suffice. SHOAL_EINVAL names a character outside the vocabulary and its offset. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_encode(const shoal_tokenizer *tokenizer,
                                                             const char *text, size_t bytes,
                                                             int32_t *tokens, int64_t capacity,
                                                             int64_t *count);
-/* Ids to text, not NUL-terminated. *bytes is the length; with more than `capacity` nothing is
- * written and SHOAL_OK is returned; 4 bytes per token always suffice. SHOAL_EINVAL for an id
- * outside the vocabulary. */
+/* Ids to text, not NUL-terminated. *bytes is the length; with more than `capacity`
+ * SHOAL_OK is returned but `text` is incomplete; 4 bytes per token always suffice. SHOAL_EINVAL for
+ * an id outside the vocabulary. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_decode(const shoal_tokenizer *tokenizer,
                                                             const int32_t *tokens, int64_t count,
                                                             char *text, size_t capacity,

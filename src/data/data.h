@@ -3,6 +3,7 @@
  *
  *   text.c       finds and reads the files of a dataset into one text
  *   tokenizer.c  byte and char; JSON form
+ *   utf8.c       code points
  *   dataset.c    token storage (1, 2 or 4 bytes each), split, unigram entropy, fingerprint
  *   loader.c     the pure function (seed, step, micro) -> samples
  *   prefetch.c   a thread and a bounded ring in front of that function
@@ -38,6 +39,7 @@ SHOAL_CHECKED shoal_status shoali_tokenizer_copy(const struct shoal_tokenizer *f
 /* Decodes one UTF-8 code point (shortest form, no surrogates); returns its length, 0 when invalid.
  */
 int shoali_utf8_decode(const char *text, size_t bytes, uint32_t *code_point);
+/* Returns the length. */
 int shoali_utf8_encode(uint32_t code_point, char out[4]);
 /* Offset of the first byte that is not valid UTF-8, `bytes` when all is. */
 size_t shoali_utf8_check(const char *text, size_t bytes);

@@ -32,4 +32,8 @@ extern const struct shoali_section shoali_csv_monitor_section, shoali_jsonl_moni
 extern const struct shoali_section shoali_wandb_section; /* struct shoali_wandb_config */
 extern const struct shoali_section shoali_comet_section; /* struct shoali_comet_config */
 
+/* A double as Python prints it: the shortest text that reads back as the same value, "3.0" for 3.
+ */
+void shoali_append_number(struct shoali_str *out, double value);
+
 #endif

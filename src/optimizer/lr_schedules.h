@@ -77,7 +77,7 @@ struct shoali_schedule_type {
     /* optional: resolves defaults that depend on other values, checks them */
     shoal_status (*configure)(struct shoali_schedule *schedule);
     double (*lr)(const struct shoali_schedule *schedule, int64_t i);
-    /* optional: NULL = leaves momentum alone */
+    /* optional: NULL or a negative result leaves momentum alone */
     double (*momentum)(const struct shoali_schedule *schedule, int64_t i);
 };
 /* NULL-terminated. */

@@ -1,0 +1,198 @@
+/* The pure function (dataset, seed, step, micro) -> samples, and the loader in front of it. */
+#include "data/data.h"
+
+#include <string.h>
+
+struct shoal_loader {
+    shoal_loader_args args;
+    struct shoali_prefetch *prefetch; /* NULL: none */
+};
+
+/* Number of the sample in the order of a sequential pass; -1 when it does not fit 64 bits. */
+static int64_t sequence_number(const shoal_loader_args *args, int64_t step, int64_t sample)
+{
+    int64_t per_step, number;
+    if (!shoali_mul(args->micro_batches, args->micro_batch, &per_step) ||
+        !shoali_mul(step, per_step, &number) || !shoali_add(number, sample, &number))
+        return -1;
+    return number;
+}
+
+static shoal_status make_window(const shoal_loader_args *args, int64_t number, int32_t *tokens,
+                                int32_t *targets)
+{
+    shoal_status status = SHOAL_OK;
+    int64_t length = args->seq_length, first, have = 0;
+    int64_t total = shoal_dataset_token_count(args->dataset, args->split);
+    if (number >= 0 && shoali_mul(number, length, &first) && first < total - 1)
+        have = total - 1 - first < length ? total - 1 - first : length;
+    if (have > 0) {
+        SHOAL_TRY(status, shoal_dataset_read(args->dataset, args->split, first, have, tokens),
+                  done);
+        SHOAL_TRY(status, shoal_dataset_read(args->dataset, args->split, first + 1, have, targets),
+                  done);
+    }
+    for (int64_t t = have; t < length; t++) {
+        tokens[t] = 0;
+        targets[t] = -1;
+    }
+done:
+    return status;
+}
+
+static shoal_status make_random(const shoal_loader_args *args, int64_t step, int64_t sample,
+                                int32_t *tokens, int32_t *targets)
+{
+    shoal_status status;
+    bool train = args->split == SHOAL_SPLIT_TRAIN;
+    int64_t total = shoal_dataset_token_count(args->dataset, args->split);
+    struct shoali_stream stream =
+        shoali_stream_make(args->seed, train ? "sample" : "eval",
+                           args->split == SHOAL_SPLIT_TEST ? "test" : "", (uint64_t)step);
+    int64_t first = (int64_t)shoali_random_below(&stream, (uint64_t)sample,
+                                                 (uint64_t)(total - args->seq_length));
+    SHOAL_TRY(status,
+              shoal_dataset_read(args->dataset, args->split, first, args->seq_length, tokens),
+              done);
+    SHOAL_TRY(status,
+              shoal_dataset_read(args->dataset, args->split, first + 1, args->seq_length, targets),
+              done);
+done:
+    return status;
+}
+
+shoal_status shoali_loader_make(const shoal_loader_args *args, int64_t step, int64_t micro,
+                                int32_t *tokens, int32_t *targets)
+{
+    shoal_status status = SHOAL_OK;
+    for (int64_t b = 0; b < args->micro_batch; b++) {
+        int64_t sample = micro * args->micro_batch + b;
+        int32_t *to = tokens + b * args->seq_length, *next = targets + b * args->seq_length;
+        if (args->sequential)
+            SHOAL_TRY(status, make_window(args, sequence_number(args, step, sample), to, next),
+                      done);
+        else
+            SHOAL_TRY(status, make_random(args, step, sample, to, next), done);
+    }
+done:
+    return status;
+}
+
+static shoal_status check_args(const shoal_loader_args *args)
+{
+    static const char *const names[SHOAL_SPLIT_COUNT] = {"train", "validation", "test"};
+    int64_t elements, samples;
+    if (!args->dataset || (int)args->split < 0 || args->split >= SHOAL_SPLIT_COUNT)
+        return SHOAL_FAIL(SHOAL_EINVAL, "a loader needs a dataset and a split");
+    if (args->seq_length < 1 || args->micro_batch < 1 || args->micro_batches < 1)
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "loader: seq_length %lld, micro_batch %lld and micro_batches %lld must be "
+            "positive",
+            (long long)args->seq_length, (long long)args->micro_batch,
+            (long long)args->micro_batches);
+    if (!shoali_mul(args->seq_length, args->micro_batch, &elements) || elements > INT64_MAX / 8 ||
+        !shoali_mul(args->micro_batches, args->micro_batch, &samples))
+        return SHOAL_FAIL(SHOAL_EINVAL, "loader: a batch of %lld x %lld tokens is too large",
+                          (long long)args->micro_batch, (long long)args->seq_length);
+    int64_t total = shoal_dataset_token_count(args->dataset, args->split);
+    int64_t needed = args->sequential ? 2 : args->seq_length + 1;
+    if (total < needed)
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "the %s part has %lld tokens, but a sequence length of %lld needs at least "
+            "%lld; give more text, another split or a shorter sequence length",
+            names[args->split], (long long)total, (long long)args->seq_length, (long long)needed);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_loader_create(const shoal_loader_args *args, shoal_loader **loader)
+{
+    shoal_status status;
+    *loader = NULL;
+    SHOAL_TRY(status, check_args(args), done);
+    shoal_loader *made = shoali_calloc(1, sizeof(*made), "a loader");
+    if (!made) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    made->args = *args;
+    *loader = made;
+done:
+    return status;
+}
+
+void shoal_loader_destroy(shoal_loader *loader)
+{
+    if (!loader)
+        return;
+    shoali_prefetch_destroy(loader->prefetch);
+    shoali_free(loader);
+}
+
+int64_t shoal_loader_seq_length(const shoal_loader *loader)
+{
+    return loader->args.seq_length;
+}
+
+int64_t shoal_loader_micro_batch(const shoal_loader *loader)
+{
+    return loader->args.micro_batch;
+}
+
+int64_t shoal_loader_micro_batches(const shoal_loader *loader)
+{
+    return loader->args.micro_batches;
+}
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+int64_t shoal_loader_step_count(const shoal_loader *loader)
+{
+    const shoal_loader_args *args = &loader->args;
+    if (!args->sequential)
+        return 0;
+    int64_t total = shoal_dataset_token_count(args->dataset, args->split);
+    int64_t windows = divide_up(total - 1, args->seq_length);
+    return divide_up(windows, args->micro_batch * args->micro_batches);
+}
+
+shoal_status shoal_loader_get(shoal_loader *loader, int64_t step, int64_t micro, int32_t *tokens,
+                              int32_t *targets)
+{
+    if (step < 0 || micro < 0 || micro >= loader->args.micro_batches)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "there is no micro-batch %lld of step %lld; a step has %lld",
+                          (long long)micro, (long long)step, (long long)loader->args.micro_batches);
+    shoal_status status = SHOAL_END;
+    if (loader->prefetch)
+        status = shoali_prefetch_get(loader->prefetch, step, micro, tokens, targets);
+    if (status == SHOAL_END)
+        status = shoali_loader_make(&loader->args, step, micro, tokens, targets);
+    return status;
+}
+
+shoal_status shoal_loader_prefetch(shoal_loader *loader, const shoal_prefetch_args *args)
+{
+    shoal_prefetch_args list = *args;
+    int64_t span;
+    if (list.stride == 0)
+        list.stride = 1;
+    if (list.first_step < 0 || list.first < 0 || list.count < 1 || list.stride < 1 ||
+        !shoali_mul(list.count - 1, list.stride, &span) || !shoali_add(span, list.first, &span) ||
+        span >= loader->args.micro_batches)
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "prefetch: %lld micro-batches from %lld in strides of %lld are not all below "
+            "%lld",
+            (long long)list.count, (long long)list.first, (long long)list.stride,
+            (long long)loader->args.micro_batches);
+    if (list.depth < 1)
+        list.depth = list.count < 32 ? (int32_t)(2 * list.count) : 64;
+    shoali_prefetch_destroy(loader->prefetch);
+    loader->prefetch = NULL;
+    return shoali_prefetch_create(&loader->args, &list, &loader->prefetch);
+}

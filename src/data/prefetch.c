@@ -1,0 +1,195 @@
+/* A thread that prepares the micro-batches on the caller's list, and a bounded ring between the
+ * two.
+ *
+ * The list is endless: entry q is micro-batch first + (q mod count) * stride of step first_step + q
+ * / count. Slot q mod depth holds entry q. The consumer takes entries in increasing q; skipping
+ * ahead drops the entries between, asking for an earlier one is answered "make it yourself".
+ * Invariant under the mutex: head <= filled <= head + depth, entries [head, filled) are ready. An
+ * entry that could not be made is ready too: it carries its status and sentence, because error
+ * records belong to one thread.
+ */
+#include "data/data.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+struct slot {
+    int32_t *tokens, *targets;
+    shoal_status status;
+    char message[512];
+};
+
+struct shoali_prefetch {
+    shoal_loader_args loader;
+    shoal_prefetch_args list;
+    int64_t elements; /* per slot */
+    struct shoali_context context;
+    int32_t *memory;
+    struct slot *slot;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool started, stop;
+    int64_t head, filled;
+};
+
+static void make_entry(struct shoali_prefetch *prefetch, int64_t q)
+{
+    const shoal_prefetch_args *list = &prefetch->list;
+    struct slot *slot = &prefetch->slot[q % list->depth];
+    int64_t step = list->first_step + q / list->count;
+    int64_t micro = list->first + q % list->count * list->stride;
+    if (shoali_fault("data_prefetch"))
+        slot->status = SHOAL_FAIL(SHOAL_EIO, "micro-batch %lld of step %lld could not be read",
+                                  (long long)micro, (long long)step);
+    else
+        slot->status =
+            shoali_loader_make(&prefetch->loader, step, micro, slot->tokens, slot->targets);
+    slot->message[0] = '\0';
+    if (slot->status < 0)
+        strncat(slot->message, shoal_error_message(), sizeof(slot->message) - 1);
+}
+
+static void *work(void *arg)
+{
+    struct shoali_prefetch *prefetch = arg;
+    *shoali_context_get() = prefetch->context;
+    pthread_mutex_lock(&prefetch->mutex);
+    while (!prefetch->stop) {
+        if (prefetch->filled - prefetch->head >= prefetch->list.depth) {
+            pthread_cond_wait(&prefetch->changed, &prefetch->mutex);
+            continue;
+        }
+        int64_t q = prefetch->filled;
+        pthread_mutex_unlock(&prefetch->mutex);
+        make_entry(prefetch, q);
+        pthread_mutex_lock(&prefetch->mutex);
+        /* the consumer may have skipped past q meanwhile: then filled has moved */
+        if (prefetch->filled == q)
+            prefetch->filled = q + 1;
+        pthread_cond_broadcast(&prefetch->changed);
+    }
+    pthread_mutex_unlock(&prefetch->mutex);
+    return NULL;
+}
+
+static shoal_status allocate(struct shoali_prefetch *prefetch)
+{
+    int64_t depth = prefetch->list.depth, total;
+    prefetch->elements = prefetch->loader.micro_batch * prefetch->loader.seq_length;
+    if (!shoali_mul(2 * depth, prefetch->elements, &total))
+        return SHOAL_FAIL(SHOAL_EINVAL, "prefetch: a depth of %lld is too large", (long long)depth);
+    prefetch->slot = shoali_calloc((size_t)depth, sizeof(*prefetch->slot), "prefetch slots");
+    prefetch->memory =
+        shoali_calloc((size_t)total, sizeof(*prefetch->memory), "prefetched micro-batches");
+    if (!prefetch->slot || !prefetch->memory)
+        return SHOAL_ENOMEM;
+    for (int64_t k = 0; k < depth; k++) {
+        prefetch->slot[k].tokens = prefetch->memory + 2 * k * prefetch->elements;
+        prefetch->slot[k].targets = prefetch->slot[k].tokens + prefetch->elements;
+    }
+    return SHOAL_OK;
+}
+
+/* The thread takes no signals: they belong to the program's own threads. */
+static shoal_status start(struct shoali_prefetch *prefetch)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&prefetch->thread, NULL, work, prefetch);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot start the data prefetch thread: %s",
+                          strerror(error));
+    prefetch->started = true;
+    return SHOAL_OK;
+}
+
+shoal_status shoali_prefetch_create(const shoal_loader_args *loader,
+                                    const shoal_prefetch_args *args,
+                                    struct shoali_prefetch **prefetch)
+{
+    shoal_status status;
+    struct shoali_prefetch *made = shoali_calloc(1, sizeof(*made), "a prefetcher");
+    if (!made)
+        return SHOAL_ENOMEM;
+    made->loader = *loader;
+    made->list = *args;
+    made->context = *shoali_context_get();
+    made->context.scope = ""; /* borrowed from the creator's stack of scopes */
+    pthread_mutex_init(&made->mutex, NULL);
+    pthread_cond_init(&made->changed, NULL);
+    SHOAL_TRY(status, allocate(made), done);
+    SHOAL_TRY(status, start(made), done);
+    *prefetch = made;
+    made = NULL;
+done:
+    shoali_prefetch_destroy(made);
+    return status;
+}
+
+void shoali_prefetch_destroy(struct shoali_prefetch *prefetch)
+{
+    if (!prefetch)
+        return;
+    if (prefetch->started) {
+        pthread_mutex_lock(&prefetch->mutex);
+        prefetch->stop = true;
+        pthread_cond_broadcast(&prefetch->changed);
+        pthread_mutex_unlock(&prefetch->mutex);
+        pthread_join(prefetch->thread, NULL);
+    }
+    pthread_cond_destroy(&prefetch->changed);
+    pthread_mutex_destroy(&prefetch->mutex);
+    shoali_free(prefetch->memory);
+    shoali_free(prefetch->slot);
+    shoali_free(prefetch);
+}
+
+/* Index of (step, micro) on the list, -1 when it is not there. */
+static int64_t find_entry(const shoal_prefetch_args *list, int64_t step, int64_t micro)
+{
+    int64_t q, beyond = micro - list->first;
+    if (step < list->first_step || beyond < 0 || beyond % list->stride != 0 ||
+        beyond / list->stride >= list->count ||
+        !shoali_mul(step - list->first_step, list->count, &q) ||
+        !shoali_add(q, beyond / list->stride, &q))
+        return -1;
+    return q;
+}
+
+shoal_status shoali_prefetch_get(struct shoali_prefetch *prefetch, int64_t step, int64_t micro,
+                                 int32_t *tokens, int32_t *targets)
+{
+    int64_t q = find_entry(&prefetch->list, step, micro);
+    pthread_mutex_lock(&prefetch->mutex);
+    if (q < prefetch->head) {
+        pthread_mutex_unlock(&prefetch->mutex);
+        return SHOAL_END;
+    }
+    prefetch->head = q;
+    if (prefetch->filled < q)
+        prefetch->filled = q;
+    pthread_cond_broadcast(&prefetch->changed);
+    while (prefetch->filled <= q)
+        pthread_cond_wait(&prefetch->changed, &prefetch->mutex);
+    pthread_mutex_unlock(&prefetch->mutex);
+
+    /* slot q is not reused before head passes it */
+    const struct slot *slot = &prefetch->slot[q % prefetch->list.depth];
+    shoal_status status = slot->status;
+    if (status < 0) {
+        status = SHOAL_FAIL(status, "%s", slot->message);
+    } else {
+        size_t bytes = (size_t)prefetch->elements * sizeof(int32_t);
+        memcpy(tokens, slot->tokens, bytes);
+        memcpy(targets, slot->targets, bytes);
+    }
+    pthread_mutex_lock(&prefetch->mutex);
+    prefetch->head = q + 1;
+    pthread_cond_broadcast(&prefetch->changed);
+    pthread_mutex_unlock(&prefetch->mutex);
+    return status;
+}

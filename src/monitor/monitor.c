@@ -1,0 +1,308 @@
+/* CSV and JSON-lines sinks, and the configuration sections of all monitors. */
+#include "monitor/monitor.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#define DEFAULT_JOB_NAME "DeepSpeedJobName"
+
+/* ---- configuration ---- */
+
+#define AT(member) offsetof(struct shoali_file_monitor_config, member)
+#define ROW_OUTPUT_PATH                                                         \
+    {                                                                           \
+        .key = "output_path", .type = SHOALI_STRING, .offset = AT(output_path), \
+        .default_text = "", .help = "Folder to write below; it is made."        \
+    }
+#define ROW_JOB_NAME                                                                           \
+    {                                                                                          \
+        .key = "job_name", .type = SHOALI_STRING, .offset = AT(job_name),                      \
+        .default_text = DEFAULT_JOB_NAME, .help = "Name of the run; what is written bears it." \
+    }
+
+static const struct shoali_option file_rows[] = {
+    {.key = "enabled", .type = SHOALI_BOOL, .offset = AT(enabled), .help = "Write it."},
+    ROW_OUTPUT_PATH,
+    ROW_JOB_NAME,
+};
+static const struct shoali_option tensorboard_rows[] = {
+    {.key = "enabled",
+     .type = SHOALI_BOOL,
+     .offset = AT(enabled),
+     .state = SHOALI_PENDING,
+     .help = "TensorBoard files; use csv_monitor or jsonl_monitor by now."},
+    ROW_OUTPUT_PATH,
+    ROW_JOB_NAME,
+};
+
+#define FILE_SECTION(section, text, table)                                                  \
+    {                                                                                       \
+        .name = section, .help = text, .rows = table,                                       \
+        .row_count = sizeof(table) / sizeof((table)[0]),                                    \
+        .struct_bytes = sizeof(struct shoali_file_monitor_config), .given_offset = SIZE_MAX \
+    }
+const struct shoali_section shoali_csv_monitor_section =
+    FILE_SECTION("csv_monitor", "One CSV file per value.", file_rows);
+const struct shoali_section shoali_jsonl_monitor_section =
+    FILE_SECTION("jsonl_monitor", "One file with a JSON object per step.", file_rows);
+const struct shoali_section shoali_tensorboard_section =
+    FILE_SECTION("tensorboard", "TensorBoard files.", tensorboard_rows);
+#undef AT
+
+#define TEXT_ROW(structure, name, text, sentence)                                        \
+    {                                                                                    \
+        .key = #name, .type = SHOALI_STRING, .offset = offsetof(struct structure, name), \
+        .default_text = text, .help = sentence                                           \
+    }
+static const struct shoali_option wandb_rows[] = {
+    {.key = "enabled",
+     .type = SHOALI_BOOL,
+     .offset = offsetof(struct shoali_wandb_config, enabled),
+     .state = SHOALI_PENDING,
+     .help = "Weights & Biases; use csv_monitor or jsonl_monitor by now."},
+    TEXT_ROW(shoali_wandb_config, group, NULL, "Group of the run."),
+    TEXT_ROW(shoali_wandb_config, team, NULL, "Team of the run."),
+    TEXT_ROW(shoali_wandb_config, project, "deepspeed", "Project of the run."),
+};
+const struct shoali_section shoali_wandb_section = {
+    .name = "wandb",
+    .help = "Weights & Biases.",
+    .rows = wandb_rows,
+    .row_count = sizeof(wandb_rows) / sizeof(wandb_rows[0]),
+    .struct_bytes = sizeof(struct shoali_wandb_config),
+    .given_offset = SIZE_MAX,
+};
+
+static const struct shoali_option comet_rows[] = {
+    {.key = "enabled",
+     .type = SHOALI_BOOL,
+     .offset = offsetof(struct shoali_comet_config, enabled),
+     .state = SHOALI_PENDING,
+     .help = "Comet; use csv_monitor or jsonl_monitor by now."},
+    {.key = "samples_log_interval",
+     .type = SHOALI_INT,
+     .offset = offsetof(struct shoali_comet_config, samples_log_interval),
+     .default_number = 100,
+     .min = 1,
+     .max = 1e15,
+     .unit = "samples",
+     .help = "Samples between two points of a value."},
+    {.key = "online",
+     .type = SHOALI_BOOL,
+     .offset = offsetof(struct shoali_comet_config, online),
+     .help = "Send while the run goes on."},
+    TEXT_ROW(shoali_comet_config, project, NULL, "Project of the run."),
+    TEXT_ROW(shoali_comet_config, workspace, NULL, "Workspace of the run."),
+    TEXT_ROW(shoali_comet_config, api_key, NULL, "Key of the account."),
+    TEXT_ROW(shoali_comet_config, experiment_name, NULL, "Name of the run."),
+    TEXT_ROW(shoali_comet_config, experiment_key, NULL, "Key of the run."),
+    TEXT_ROW(shoali_comet_config, mode, NULL, "How a run with this key is continued."),
+};
+const struct shoali_section shoali_comet_section = {
+    .name = "comet",
+    .help = "Comet.",
+    .rows = comet_rows,
+    .row_count = sizeof(comet_rows) / sizeof(comet_rows[0]),
+    .struct_bytes = sizeof(struct shoali_comet_config),
+    .given_offset = SIZE_MAX,
+};
+
+/* ---- sinks ---- */
+
+struct shoal_monitor {
+    char *csv_folder;    /* arena; NULL: disabled */
+    char *jsonl_path;    /* arena; NULL: disabled */
+    const char **header; /* event names whose CSV file has got its header from this monitor */
+    int32_t header_count, header_capacity;
+    struct shoali_arena arena;
+};
+
+/* PATH/JOB, or JOB without a path. */
+static char *job_path(struct shoali_arena *arena, const char *path, const char *job,
+                      const char *suffix)
+{
+    if (!path || !*path)
+        return shoali_arena_printf(arena, "%s%s", job, suffix);
+    const char *slash = path[strlen(path) - 1] == '/' ? "" : "/";
+    return shoali_arena_printf(arena, "%s%s%s%s", path, slash, job, suffix);
+}
+
+static const char *job_name(const char *name)
+{
+    return name ? name : DEFAULT_JOB_NAME;
+}
+
+/* Makes the folder that holds `path`. */
+static shoal_status make_parent(struct shoali_arena *arena, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path)
+        return SHOAL_OK;
+    char *folder = shoali_arena_printf(arena, "%.*s", (int)(slash - path), path);
+    return folder ? shoali_make_dirs(folder) : SHOAL_ENOMEM;
+}
+
+shoal_status shoal_monitor_create(const shoal_monitor_args *args, shoal_monitor **monitor)
+{
+    shoal_status status = SHOAL_OK;
+    *monitor = NULL;
+    shoal_monitor *made = shoali_calloc(1, sizeof(*made), "a monitor");
+    if (!made)
+        return SHOAL_ENOMEM;
+    shoali_arena_init(&made->arena);
+    if (args->csv_enabled) {
+        made->csv_folder =
+            job_path(&made->arena, args->csv_output_path, job_name(args->csv_job_name), "");
+        if (!made->csv_folder) {
+            status = SHOAL_ENOMEM;
+            goto done;
+        }
+        SHOAL_TRY(status, shoali_make_dirs(made->csv_folder), done);
+    }
+    if (args->jsonl_enabled) {
+        made->jsonl_path = job_path(&made->arena, args->jsonl_output_path,
+                                    job_name(args->jsonl_job_name), ".jsonl");
+        if (!made->jsonl_path) {
+            status = SHOAL_ENOMEM;
+            goto done;
+        }
+        SHOAL_TRY(status, make_parent(&made->arena, made->jsonl_path), done);
+    }
+    *monitor = made;
+    made = NULL;
+done:
+    shoal_monitor_destroy(made);
+    return status;
+}
+
+void shoal_monitor_destroy(shoal_monitor *monitor)
+{
+    if (!monitor)
+        return;
+    shoali_free(monitor->header);
+    shoali_arena_fini(&monitor->arena);
+    shoali_free(monitor);
+}
+
+int32_t shoal_monitor_enabled(const shoal_monitor *monitor)
+{
+    return monitor && (monitor->csv_folder || monitor->jsonl_path);
+}
+
+static shoal_status append_text(const char *path, const struct shoali_str *text)
+{
+    if (text->failed)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the text of %s", path);
+    FILE *file = fopen(path, "a");
+    bool good = file && fwrite(shoali_str_get(text), 1, text->length, file) == text->length;
+    if (file)
+        good = fclose(file) == 0 && good;
+    if (!good)
+        return SHOAL_FAIL(SHOAL_EIO, "cannot write the monitor file %s: %s", path, strerror(errno));
+    return SHOAL_OK;
+}
+
+/* True the first time this monitor meets the name. */
+static shoal_status first_time(shoal_monitor *monitor, const char *name, bool *first)
+{
+    *first = false;
+    for (int32_t i = 0; i < monitor->header_count; i++)
+        if (strcmp(monitor->header[i], name) == 0)
+            return SHOAL_OK;
+    if (monitor->header_count == monitor->header_capacity) {
+        int32_t capacity = 2 * monitor->header_capacity + 16;
+        const char **grown = shoali_calloc((size_t)capacity, sizeof(*grown), "event names");
+        if (!grown)
+            return SHOAL_ENOMEM;
+        if (monitor->header)
+            memcpy(grown, monitor->header, (size_t)monitor->header_count * sizeof(*grown));
+        shoali_free(monitor->header);
+        monitor->header = grown;
+        monitor->header_capacity = capacity;
+    }
+    const char *copy = shoali_arena_strdup(&monitor->arena, name);
+    if (!copy)
+        return SHOAL_ENOMEM;
+    monitor->header[monitor->header_count++] = copy;
+    *first = true;
+    return SHOAL_OK;
+}
+
+static shoal_status write_csv(shoal_monitor *monitor, int64_t samples, const shoal_event *event)
+{
+    shoal_status status;
+    struct shoali_str path = {0}, line = {0};
+    bool first;
+    const char *slash = strrchr(event->name, '/');
+    shoali_str_append(&path, "%s/%s.csv", monitor->csv_folder, event->name);
+    if (path.failed) {
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the path of the event %s", event->name);
+        goto done;
+    }
+    for (char *c = path.text + strlen(monitor->csv_folder) + 1; *c; c++)
+        if (*c == '/' || *c == ' ')
+            *c = '_';
+    SHOAL_TRY(status, first_time(monitor, event->name, &first), done);
+    if (first)
+        shoali_str_append(&line, "step,%s\n", slash ? slash + 1 : event->name);
+    shoali_str_append(&line, "%lld,", (long long)samples);
+    shoali_append_number(&line, event->value);
+    shoali_str_append_bytes(&line, "\n", 1);
+    SHOAL_TRY(status, append_text(path.text, &line), done);
+done:
+    shoali_str_fini(&path);
+    shoali_str_fini(&line);
+    return status;
+}
+
+static void append_json_string(struct shoali_str *out, const char *text)
+{
+    shoali_str_append_bytes(out, "\"", 1);
+    for (const char *c = text; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            shoali_str_append(out, "\\%c", *c);
+        else if ((unsigned char)*c < 0x20)
+            shoali_str_append(out, "\\u%04x", (unsigned)*c);
+        else
+            shoali_str_append_bytes(out, c, 1);
+    }
+    shoali_str_append_bytes(out, "\"", 1);
+}
+
+static shoal_status write_jsonl(shoal_monitor *monitor, int64_t step, int64_t samples,
+                                const shoal_event *events, int32_t count)
+{
+    shoal_status status;
+    struct shoali_str line = {0};
+    shoali_str_append(&line, "{\"step\":%lld,\"samples\":%lld", (long long)step,
+                      (long long)samples);
+    for (int32_t i = 0; i < count; i++) {
+        shoali_str_append_bytes(&line, ",", 1);
+        append_json_string(&line, events[i].name);
+        shoali_str_append_bytes(&line, ":", 1);
+        if (isfinite(events[i].value))
+            shoali_append_number(&line, events[i].value);
+        else
+            shoali_str_append(&line, "null");
+    }
+    shoali_str_append(&line, "}\n");
+    SHOAL_TRY(status, append_text(monitor->jsonl_path, &line), done);
+done:
+    shoali_str_fini(&line);
+    return status;
+}
+
+shoal_status shoal_monitor_write(shoal_monitor *monitor, int64_t step, int64_t samples,
+                                 const shoal_event *events, int32_t count)
+{
+    shoal_status status = SHOAL_OK;
+    if (!monitor || count < 1)
+        return SHOAL_OK;
+    for (int32_t i = 0; monitor->csv_folder && i < count; i++)
+        SHOAL_TRY(status, write_csv(monitor, samples, &events[i]), done);
+    if (monitor->jsonl_path)
+        SHOAL_TRY(status, write_jsonl(monitor, step, samples, events, count), done);
+done:
+    return status;
+}

@@ -1,0 +1,160 @@
+/* Adam and AdamW (Kingma & Ba 2015; Loshchilov & Hutter 2019) with DeepSpeed's configuration keys.
+ */
+#include "optimizer/types.h"
+
+#include <math.h>
+
+/* DeepSpeed's OneCycle sets betas to (momentum, this). */
+#define CYCLED_BETA2 0.99
+
+#define AT(member) offsetof(struct shoali_adam_params, member)
+static const struct shoali_option adam_rows[] = {
+    {.key = "lr",
+     .type = SHOALI_FLOAT,
+     .offset = AT(lr),
+     .default_number = 1e-3,
+     .max = SHOALI_OPTIMIZER_LARGE,
+     .help = "Learning rate; a scheduler overrides it from the first step."},
+    {.key = "betas",
+     .type = SHOALI_FLOATS,
+     .offset = AT(betas),
+     .default_text = "0.9,0.999",
+     .help = "Decay of the first and second moment, both in [0, 1)."},
+    {.key = "eps",
+     .type = SHOALI_FLOAT,
+     .offset = AT(eps),
+     .default_number = 1e-8,
+     .max = SHOALI_OPTIMIZER_LARGE,
+     .help = "Added to the root of the second moment."},
+    {.key = "weight_decay",
+     .type = SHOALI_FLOAT,
+     .offset = AT(weight_decay),
+     .max = SHOALI_OPTIMIZER_LARGE,
+     .help = "Decoupled (AdamW) or added to the gradient (adam_w_mode false)."},
+    {.key = "bias_correction",
+     .type = SHOALI_BOOL,
+     .offset = AT(bias_correction),
+     .default_number = 1,
+     .help = "Divide the moments by 1 - beta^t."},
+    {.key = "adam_w_mode",
+     .type = SHOALI_BOOL,
+     .offset = AT(adam_w_mode),
+     .default_number = 1,
+     .help = "Type Adam: true is decoupled weight decay (AdamW), false is L2. AdamW is always "
+             "decoupled."},
+    {.key = "amsgrad",
+     .type = SHOALI_BOOL,
+     .offset = AT(amsgrad),
+     .state = SHOALI_PENDING,
+     .help = "The AMSGrad variant; DeepSpeed's Adam refuses it too."},
+    {.key = "torch_adam",
+     .type = SHOALI_BOOL,
+     .offset = AT(torch_adam),
+     .state = SHOALI_NOEFFECT,
+     .help = "Chooses torch's code instead of DeepSpeed's; here both names mean the same formula."},
+    {.key = "fp32_optimizer_states",
+     .type = SHOALI_BOOL,
+     .offset = AT(fp32_optimizer_states),
+     .default_number = 1,
+     .state = SHOALI_PENDING,
+     .help = "Keep the moments in fp32; false would keep them in the parameter's type."},
+    {.key = "set_grad_none",
+     .type = SHOALI_BOOL,
+     .offset = AT(set_grad_none),
+     .default_number = 1,
+     .state = SHOALI_NOEFFECT,
+     .help = "Gradients live in planned buffers and are overwritten."},
+    {.key = "max_grad_norm",
+     .type = SHOALI_FLOAT,
+     .offset = AT(max_grad_norm),
+     .state = SHOALI_DEAD,
+     .help = "Use the root key gradient_clipping instead."},
+};
+
+static shoal_status adam_validate(void *config)
+{
+    const struct shoali_adam_params *params = config;
+    if (params->betas.count != 2)
+        return SHOAL_FAIL(SHOAL_ECONFIG, "betas: got %d numbers, give two such as [0.9, 0.999]",
+                          params->betas.count);
+    for (int i = 0; i < 2; i++)
+        if (!(params->betas.value[i] >= 0 && params->betas.value[i] < 1))
+            return SHOAL_FAIL(SHOAL_ECONFIG, "betas: %g is outside [0, 1)", params->betas.value[i]);
+    return SHOAL_OK;
+}
+
+static const struct shoali_section adam_section = {
+    .name = "params",
+    .help = "Parameters of Adam and AdamW.",
+    .rows = adam_rows,
+    .row_count = sizeof(adam_rows) / sizeof(adam_rows[0]),
+    .struct_bytes = sizeof(struct shoali_adam_params),
+    .given_offset = offsetof(struct shoali_adam_params, given),
+    .validate = adam_validate,
+};
+
+static const struct shoali_optimizer_state adam_states[] = {
+    {"exp_avg", SHOALI_STATE_ELEMENT, SHOAL_F32},
+    {"exp_avg_sq", SHOALI_STATE_ELEMENT, SHOAL_F32},
+};
+
+static void adam_configure(struct shoali_optimizer *optimizer)
+{
+    const struct shoali_adam_params *params = &optimizer->params.adam;
+    optimizer->lr = params->lr;
+    optimizer->weight_decay = params->weight_decay;
+    optimizer->beta[0] = params->betas.value[0];
+    optimizer->beta[1] = params->betas.value[1];
+    optimizer->state_count = 2;
+}
+
+static shoal_status adam_step(const struct shoali_optimizer *optimizer,
+                              const struct shoali_optimizer_now *now,
+                              const struct shoali_optimizer_segment *segment)
+{
+    const struct shoali_adam_params *params = &optimizer->params.adam;
+    double beta1 = now->cycle_momentum ? now->momentum : optimizer->beta[0];
+    double beta2 = now->cycle_momentum ? CYCLED_BETA2 : optimizer->beta[1];
+    double correction1 = 1, correction2 = 1;
+    if (params->bias_correction) {
+        correction1 = 1 - shoali_powi(beta1, (long)now->t);
+        correction2 = 1 - shoali_powi(beta2, (long)now->t);
+    }
+    double lr = now->lr * segment->lr_multiplier;
+    struct shoali_adam_args args = {
+        .param = segment->param,
+        .exp_avg = segment->state[0],
+        .exp_avg_sq = segment->state[1],
+        .grad = segment->grad,
+        .control = now->control,
+        .low = segment->low,
+        .count = segment->count,
+        .beta1 = (float)beta1,
+        .beta2 = (float)beta2,
+        .eps = (float)params->eps,
+        .weight_decay = (float)(optimizer->weight_decay * segment->weight_decay_multiplier),
+        .lr = (float)lr,
+        .step_size = (float)(lr / correction1),
+        .inv_sqrt_c2 = (float)(1 / sqrt(correction2)),
+        .decoupled = optimizer->type == &shoali_optimizer_adamw || params->adam_w_mode,
+        .low_dtype = segment->low_dtype,
+    };
+    return shoali_op_adam(now->exec, &args);
+}
+
+const struct shoali_optimizer_type shoali_optimizer_adam = {
+    .name = "adam",
+    .states = adam_states,
+    .state_count = 2,
+    .params = &adam_section,
+    .configure = adam_configure,
+    .step = adam_step,
+};
+const struct shoali_optimizer_type shoali_optimizer_adamw = {
+    .name = "adamw",
+    .states = adam_states,
+    .state_count = 2,
+    .params = &adam_section,
+    .configure = adam_configure,
+    .step = adam_step,
+};

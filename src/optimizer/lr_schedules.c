@@ -1,0 +1,146 @@
+/* The table of schedules, looking them up and configuring them. */
+#include "optimizer/schedule_types.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static const struct shoali_schedule_type *const types[] = {&shoali_schedule_warmup,
+                                                           &shoali_schedule_warmup_decay,
+                                                           &shoali_schedule_warmup_cosine,
+                                                           &shoali_schedule_range_test,
+                                                           &shoali_schedule_one_cycle,
+                                                           &shoali_schedule_megatron,
+                                                           NULL};
+
+/* Names of torch.optim.lr_scheduler; matched after `types`. */
+static const char *const known_names[] = {"LambdaLR",
+                                          "MultiplicativeLR",
+                                          "StepLR",
+                                          "MultiStepLR",
+                                          "ConstantLR",
+                                          "LinearLR",
+                                          "ExponentialLR",
+                                          "PolynomialLR",
+                                          "CosineAnnealingLR",
+                                          "CosineAnnealingWarmRestarts",
+                                          "ChainedScheduler",
+                                          "SequentialLR",
+                                          "ReduceLROnPlateau",
+                                          "CyclicLR",
+                                          "OneCycleLR"};
+#define KNOWN_COUNT (sizeof(known_names) / sizeof(known_names[0]))
+#define TYPE_COUNT (sizeof(types) / sizeof(types[0]) - 1)
+
+static const struct shoali_option section_rows[] = {
+    {.key = "type",
+     .type = SHOALI_STRING,
+     .offset = offsetof(struct shoali_scheduler_config, type),
+     .help = "WarmupLR, WarmupDecayLR, WarmupCosineLR, LRRangeTest, OneCycle or Megatron."},
+    {.key = "params",
+     .type = SHOALI_JSON,
+     .offset = offsetof(struct shoali_scheduler_config, params),
+     .help = "Its parameters."},
+};
+const struct shoali_section shoali_scheduler_section = {
+    .name = "scheduler",
+    .help = "The learning rate as a function of the step.",
+    .rows = section_rows,
+    .row_count = sizeof(section_rows) / sizeof(section_rows[0]),
+    .struct_bytes = sizeof(struct shoali_scheduler_config),
+    .given_offset = offsetof(struct shoali_scheduler_config, given),
+};
+
+const struct shoali_schedule_type *const *shoali_schedule_all(void)
+{
+    return types;
+}
+
+shoal_status shoali_schedule_find(const char *name, const struct shoali_schedule_type **type)
+{
+    const char *candidates[TYPE_COUNT + KNOWN_COUNT];
+    size_t count = 0;
+    for (size_t i = 0; i < TYPE_COUNT; i++) {
+        if (strcasecmp(name, types[i]->name) == 0) {
+            *type = types[i];
+            return SHOAL_OK;
+        }
+        candidates[count++] = types[i]->name;
+    }
+    for (size_t i = 0; i < KNOWN_COUNT; i++) {
+        if (strcasecmp(name, known_names[i]) == 0)
+            return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                              "scheduler `%s` is known but not supported yet; use WarmupLR, "
+                              "WarmupDecayLR, WarmupCosineLR, LRRangeTest, OneCycle or Megatron",
+                              name);
+        candidates[count++] = known_names[i];
+    }
+    const char *nearest = shoali_nearest(name, candidates, count);
+    return SHOAL_FAIL(
+        SHOAL_ECONFIG,
+        "there is no scheduler `%s`%s%s%s; use WarmupLR, WarmupDecayLR, WarmupCosineLR, "
+        "LRRangeTest, OneCycle or Megatron",
+        name, nearest ? "; the nearest name is `" : "", nearest ? nearest : "", nearest ? "`" : "");
+}
+
+shoal_status shoali_schedule_configure(struct shoali_schedule *schedule)
+{
+    if (!schedule->type || !schedule->type->configure)
+        return SHOAL_OK;
+    return schedule->type->configure(schedule);
+}
+
+shoal_status shoali_schedule_default(const char *name, double base_lr, struct shoali_arena *arena,
+                                     struct shoali_schedule *schedule)
+{
+    shoal_status status;
+    memset(schedule, 0, sizeof(*schedule));
+    schedule->base_lr = base_lr;
+    SHOAL_TRY(status, shoali_schedule_find(name, &schedule->type), done);
+    SHOAL_TRY(status, shoali_config_defaults(schedule->type->params, &schedule->params, arena),
+              done);
+done:
+    return status;
+}
+
+shoal_status shoali_schedule_make(const struct shoali_scheduler_config *config,
+                                  struct shoali_json *document, const char *path, double base_lr,
+                                  struct shoali_arena *arena, struct shoali_schedule *schedule)
+{
+    shoal_status status = SHOAL_OK;
+    char key[256];
+    memset(schedule, 0, sizeof(*schedule));
+    schedule->base_lr = base_lr;
+    if (!config->type)
+        return SHOAL_OK;
+    snprintf(key, sizeof(key), "%s.type", path);
+    status = shoali_schedule_default(config->type, base_lr, arena, schedule);
+    if (status < 0)
+        return shoali_error_prefix(status, "%s (line %d)", key, shoali_json_line(document, key));
+    snprintf(key, sizeof(key), "%s.params", path);
+    SHOAL_TRY(
+        status,
+        shoali_config_read_json(schedule->type->params, document, key, &schedule->params, arena),
+        done);
+    status = shoali_schedule_configure(schedule);
+    if (status < 0)
+        return shoali_error_prefix(status, "%s (line %d)", key, shoali_json_line(document, key));
+done:
+    return status;
+}
+
+double shoali_schedule_lr(const struct shoali_schedule *schedule, int64_t i)
+{
+    return schedule->type ? schedule->type->lr(schedule, i) : schedule->base_lr;
+}
+
+bool shoali_schedule_momentum(const struct shoali_schedule *schedule, int64_t i, double *momentum)
+{
+    if (!schedule->type || !schedule->type->momentum)
+        return false;
+    double value = schedule->type->momentum(schedule, i);
+    if (value < 0)
+        return false;
+    *momentum = value;
+    return true;
+}

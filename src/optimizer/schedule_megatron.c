@@ -1,0 +1,155 @@
+/* Megatron's --lr-decay-style family: linear warm-up, then one of five decays. */
+#include "optimizer/schedule_types.h"
+
+#include <math.h>
+
+/* in the order of the enums */
+static const char *const decay_styles[] = {"linear", "constant", "cosine", "inverse-square-root",
+                                           "WSD",    NULL};
+static const char *const wsd_styles[] = {"exponential", "linear", "cosine", "minus_sqrt", NULL};
+
+#define AT(member) offsetof(struct shoali_megatron_params, member)
+static const struct shoali_option megatron_rows[] = {
+    {.key = "lr",
+     .type = SHOALI_FLOAT,
+     .offset = AT(lr),
+     .default_number = SHOALI_SCHEDULE_UNSET,
+     .max = SHOALI_SCHEDULE_LARGE,
+     .help = "Highest learning rate; not given: the optimizer's lr."},
+    {.key = "min_lr",
+     .type = SHOALI_FLOAT,
+     .offset = AT(min_lr),
+     .max = SHOALI_SCHEDULE_LARGE,
+     .help = "Lowest learning rate, kept after the decay."},
+    {.key = "lr_warmup_init",
+     .type = SHOALI_FLOAT,
+     .offset = AT(lr_warmup_init),
+     .max = SHOALI_SCHEDULE_LARGE,
+     .help = "Learning rate at the beginning of the warm-up."},
+    {.key = "lr_warmup_iters",
+     .type = SHOALI_INT,
+     .offset = AT(lr_warmup_iters),
+     .max = SHOALI_SCHEDULE_MAX_STEPS,
+     .unit = "steps",
+     .help = "Length of the warm-up."},
+    {.key = "lr_warmup_fraction",
+     .type = SHOALI_FLOAT,
+     .offset = AT(lr_warmup_fraction),
+     .max = 1,
+     .help = "Length of the warm-up as a part of lr_decay_iters; instead of lr_warmup_iters."},
+    {.key = "lr_decay_iters",
+     .type = SHOALI_INT,
+     .offset = AT(lr_decay_iters),
+     .default_number = SHOALI_SCHEDULE_UNSET,
+     .min = 1,
+     .max = SHOALI_SCHEDULE_MAX_STEPS,
+     .unit = "steps",
+     .help = "Step at which the decay ends."},
+    {.key = "lr_decay_style",
+     .type = SHOALI_ENUM,
+     .offset = AT(lr_decay_style),
+     .choices = decay_styles,
+     .help = "Shape of the decay."},
+    {.key = "lr_wsd_decay_style",
+     .type = SHOALI_ENUM,
+     .offset = AT(lr_wsd_decay_style),
+     .choices = wsd_styles,
+     .help = "Shape of the last part of WSD (warm-up, stable, decay)."},
+    {.key = "lr_wsd_decay_iters",
+     .type = SHOALI_INT,
+     .offset = AT(lr_wsd_decay_iters),
+     .max = SHOALI_SCHEDULE_MAX_STEPS,
+     .unit = "steps",
+     .help = "Length of the last part of WSD."},
+};
+static const struct shoali_section megatron_section = {
+    .name = "params",
+    .help = "Parameters of Megatron's schedules.",
+    .rows = megatron_rows,
+    .row_count = sizeof(megatron_rows) / sizeof(megatron_rows[0]),
+    .struct_bytes = sizeof(struct shoali_megatron_params),
+    .given_offset = AT(given),
+};
+
+/* Part of max - min that is left at num_steps n of the last `length` steps before `end`. */
+static double wsd_left(const struct shoali_megatron_params *params, int64_t n)
+{
+    int64_t begin = params->lr_decay_iters - params->lr_wsd_decay_iters;
+    if (n <= begin)
+        return 1;
+    double q = (double)(n - begin) / (double)params->lr_wsd_decay_iters;
+    switch ((enum shoali_wsd_style)params->lr_wsd_decay_style) {
+    case SHOALI_WSD_LINEAR:
+        return 1 - q;
+    case SHOALI_WSD_COSINE:
+        return shoali_cosine_fall(q);
+    case SHOALI_WSD_MINUS_SQRT:
+        return 1 - sqrt(q);
+    case SHOALI_WSD_EXPONENTIAL:
+        break;
+    }
+    return 2 * shoali_pow(0.5, q) - 1;
+}
+
+static double inverse_sqrt_lr(const struct shoali_megatron_params *params, int64_t n)
+{
+    double warmup = fmax((double)params->lr_warmup_iters, 1);
+    return fmax(params->min_lr, params->lr * sqrt(warmup) / sqrt(fmax((double)n, 1)));
+}
+
+static double megatron_lr(const struct shoali_schedule *schedule, int64_t i)
+{
+    const struct shoali_megatron_params *params = &schedule->params.megatron;
+    int64_t n = i + 1, warmup = params->lr_warmup_iters, end = params->lr_decay_iters;
+    if (warmup > 0 && n <= warmup)
+        return params->lr_warmup_init +
+               (params->lr - params->lr_warmup_init) * (double)n / (double)warmup;
+    if (params->lr_decay_style == SHOALI_DECAY_CONSTANT)
+        return params->lr;
+    if (n > end)
+        return params->min_lr;
+    if (params->lr_decay_style == SHOALI_DECAY_INVERSE_SQRT)
+        return inverse_sqrt_lr(params, n);
+    double ratio = (double)(n - warmup) / (double)(end - warmup), left = 1 - ratio;
+    if (params->lr_decay_style == SHOALI_DECAY_COSINE)
+        left = shoali_cosine_fall(ratio);
+    else if (params->lr_decay_style == SHOALI_DECAY_WSD)
+        left = wsd_left(params, n);
+    return params->min_lr + left * (params->lr - params->min_lr);
+}
+
+static shoal_status megatron_configure(struct shoali_schedule *schedule)
+{
+    struct shoali_megatron_params *params = &schedule->params.megatron;
+    bool endless = params->lr_decay_style == SHOALI_DECAY_CONSTANT;
+    if (params->lr < 0)
+        params->lr = schedule->base_lr;
+    if (params->lr_decay_iters < 1 && (!endless || params->lr_warmup_fraction > 0))
+        return SHOAL_FAIL(SHOAL_ECONFIG, "lr_decay_iters: give the number of steps of the decay");
+    if (params->lr_warmup_fraction > 0 && params->lr_warmup_iters > 0)
+        return SHOAL_FAIL(SHOAL_ECONFIG, "give lr_warmup_iters or lr_warmup_fraction, not both");
+    if (params->lr_warmup_fraction > 0) {
+        params->lr_warmup_iters =
+            (int64_t)(params->lr_warmup_fraction * (double)params->lr_decay_iters);
+        params->lr_warmup_fraction = 0;
+    }
+    if (!endless && params->lr_warmup_iters >= params->lr_decay_iters)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "the warm-up of %lld steps must end before lr_decay_iters %lld",
+                          (long long)params->lr_warmup_iters, (long long)params->lr_decay_iters);
+    if (params->min_lr > params->lr)
+        return SHOAL_FAIL(SHOAL_ECONFIG, "min_lr %g is above lr %g", params->min_lr, params->lr);
+    if (params->lr_decay_style == SHOALI_DECAY_WSD &&
+        (params->lr_wsd_decay_iters < 1 || params->lr_wsd_decay_iters > params->lr_decay_iters))
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "lr_wsd_decay_iters: WSD needs 1 to lr_decay_iters %lld, got %lld",
+                          (long long)params->lr_decay_iters, (long long)params->lr_wsd_decay_iters);
+    return SHOAL_OK;
+}
+
+const struct shoali_schedule_type shoali_schedule_megatron = {
+    .name = "Megatron",
+    .params = &megatron_section,
+    .configure = megatron_configure,
+    .lr = megatron_lr,
+};
