@@ -20,6 +20,21 @@
  * Elementary functions are polynomials with explicit fma, written once in ops/vmath.h for a vector of 16 floats and
  * used by ref too, so exp, tanh, erf, log have the same bits in all backends.
  *
+ * WHERE A FORMULA BELOW LEAVES A CHOICE, this is what [bits] means (each line one rounding unless fma is written; doubles in an
+ * argument block are rounded to fp32 first; names of functions are those of ops/vmath.h):
+ *   norm            a row's n is (float)columns; y without beta: ((x-mean)*rstd)*gamma
+ *   norm_backward   a = sum(h)/n (rms: a = 0), b = sum(h*xhat)/n, dx = rstd * fma(-xhat, b, h - a)
+ *   cross_entropy   lse = max + log(sum exp(x-max));  backward: g = dloss/max(count,1), dx = (exp(x-lse) - onehot) * g
+ *   softmax         y = exp(x-max) / sum;  backward: s = sum(y*dy) (fma), dx = y * (dy - s)
+ *   dropout         scale = (float)(1/(1-(double)p)); v = keep ? x*scale : +0; v = residual + v
+ *   unary backward  exp dy*exp(x), log dy/x, sqrt dy*(0.5/sqrt(x)), square dy*(x+x), scale dy*alpha, the others dy times
+ *                   the *_derivative of vmath
+ *   reduce          v = factor * sum;  accumulate everywhere: y + v, never fused
+ *   adam            (1-b1), (1-b2), (-lr*wd) are fp32; d = sqrt(v)*inv_sqrt_c2, d = d + eps; u = m/d, u = step_size*u, p = p - u
+ *   sgd             g = fma(wd,p,g); buf = fma(momentum,buf,(1-dampening)*g); g = fma(momentum,buf,g); p = fma(-lr,g,p)
+ *   reduce_sources  acc = x[0]; acc = acc op x[s] (min, max: v16_min(acc, x), v16_max(acc, x)); avg: acc * (1/sources)
+ *   loss_mean, random_fill, to_fixed, from_fixed: every operation in fp64, one rounding at the end
+ *
  * `accumulate`: false = output is overwritten, true = output += result, the result being complete before the one add.
  * Parameter gradients are always fp32 (fp64 when the operands are F64).
  */
