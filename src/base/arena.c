@@ -45,12 +45,10 @@ static struct shoali_arena_block *add_block(struct shoali_arena *arena, size_t b
 {
     struct shoali_arena_block *last = arena->current;
     size_t capacity = FIRST_BLOCK_BYTES - sizeof(*last);
-    if (last && last->capacity <= SIZE_MAX / 4)
+    if (last && last->capacity <= PTRDIFF_MAX / 4)
         capacity = 2 * (last->capacity + sizeof(*last)) - sizeof(*last);
     if (capacity < bytes)
         capacity = bytes;
-    if (capacity > SIZE_MAX - sizeof(*last))
-        return NULL;
     struct shoali_arena_block *block = malloc(sizeof(*block) + capacity);
     if (!block)
         return NULL;
@@ -66,7 +64,7 @@ static struct shoali_arena_block *add_block(struct shoali_arena *arena, size_t b
 void *shoali_arena_alloc(struct shoali_arena *arena, size_t bytes)
 {
     struct shoali_arena_block *block = arena->current;
-    if (bytes > SIZE_MAX - ALIGNMENT || shoali_fault("alloc"))
+    if (bytes > PTRDIFF_MAX - ALIGNMENT || shoali_fault("alloc"))
         goto exhausted;
     size_t rounded = (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
     if (rounded == 0)

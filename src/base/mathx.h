@@ -9,9 +9,9 @@
 
 double shoali_exp(double x);
 double shoali_ln(double x); /* natural logarithm, x > 0; ln(0) = -inf, negative = NaN */
-double shoali_pow(double x, double y); /* x > 0; exp(y log x), error grows with |y log x| */
+double shoali_pow(double x, double y); /* x > 0; exp(y ln x), error 1 ulp + |y ln x|/64 ulp */
 double shoali_powi(double x, long n); /* repeated squaring; exact order */
-double shoali_sin(double x);  /* |x| <= 2^20 */
+double shoali_sin(double x); /* |x| <= 2^20, NaN beyond */
 double shoali_cos(double x);
 double shoali_tanh(double x);
 double shoali_erf(double x);

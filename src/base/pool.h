@@ -7,7 +7,8 @@
  * the machine than cores), then a futex. No OpenMP: ThreadSanitizer sees all of it. Workers block
  * all signals, inherit the caller's context per run and set the floating-point environment
  * (round to nearest, denormals kept) at start. A pool of 1 thread makes no thread at all.
- * run() is not reentrant and is called by the owner thread only.
+ * run() is not reentrant and is called by the owner thread only. Fault point "thread" makes the
+ * start of a thread fail.
  */
 #ifndef SHOALI_POOL_H
 #define SHOALI_POOL_H

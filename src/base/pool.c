@@ -1,0 +1,349 @@
+/* Each run is one increment of `epoch` (workers wait for it) and one countdown of `remaining` (the
+ * caller waits for it). Both are C11 atomics that a futex may sleep on; a side makes the wake-up
+ * system call only when the other has said that it sleeps. "I sleep, is there news?" against "there
+ * is news, do you sleep?" needs sequential consistency: with less, both could read the old answer.
+ */
+#include "base/pool.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    THREADS_MAX = 4096,
+    SPIN_NS = 20000,
+    SPIN_NS_MIN = 1000, /* a waiter whose spins never paid off still tries this long */
+    LOOKS_PER_CLOCK_READ = 32,
+    CACHE_LINE_BYTES = 64,
+};
+
+/* What one side of the pool knows about waiting for the other. */
+struct waiter {
+    int64_t spin_ns; /* halved by each spin in vain, restored by a useful one */
+};
+
+struct worker {
+    struct shoali_pool *pool;
+    pthread_t thread;
+    int32_t index;
+};
+
+struct shoali_pool {
+    int32_t threads, started; /* with the caller; workers running */
+    int32_t core_count;
+    struct worker *workers; /* [threads - 1] */
+    struct waiter caller;
+    shoali_pool_fn fn; /* NULL: workers leave */
+    void *arg;
+    struct shoali_context context;
+    _Alignas(CACHE_LINE_BYTES) _Atomic uint32_t epoch;
+    _Atomic uint32_t sleeping_workers;
+    _Alignas(CACHE_LINE_BYTES) _Atomic uint32_t remaining;
+    _Atomic uint32_t caller_sleeps;
+};
+
+/* Pool threads of all ranks in this process. The one process-wide variable of Shoal: spinning is
+ * polite or not depending on what the other ranks' pools do, which no rank's own state can tell. It
+ * influences waiting only, never a result. */
+static _Atomic int32_t live_threads;
+
+static void pause_core(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value)
+{
+    /* Every outcome (woken, changed, interrupted) leads back to a look at the word. */
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake_all(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+static bool reached(const _Atomic uint32_t *word, uint32_t value, bool equal)
+{
+    return (atomic_load_explicit(word, memory_order_acquire) == value) == equal;
+}
+
+/* Spins for a bounded time until (*word == value) is `equal`; false when the caller has to sleep.
+ */
+static bool spin(const struct shoali_pool *pool, struct waiter *waiter,
+                 const _Atomic uint32_t *word, uint32_t value, bool equal)
+{
+    if (reached(word, value, equal))
+        return true;
+    if (atomic_load_explicit(&live_threads, memory_order_relaxed) > pool->core_count)
+        return false;
+    int64_t deadline = shoali_now_ns() + waiter->spin_ns;
+    do {
+        for (int look = 0; look < LOOKS_PER_CLOCK_READ; look++) {
+            if (reached(word, value, equal)) {
+                waiter->spin_ns = SPIN_NS;
+                return true;
+            }
+            pause_core();
+        }
+    } while (shoali_now_ns() < deadline);
+    /* Ranks that are other processes are not counted: where they own the cores, spins fail. */
+    waiter->spin_ns = waiter->spin_ns / 2 > SPIN_NS_MIN ? waiter->spin_ns / 2 : SPIN_NS_MIN;
+    return false;
+}
+
+/* Waits for the run after `seen`. */
+static void wait_for_run(struct shoali_pool *pool, struct waiter *waiter, uint32_t seen)
+{
+    if (spin(pool, waiter, &pool->epoch, seen, false))
+        return;
+    atomic_fetch_add(&pool->sleeping_workers, 1);
+    while (atomic_load(&pool->epoch) == seen)
+        futex_wait(&pool->epoch, seen);
+    atomic_fetch_sub(&pool->sleeping_workers, 1);
+}
+
+static void wait_for_workers(struct shoali_pool *pool)
+{
+    if (spin(pool, &pool->caller, &pool->remaining, 0, true))
+        return;
+    atomic_store(&pool->caller_sleeps, 1);
+    for (uint32_t left; (left = atomic_load(&pool->remaining)) != 0;)
+        futex_wait(&pool->remaining, left);
+    atomic_store(&pool->caller_sleeps, 0);
+}
+
+static void *work(void *arg)
+{
+    struct worker *self = arg;
+    struct shoali_pool *pool = self->pool;
+    struct waiter waiter = {.spin_ns = SPIN_NS};
+    shoali_fp_enter();
+    for (uint32_t seen = 0;; seen++) {
+        wait_for_run(pool, &waiter, seen);
+        shoali_pool_fn fn = pool->fn;
+        if (!fn)
+            return NULL;
+        *shoali_context_get() = pool->context;
+        fn(pool->arg, self->index, pool->threads);
+        if (atomic_fetch_sub(&pool->remaining, 1) == 1 && atomic_load(&pool->caller_sleeps))
+            futex_wake_all(&pool->remaining);
+    }
+}
+
+/* Lets all workers call `fn`, or leave when it is NULL. */
+static void dispatch(struct shoali_pool *pool, shoali_pool_fn fn, void *arg)
+{
+    pool->fn = fn;
+    pool->arg = arg;
+    pool->context = *shoali_context_get();
+    atomic_store_explicit(&pool->remaining, (uint32_t)pool->started, memory_order_relaxed);
+    atomic_fetch_add(&pool->epoch, 1);
+    if (atomic_load(&pool->sleeping_workers) > 0)
+        futex_wake_all(&pool->epoch);
+}
+
+void shoali_pool_run(struct shoali_pool *pool, shoali_pool_fn fn, void *arg)
+{
+    if (!pool || pool->threads == 1) {
+        fn(arg, 0, 1);
+        return;
+    }
+    dispatch(pool, fn, arg);
+    fn(arg, 0, pool->threads);
+    wait_for_workers(pool);
+}
+
+/* Workers start with all signals blocked: handlers run on the threads of the embedding program. */
+static shoal_status start_workers(struct shoali_pool *pool)
+{
+    shoal_status status = SHOAL_OK;
+    sigset_t all, saved;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &saved);
+    for (int32_t i = 0; i < pool->threads - 1 && status == SHOAL_OK; i++) {
+        struct worker *worker = &pool->workers[i];
+        *worker = (struct worker){.pool = pool, .index = i + 1};
+        int refused =
+            shoali_fault("thread") ? EAGAIN : pthread_create(&worker->thread, NULL, work, worker);
+        if (refused) {
+            status = SHOAL_FAIL(SHOAL_EIO,
+                                "cannot start thread %d of %d: %s; lower SHOAL_NUM_THREADS or "
+                                "raise the limit of processes (ulimit -u)",
+                                (int)i + 1, (int)pool->threads, strerror(refused));
+        } else {
+            pthread_setname_np(worker->thread, "shoal-pool");
+            pool->started++;
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &saved, NULL);
+    return status;
+}
+
+/* A variable's thread count; 0 when it is not set. OMP_NUM_THREADS may list one per nesting level.
+ */
+static shoal_status threads_from(const char *variable, int32_t *threads)
+{
+    char first[32];
+    int64_t value;
+    const char *text = getenv(variable);
+    *threads = 0;
+    if (!text || !*text)
+        return SHOAL_OK;
+    size_t length = strcspn(text, ",");
+    if (length < sizeof(first)) {
+        memcpy(first, text, length);
+        first[length] = '\0';
+        if (shoali_parse_i64(first, &value) && value >= 1 && value <= THREADS_MAX) {
+            *threads = (int32_t)value;
+            return SHOAL_OK;
+        }
+    }
+    return SHOAL_FAIL(SHOAL_ECONFIG, "%s=\"%s\" is not a number of threads: give 1 to %d", variable,
+                      text, THREADS_MAX);
+}
+
+static shoal_status choose_threads(int32_t *threads)
+{
+    shoal_status status = SHOAL_OK;
+    if (*threads <= 0)
+        SHOAL_TRY(status, threads_from("SHOAL_NUM_THREADS", threads), done);
+    if (*threads <= 0)
+        SHOAL_TRY(status, threads_from("OMP_NUM_THREADS", threads), done);
+    if (*threads <= 0)
+        *threads = shoali_core_count();
+    if (*threads > THREADS_MAX)
+        status = SHOAL_FAIL(SHOAL_EINVAL, "a pool of %d threads is too large: give 1 to %d",
+                            (int)*threads, THREADS_MAX);
+done:
+    return status;
+}
+
+shoal_status shoali_pool_create(int32_t threads, struct shoali_pool **pool_out)
+{
+    shoal_status status;
+    struct shoali_pool *pool = NULL;
+    SHOAL_TRY(status, choose_threads(&threads), done);
+    pool = shoali_fault("alloc") ? NULL : aligned_alloc(CACHE_LINE_BYTES, sizeof(*pool));
+    if (!pool) {
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a thread pool");
+        goto done;
+    }
+    *pool = (struct shoali_pool){
+        .threads = threads, .core_count = shoali_core_count(), .caller = {.spin_ns = SPIN_NS}};
+    atomic_fetch_add(&live_threads, threads);
+    if (threads > 1) {
+        pool->workers = shoali_calloc((size_t)threads - 1, sizeof(struct worker), "pool threads");
+        status = pool->workers ? start_workers(pool) : SHOAL_ENOMEM;
+        if (status < 0)
+            goto done;
+    }
+    *pool_out = pool;
+    pool = NULL;
+done:
+    shoali_pool_destroy(pool);
+    return status;
+}
+
+void shoali_pool_destroy(struct shoali_pool *pool)
+{
+    if (!pool)
+        return;
+    if (pool->started > 0)
+        dispatch(pool, NULL, NULL);
+    for (int32_t i = 0; i < pool->started; i++)
+        pthread_join(pool->workers[i].thread, NULL);
+    atomic_fetch_sub(&live_threads, pool->threads);
+    shoali_free(pool->workers);
+    free(pool);
+}
+
+int32_t shoali_pool_threads(const struct shoali_pool *pool)
+{
+    return pool ? pool->threads : 1;
+}
+
+void shoali_pool_slice(int64_t n, int64_t grain, int32_t index, int32_t count, int64_t *begin,
+                       int64_t *end)
+{
+    SHOAL_ASSERT(n >= 0 && grain > 0 && index >= 0 && index < count);
+    int64_t pieces = n / grain + (n % grain != 0);
+    int64_t each = pieces / count, extra = pieces % count;
+    int64_t first = index * each + (index < extra ? index : extra);
+    int64_t last = first + each + (index < extra);
+    /* The last piece may be short; its end is n, which first*grain never exceeds otherwise. */
+    *begin = first < pieces ? first * grain : n;
+    *end = last < pieces ? last * grain : n;
+}
+
+int32_t shoali_core_count(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof(set), &set) == 0)
+        return CPU_COUNT(&set);
+    /* More cores than a cpu_set_t has bits. */
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 && online < INT32_MAX ? (int32_t)online : 1;
+}
+
+/* Round to nearest, denormals kept, no traps. */
+#if defined(__x86_64__)
+enum { FP_CONTROL = 0x1f80 };
+
+uint32_t shoali_fp_enter(void)
+{
+    uint32_t saved = __builtin_ia32_stmxcsr();
+    if (saved != FP_CONTROL)
+        __builtin_ia32_ldmxcsr(FP_CONTROL);
+    return saved;
+}
+
+void shoali_fp_leave(uint32_t saved)
+{
+    __builtin_ia32_ldmxcsr(saved);
+}
+#elif defined(__aarch64__)
+uint32_t shoali_fp_enter(void)
+{
+    uint64_t saved;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(saved));
+    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));
+    return (uint32_t)saved;
+}
+
+void shoali_fp_leave(uint32_t saved)
+{
+    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)saved));
+}
+#else
+#include <fenv.h>
+
+uint32_t shoali_fp_enter(void)
+{
+    int saved = fegetround();
+    fesetround(FE_TONEAREST);
+    return (uint32_t)saved;
+}
+
+void shoali_fp_leave(uint32_t saved)
+{
+    fesetround((int)saved);
+}
+#endif

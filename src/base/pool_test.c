@@ -1,0 +1,259 @@
+#include "base/pool.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum { THREADS_MAX = 9 };
+
+struct visit {
+    int32_t count[THREADS_MAX], of[THREADS_MAX];
+    pthread_t thread[THREADS_MAX];
+    struct shoali_context context[THREADS_MAX];
+    bool signals_blocked[THREADS_MAX];
+};
+
+static void visit(void *arg, int32_t index, int32_t count)
+{
+    struct visit *seen = arg;
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    seen->count[index]++;
+    seen->of[index] = count;
+    seen->thread[index] = pthread_self();
+    seen->context[index] = *shoali_context_get();
+    seen->signals_blocked[index] = sigismember(&mask, SIGTERM) == 1;
+}
+
+static void test_every_thread_runs_once(void **state)
+{
+    (void)state;
+    for (int32_t threads = 1; threads <= THREADS_MAX; threads++) {
+        struct shoali_pool *pool = NULL;
+        assert_int_equal(shoali_pool_create(threads, &pool), SHOAL_OK);
+        assert_int_equal(shoali_pool_threads(pool), threads);
+        struct visit seen = {0};
+        shoali_context_get()->step = 41;
+        shoali_context_get()->scope = "layers.3";
+        for (int32_t round = 1; round <= 50; round++) {
+            shoali_pool_run(pool, visit, &seen);
+            for (int32_t i = 0; i < threads; i++)
+                assert_int_equal(seen.count[i], round);
+        }
+        assert_true(pthread_equal(seen.thread[0], pthread_self()));
+        assert_false(seen.signals_blocked[0]);
+        for (int32_t i = 0; i < threads; i++) {
+            assert_int_equal(seen.of[i], threads);
+            assert_int_equal(seen.context[i].step, 41);
+            assert_string_equal(seen.context[i].scope, "layers.3");
+            assert_int_equal(seen.signals_blocked[i], i > 0);
+        }
+        shoali_context_get()->step = -1;
+        shoali_context_get()->scope = "";
+        shoali_pool_destroy(pool);
+    }
+}
+
+static void test_null_pool_runs_on_the_caller(void **state)
+{
+    (void)state;
+    struct visit seen = {0};
+    shoali_pool_run(NULL, visit, &seen);
+    assert_int_equal(seen.count[0], 1);
+    assert_int_equal(seen.of[0], 1);
+    assert_int_equal(shoali_pool_threads(NULL), 1);
+    shoali_pool_destroy(NULL);
+}
+
+struct sum {
+    const int32_t *values;
+    int64_t n;
+    int64_t parts[THREADS_MAX][8]; /* one cache line each */
+};
+
+static void add_slice(void *arg, int32_t index, int32_t count)
+{
+    struct sum *sum = arg;
+    int64_t begin, end, total = 0;
+    shoali_pool_slice(sum->n, 16, index, count, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        total += sum->values[i];
+    sum->parts[index][0] = total;
+}
+
+static void *use_a_pool(void *arg)
+{
+    int32_t values[1000];
+    struct sum sum = {.values = values, .n = 1000};
+    struct shoali_pool *pool = NULL;
+    if (shoali_pool_create(3, &pool) != SHOAL_OK)
+        return arg;
+    void *failed = NULL;
+    for (int32_t round = 0; round < 300; round++) {
+        for (int32_t i = 0; i < 1000; i++)
+            values[i] = i * round;
+        shoali_pool_run(pool, add_slice, &sum);
+        if (sum.parts[0][0] + sum.parts[1][0] + sum.parts[2][0] != INT64_C(499500) * round)
+            failed = arg;
+    }
+    shoali_pool_destroy(pool);
+    return failed;
+}
+
+static void test_eight_pools_at_once(void **state)
+{
+    pthread_t owners[8];
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(pthread_create(&owners[i], NULL, use_a_pool, state), 0);
+    for (int i = 0; i < 8; i++) {
+        void *failed = NULL;
+        pthread_join(owners[i], &failed);
+        assert_null(failed);
+    }
+}
+
+static int64_t cpu_ns(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
+}
+
+static void sleep_on_caller(void *arg, int32_t index, int32_t count)
+{
+    (void)arg;
+    (void)count;
+    if (index == 0)
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+}
+
+static void test_waiting_threads_sleep(void **state)
+{
+    (void)state;
+    struct shoali_pool *pools[3] = {0};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(shoali_pool_create(4, &pools[i]), SHOAL_OK);
+    int64_t cpu = cpu_ns(), begin = shoali_now_ns();
+    for (int i = 0; i < 6; i++)
+        shoali_pool_run(pools[i % 3], sleep_on_caller, NULL);
+    /* 120 ms pass; the eleven threads that wait all along use next to nothing. */
+    assert_true(shoali_now_ns() - begin >= 120000000);
+    assert_true(cpu_ns() - cpu < 60000000);
+    for (int i = 0; i < 3; i++)
+        shoali_pool_destroy(pools[i]);
+}
+
+static void test_slices_cover_all_once(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {0, 1, 5, 16, 17, 100, 1000, 12345};
+    static const int64_t grains[] = {1, 4, 16, 100000};
+    for (int s = 0; s < 8; s++) {
+        for (int32_t choice = 0; choice < 4 * THREADS_MAX; choice++) {
+            int64_t n = sizes[s], grain = grains[choice % 4], expected = 0;
+            int32_t count = choice / 4 + 1;
+            for (int32_t i = 0; i < count; i++) {
+                int64_t begin, end;
+                shoali_pool_slice(n, grain, i, count, &begin, &end);
+                assert_int_equal(begin, expected);
+                assert_true(end >= begin && end - begin <= n / count + 2 * grain);
+                assert_true(begin == n || begin % grain == 0);
+                expected = end;
+            }
+            assert_int_equal(expected, n);
+        }
+    }
+    int64_t begin, end;
+    shoali_pool_slice(INT64_MAX, 64, 6, 7, &begin, &end);
+    assert_true(end == INT64_MAX && begin > INT64_MAX / 7 * 5 && begin < INT64_MAX / 7 * 6 + 640);
+}
+
+static void test_thread_count_from_environment(void **state)
+{
+    (void)state;
+    struct shoali_pool *pool = NULL;
+    setenv("OMP_NUM_THREADS", "3,2", 1);
+    assert_int_equal(shoali_pool_create(0, &pool), SHOAL_OK);
+    assert_int_equal(shoali_pool_threads(pool), 3);
+    shoali_pool_destroy(pool);
+    setenv("SHOAL_NUM_THREADS", "2", 1);
+    assert_int_equal(shoali_pool_create(0, &pool), SHOAL_OK);
+    assert_int_equal(shoali_pool_threads(pool), 2);
+    shoali_pool_destroy(pool);
+    setenv("SHOAL_NUM_THREADS", "many", 1);
+    assert_int_equal(shoali_pool_create(0, &pool), SHOAL_ECONFIG);
+    assert_non_null(strstr(shoal_error_message(), "SHOAL_NUM_THREADS=\"many\""));
+    unsetenv("SHOAL_NUM_THREADS");
+    unsetenv("OMP_NUM_THREADS");
+    assert_int_equal(shoali_pool_create(0, &pool), SHOAL_OK);
+    assert_int_equal(shoali_pool_threads(pool), shoali_core_count());
+    shoali_pool_destroy(pool);
+    assert_int_equal(shoali_pool_create(1 << 20, &pool), SHOAL_EINVAL);
+}
+
+static void test_failures_leave_nothing_behind(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *spec;
+        shoal_status expected;
+    } rows[] = {{"alloc", SHOAL_ENOMEM},
+                {"alloc:1", SHOAL_ENOMEM},
+                {"thread", SHOAL_EIO},
+                {"thread:2", SHOAL_EIO}};
+    for (int i = 0; i < 4; i++) {
+        struct shoali_pool *pool = NULL;
+        assert_true(shoali_fault_arm(rows[i].spec));
+        assert_int_equal(shoali_pool_create(4, &pool), rows[i].expected);
+        assert_true(shoali_fault_arm(NULL));
+        assert_null(pool);
+        assert_true(shoal_error_message()[0] != '\0');
+    }
+}
+
+static void test_floating_point_control(void **state)
+{
+    (void)state;
+    volatile double tiny = 0x1p-1022, third = 1.0;
+    uint32_t outer = shoali_fp_enter();
+    assert_true(tiny / 2.0 > 0.0);
+    double quotient = third / 3.0;
+    shoali_fp_leave(outer);
+    assert_true(quotient == 0x1.5555555555555p-2);
+#if defined(__x86_64__)
+    uint32_t flushing = outer | 0x8040;
+    __builtin_ia32_ldmxcsr(flushing);
+    assert_true(tiny / 2.0 == 0.0);
+    uint32_t saved = shoali_fp_enter();
+    assert_true(tiny / 2.0 > 0.0);
+    shoali_fp_leave(saved);
+    assert_true(tiny / 2.0 == 0.0);
+    shoali_fp_leave(outer);
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_thread_runs_once),
+        cmocka_unit_test(test_null_pool_runs_on_the_caller),
+        cmocka_unit_test(test_eight_pools_at_once),
+        cmocka_unit_test(test_waiting_threads_sleep),
+        cmocka_unit_test(test_slices_cover_all_once),
+        cmocka_unit_test(test_thread_count_from_environment),
+        cmocka_unit_test(test_failures_leave_nothing_behind),
+        cmocka_unit_test(test_floating_point_control),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
