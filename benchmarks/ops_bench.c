@@ -43,8 +43,9 @@ static double now(void)
 #define FMA_LINE(n) "vfmadd231ps %12, %13, %" #n "\n\t"
 #define FMA_ALL                                                                         \
     FMA_LINE(0)                                                                         \
-    FMA_LINE(1) FMA_LINE(2) FMA_LINE(3) FMA_LINE(4) FMA_LINE(5) FMA_LINE(6) FMA_LINE(7) \
-        FMA_LINE(8) FMA_LINE(9) FMA_LINE(10) FMA_LINE(11)
+    FMA_LINE(1)                                                                         \
+    FMA_LINE(2) FMA_LINE(3) FMA_LINE(4) FMA_LINE(5) FMA_LINE(6) FMA_LINE(7) FMA_LINE(8) \
+        FMA_LINE(9) FMA_LINE(10) FMA_LINE(11)
 
 __attribute__((target("avx512f"))) static double fma_flops_512(int64_t rounds)
 {
@@ -200,6 +201,96 @@ static void bench_gemm(const struct bench *bench)
     }
 }
 
+/* ---- attention --------------------------------------------------------------------------------
+ */
+
+struct attention_shape {
+    int64_t batch, heads, length, d;
+};
+static const struct attention_shape attention_shapes[] = {
+    {12, 4, 64, 32}, {4, 12, 256, 64}, {1, 12, 1024, 64}, {1, 4, 2048, 64}, {1, 4, 1024, 128},
+};
+
+/* Causal: only the products of seen keys count; two in forward, five in backward. */
+static void report_attention(const struct attention_shape *s, const char *what, int products,
+                             double taken, double peak)
+{
+    double flops =
+        (double)products * (double)(s->batch * s->heads * s->length * (s->length + 1) * s->d);
+    double rate = flops / taken * 1e-9;
+    printf("%-22s B %3lld H %3lld T %5lld D %4lld %10.1f us %8.1f GFLOP/s %6.1f %% of %.0f\n", what,
+           (long long)s->batch, (long long)s->heads, (long long)s->length, (long long)s->d,
+           taken * 1e6, rate, peak > 0 ? 100 * rate / peak : 0, peak);
+    fflush(stdout);
+}
+
+static void bench_attention(const struct bench *bench)
+{
+    const shoal_dtype dtype = bench->options.dtype;
+    shoali_kernel_fn forward = find_kernel(bench, offsetof(struct shoali_ops_table, attention));
+    shoali_kernel_fn backward =
+        find_kernel(bench, offsetof(struct shoali_ops_table, attention_backward));
+    const size_t element = shoal_dtype_bytes(dtype);
+    for (size_t i = 0; i < sizeof attention_shapes / sizeof attention_shapes[0]; i++) {
+        const struct attention_shape *s = &attention_shapes[i];
+        const int64_t width = s->heads * s->d, tokens = s->batch * s->length;
+        char *qkv = filled((size_t)(tokens * 3 * width), dtype),
+             *dqkv = filled((size_t)(tokens * 3 * width), dtype);
+        void *out = filled((size_t)(tokens * width), dtype),
+             *dout = filled((size_t)(tokens * width), dtype);
+        float *lse = filled((size_t)(tokens * s->heads), SHOAL_F32),
+              *delta = filled((size_t)(tokens * s->heads), SHOAL_F32);
+        struct shoali_attention_args f = {.q = qkv,
+                                          .k = qkv + element * (size_t)width,
+                                          .v = qkv + 2 * element * (size_t)width,
+                                          .out = out,
+                                          .lse = lse,
+                                          .batch = s->batch,
+                                          .q_len = s->length,
+                                          .kv_len = s->length,
+                                          .heads = s->heads,
+                                          .kv_heads = s->heads,
+                                          .head_size = s->d,
+                                          .q_stride = 3 * width,
+                                          .kv_stride = 3 * width,
+                                          .out_stride = width,
+                                          .scale = 0.125,
+                                          .causal = 1,
+                                          .dtype = dtype};
+        struct shoali_attention_backward_args b = {.q = f.q,
+                                                   .k = f.k,
+                                                   .v = f.v,
+                                                   .out = out,
+                                                   .dout = dout,
+                                                   .lse = lse,
+                                                   .delta = delta,
+                                                   .dq = dqkv,
+                                                   .dk = dqkv + element * (size_t)width,
+                                                   .dv = dqkv + 2 * element * (size_t)width,
+                                                   .batch = s->batch,
+                                                   .q_len = s->length,
+                                                   .kv_len = s->length,
+                                                   .heads = s->heads,
+                                                   .kv_heads = s->heads,
+                                                   .head_size = s->d,
+                                                   .q_stride = 3 * width,
+                                                   .kv_stride = 3 * width,
+                                                   .out_stride = width,
+                                                   .scale = 0.125,
+                                                   .causal = 1,
+                                                   .dtype = dtype};
+        double peak = fma_peak() * bench->options.threads * (dtype == SHOAL_BF16 ? 2 : 1);
+        report_attention(s, "attention forward", 2, best_time(bench, forward, &f), peak);
+        report_attention(s, "attention backward", 5, best_time(bench, backward, &b), peak);
+        free(qkv);
+        free(dqkv);
+        free(out);
+        free(dout);
+        free(lse);
+        free(delta);
+    }
+}
+
 /* ---- program ----------------------------------------------------------------------------------
  */
 
@@ -247,6 +338,8 @@ int main(int argc, char **argv)
            (int)bench.options.threads);
     if (!strcmp(bench.options.what, "gemm"))
         bench_gemm(&bench);
+    else if (!strcmp(bench.options.what, "attention"))
+        bench_attention(&bench);
     shoali_pool_destroy(bench.pool);
     return 0;
 }

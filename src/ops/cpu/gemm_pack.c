@@ -36,6 +36,17 @@ SHOALI_INLINE void widen(const uint16_t *x, int64_t n, shoal_dtype dtype, uint32
 SHOALI_INLINE void pair_up(const uint16_t *x, const uint16_t *y, int64_t n, uint32_t *to)
 {
     int64_t i = 0;
+#if defined(__AVX512F__)
+    for (; i + 16 <= n; i += 16) {
+        __m512i low =
+            _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(x + i)));
+        __m512i high = _mm512_setzero_si512();
+        if (y)
+            high =
+                _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(y + i)));
+        _mm512_storeu_si512(to + i, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    }
+#endif
 #if defined(__AVX2__)
     for (; i + 8 <= n; i += 8) {
         __m256i low =

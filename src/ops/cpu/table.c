@@ -33,4 +33,6 @@ const struct shoali_ops_table SHOALI_CPU_PASTE_TABLE(SHOALI_ISA) = {
     .probe = probe,
     .dtypes = 1u << SHOAL_F32 | 1u << SHOAL_BF16 | 1u << SHOAL_F16,
     .gemm = SHOALI_CPU_SYMBOL(gemm),
+    .attention = SHOALI_CPU_SYMBOL(attention),
+    .attention_backward = SHOALI_CPU_SYMBOL(attention_backward),
 };

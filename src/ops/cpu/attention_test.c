@@ -1,0 +1,335 @@
+/* Attention of every built table this CPU can run, against the textbook sums in double. */
+#include "base/base.h"
+#include "ops/ops.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct shoali_ops_table *const tables[] = {
+    &shoali_ops_cpu_generic,
+#if defined(__x86_64__)
+    &shoali_ops_cpu_avx2,
+    &shoali_ops_cpu_avx512,
+    &shoali_ops_cpu_avx512_bf16,
+#endif
+};
+#define TABLES (sizeof tables / sizeof tables[0])
+
+struct problem {
+    int64_t batch, q_len, kv_len, heads, kv_heads, d;
+    int32_t causal;
+    float dropout;
+    shoal_dtype dtype;
+    bool packed; /* q, k, v interleaved as [T, 3, H, D] */
+};
+static const struct problem problems[] = {
+    {2, 64, 64, 4, 4, 32, 1, 0, SHOAL_F32, true},
+    {1, 200, 200, 2, 2, 64, 1, 0.2f, SHOAL_F32, true},
+    {2, 67, 67, 4, 2, 16, 1, 0, SHOAL_F32, false},
+    {1, 33, 130, 3, 1, 40, 1, 0.1f, SHOAL_F32, false},
+    {1, 70, 40, 2, 2, 24, 0, 0, SHOAL_F32, false},
+    {1, 1, 77, 2, 1, 64, 1, 0, SHOAL_F32, false},
+    {1, 90, 90, 1, 1, 17, 1, 0, SHOAL_F32, false},
+    {1, 80, 50, 1, 1, 32, 1, 0, SHOAL_F32, false}, /* the first queries see nothing */
+    {1, 100, 100, 2, 2, 64, 1, 0.2f, SHOAL_BF16, true},
+    {2, 67, 131, 4, 2, 33, 1, 0, SHOAL_BF16, false},
+    {1, 65, 65, 2, 1, 80, 0, 0, SHOAL_BF16, false},
+    {1, 100, 100, 2, 2, 48, 1, 0, SHOAL_F16, true},
+    {1, 70, 70, 1, 1, 256, 1, 0, SHOAL_F32, false},
+};
+
+static float get(const void *x, int64_t i, shoal_dtype dtype)
+{
+    if (dtype == SHOAL_F32)
+        return ((const float *)x)[i];
+    uint16_t half = ((const uint16_t *)x)[i];
+    return dtype == SHOAL_BF16 ? shoali_bf16_to_f32(half) : shoali_f16_to_f32(half);
+}
+
+static void *random_array(uint32_t *state, int64_t count, shoal_dtype dtype)
+{
+    void *x = malloc((size_t)count * shoal_dtype_bytes(dtype));
+    assert_non_null(x);
+    for (int64_t i = 0; i < count; i++) {
+        *state = *state * 1664525u + 1013904223u;
+        float value = (float)((int32_t)(*state >> 8) - (1 << 23)) / (float)(1 << 22);
+        if (dtype == SHOAL_F32)
+            ((float *)x)[i] = value;
+        else
+            ((uint16_t *)x)[i] =
+                dtype == SHOAL_BF16 ? shoali_f32_to_bf16(value) : shoali_f32_to_f16(value);
+    }
+    return x;
+}
+
+/* Everything of one problem; *_at give element offsets. */
+struct data {
+    struct problem p;
+    struct shoali_attention_args f;
+    struct shoali_attention_backward_args b;
+    void *q, *k, *v, *out, *dout, *dq, *dk, *dv;
+    float *lse, *delta;
+    double *e_out, *e_dq, *e_dk, *e_dv, *e_lse; /* expected, dense [b][t][h][d] */
+};
+
+static int64_t q_at(const struct data *x, int64_t b, int64_t t, int64_t h)
+{
+    return (b * x->p.q_len + t) * x->f.q_stride + h * x->p.d;
+}
+static int64_t kv_at(const struct data *x, int64_t b, int64_t t, int64_t h)
+{
+    return (b * x->p.kv_len + t) * x->f.kv_stride + h * x->p.d;
+}
+static int64_t out_at(const struct data *x, int64_t b, int64_t t, int64_t h)
+{
+    return (b * x->p.q_len + t) * x->f.out_stride + h * x->p.d;
+}
+
+static double dot(const struct data *x, const void *a, int64_t a_at, const void *b, int64_t b_at)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < x->p.d; i++)
+        sum += (double)get(a, a_at + i, x->p.dtype) * (double)get(b, b_at + i, x->p.dtype);
+    return sum;
+}
+
+/* One query row: p[j] after the softmax, keep[j] the dropout factor. */
+static int64_t expect_row(const struct data *x, int64_t b, int64_t h, int64_t t, double *p,
+                          double *keep, double *lse)
+{
+    const struct problem *s = &x->p;
+    int64_t end = s->causal ? t + s->kv_len - s->q_len + 1 : s->kv_len,
+            kv = h / (s->heads / s->kv_heads);
+    double top = -INFINITY, sum = 0;
+    end = end < 0 ? 0 : end > s->kv_len ? s->kv_len : end;
+    for (int64_t j = 0; j < end; j++) {
+        p[j] = x->f.scale * dot(x, x->q, q_at(x, b, t, h), x->k, kv_at(x, b, j, kv));
+        top = p[j] > top ? p[j] : top;
+    }
+    for (int64_t j = 0; j < end; j++)
+        sum += p[j] = exp(p[j] - top);
+    *lse = top + log(sum);
+    for (int64_t j = 0; j < end; j++) {
+        uint64_t index = ((uint64_t)((x->f.first_sample + b) * s->heads + h) * (uint64_t)s->q_len +
+                          (uint64_t)t) *
+                             (uint64_t)s->kv_len +
+                         (uint64_t)j;
+        bool kept = shoali_random_u32(&x->f.random, index) >= shoali_dropout_threshold(s->dropout);
+        p[j] /= sum;
+        keep[j] = kept ? 1 / (1 - (double)s->dropout) : 0;
+    }
+    return end;
+}
+
+static void expect(struct data *x)
+{
+    const struct problem *s = &x->p;
+    const int64_t d = s->d;
+    double *p = malloc((size_t)s->kv_len * 8), *keep = malloc((size_t)s->kv_len * 8);
+    assert_true(p && keep);
+    for (int64_t row = 0; row < s->batch * s->heads * s->q_len; row++) {
+        int64_t t = row % s->q_len, h = row / s->q_len % s->heads, b = row / s->q_len / s->heads;
+        int64_t kv = h / (s->heads / s->kv_heads), at = ((b * s->q_len + t) * s->heads + h) * d;
+        int64_t end = expect_row(x, b, h, t, p, keep, &x->e_lse[row]);
+        double delta = 0;
+        for (int64_t j = 0; j < end; j++) {
+            for (int64_t i = 0; i < d; i++)
+                x->e_out[at + i] +=
+                    p[j] * keep[j] * (double)get(x->v, kv_at(x, b, j, kv) + i, s->dtype);
+            delta += p[j] * keep[j] * dot(x, x->dout, out_at(x, b, t, h), x->v, kv_at(x, b, j, kv));
+        }
+        for (int64_t j = 0; j < end; j++) {
+            int64_t kv_out = ((b * s->kv_len + j) * s->kv_heads + kv) * d;
+            double dp = keep[j] * dot(x, x->dout, out_at(x, b, t, h), x->v, kv_at(x, b, j, kv));
+            double ds = p[j] * (dp - delta) * x->f.scale;
+            for (int64_t i = 0; i < d; i++) {
+                x->e_dv[kv_out + i] +=
+                    p[j] * keep[j] * (double)get(x->dout, out_at(x, b, t, h) + i, s->dtype);
+                x->e_dk[kv_out + i] += ds * (double)get(x->q, q_at(x, b, t, h) + i, s->dtype);
+                x->e_dq[at + i] += ds * (double)get(x->k, kv_at(x, b, j, kv) + i, s->dtype);
+            }
+        }
+    }
+    free(p);
+    free(keep);
+}
+
+static void make(struct data *x, const struct problem *p)
+{
+    uint32_t seed = 5;
+    const int64_t q_width = p->heads * p->d, kv_width = p->kv_heads * p->d;
+    int64_t q_stride = p->packed ? 3 * q_width : q_width + 3,
+            kv_stride = p->packed ? q_stride : kv_width;
+    int64_t q_count = p->batch * p->q_len * q_stride, kv_count = p->batch * p->kv_len * kv_stride;
+    int64_t out_count = p->batch * p->q_len * q_width;
+    size_t element = shoal_dtype_bytes(p->dtype);
+    *x = (struct data){.p = *p};
+    x->q = random_array(&seed, q_count, p->dtype);
+    x->dq = random_array(&seed, q_count, p->dtype);
+    x->k = p->packed ? (char *)x->q + (size_t)q_width * element
+                     : random_array(&seed, kv_count, p->dtype);
+    x->v = p->packed ? (char *)x->q + (size_t)(2 * q_width) * element
+                     : random_array(&seed, kv_count, p->dtype);
+    x->dk = p->packed ? (char *)x->dq + (size_t)q_width * element
+                      : random_array(&seed, kv_count, p->dtype);
+    x->dv = p->packed ? (char *)x->dq + (size_t)(2 * q_width) * element
+                      : random_array(&seed, kv_count, p->dtype);
+    x->out = random_array(&seed, out_count, p->dtype);
+    x->dout = random_array(&seed, out_count, p->dtype);
+    x->lse = malloc((size_t)(p->batch * p->heads * p->q_len) * 4);
+    x->delta = malloc((size_t)(p->batch * p->heads * p->q_len) * 4);
+    x->e_lse = calloc((size_t)(p->batch * p->heads * p->q_len), 8);
+    x->e_out = calloc((size_t)out_count, 8);
+    x->e_dq = calloc((size_t)out_count, 8);
+    x->e_dk = calloc((size_t)(p->batch * p->kv_len * kv_width), 8);
+    x->e_dv = calloc((size_t)(p->batch * p->kv_len * kv_width), 8);
+    assert_true(x->lse && x->delta && x->e_lse && x->e_out && x->e_dq && x->e_dk && x->e_dv);
+    x->f = (struct shoali_attention_args){.q = x->q,
+                                          .k = x->k,
+                                          .v = x->v,
+                                          .out = x->out,
+                                          .lse = x->lse,
+                                          .batch = p->batch,
+                                          .q_len = p->q_len,
+                                          .kv_len = p->kv_len,
+                                          .heads = p->heads,
+                                          .kv_heads = p->kv_heads,
+                                          .head_size = p->d,
+                                          .q_stride = q_stride,
+                                          .kv_stride = kv_stride,
+                                          .out_stride = q_width,
+                                          .scale = 1 / sqrt((double)p->d),
+                                          .causal = p->causal,
+                                          .dropout = p->dropout,
+                                          .random = shoali_stream_make(11, "dropout", "att", 3),
+                                          .first_sample = 5,
+                                          .dtype = p->dtype};
+    x->b = (struct shoali_attention_backward_args){.q = x->q,
+                                                   .k = x->k,
+                                                   .v = x->v,
+                                                   .out = x->out,
+                                                   .dout = x->dout,
+                                                   .lse = x->lse,
+                                                   .delta = x->delta,
+                                                   .dq = x->dq,
+                                                   .dk = x->dk,
+                                                   .dv = x->dv,
+                                                   .batch = p->batch,
+                                                   .q_len = p->q_len,
+                                                   .kv_len = p->kv_len,
+                                                   .heads = p->heads,
+                                                   .kv_heads = p->kv_heads,
+                                                   .head_size = p->d,
+                                                   .q_stride = q_stride,
+                                                   .kv_stride = kv_stride,
+                                                   .out_stride = q_width,
+                                                   .scale = x->f.scale,
+                                                   .causal = p->causal,
+                                                   .dropout = p->dropout,
+                                                   .random = x->f.random,
+                                                   .first_sample = 5,
+                                                   .dtype = p->dtype};
+}
+
+static void drop(struct data *x)
+{
+    if (!x->p.packed) {
+        free(x->k);
+        free(x->v);
+        free(x->dk);
+        free(x->dv);
+    }
+    free(x->q);
+    free(x->dq);
+    free(x->out);
+    free(x->dout);
+    free(x->lse);
+    free(x->delta);
+    free(x->e_lse);
+    free(x->e_out);
+    free(x->e_dq);
+    free(x->e_dk);
+    free(x->e_dv);
+}
+
+/* Rows of d against dense expectations, largest deviation relative to the largest expected value.
+ */
+static void compare(const struct data *x, const char *what, const void *got, int64_t stride,
+                    const double *expected, int64_t rows, int64_t heads)
+{
+    double worst = 0, top = 1e-30;
+    const double limit = x->p.dtype == SHOAL_F32 ? 3e-6 : x->p.dtype == SHOAL_BF16 ? 1.5e-2 : 2e-3;
+    for (int64_t i = 0; i < rows * heads * x->p.d; i++)
+        top = fabs(expected[i]) > top ? fabs(expected[i]) : top;
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < heads * x->p.d; i++) {
+            double off = fabs((double)get(got, r * stride + i, x->p.dtype) -
+                              expected[r * heads * x->p.d + i]);
+            worst = off > worst || off != off ? off : worst;
+        }
+    }
+    if (!(worst / top <= limit))
+        fail_msg("%s: off by %g of the largest value, limit %g", what, worst / top, limit);
+}
+
+static void check(const struct data *x)
+{
+    const struct problem *p = &x->p;
+    for (int64_t i = 0; i < p->batch * p->heads * p->q_len; i++) {
+        if (x->e_lse[i] == -INFINITY)
+            assert_true(x->lse[i] == -INFINITY);
+        else if (!(fabs((double)x->lse[i] - x->e_lse[i]) <= 1e-5))
+            fail_msg("lse %d is %g, expected %g", (int)i, (double)x->lse[i], x->e_lse[i]);
+    }
+    compare(x, "out", x->out, x->f.out_stride, x->e_out, p->batch * p->q_len, p->heads);
+    compare(x, "dq", x->dq, x->f.q_stride, x->e_dq, p->batch * p->q_len, p->heads);
+    compare(x, "dk", x->dk, x->f.kv_stride, x->e_dk, p->batch * p->kv_len, p->kv_heads);
+    compare(x, "dv", x->dv, x->f.kv_stride, x->e_dv, p->batch * p->kv_len, p->kv_heads);
+}
+
+static void test_problems(void **state)
+{
+    (void)state;
+    struct shoali_pool *pool = NULL;
+    assert_int_equal(shoali_pool_create(3, &pool), SHOAL_OK);
+    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
+        struct data x;
+        make(&x, &problems[i]);
+        expect(&x);
+        size_t bytes =
+            (size_t)(x.p.batch * x.p.q_len * x.f.q_stride) * shoal_dtype_bytes(x.p.dtype);
+        void *alone = malloc(bytes);
+        assert_non_null(alone);
+        for (size_t t = 0; t < TABLES; t++) {
+            if (!tables[t]->probe())
+                continue;
+            tables[t]->attention(&x.f, NULL);
+            tables[t]->attention_backward(&x.b, NULL);
+            check(&x);
+            memcpy(alone, x.dq, bytes);
+            tables[t]->attention(&x.f, pool);
+            tables[t]->attention_backward(&x.b, pool);
+            assert_memory_equal(alone, x.dq, bytes);
+            check(&x);
+        }
+        free(alone);
+        drop(&x);
+    }
+    shoali_pool_destroy(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_problems),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
