@@ -81,6 +81,8 @@ struct shoali_module {
     int32_t param_count;
     int64_t element_count;      /* of all unique parameters */
     shoal_dtype dtype;          /* compute dtype of parameters and activations */
+    int32_t *by_name;           /* hash table of indices into `param`, -1 free */
+    int32_t param_capacity, by_name_capacity;
 };
 /* Runs all declares. SHOAL_EINVAL: duplicate name, tied_to unknown or of another shape. */
 SHOAL_CHECKED shoal_status shoali_module_init(struct shoali_module *module, const shoal_model *model, shoal_dtype dtype);
@@ -163,6 +165,9 @@ struct shoali_backward {
 };
 SHOAL_CHECKED shoal_status shoali_tape_backward(struct shoal_tape *tape, const struct shoali_backward *backward);
 SHOAL_CHECKED shoal_status shoali_tape_backward_weight(struct shoal_tape *tape);
+/* SHOAL_EINVAL when an id looked up by an embedding of this recording was outside its table. One host synchronisation, and only when ids
+ * were used that the host has not seen (shoali_tape_add_input's are checked when the op is recorded). */
+SHOAL_CHECKED shoal_status shoali_tape_check_ids(struct shoal_tape *tape);
 /* Frees everything, releases the readers of parameters; the tape can begin again. */
 void shoali_tape_end(struct shoal_tape *tape);
 /* Drops the data inside a scope (but its outputs) and runs its nodes again: what recompute does. For tests and tools. */
@@ -193,12 +198,15 @@ struct shoali_op_row {
     unsigned flags;                       /* SHOALI_ROW_* */
 };
 #define SHOALI_OP_ROW_ABI 1u
+/* forward and backward are called in meta mode too, so that their temporaries are part of the plan; they put each kernel, copy and
+ * collective into this: `call` outside meta mode, else SHOAL_OK. */
+#define SHOALI_LAUNCH(tape, call) (shoali_tape_is_meta(tape) ? SHOAL_OK : (call))
 #define SHOALI_ROW_HOST_SYNC 1u
 #define SHOALI_ROW_SIDE_EFFECT 2u /* not replayed */
 #define SHOALI_ROW_COLLECTIVE 4u
 #define SHOALI_ROW_VIEW 8u        /* output 0 shares input 0's memory */
 
-struct shoali_record {
+struct shoali_record_args {
     const struct shoali_op_row *row;
     struct shoal_tensor *inputs[SHOALI_NODE_MAX_INPUTS]; /* trailing NULLs allowed; NULL in between = absent */
     struct shoal_param *params[SHOALI_NODE_MAX_PARAMS];
@@ -206,7 +214,7 @@ struct shoali_record {
     size_t attr_bytes; /* copied */
 };
 /* Records, infers, allocates, runs. Returns output 0, NULL when poisoned. */
-struct shoal_tensor *shoali_tape_record(struct shoal_tape *tape, const struct shoali_record *record);
+struct shoal_tensor *shoali_tape_record(struct shoal_tape *tape, const struct shoali_record_args *record);
 
 void *shoali_node_attr(const struct shoali_node *node);
 struct shoal_tensor *shoali_node_in(const struct shoali_node *node, int32_t index);
@@ -229,6 +237,9 @@ SHOAL_CHECKED shoal_status shoali_grad_end(struct shoal_tape *tape, struct shoal
  * the last use. */
 SHOAL_CHECKED shoal_status shoali_param_grad_begin(struct shoal_tape *tape, struct shoali_node *node, int32_t param, void **to, bool *accumulate);
 SHOAL_CHECKED shoal_status shoali_param_grad_end(struct shoal_tape *tape, struct shoali_node *node, int32_t param);
+/* "Input i's gradient is output 0's": hands the buffer over where it can, else copies or adds. After it the row must not change the
+ * memory of shoali_node_grad. */
+SHOAL_CHECKED shoal_status shoali_grad_pass(struct shoal_tape *tape, struct shoali_node *node, int32_t input);
 /* Temporary device memory inside one forward or backward call of a node (part of the slot's plan). */
 SHOAL_CHECKED shoal_status shoali_tape_workspace(struct shoal_tape *tape, size_t bytes, void **memory);
 void shoali_tape_workspace_free(struct shoal_tape *tape, void *memory);

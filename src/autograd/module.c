@@ -1,0 +1,253 @@
+/* module.c - parameters and layers of a model, declared before any memory exists. */
+#include "autograd/autograd.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_CAPACITY = 64 };
+
+/* What a layer's `declare` fills. */
+struct shoal_declaration {
+    struct shoali_module *module;
+    struct shoal_layer *layer;
+    int32_t capacity; /* of layer->param */
+};
+
+/* ---- names ---- */
+
+static int32_t home_of(const struct shoali_module *module, const char *name)
+{
+    const uint64_t hash = shoali_hash64(name, strlen(name));
+    return (int32_t)(hash & (uint64_t)(module->by_name_capacity - 1));
+}
+
+struct shoal_param *shoali_module_find(const struct shoali_module *module, const char *name)
+{
+    if (module->by_name_capacity == 0)
+        return NULL;
+    int32_t at = home_of(module, name);
+    while (module->by_name[at] >= 0) {
+        struct shoal_param *param = module->param[module->by_name[at]];
+        if (strcmp(param->name, name) == 0)
+            return param;
+        at = (at + 1) & (module->by_name_capacity - 1);
+    }
+    return NULL;
+}
+
+static void insert_name(struct shoali_module *module, int32_t index)
+{
+    int32_t at = home_of(module, module->param[index]->name);
+    while (module->by_name[at] >= 0)
+        at = (at + 1) & (module->by_name_capacity - 1);
+    module->by_name[at] = index;
+}
+
+/* Makes room for one more parameter; the table stays at most half full. */
+static shoal_status reserve_param(struct shoali_module *module)
+{
+    if (module->param_count < module->param_capacity)
+        return SHOAL_OK;
+    const int32_t capacity =
+        module->param_capacity > 0 ? 2 * module->param_capacity : FIRST_CAPACITY;
+    struct shoal_param **list =
+        shoali_arena_alloc(&module->arena, (size_t)capacity * sizeof(*list));
+    int32_t *table = shoali_arena_alloc(&module->arena, (size_t)capacity * 2 * sizeof(*table));
+    if (list == NULL || table == NULL)
+        return SHOAL_ENOMEM;
+    if (module->param_count > 0)
+        memcpy(list, module->param, (size_t)module->param_count * sizeof(*list));
+    module->param = list;
+    module->param_capacity = capacity;
+    module->by_name = table;
+    module->by_name_capacity = 2 * capacity;
+    memset(table, 0xFF, (size_t)capacity * 2 * sizeof(*table));
+    for (int32_t i = 0; i < module->param_count; i++)
+        insert_name(module, i);
+    return SHOAL_OK;
+}
+
+/* ---- declaring ---- */
+
+static shoal_status append_to_layer(struct shoal_declaration *declaration,
+                                    struct shoal_param *param)
+{
+    struct shoal_layer *layer = declaration->layer;
+    if (layer->param_count == declaration->capacity) {
+        const int32_t capacity = declaration->capacity > 0 ? 2 * declaration->capacity : 16;
+        struct shoal_param **list =
+            shoali_arena_alloc(&declaration->module->arena, (size_t)capacity * sizeof(*list));
+        if (list == NULL)
+            return SHOAL_ENOMEM;
+        if (layer->param_count > 0)
+            memcpy(list, layer->param, (size_t)layer->param_count * sizeof(*list));
+        layer->param = list;
+        declaration->capacity = capacity;
+    }
+    layer->param[layer->param_count++] = param;
+    return SHOAL_OK;
+}
+
+static shoal_status declare_tied(struct shoal_declaration *declaration,
+                                 const shoal_param_spec *spec)
+{
+    const struct shoal_layer *layer = declaration->layer;
+    struct shoal_param *primary = shoali_module_find(declaration->module, spec->tied_to);
+    char got[128], expected[128];
+    if (primary == NULL)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "parameter %s.%s is tied to '%s', which no earlier layer declared; give "
+                          "the full name LAYER.NAME of a parameter declared before",
+                          layer->name, spec->name, spec->tied_to);
+    if (!shoali_shape_equal(&primary->shape, &spec->shape))
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "parameter %s.%s has shape %s but is tied to %s of shape %s; the two must "
+            "be equal",
+            layer->name, spec->name, shoali_shape_format(&spec->shape, got), primary->name,
+            shoali_shape_format(&primary->shape, expected));
+    bool again = false;
+    for (int32_t i = 0; i < layer->param_count; i++)
+        again = again || layer->param[i] == primary;
+    primary->uses += again ? 0 : 1;
+    return append_to_layer(declaration, primary);
+}
+
+static shoal_status declare_new(struct shoal_declaration *declaration, const shoal_param_spec *spec)
+{
+    shoal_status status;
+    struct shoali_module *module = declaration->module;
+    char text[128];
+    const char *name =
+        shoali_arena_printf(&module->arena, "%s.%s", declaration->layer->name, spec->name);
+    struct shoal_param *param = shoali_arena_alloc(&module->arena, sizeof(*param));
+    if (name == NULL || param == NULL)
+        return SHOAL_ENOMEM;
+    if (shoali_module_find(module, name) != NULL)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "parameter %s is declared twice; give it another name, or tied_to to use "
+                          "the first one again",
+                          name);
+    const int64_t count = shoal_shape_count(&spec->shape);
+    if (count < 0 || !shoali_add(module->element_count, count, &module->element_count))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "parameter %s: shape %s is not valid (dims >= 0, at most %d)", name,
+                          shoali_shape_format(&spec->shape, text), SHOAL_MAX_DIMS);
+    SHOAL_TRY(status, reserve_param(module), done);
+    *param = (struct shoal_param){
+        .name = name,
+        .index = module->param_count,
+        .shape = spec->shape,
+        .count = count,
+        .init = spec->init,
+        .init_a = spec->init_a,
+        .init_b = spec->init_b,
+        .lr_mult = spec->lr_mult != 0 ? spec->lr_mult : 1,
+        .tags = spec->tags,
+        .uses = 1,
+        .dtype = module->dtype,
+        .sink = {.dtype = module->dtype == SHOAL_F64 ? SHOAL_F64 : SHOAL_F32},
+    };
+    module->param[module->param_count++] = param;
+    insert_name(module, param->index);
+    SHOAL_TRY(status, append_to_layer(declaration, param), done);
+done:
+    return status;
+}
+
+shoal_status shoal_declare_param(shoal_declaration *declaration, const shoal_param_spec *spec)
+{
+    if (spec->name == NULL || spec->name[0] == '\0')
+        return SHOAL_FAIL(SHOAL_EINVAL, "layer %s declares a parameter without a name",
+                          declaration->layer->name);
+    return spec->tied_to != NULL ? declare_tied(declaration, spec) : declare_new(declaration, spec);
+}
+
+static shoal_status declare_layer(struct shoali_module *module, int32_t index)
+{
+    shoal_status status = SHOAL_OK;
+    const shoal_layer_spec *spec = &module->model->layers[index];
+    struct shoal_layer *layer = &module->layer[index];
+    if (spec->type == NULL || spec->type->forward == NULL || spec->name == NULL)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "model %s: layer %d needs a name and a type with a forward function",
+                          module->model->name, (int)index);
+    for (int32_t i = 0; i < index; i++)
+        if (strcmp(module->layer[i].name, spec->name) == 0)
+            return SHOAL_FAIL(SHOAL_EINVAL, "model %s: layers %d and %d are both named %s",
+                              module->model->name, (int)i, (int)index, spec->name);
+    *layer = (struct shoal_layer){
+        .type = spec->type, .name = spec->name, .config = spec->config, .index = index};
+    struct shoal_declaration declaration = {.module = module, .layer = layer};
+    if (spec->type->declare != NULL)
+        SHOAL_TRY(status, spec->type->declare(spec->config, &declaration), done);
+done:
+    return status;
+}
+
+shoal_status shoali_module_init(struct shoali_module *module, const shoal_model *model,
+                                shoal_dtype dtype)
+{
+    shoal_status status = SHOAL_OK;
+    *module = (struct shoali_module){.model = model, .dtype = dtype};
+    shoali_arena_init(&module->arena);
+    if (dtype != SHOAL_F32 && dtype != SHOAL_BF16 && dtype != SHOAL_F16 && dtype != SHOAL_F64)
+        return SHOAL_FAIL(SHOAL_EINVAL, "model %s: %s is not a type to compute in", model->name,
+                          shoal_dtype_name(dtype));
+    module->layer =
+        shoali_arena_alloc(&module->arena, (size_t)model->layer_count * sizeof(*module->layer));
+    if (module->layer == NULL)
+        return SHOAL_ENOMEM;
+    for (int32_t i = 0; i < model->layer_count; i++) {
+        SHOAL_TRY(status, declare_layer(module, i), done);
+        module->layer_count = i + 1;
+    }
+done:
+    if (status < 0)
+        shoali_module_fini(module);
+    return status;
+}
+
+void shoali_module_fini(struct shoali_module *module)
+{
+    shoali_arena_fini(&module->arena);
+    *module = (struct shoali_module){0};
+}
+
+/* ---- parameters and layers ---- */
+
+shoal_status shoali_param_begin_write(struct shoal_param *param)
+{
+    if (param->reader_tapes > 0)
+        return SHOAL_FAIL(SHOAL_EINTERNAL,
+                          "parameter %s is written while %d live tape(s) read it; end those tapes "
+                          "first",
+                          param->name, (int)param->reader_tapes);
+    param->version++;
+    return SHOAL_OK;
+}
+
+const char *shoal_param_name(const shoal_param *param)
+{
+    return param->name;
+}
+
+const shoal_shape *shoal_param_shape(const shoal_param *param)
+{
+    return &param->shape;
+}
+
+int64_t shoal_param_count(const shoal_param *param)
+{
+    return param->count;
+}
+
+const void *shoal_layer_config(const shoal_layer *layer)
+{
+    return layer->config;
+}
+
+shoal_param *shoal_layer_param(const shoal_layer *layer, int32_t index)
+{
+    return index >= 0 && index < layer->param_count ? layer->param[index] : NULL;
+}

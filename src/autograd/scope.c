@@ -1,0 +1,252 @@
+/* scope.c - scopes, their observers, and the layers of a module as outermost scopes. */
+#include "autograd/tape.h"
+
+#include <string.h>
+
+const char *shoali_tape_path(const struct shoal_tape *tape, int32_t scope)
+{
+    return scope >= 0 ? tape->scope[scope]->scope.path : "";
+}
+
+/* ---- begin ---- */
+
+/* How many scopes of this name the parent has by now: a path is an identity of random streams. */
+static int32_t earlier_namesakes(const struct shoal_tape *tape, const char *name)
+{
+    int32_t found = 0;
+    if (tape->open_scope < 0)
+        return 0;
+    for (int32_t s = tape->open_scope + 1; s < tape->scope_count; s++) {
+        const struct shoali_scope *other = &tape->scope[s]->scope;
+        found += other->parent == tape->open_scope && strcmp(other->name, name) == 0;
+    }
+    return found;
+}
+
+static const char *make_path(struct shoal_tape *tape, const char *name)
+{
+    if (tape->open_scope < 0)
+        return shoali_arena_strdup(&tape->arena, name);
+    const char *parent = tape->scope[tape->open_scope]->scope.path;
+    const int32_t again = earlier_namesakes(tape, name);
+    return again > 0 ? shoali_arena_printf(&tape->arena, "%s/%s#%d", parent, name, (int)again + 1)
+                     : shoali_arena_printf(&tape->arena, "%s/%s", parent, name);
+}
+
+static bool inside_recomputed(const struct shoal_tape *tape, int32_t scope)
+{
+    for (int32_t s = tape->scope[scope]->scope.parent; s >= 0; s = tape->scope[s]->scope.parent)
+        if (tape->scope[s]->scope.recompute)
+            return true;
+    return false;
+}
+
+static shoal_status announce_begin(struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    shoal_status status = SHOAL_OK;
+    for (int32_t i = 0; i < tape->args.observer_count; i++) {
+        const struct shoali_observer *observer = &tape->args.observers[i];
+        if (observer->forward_begin != NULL)
+            SHOAL_TRY(status, observer->forward_begin(observer->user, tape, scope), done);
+    }
+done:
+    return status;
+}
+
+static shoal_status begin_scope(struct shoal_tape *tape, const char *name,
+                                const struct shoal_layer *layer)
+{
+    shoal_status status;
+    const int32_t index = tape->scope_count;
+    SHOAL_TRY(
+        status,
+        shoali_grow(&tape->scope, &tape->scope_capacity, sizeof(*tape->scope), index + 1, "scopes"),
+        done);
+    struct shoali_tape_scope *made = shoali_arena_alloc(&tape->arena, sizeof(*made));
+    const char *path = make_path(tape, name);
+    if (made == NULL || path == NULL)
+        return SHOAL_ENOMEM;
+    made->scope = (struct shoali_scope){.name = path + strlen(path) - strlen(name),
+                                        .path = path,
+                                        .index = index,
+                                        .parent = tape->open_scope,
+                                        .first_node = tape->node_count,
+                                        .layer = layer};
+    made->first_tensor = tape->tensor_count;
+    made->used_bytes = shoali_slot_used_bytes(tape->args.slot);
+    SHOAL_TRY(status, shoali_tape_event(tape, SHOALI_SCOPE_BEGIN(index)), done);
+    tape->scope[tape->scope_count++] = made;
+    tape->open_scope = index;
+    shoali_context_get()->scope = path;
+    SHOAL_TRY(status, announce_begin(tape, &made->scope), done);
+    /* The outer replay brings everything back at once. */
+    if (!tape->needs_grad || inside_recomputed(tape, index))
+        made->scope.recompute = false;
+done:
+    return status;
+}
+
+/* ---- end ---- */
+
+static shoal_status check_outputs(const struct shoal_tape *tape, const struct shoali_scope *scope,
+                                  shoal_tensor *const *outputs, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        if (outputs[i] == NULL || outputs[i]->tape != tape)
+            return SHOAL_FAIL(SHOAL_EINVAL, "scope %s: output %d of %d is %s", scope->path, (int)i,
+                              (int)count, outputs[i] == NULL ? "NULL" : "a tensor of another tape");
+        if (!shoali_tape_tensor_of(outputs[i])->open)
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "scope %s: output %d was made in an inner scope that ended without "
+                              "listing it",
+                              scope->path, (int)i);
+    }
+    return SHOAL_OK;
+}
+
+/* Outputs go to the parent; the rest is closed. */
+static void close_tensors(struct shoal_tape *tape, const struct shoali_tape_scope *scope,
+                          shoal_tensor *const *outputs, int32_t count)
+{
+    const int32_t index = scope->scope.index;
+    for (int32_t i = 0; i < count; i++) {
+        struct shoali_tape_tensor *output = shoali_tape_tensor_of(outputs[i]);
+        if (output->scope == index)
+            output->scope = scope->scope.parent;
+    }
+    for (int32_t t = scope->first_tensor; t < tape->tensor_count; t++)
+        if (tape->tensor[t]->scope == index)
+            shoali_tensor_close(tape, tape->tensor[t]);
+}
+
+static shoal_status announce_end(struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    shoal_status status = SHOAL_OK;
+    for (int32_t i = tape->args.observer_count - 1; i >= 0; i--) {
+        const struct shoali_observer *observer = &tape->args.observers[i];
+        if (observer->forward_end != NULL)
+            SHOAL_TRY(status, observer->forward_end(observer->user, tape, scope), done);
+    }
+done:
+    return status;
+}
+
+static shoal_status end_scope(struct shoal_tape *tape, shoal_tensor *const *outputs, int32_t count)
+{
+    shoal_status status;
+    struct shoali_tape_scope *ended = tape->scope[tape->open_scope];
+    SHOAL_TRY(status, check_outputs(tape, &ended->scope, outputs, count), done);
+    ended->scope.node_count = tape->node_count - ended->scope.first_node;
+    ended->last_scope = tape->scope_count;
+    close_tensors(tape, ended, outputs, count);
+    if (ended->scope.recompute)
+        shoali_scope_drop(tape, ended);
+    const size_t used = shoali_slot_used_bytes(tape->args.slot);
+    ended->scope.saved_bytes = (int64_t)used - (int64_t)ended->used_bytes;
+    SHOAL_TRY(status, shoali_tape_event(tape, SHOALI_SCOPE_END(ended->scope.index)), done);
+    SHOAL_TRY(status, announce_end(tape, &ended->scope), done);
+    tape->open_scope = ended->scope.parent;
+    shoali_context_get()->scope = shoali_tape_path(tape, tape->open_scope);
+done:
+    return status;
+}
+
+void shoal_scope_begin(shoal_tape *tape, const char *name)
+{
+    shoal_status status = SHOAL_OK;
+    if (tape->status < 0)
+        return;
+    SHOAL_TRY(status, begin_scope(tape, name, NULL), done);
+done:
+    (void)shoali_tape_poison(tape, status);
+}
+
+void shoal_scope_end(shoal_tape *tape, shoal_tensor *const *outputs, int32_t output_count)
+{
+    shoal_status status = SHOAL_OK;
+    if (tape->status < 0)
+        return;
+    if (tape->open_scope < 0 || tape->scope[tape->open_scope]->scope.layer != NULL)
+        status = SHOAL_FAIL(SHOAL_EINVAL, "shoal_scope_end without a shoal_scope_begin%s%s",
+                            tape->open_scope < 0 ? "" : " in layer ",
+                            shoali_tape_path(tape, tape->open_scope));
+    else
+        SHOAL_TRY(status, end_scope(tape, outputs, output_count), done);
+done:
+    (void)shoali_tape_poison(tape, status);
+}
+
+/* ---- layers ---- */
+
+static shoal_status name_params(struct shoal_tape *tape, const struct shoal_layer *layer)
+{
+    if (!tape->needs_grad)
+        return SHOAL_OK;
+    for (int32_t i = 0; i < layer->param_count; i++)
+        if (shoali_tape_add_use(tape, layer->param[i]) < 0)
+            return SHOAL_ENOMEM;
+    return SHOAL_OK;
+}
+
+static bool is_in(const shoal_boundary *boundary, const shoal_tensor *tensor)
+{
+    for (int32_t i = 0; i < boundary->count; i++)
+        if (boundary->tensor[i] == tensor)
+            return true;
+    return false;
+}
+
+/* What one layer made for the next is gone when that one does not pass it on. Inputs of the tape
+ * stay. */
+static void close_consumed(struct shoal_tape *tape, const shoal_boundary *before,
+                           const shoal_boundary *after)
+{
+    for (int32_t i = 0; i < before->count; i++)
+        if (before->tensor[i] != NULL && before->tensor[i]->node >= 0 &&
+            before->tensor[i]->tape == tape && !is_in(after, before->tensor[i]))
+            shoali_tensor_close(tape, shoali_tape_tensor_of(before->tensor[i]));
+}
+
+static shoal_status forward_layer(struct shoal_tape *tape, const struct shoal_layer *layer,
+                                  shoal_boundary *boundary)
+{
+    shoal_status status;
+    const shoal_boundary before = *boundary;
+    SHOAL_TRY(status, begin_scope(tape, layer->name, layer), done);
+    SHOAL_TRY(status, name_params(tape, layer), done);
+    layer->type->forward(layer, tape, boundary);
+    SHOAL_TRY(status, tape->status, done);
+    if (tape->scope[tape->open_scope]->scope.layer != layer) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "layer %s left scope %s open; call shoal_scope_end",
+                            layer->name, shoali_tape_path(tape, tape->open_scope));
+        goto done;
+    }
+    if (boundary->count < 0 || boundary->count > SHOAL_MAX_BOUNDARY) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "layer %s returned %d boundary tensors; at most %d",
+                            layer->name, (int)boundary->count, SHOAL_MAX_BOUNDARY);
+        goto done;
+    }
+    SHOAL_TRY(status, end_scope(tape, boundary->tensor, boundary->count), done);
+    close_consumed(tape, &before, boundary);
+done:
+    return status;
+}
+
+shoal_status shoali_tape_forward_layers(struct shoal_tape *tape, const struct shoali_module *module,
+                                        int32_t first, int32_t count, shoal_boundary *boundary)
+{
+    shoal_status status = tape->status;
+    const char *outer = shoali_context_get()->scope;
+    if (status < 0)
+        return status;
+    if (first < 0 || count < 0 || first > module->layer_count - count)
+        return SHOAL_FAIL(SHOAL_EINVAL, "layers %d to %d do not exist; the model has %d",
+                          (int)first, (int)(first + count - 1), (int)module->layer_count);
+    tape->ran_layers = true;
+    for (int32_t i = first; i < first + count; i++)
+        SHOAL_TRY(status, forward_layer(tape, &module->layer[i], boundary), done);
+done:
+    shoali_context_get()->scope = outer;
+    (void)shoali_tape_poison(tape, status);
+    return status;
+}

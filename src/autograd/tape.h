@@ -1,0 +1,196 @@
+/* tape - what the files of autograd share: nodes, tensors with their liveness, scopes, parameter
+ * uses.
+ *
+ * LIVENESS. Memory belongs to a root tensor; a view shares its root's. root->refs counts the
+ * reasons to keep it: open    the forward code may still name the tensor: its scope has not ended,
+ * or it was listed as an output saves   one per node whose backward reads it and has not run holds
+ * one per input that a node of a recomputed scope reads from outside of that scope At 0 the memory
+ * returns to the slot. A recomputed scope gives the memory of its inner tensors back while refs >
+ * 0; replay brings it back.
+ *
+ * TIME. `event` is the order of everything that happened: node recorded, scope begun, scope ended.
+ * Backward walks it in reverse, so it needs no other rule for nested and empty scopes.
+ *
+ * Nodes, tensors and scopes lie in the tape's arena, reset at begin: after the first step nothing
+ * is allocated.
+ */
+#ifndef SHOALI_AUTOGRAD_TAPE_H
+#define SHOALI_AUTOGRAD_TAPE_H
+
+#include "autograd/autograd.h"
+#include "autograd/slot.h"
+
+#define SHOALI_TAPE_MAX_BATCH 16
+#define SHOALI_TAPE_MAX_WORKSPACES 8
+#define SHOALI_TAPE_MAX_NESTING 16
+
+enum shoali_grad_state {
+    SHOALI_GRAD_NONE,
+    SHOALI_GRAD_SET,     /* `grad` holds the sum so far */
+    SHOALI_GRAD_PROMISED /* the running node's output gradient becomes this one at its end */
+};
+
+struct shoali_tape_tensor {
+    struct shoal_tensor tensor; /* first: handles are converted both ways */
+    struct shoali_tape_tensor *root;
+    size_t bytes;             /* allocated, of `bound` elements */
+    int32_t segment;          /* of the slot; roots only */
+    int32_t scope;            /* that owns it by now; -1: the tape */
+    int32_t saves, reads;     /* backward readers to come; replayed readers to come */
+    int32_t refs, root_reads; /* roots: sums over all tensors of this memory */
+    bool open, external, kept;
+    bool ids_known; /* I32: the host knows the range of the values */
+    int32_t id_min, id_max;
+    void *grad;
+    int32_t grad_segment; /* SHOALI_NO_SEGMENT while external */
+    enum shoali_grad_state grad_state;
+};
+
+struct shoali_node {
+    const struct shoali_op_row *row;
+    void *attr;
+    struct shoali_tape_tensor *in[SHOALI_NODE_MAX_INPUTS], *out[SHOALI_NODE_MAX_OUTPUTS];
+    struct shoal_param *param[SHOALI_NODE_MAX_PARAMS];
+    int32_t use[SHOALI_NODE_MAX_PARAMS];  /* index in tape->use; -1 none */
+    uint32_t saves_inputs, saves_outputs; /* the row's; infer may clear bits */
+    int32_t index, scope, ordinal;
+    unsigned params_done; /* bit i: the contribution of parameter i was made */
+    int32_t pass_input;   /* takes the output's gradient at the end; -1 none */
+    bool needs_backward, weight_deferred, replayed;
+};
+
+/* One parameter on one tape. */
+struct shoali_param_use {
+    struct shoal_param *param;
+    int32_t pending; /* uses whose gradient has not been made */
+    bool contributed, ready;
+};
+
+struct shoali_tape_scope {
+    struct shoali_scope scope; /* first */
+    int32_t first_tensor;
+    int32_t last_scope; /* the scopes inside are [index+1, last_scope) */
+    int32_t ordinals;   /* nodes recorded directly in it */
+    size_t used_bytes;  /* of the slot at its begin */
+    bool dropped;       /* inner tensors gave their memory back */
+};
+
+/* Pinned memory through which host arrays travel. */
+struct shoali_staging {
+    void *memory;
+    size_t capacity, used;
+    struct shoali_event *event;
+    bool pending;
+};
+
+struct shoal_tape {
+    struct shoali_tape_args args;
+    shoal_status status;
+    struct shoali_arena arena;
+    struct shoali_node **node;
+    struct shoali_tape_tensor **tensor;
+    struct shoali_tape_scope **scope;
+    int32_t *event; /* node index >= 0; SCOPE_BEGIN / SCOPE_END of a scope < 0 */
+    struct shoali_param_use *use;
+    int32_t *use_table; /* hash of param address -> index in use, -1 free */
+    int32_t node_count, tensor_count, scope_count, event_count, use_count;
+    int32_t node_capacity, tensor_capacity, scope_capacity, event_capacity, use_capacity,
+        use_table_capacity;
+    int32_t open_scope;    /* innermost, -1 none */
+    int32_t root_ordinals; /* nodes outside of all scopes */
+    struct shoal_tensor *batch[SHOALI_TAPE_MAX_BATCH];
+    int32_t batch_count;
+    int64_t batch_rows; /* dim 0 of the first input: samples of this tape */
+    int64_t step, first_sample;
+    bool training, needs_grad, ran_layers, backward_done, defer_weight, weights_done;
+    bool ids_unchecked;
+    void *bad_id; /* device I64, 0 = none; NULL until used */
+    int64_t flops_forward, flops_backward, cost_bytes;
+    struct shoali_staging staging;
+    struct {
+        void *memory;
+        int32_t segment;
+    } workspace[SHOALI_TAPE_MAX_WORKSPACES];
+    void *grad_temp[SHOALI_NODE_MAX_INPUTS]; /* of the running node; NULL none */
+    void *param_temp[SHOALI_NODE_MAX_PARAMS];
+};
+
+/* Events of scopes are negative and tell begin from end by the lowest bit. */
+#define SHOALI_SCOPE_BEGIN(scope) (-1 - 2 * (scope))
+#define SHOALI_SCOPE_END(scope) (-2 - 2 * (scope))
+
+static inline struct shoali_tape_tensor *shoali_tape_tensor_of(struct shoal_tensor *tensor)
+{
+    return (struct shoali_tape_tensor *)(void *)tensor;
+}
+
+/* ---- tape.c ---- */
+/* Grows a list so that `needed` entries fit; keeps its content. */
+SHOAL_CHECKED shoal_status shoali_grow(void *list_address, int32_t *capacity, size_t entry_bytes,
+                                       int32_t needed, const char *what);
+SHOAL_CHECKED shoal_status shoali_tape_event(struct shoal_tape *tape, int32_t event);
+/* A new tensor of the tape, without memory. NULL: out of memory. */
+struct shoali_tape_tensor *shoali_tape_new_tensor(struct shoal_tape *tape, shoal_dtype dtype,
+                                                  const shoal_shape *shape, int64_t bound);
+struct shoali_param_use *shoali_tape_find_use(struct shoal_tape *tape, struct shoal_param *param);
+/* Finds or makes the entry; -1 when out of memory. */
+int32_t shoali_tape_add_use(struct shoal_tape *tape, struct shoal_param *param);
+/* Zeroes device memory, unless in meta mode. */
+SHOAL_CHECKED shoal_status shoali_tape_zero(struct shoal_tape *tape, void *memory, size_t bytes);
+/* The device counter of ids out of range, made at first use. NULL in meta mode. */
+SHOAL_CHECKED shoal_status shoali_tape_bad_id(struct shoal_tape *tape, int64_t **bad_id);
+
+/* ---- inputs.c ---- */
+void shoali_staging_fini(struct shoali_staging *staging, struct shoali_device *device);
+/* Waits until the former recording's copies have left the staging memory. */
+SHOAL_CHECKED shoal_status shoali_staging_begin(struct shoal_tape *tape);
+
+/* ---- liveness.c ---- */
+/* Gives a root memory. */
+SHOAL_CHECKED shoal_status shoali_tensor_place(struct shoal_tape *tape,
+                                               struct shoali_tape_tensor *root);
+void shoali_tensor_free(struct shoal_tape *tape, struct shoali_tape_tensor *root);
+void shoali_tensor_unref(struct shoal_tape *tape, struct shoali_tape_tensor *tensor);
+void shoali_tensor_close(struct shoal_tape *tape, struct shoali_tape_tensor *tensor);
+void shoali_node_save(struct shoali_node *node);
+/* Gives back what the node saved for its backward. */
+void shoali_node_unsave(struct shoal_tape *tape, struct shoali_node *node);
+/* Recompute: frees the inner tensors of a scope; holds what its nodes read from outside. */
+void shoali_scope_drop(struct shoal_tape *tape, struct shoali_tape_scope *scope);
+SHOAL_CHECKED shoal_status shoali_scope_replay(struct shoal_tape *tape,
+                                               struct shoali_tape_scope *scope);
+
+/* ---- record.c ---- */
+/* Runs a node's forward; for views, points the output at the input's memory. */
+SHOAL_CHECKED shoal_status shoali_node_forward(struct shoal_tape *tape, struct shoali_node *node);
+void shoali_tape_free_workspaces(struct shoal_tape *tape);
+
+/* ---- scope.c ---- */
+const char *shoali_tape_path(const struct shoal_tape *tape, int32_t scope); /* "" outside */
+
+/* ---- grad.c ---- */
+SHOAL_CHECKED shoal_status shoali_grad_place(struct shoal_tape *tape,
+                                             struct shoali_tape_tensor *tensor);
+void shoali_grad_free(struct shoal_tape *tape, struct shoali_tape_tensor *tensor);
+/* Like shoali_grad_begin, but the gradient takes input's own memory when nothing else needs it: *to
+ * is then the input's data, which the kernel reads and overwrites element by element. */
+SHOAL_CHECKED shoal_status shoali_grad_begin_over(struct shoal_tape *tape, struct shoali_node *node,
+                                                  int32_t input, void **to, bool *accumulate);
+/* y (+)= x for `count` elements. */
+SHOAL_CHECKED shoal_status shoali_grad_add(struct shoal_tape *tape, const void *x, void *y,
+                                           int64_t count, shoal_dtype dtype, bool accumulate);
+/* Ends the node's part in backward: hands a passed gradient on, frees the output's. */
+void shoali_node_finish_grads(struct shoal_tape *tape, struct shoali_node *node);
+
+/* ---- param_grad.c ---- */
+static inline bool shoali_param_wants_grad(const struct shoal_param *param)
+{
+    return param != NULL && (param->tags & SHOAL_PARAM_FROZEN) == 0;
+}
+/* Counts parameter uses that the row did not contribute to (no gradient reached the node). */
+SHOAL_CHECKED shoal_status shoali_node_finish_params(struct shoal_tape *tape,
+                                                     struct shoali_node *node);
+/* Parameters of the tape's layers that no node used: zeros and grad_ready. */
+SHOAL_CHECKED shoal_status shoali_tape_finish_unused(struct shoal_tape *tape);
+
+#endif
