@@ -84,6 +84,7 @@ static shoal_status allocate_training(struct shoali_zero *zero)
 {
     shoal_status status;
     const shoal_dtype gradient = zero->args.exact ? SHOAL_I64 : SHOAL_F32;
+    zero->small_bytes = 12 + (size_t)zero->args.module->param_count * sizeof(uint32_t);
     const size_t all = (size_t)zero->padded_count, part = (size_t)zero->part_count;
     SHOAL_TRY(status, alloc_shared(zero, all * shoal_dtype_bytes(gradient), &zero->gradients),
               done);
@@ -103,9 +104,12 @@ static shoal_status allocate_training(struct shoali_zero *zero)
                   done);
     SHOAL_TRY(status, shoali_clip_init(&zero->clip, zero->args.device, zero->args.exec.stream),
               done);
-    SHOAL_TRY(status, alloc_filled(zero, 64, (void **)&zero->loss_sum), done);
+    SHOAL_TRY(status, alloc_filled(zero, zero->small_bytes, (void **)&zero->loss_sum), done);
     zero->loss_flag = (uint32_t *)(zero->loss_sum + 1);
-    SHOAL_TRY(status, shoali_device_host_alloc(zero->args.device, 256, &zero->record), done);
+    zero->param_flag = zero->loss_flag + 1;
+    SHOAL_TRY(status,
+              shoali_device_host_alloc(zero->args.device, 64 + zero->small_bytes, &zero->record),
+              done);
 done:
     return status;
 }

@@ -73,10 +73,12 @@ const struct shoali_observer *shoali_zero_observer(struct shoali_zero *zero);
 /* The step's shared record: what each rank adds; the sums come back. Losses in fixed point 2^-44.
  */
 struct shoali_zero_verdict {
-    double loss;   /* mean over the global batch; NaN when one was not finite */
-    double norm;   /* of the gradient after unscaling and averaging; NaN on overflow */
-    bool overflow; /* some rank saw NaN, infinity or an exact contribution out of range */
-    bool stop;     /* some rank passed stop */
+    double loss;            /* mean over the global batch; NaN when one was not finite */
+    double norm;            /* of the gradient after unscaling and averaging; NaN on overflow */
+    bool overflow;          /* some rank saw NaN, infinity or an exact contribution out of range */
+    bool stop;              /* some rank passed stop */
+    int32_t rejected_param; /* this rank's first parameter with a contribution out of range (exact),
+                               -1 none */
 };
 /* Sums the gradients over ranks and decides. Collective; the step's one host synchronisation. */
 SHOAL_CHECKED shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale,

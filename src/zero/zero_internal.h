@@ -34,8 +34,10 @@ struct shoali_zero {
     struct shoali_clip clip;
     int64_t *loss_sum; /* device: fixed point; beside it the loss flag */
     uint32_t *loss_flag;
-    void *record;   /* pinned host: what the device's small values are copied to */
-    double divisor; /* of stored gradients: unscale and mean, set by reduce */
+    uint32_t *param_flag; /* device, [params]: a contribution was out of range */
+    size_t small_bytes;   /* of the block that begins at loss_sum */
+    void *record;         /* pinned host: what the device's small values are copied to */
+    double divisor;       /* of stored gradients: unscale and mean, set by reduce */
     struct shoali_observer observer;
 };
 

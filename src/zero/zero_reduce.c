@@ -11,7 +11,8 @@
 #define NORM_GRAIN \
     16 /* stage 0: ranks share the norm in slices of multiples of this many elements */
 
-enum { BIT_NOT_FINITE_LOSS = SHOALI_CLIP_WORDS, WORD_LOSS, WORD_STOP, WORD_COUNT };
+/* After the words of clip.h. */
+enum { WORD_LOSS_NOT_FINITE = SHOALI_CLIP_WORDS, WORD_LOSS, WORD_STOP, WORD_COUNT };
 
 double shoali_zero_seed(const struct shoali_zero *zero, double loss_scale)
 {
@@ -34,7 +35,8 @@ shoal_status shoali_zero_micro_begin(struct shoali_zero *zero, int64_t index)
     const int64_t micro_batches = zero->args.gas * zero->world;
     if (index == 0) {
         SHOAL_TRY(status, shoali_clip_begin(&zero->clip), done);
-        SHOAL_TRY(status, shoali_fill(zero->args.exec.stream, zero->loss_sum, 0, 64), done);
+        SHOAL_TRY(status, shoali_fill(zero->args.exec.stream, zero->loss_sum, 0, zero->small_bytes),
+                  done);
     }
     for (int32_t i = 0; i < module->param_count; i++) {
         struct shoal_param *param = module->param[i];
@@ -45,7 +47,7 @@ shoal_status shoali_zero_micro_begin(struct shoali_zero *zero, int64_t index)
             .accumulate = index > 0,
             .unit_log2 = zero->args.unit_log2,
             .limit = ldexp(1.0, 63 - zero->args.unit_log2 - head_room),
-            .flag = zero->clip.flag,
+            .flag = zero->param_flag + i,
         };
     }
 done:
@@ -186,27 +188,52 @@ static shoal_status measure(struct shoali_zero *zero)
     return add_norm(zero, begin, end);
 }
 
-/* One small message: integer words that add up over ranks in any order. */
-static shoal_status exchange_record(struct shoali_zero *zero, bool stop, int64_t words[WORD_COUNT])
+/* First parameter with an out-of-range contribution on this rank, -1 none. */
+static int32_t find_rejected(const struct shoali_zero *zero, const char *flags)
+{
+    for (int32_t i = 0; i < zero->args.module->param_count; i++) {
+        uint32_t flag;
+        memcpy(&flag, flags + (size_t)i * sizeof flag, sizeof flag);
+        if (flag)
+            return i;
+    }
+    return -1;
+}
+
+/* The pinned record: control[3] at 0, then these, then the small device block as it is. */
+*block as it is on the device.* /
+#define RECORD_LIMBS 16
+#define RECORD_FLAG 40
+#define RECORD_SMALL 64
+
+    /* One small message: integer words that add up over ranks in any order. */
+    static shoal_status exchange_record(struct shoali_zero *zero, bool stop,
+                                        int64_t words[WORD_COUNT], int32_t *rejected)
 {
     shoal_status status;
     struct shoali_device_stream *stream = zero->args.exec.stream;
     char *record = zero->record;
     uint64_t limbs[3];
     uint32_t flag, loss_flag;
-    SHOAL_TRY(status, shoali_copy(stream, record, zero->clip.limbs, 24, SHOALI_DEVICE_TO_HOST),
+    SHOAL_TRY(
+        status,
+        shoali_copy(stream, record + RECORD_LIMBS, zero->clip.limbs, 24, SHOALI_DEVICE_TO_HOST),
+        done);
+    SHOAL_TRY(status,
+              shoali_copy(stream, record + RECORD_FLAG, zero->clip.flag, 4, SHOALI_DEVICE_TO_HOST),
               done);
-    SHOAL_TRY(status, shoali_copy(stream, record + 24, zero->clip.flag, 4, SHOALI_DEVICE_TO_HOST),
-              done);
-    SHOAL_TRY(status, shoali_copy(stream, record + 32, zero->loss_sum, 12, SHOALI_DEVICE_TO_HOST),
+    SHOAL_TRY(status,
+              shoali_copy(stream, record + RECORD_SMALL, zero->loss_sum, zero->small_bytes,
+                          SHOALI_DEVICE_TO_HOST),
               done);
     SHOAL_TRY(status, shoali_stream_synchronize(stream), done);
-    memcpy(limbs, record, 24);
-    memcpy(&flag, record + 24, 4);
-    memcpy(&words[WORD_LOSS], record + 32, 8);
-    memcpy(&loss_flag, record + 40, 4);
-    shoali_clip_split_words(limbs, flag, words);
-    words[BIT_NOT_FINITE_LOSS] = loss_flag != 0;
+    memcpy(limbs, record + RECORD_LIMBS, sizeof limbs);
+    memcpy(&flag, record + RECORD_FLAG, sizeof flag);
+    memcpy(&words[WORD_LOSS], record + RECORD_SMALL, sizeof(int64_t));
+    memcpy(&loss_flag, record + RECORD_SMALL + 8, sizeof loss_flag);
+    *rejected = find_rejected(zero, record + RECORD_SMALL + 12);
+    shoali_clip_split_words(limbs, flag || *rejected >= 0, words);
+    words[WORD_LOSS_NOT_FINITE] = loss_flag != 0;
     words[WORD_STOP] = stop;
     if (zero->world > 1)
         SHOAL_TRY(status,
@@ -228,7 +255,7 @@ shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale, boo
     float control[3];
     SHOAL_TRY(status, sum_over_ranks(zero, &factor), done);
     SHOAL_TRY(status, measure(zero), done);
-    SHOAL_TRY(status, exchange_record(zero, stop, words), done);
+    SHOAL_TRY(status, exchange_record(zero, stop, words, &verdict->rejected_param), done);
 
     zero->divisor = loss_scale * factor;
     shoali_clip_join_words(words, limbs, &flag);
@@ -238,7 +265,7 @@ shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale, boo
                                                    .loss_scale = zero->divisor,
                                                    .max_norm = zero->args.max_norm},
                         NULL);
-    memcpy((char *)zero->record + 64, control, sizeof control);
+    memcpy(zero->record, control, sizeof control);
     SHOAL_TRY(status,
               shoali_copy(zero->args.exec.stream, zero->clip.control, (char *)zero->record + 64,
                           sizeof control, SHOALI_HOST_TO_DEVICE),
@@ -247,9 +274,9 @@ shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale, boo
     verdict->overflow = control[2] != 0.0f;
     verdict->norm = (double)control[0];
     verdict->stop = words[WORD_STOP] != 0;
-    verdict->loss = words[BIT_NOT_FINITE_LOSS] ? (double)NAN
-                                               : ldexp((double)words[WORD_LOSS], -LOSS_UNIT_LOG2) /
-                                                     (double)(zero->args.gas * zero->world);
+    verdict->loss = words[WORD_LOSS_NOT_FINITE] ? (double)NAN
+                                                : ldexp((double)words[WORD_LOSS], -LOSS_UNIT_LOG2) /
+                                                      (double)(zero->args.gas * zero->world);
 done:
     return status;
 }
