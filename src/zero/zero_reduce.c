@@ -201,14 +201,13 @@ static int32_t find_rejected(const struct shoali_zero *zero, const char *flags)
 }
 
 /* The pinned record: control[3] at 0, then these, then the small device block as it is. */
-*block as it is on the device.* /
 #define RECORD_LIMBS 16
 #define RECORD_FLAG 40
 #define RECORD_SMALL 64
 
-    /* One small message: integer words that add up over ranks in any order. */
-    static shoal_status exchange_record(struct shoali_zero *zero, bool stop,
-                                        int64_t words[WORD_COUNT], int32_t *rejected)
+/* One small message: integer words that add up over ranks in any order. */
+static shoal_status exchange_record(struct shoali_zero *zero, bool stop, int64_t words[WORD_COUNT],
+                                    int32_t *rejected)
 {
     shoal_status status;
     struct shoali_device_stream *stream = zero->args.exec.stream;

@@ -1,0 +1,280 @@
+/* Creation: from a configuration to an engine that can step without allocating. */
+#include "engine/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static shoal_dtype compute_dtype(const struct shoali_ds_config *config)
+{
+    return config->bf16.enabled ? SHOAL_BF16 : config->fp16.enabled ? SHOAL_F16 : SHOAL_F32;
+}
+
+/* All ranks of a machine share its cores. */
+static int32_t thread_count(const struct shoal_engine *engine, const shoal_engine_args *args)
+{
+    if (args->threads > 0)
+        return args->threads;
+    if (engine->config.threads > 0)
+        return (int32_t)engine->config.threads;
+    if (getenv("SHOAL_NUM_THREADS") || getenv("OMP_NUM_THREADS"))
+        return 0;
+    const char *local = getenv("LOCAL_SIZE");
+    int64_t ranks = engine->world;
+    if (local && shoali_parse_i64(local, &ranks) && ranks < 1)
+        ranks = 1;
+    const int32_t share = shoali_core_count() / (int32_t)ranks;
+    return share > 0 ? share : 1;
+}
+
+static shoal_status read_config(struct shoal_engine *engine, const shoal_engine_args *args)
+{
+    shoal_status status;
+    struct shoali_ds_config *config = &engine->config;
+    SHOAL_TRY(status, shoali_ds_config_init(config, args->config_path, args->config_text), done);
+    SHOAL_TRY(status, shoali_batch_triad(config, engine->world, &engine->batch), done);
+    SHOAL_TRY(status, shoali_config_zero_supported(&config->zero_optimization), done);
+    SHOAL_TRY(status,
+              shoali_optimizer_make(&config->optimizer, config->document, "optimizer",
+                                    &config->arena, &engine->optimizer),
+              done);
+    if (!engine->optimizer.type && !engine->inference) {
+        status = SHOAL_FAIL(SHOAL_ECONFIG,
+                            "the configuration has no `optimizer` section: add {\"optimizer\": "
+                            "{\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}}}");
+        goto done;
+    }
+    SHOAL_TRY(status,
+              shoali_schedule_make(&config->scheduler, config->document, "scheduler",
+                                   engine->optimizer.lr, &config->arena, &engine->schedule),
+              done);
+    shoali_loss_scaler_init(&engine->scaler, &config->fp16);
+    if (config->reduction == SHOALI_REDUCTION_EXACT)
+        SHOAL_TRY(status, shoali_loss_scaler_check_exact(&engine->scaler), done);
+    engine->seed = args->seed ? args->seed : config->seed ? (uint64_t)config->seed : 1234;
+done:
+    return status;
+}
+
+static shoal_status open_device(struct shoal_engine *engine, const shoal_engine_args *args)
+{
+    shoal_status status;
+    const struct shoali_accelerator *accelerator;
+    int64_t local_rank = 0;
+    const char *local = getenv("LOCAL_RANK");
+    if (local && !shoali_parse_i64(local, &local_rank))
+        return SHOAL_FAIL(SHOAL_EINVAL, "the variable LOCAL_RANK is \"%s\", which is no number",
+                          local);
+    SHOAL_TRY(status, shoali_pool_create(thread_count(engine, args), &engine->pool), done);
+    SHOAL_TRY(status, shoali_accelerator_select(args->accelerator, &accelerator), done);
+    const int32_t devices = accelerator->device_count();
+    SHOAL_TRY(status,
+              shoali_device_create(accelerator, devices > 0 ? (int32_t)(local_rank % devices) : 0,
+                                   engine->pool, &engine->device),
+              done);
+    SHOAL_TRY(status, shoali_stream_create(engine->device, &engine->exec.stream), done);
+    SHOAL_TRY(status, shoali_ops_select(args->ops, &engine->ops), done);
+    engine->exec.ops = &engine->ops;
+done:
+    return status;
+}
+
+shoal_status shoali_engine_run_layers(struct shoal_engine *engine,
+                                      const struct shoali_run_layers *run,
+                                      struct shoal_tensor **loss)
+{
+    shoal_status status;
+    struct shoal_tensor *inputs[SHOAL_MAX_INPUTS];
+    const shoal_model *model = engine->model;
+    shoal_boundary boundary = {0};
+    SHOAL_TRY(
+        status,
+        shoali_tape_begin(run->tape, &(struct shoali_tape_begin){.step = run->step,
+                                                                 .first_sample = run->first_sample,
+                                                                 .training = run->training,
+                                                                 .needs_grad = run->needs_grad}),
+        done);
+    for (int32_t i = 0; i < model->input_count; i++) {
+        shoal_shape shape = {.ndim = model->inputs[i].sample_shape.ndim + 1, .dim = {run->samples}};
+        for (int32_t d = 1; d < shape.ndim; d++)
+            shape.dim[d] = model->inputs[i].sample_shape.dim[d - 1];
+        inputs[i] = shoali_tape_add_input(run->tape, model->inputs[i].dtype, &shape,
+                                          run->batch ? run->batch->data[i] : NULL, false);
+    }
+    shoali_tape_set_batch(run->tape, inputs, model->input_count);
+    SHOAL_TRY(status,
+              shoali_tape_forward_layers(run->tape, &engine->module, 0, engine->module.layer_count,
+                                         &boundary),
+              done);
+    if (boundary.count != 1 || shoal_shape_count(&boundary.tensor[0]->shape) != 1) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "the last layer of model `%s` must leave exactly one tensor of one "
+                            "element, the loss; it left %d tensors",
+                            model->name, (int)boundary.count);
+        goto done;
+    }
+    *loss = boundary.tensor[0];
+done:
+    return status;
+}
+
+static shoal_status create_tape(struct shoal_engine *engine, struct shoali_slot *slot, bool meta,
+                                struct shoal_tape **tape)
+{
+    struct shoali_tape_args args = {
+        .exec = engine->exec,
+        .module = &engine->module,
+        .slot = slot,
+        .dtype = engine->module.dtype,
+        .seed = engine->seed,
+        .observers = meta || !engine->zero ? NULL : shoali_zero_observer(engine->zero),
+        .observer_count = meta || !engine->zero ? 0 : 1,
+    };
+    if (meta)
+        args.exec.stream = NULL;
+    return shoali_tape_create(&args, tape);
+}
+
+/* The slot's bytes: the peak of the same forward (and backward) without memory. */
+static shoal_status plan_slot(struct shoal_engine *engine, size_t *bytes)
+{
+    shoal_status status;
+    struct shoali_slot *slot = NULL;
+    struct shoal_tape *tape = NULL;
+    struct shoal_tensor *loss;
+    SHOAL_TRY(status, shoali_slot_create(NULL, 0, &slot), done);
+    SHOAL_TRY(status, create_tape(engine, slot, true, &tape), done);
+    struct shoali_run_layers run = {.tape = tape, .samples = engine->batch.micro};
+    SHOAL_TRY(status, shoali_engine_run_layers(engine, &run, &loss), done);
+    shoali_tape_end(tape);
+    if (!engine->inference) {
+        run.training = run.needs_grad = true;
+        SHOAL_TRY(status, shoali_engine_run_layers(engine, &run, &loss), done);
+        SHOAL_TRY(status,
+                  shoali_tape_backward(tape, &(struct shoali_backward){.outputs = &loss,
+                                                                       .output_count = 1,
+                                                                       .seed_value = 1.0}),
+                  done);
+        shoali_tape_end(tape);
+    }
+    *bytes = shoali_slot_peak_bytes(slot);
+done:
+    shoali_tape_destroy(tape);
+    shoali_slot_destroy(slot);
+    return status;
+}
+
+static shoal_status create_zero(struct shoal_engine *engine)
+{
+    const struct shoali_ds_config *config = &engine->config;
+    return shoali_zero_create(
+        &(struct shoali_zero_args){
+            .module = &engine->module,
+            .device = engine->device,
+            .exec = engine->exec,
+            .group = engine->group,
+            .optimizer = engine->inference ? NULL : &engine->optimizer,
+            .seed = engine->seed,
+            .stage = (int32_t)config->zero_optimization.stage,
+            .exact = config->reduction == SHOALI_REDUCTION_EXACT,
+            .unit_log2 = (int32_t)config->exact_unit_log2,
+            .reduce_bucket_size = config->zero_optimization.reduce_bucket_size,
+            .prescale_gradients = config->prescale_gradients,
+            .gradient_sum = config->gradient_allreduce_op == SHOALI_GRADIENT_SUM,
+            .gradient_predivide_factor = config->gradient_predivide_factor,
+            .max_norm = config->gradient_clipping,
+            .gas = engine->batch.accumulation,
+        },
+        &engine->zero);
+}
+
+static shoal_status create_monitor(struct shoal_engine *engine)
+{
+    const struct shoali_ds_config *config = &engine->config;
+    if (engine->rank != 0 || engine->inference)
+        return SHOAL_OK;
+    return shoal_monitor_create(
+        &(shoal_monitor_args){
+            .csv_enabled = config->csv_monitor.enabled,
+            .csv_output_path = config->csv_monitor.output_path,
+            .csv_job_name = config->csv_monitor.job_name,
+            .jsonl_enabled = config->jsonl_monitor.enabled,
+            .jsonl_output_path = config->jsonl_monitor.output_path,
+            .jsonl_job_name = config->jsonl_monitor.job_name,
+        },
+        &engine->monitor);
+}
+
+/* Ranks must compute with the same kernels, or their bits differ silently. */
+static shoal_status agree_on_kernels(struct shoal_engine *engine)
+{
+    shoal_status status;
+    int64_t hash[2] = {(int64_t)(shoali_hash64(engine->ops.name, strlen(engine->ops.name)) >> 2)};
+    if (engine->world == 1)
+        return SHOAL_OK;
+    hash[1] = -hash[0];
+    SHOAL_TRY(status, shoal_all_reduce(engine->group, hash, hash, 2, SHOAL_I64, SHOAL_MAX, NULL),
+              done);
+    if (hash[0] != -hash[1])
+        status = SHOAL_FAIL(SHOAL_EMISMATCH,
+                            "ranks would compute with different kernels (rank %d: %s), which would "
+                            "give different bits: set SHOAL_OPS to one that all machines have",
+                            (int)engine->rank, engine->ops.name);
+done:
+    return status;
+}
+
+shoal_status shoal_engine_create(const shoal_engine_args *args, shoal_engine **engine_out)
+{
+    shoal_status status = SHOAL_ENOMEM;
+    size_t slot_bytes = 0;
+    *engine_out = NULL;
+    if (!args->model)
+        return SHOAL_FAIL(SHOAL_EINVAL, "shoal_engine_create needs a model");
+    if (args->model->input_count > SHOAL_MAX_INPUTS)
+        return SHOAL_FAIL(SHOAL_EINVAL, "model `%s` has %d inputs; at most %d are possible",
+                          args->model->name, (int)args->model->input_count, SHOAL_MAX_INPUTS);
+    struct shoal_engine *engine = shoali_calloc(1, sizeof *engine, "the engine");
+    if (!engine)
+        return status;
+    engine->model = args->model;
+    engine->group = args->group;
+    engine->inference = args->inference != 0;
+    engine->rank = args->group ? shoal_comm_rank(args->group) : 0;
+    engine->world = args->group ? shoal_comm_size(args->group) : 1;
+    SHOAL_TRY(status, read_config(engine, args), done);
+    SHOAL_TRY(status, open_device(engine, args), done);
+    SHOAL_TRY(status, agree_on_kernels(engine), done);
+    SHOAL_TRY(status,
+              shoali_module_init(&engine->module, args->model, compute_dtype(&engine->config)),
+              done);
+    SHOAL_TRY(status, plan_slot(engine, &slot_bytes), done);
+    SHOAL_TRY(status, create_zero(engine), done);
+    SHOAL_TRY(status, shoali_slot_create(engine->device, slot_bytes, &engine->slot), done);
+    SHOAL_TRY(status, create_tape(engine, engine->slot, false, &engine->tape), done);
+    SHOAL_TRY(status, create_monitor(engine), done);
+    *engine_out = engine;
+done:
+    if (status < 0)
+        shoal_engine_destroy(engine);
+    return status;
+}
+
+void shoal_engine_destroy(shoal_engine *engine)
+{
+    if (!engine)
+        return;
+    shoal_monitor_destroy(engine->monitor);
+    if (engine->tape)
+        shoali_tape_destroy(engine->tape);
+    if (engine->slot)
+        shoali_slot_destroy(engine->slot);
+    shoali_zero_destroy(engine->zero);
+    shoali_module_fini(&engine->module);
+    if (engine->exec.stream)
+        shoali_stream_destroy(engine->exec.stream);
+    shoali_device_destroy(engine->device);
+    shoali_pool_destroy(engine->pool);
+    if (engine->config.document)
+        shoali_ds_config_fini(&engine->config);
+    shoali_free(engine);
+}

@@ -1,0 +1,76 @@
+/* engine - the object behind shoal/engine.h: composes all lower folders. Level L8.
+ *
+ *   engine.c             create, destroy: configuration -> devices -> module -> plan of the slot ->
+ * zero engine_train.c       forward, backward, step, train_batch engine_eval.c        eval_batch
+ *   engine_access.c      getters, parameters, fingerprint
+ *   engine_checkpoint.c  save and load through checkpoint/
+ *   engine_report.c      lines and monitor events of a step
+ *   config*.c            ds_config.json
+ *
+ * Order of a step (rank r, gas micro-batches):
+ *   for i in 0..gas-1:  zero_micro_begin(i), tape_begin(coordinates of global micro-batch r*gas+i),
+ * layers, loss, backward zero_reduce -> verdict -> scaler -> zero_step (unless overflow) ->
+ * schedule. The scaler is updated after the verdict, but gradients are unscaled with the scale they
+ * were made with. global_steps counts every step, applied_steps those that changed weights; the
+ * schedule and Adam's t follow the applied ones.
+ *
+ * The slot's size comes from a meta run of the same forward and backward at create, so the first
+ * step allocates what the last does.
+ */
+#ifndef SHOALI_ENGINE_H
+#define SHOALI_ENGINE_H
+
+#include "engine/config.h"
+#include "shoal/engine.h"
+#include "shoal/monitor.h"
+#include "zero/zero.h"
+
+#include <signal.h>
+
+struct shoal_engine {
+    struct shoali_ds_config config;
+    struct shoali_batch_sizes batch;
+    struct shoali_optimizer optimizer;
+    struct shoali_schedule schedule;
+    struct shoali_loss_scaler scaler;
+    const shoal_model *model;
+    shoal_group *group; /* borrowed; NULL: one rank */
+    int32_t rank, world;
+    bool inference;
+    uint64_t seed;
+
+    struct shoali_pool *pool;
+    struct shoali_device *device;
+    struct shoali_ops ops;
+    struct shoali_exec exec;
+    struct shoali_module module;
+    struct shoali_slot *slot;
+    struct shoal_tape *tape;
+    struct shoali_zero *zero;
+    shoal_monitor *monitor;
+
+    struct shoal_tensor *loss; /* of the last forward, until backward; NULL otherwise */
+    int64_t micro;             /* micro-batches of this step whose backward is done */
+    int64_t global_steps, applied_steps, skipped_in_a_row;
+    bool stop;
+    volatile sig_atomic_t stop_asked;
+    shoal_step_info info;
+    double forward_ns, backward_ns; /* of the current step */
+    int64_t step_begin_ns;
+};
+
+/* Starts the tape on a batch and runs all layers; *loss is the last boundary. host arrays NULL in
+ * meta mode. */
+struct shoali_run_layers {
+    struct shoal_tape *tape;
+    const shoal_batch *batch; /* NULL: meta mode */
+    int64_t samples, step, first_sample;
+    bool training, needs_grad;
+};
+SHOAL_CHECKED shoal_status shoali_engine_run_layers(struct shoal_engine *engine,
+                                                    const struct shoali_run_layers *run,
+                                                    struct shoal_tensor **loss);
+/* Lines, CSV and JSON events of the step in engine->info; rank 0 does something. */
+SHOAL_CHECKED shoal_status shoali_engine_report_step(struct shoal_engine *engine);
+
+#endif

@@ -1,0 +1,287 @@
+/* Save and load: zero's kinds and the engine's numbers through checkpoint/. */
+#include "checkpoint/checkpoint.h"
+#include "engine/engine.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_KINDS 8
+
+/* One kind of zero's, as checkpoint/ sees it. */
+struct kind_access {
+    struct shoali_zero *zero;
+    int32_t kind;
+};
+
+static shoal_status read_kind(void *user, int64_t first, int64_t count, void *out)
+{
+    struct kind_access *access = user;
+    return shoali_zero_read(access->zero, access->kind, first, count, out);
+}
+
+static shoal_status write_kind(void *user, int64_t first, int64_t count, const void *in)
+{
+    struct kind_access *access = user;
+    return shoali_zero_write(access->zero, access->kind, first, count, in);
+}
+
+/* Everything checkpoint/ needs to know of this engine's tensors. */
+struct tensors {
+    const char **names;
+    shoal_shape *shapes;
+    struct shoali_checkpoint_kind kind[MAX_KINDS];
+    struct kind_access access[MAX_KINDS];
+    int32_t kind_count;
+};
+
+static void tensors_fini(struct tensors *tensors)
+{
+    shoali_free(tensors->names);
+    shoali_free(tensors->shapes);
+}
+
+static shoal_status tensors_init(struct tensors *tensors, const struct shoal_engine *engine)
+{
+    const struct shoali_module *module = &engine->module;
+    *tensors = (struct tensors){0};
+    tensors->names =
+        shoali_calloc((size_t)module->param_count + 1, sizeof *tensors->names, "tensor names");
+    tensors->shapes =
+        shoali_calloc((size_t)module->param_count + 1, sizeof *tensors->shapes, "tensor shapes");
+    if (!tensors->names || !tensors->shapes)
+        return SHOAL_ENOMEM;
+    for (int32_t i = 0; i < module->param_count; i++) {
+        tensors->names[i] = module->param[i]->name;
+        tensors->shapes[i] = module->param[i]->shape;
+    }
+    return SHOAL_OK;
+}
+
+static void add_kind(struct tensors *tensors, const struct shoal_engine *engine, int32_t index,
+                     const char *name)
+{
+    struct shoali_zero_kind kind;
+    const int32_t at = tensors->kind_count++;
+    shoali_zero_get_kind(engine->zero, index, &kind);
+    tensors->access[at] = (struct kind_access){engine->zero, index};
+    tensors->kind[at] = (struct shoali_checkpoint_kind){.name = name ? name : kind.name,
+                                                        .dtype = kind.dtype,
+                                                        .begin = kind.begin,
+                                                        .count = kind.count,
+                                                        .replicated = kind.replicated,
+                                                        .user = &tensors->access[at],
+                                                        .read = read_kind,
+                                                        .write = write_kind};
+}
+
+static struct shoali_checkpoint_args checkpoint_args(const struct tensors *tensors,
+                                                     const struct shoal_engine *engine,
+                                                     const char *dir, const char *tag)
+{
+    return (struct shoali_checkpoint_args){.dir = dir,
+                                           .tag = tag,
+                                           .group = engine->group,
+                                           .names = tensors->names,
+                                           .shapes = tensors->shapes,
+                                           .tensor_count = engine->module.param_count,
+                                           .kinds = tensors->kind,
+                                           .kind_count = tensors->kind_count};
+}
+
+/* ---- the engine's numbers ------------------------------------------------------------------- */
+
+static char *engine_json(const struct shoal_engine *engine)
+{
+    struct shoali_loss_scaler_state scaler;
+    shoali_loss_scaler_save(&engine->scaler, &scaler);
+    json_t *object = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:{s:f, s:I, s:I, s:I}}", "global_steps",
+        (json_int_t)engine->global_steps, "applied_steps", (json_int_t)engine->applied_steps,
+        "skipped_steps", (json_int_t)engine->info.skipped_steps, "train_batch_size",
+        (json_int_t)engine->batch.train, "seed", (json_int_t)engine->seed, "dtype",
+        shoal_dtype_name(engine->module.dtype), "optimizer", engine->optimizer.type->name,
+        "reduction", engine->config.reduction == SHOALI_REDUCTION_EXACT ? "exact" : "fast",
+        "kernels", engine->ops.name, "loss_scaler", "scale", scaler.scale, "iteration",
+        (json_int_t)scaler.iteration, "last_overflow", (json_int_t)scaler.last_overflow,
+        "hysteresis_left", (json_int_t)scaler.hysteresis_left);
+    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    return text;
+}
+
+static shoal_status restore_numbers(struct shoal_engine *engine, const char *text)
+{
+    shoal_status status = SHOAL_OK;
+    json_int_t steps, applied, skipped, train, seed, iteration, last, left;
+    double scale;
+    const char *kernels;
+    json_t *object = json_loads(text, 0, NULL);
+    if (json_unpack(object, "{s:I, s:I, s:I, s:I, s:I, s:s, s:{s:F, s:I, s:I, s:I}}",
+                    "global_steps", &steps, "applied_steps", &applied, "skipped_steps", &skipped,
+                    "train_batch_size", &train, "seed", &seed, "kernels", &kernels, "loss_scaler",
+                    "scale", &scale, "iteration", &iteration, "last_overflow", &last,
+                    "hysteresis_left", &left) != 0) {
+        status = SHOAL_FAIL(SHOAL_ECORRUPT,
+                            "the checkpoint's `engine` part lacks a number this version needs");
+        goto done;
+    }
+    SHOAL_TRY(status,
+              shoali_loss_scaler_restore(
+                  &engine->scaler, &(struct shoali_loss_scaler_state){.scale = scale,
+                                                                      .iteration = iteration,
+                                                                      .last_overflow = last,
+                                                                      .hysteresis_left = left}),
+              done);
+    engine->global_steps = steps;
+    engine->applied_steps = applied;
+    engine->info.skipped_steps = skipped;
+    if (train != engine->batch.train)
+        SHOALI_WARN("engine",
+                    "the checkpoint was trained with train_batch_size %lld, this run uses %lld",
+                    (long long)train, (long long)engine->batch.train);
+    if ((uint64_t)seed != engine->seed)
+        SHOALI_WARN("engine",
+                    "the checkpoint was trained with seed %lld, this run uses %llu: data order and "
+                    "dropout differ",
+                    (long long)seed, (unsigned long long)engine->seed);
+    if (strcmp(kernels, engine->ops.name) != 0)
+        SHOALI_WARN("engine",
+                    "the checkpoint was trained with kernels %s, this run uses %s: 16-bit results "
+                    "may differ in the last bits",
+                    kernels, engine->ops.name);
+done:
+    json_decref(object);
+    return status;
+}
+
+/* ---- save ----------------------------------------------------------------------------------- */
+
+shoal_status shoal_engine_save_checkpoint(shoal_engine *engine, const char *dir, const char *tag,
+                                          const char *client_json)
+{
+    shoal_status status;
+    struct tensors tensors;
+    char default_tag[64];
+    char *numbers = NULL;
+    SHOAL_TRY(status, tensors_init(&tensors, engine), done);
+    if (engine->micro || engine->loss) {
+        status = SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "a checkpoint can be saved only between steps: call shoal_engine_step first");
+        goto done;
+    }
+    if (engine->inference) {
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL,
+                       "this engine was created for inference: it has no optimizer states to save");
+        goto done;
+    }
+    if (!dir || !*dir) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "the folder to save in is empty: give --save DIR");
+        goto done;
+    }
+    numbers = engine_json(engine);
+    if (!numbers) {
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot format the checkpoint's numbers");
+        goto done;
+    }
+    for (int32_t k = 0; k < shoali_zero_kind_count(engine->zero); k++)
+        add_kind(&tensors, engine, k, NULL);
+    snprintf(default_tag, sizeof default_tag, "global_step%lld", (long long)engine->global_steps);
+    struct shoali_checkpoint_args args =
+        checkpoint_args(&tensors, engine, dir, tag ? tag : default_tag);
+    args.engine_json = numbers;
+    args.client_json = client_json;
+    args.step = engine->global_steps;
+    SHOAL_TRY(status, shoali_checkpoint_save(&args), done);
+done:
+    tensors_fini(&tensors);
+    free(numbers);
+    return status;
+}
+
+/* ---- load ----------------------------------------------------------------------------------- */
+
+static bool has_kind(const struct shoali_checkpoint_info *info, const char *name)
+{
+    for (int32_t i = 0; i < info->kind_count; i++)
+        if (strcmp(info->kind_name[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* fp32 masters come from "master", or from "model" when the checkpoint is fp32; states under their
+ * own names. */
+static shoal_status choose_kinds(struct tensors *tensors, const struct shoal_engine *engine,
+                                 const struct shoali_checkpoint_info *info, bool weights_only)
+{
+    const char *master = has_kind(info, "master") ? "master" : "model";
+    struct shoali_zero_kind kind;
+    for (int32_t i = 0; i < info->kind_count; i++)
+        if (strcmp(info->kind_name[i], master) == 0 && info->kind_dtype[i] != SHOAL_F32)
+            return SHOAL_FAIL(
+                SHOAL_EUNSUPPORTED,
+                "the checkpoint holds only %s weights; fp32 weights or masters are needed",
+                shoal_dtype_name(info->kind_dtype[i]));
+    add_kind(tensors, engine, 0, master);
+    for (int32_t k = 1; k < shoali_zero_kind_count(engine->zero) && !weights_only; k++) {
+        shoali_zero_get_kind(engine->zero, k, &kind);
+        if (strcmp(kind.name, "model") == 0)
+            continue;
+        if (!has_kind(info, kind.name))
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "the checkpoint has no `%s`: it was trained with another optimizer; "
+                              "load weights only (--finetune) to start this one afresh",
+                              kind.name);
+        add_kind(tensors, engine, k, NULL);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_engine_load_checkpoint(shoal_engine *engine, const char *dir, const char *tag,
+                                          int32_t weights_only, char **client_json)
+{
+    shoal_status status;
+    struct tensors tensors;
+    struct shoali_checkpoint_info info = {0};
+    SHOAL_TRY(status, tensors_init(&tensors, engine), done);
+    if (engine->micro || engine->loss) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "a checkpoint can be loaded only between steps");
+        goto done;
+    }
+    SHOAL_TRY(status, shoali_checkpoint_open(dir, tag, &info), done);
+    const bool only_weights = weights_only || engine->inference;
+    SHOAL_TRY(status, choose_kinds(&tensors, engine, &info, only_weights), done);
+    const struct shoali_checkpoint_args args = checkpoint_args(&tensors, engine, dir, info.tag);
+    SHOAL_TRY(status, shoali_checkpoint_load(&args), done);
+    SHOAL_TRY(status, shoali_zero_masters_changed(engine->zero), done);
+    if (!only_weights)
+        SHOAL_TRY(status, restore_numbers(engine, info.engine_json), done);
+    if (client_json) {
+        *client_json = info.client_json;
+        info.client_json = NULL;
+    }
+done:
+    shoali_checkpoint_info_fini(&info);
+    tensors_fini(&tensors);
+    return status;
+}
+
+shoal_status shoal_checkpoint_peek(const char *dir, const char *tag, char **client_json,
+                                   int64_t *step)
+{
+    shoal_status status;
+    struct shoali_checkpoint_info info = {0};
+    SHOAL_TRY(status, shoali_checkpoint_open(dir, tag, &info), done);
+    if (client_json) {
+        *client_json = info.client_json;
+        info.client_json = NULL;
+    }
+    if (step)
+        *step = info.step;
+done:
+    shoali_checkpoint_info_fini(&info);
+    return status;
+}

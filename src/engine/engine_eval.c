@@ -1,0 +1,83 @@
+/* Evaluation: the mean loss over global micro-batches, the same bits for any number of ranks. */
+#include "engine/engine.h"
+
+#include <math.h>
+#include <string.h>
+
+#define EVAL_UNIT_LOG2 \
+    24 /* loss sums in units of 2^-24: 2^39 nats of head-room for the whole evaluation */
+
+/* How many targets of the batch count: those >= 0 of the input called "targets", else its samples.
+ */
+static int64_t weight_of(const struct shoal_engine *engine, const shoal_batch *batch,
+                         int64_t samples)
+{
+    const shoal_model *model = engine->model;
+    for (int32_t i = 0; i < model->input_count; i++) {
+        if (strcmp(model->inputs[i].name, "targets") != 0 || model->inputs[i].dtype != SHOAL_I32)
+            continue;
+        const int32_t *target = batch->data[i];
+        const int64_t count = samples * shoal_shape_count(&model->inputs[i].sample_shape);
+        int64_t valid = 0;
+        for (int64_t t = 0; t < count; t++)
+            valid += target[t] >= 0;
+        return valid;
+    }
+    return samples;
+}
+
+static shoal_status eval_micro(struct shoal_engine *engine, const shoal_batch *batch, int64_t micro,
+                               int64_t sums[3])
+{
+    shoal_status status;
+    struct shoal_tensor *loss;
+    double mean;
+    const int64_t samples = batch->samples ? batch->samples : engine->batch.micro;
+    const int64_t weight = weight_of(engine, batch, samples);
+    SHOAL_TRY(status,
+              shoali_engine_run_layers(
+                  engine,
+                  &(struct shoali_run_layers){.tape = engine->tape,
+                                              .batch = batch,
+                                              .samples = samples,
+                                              .step = -1,
+                                              .first_sample = micro * engine->batch.micro},
+                  &loss),
+              done);
+    SHOAL_TRY(status, shoal_tensor_get_scalar(loss, &mean), done);
+    const double total = mean * (double)weight;
+    if (fabs(total) < ldexp(1.0, 38))
+        sums[0] += (int64_t)rint(ldexp(total, EVAL_UNIT_LOG2));
+    else
+        sums[2]++;
+    sums[1] += weight;
+done:
+    shoali_tape_end(engine->tape);
+    return status;
+}
+
+shoal_status shoal_engine_eval_batch(shoal_engine *engine, shoal_batch_source source, void *user,
+                                     int64_t micro_batches, double *loss)
+{
+    shoal_status status = SHOAL_OK;
+    const uint32_t fp = shoali_fp_enter();
+    int64_t sums[3] = {0}; /* loss, weight, micro-batches without a finite loss */
+    if (engine->loss || engine->micro) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "evaluation in the middle of a step: call shoal_engine_step first");
+        goto done;
+    }
+    for (int64_t m = engine->rank; m < micro_batches; m += engine->world) {
+        shoal_batch batch = {0};
+        SHOAL_TRY(status, source(user, -1, m, &batch), done);
+        SHOAL_TRY(status, eval_micro(engine, &batch, m, sums), done);
+    }
+    if (engine->world > 1)
+        SHOAL_TRY(status,
+                  shoal_all_reduce(engine->group, sums, sums, 3, SHOAL_I64, SHOAL_SUM, NULL), done);
+    *loss = sums[2] || !sums[1] ? (double)NAN
+                                : ldexp((double)sums[0], -EVAL_UNIT_LOG2) / (double)sums[1];
+done:
+    shoali_fp_leave(fp);
+    return status;
+}

@@ -1,0 +1,201 @@
+/* The training step. */
+#include "engine/engine.h"
+
+#include <math.h>
+
+static double ms_since(int64_t begin_ns)
+{
+    return (double)(shoali_now_ns() - begin_ns) * 1e-6;
+}
+
+shoal_status shoal_engine_forward(shoal_engine *engine, const shoal_batch *batch,
+                                  shoal_tensor **loss)
+{
+    shoal_status status;
+    const uint32_t fp = shoali_fp_enter();
+    const int64_t begin = shoali_now_ns();
+    const int64_t global_micro = engine->rank * engine->batch.accumulation + engine->micro;
+    shoali_context_get()->step = engine->global_steps;
+    if (engine->loss)
+        shoali_tape_end(engine->tape);
+    engine->loss = NULL;
+    if (engine->micro == 0)
+        engine->step_begin_ns = begin;
+    const int64_t samples = batch->samples ? batch->samples : engine->batch.micro;
+    if (samples != engine->batch.micro) {
+        status = SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "a training micro-batch has %lld samples, but train_micro_batch_size_per_gpu is %lld: "
+            "pad a short one with masked samples",
+            (long long)samples, (long long)engine->batch.micro);
+        goto done;
+    }
+    SHOAL_TRY(status,
+              shoali_engine_run_layers(
+                  engine,
+                  &(struct shoali_run_layers){.tape = engine->tape,
+                                              .batch = batch,
+                                              .samples = samples,
+                                              .step = engine->global_steps,
+                                              .first_sample = global_micro * engine->batch.micro,
+                                              .training = !engine->inference,
+                                              .needs_grad = !engine->inference},
+                  &engine->loss),
+              done);
+    engine->forward_ns += (double)(shoali_now_ns() - begin);
+    if (loss)
+        *loss = engine->loss;
+done:
+    shoali_fp_leave(fp);
+    return status;
+}
+
+shoal_status shoal_engine_backward(shoal_engine *engine)
+{
+    shoal_status status;
+    const uint32_t fp = shoali_fp_enter();
+    const int64_t begin = shoali_now_ns();
+    if (!engine->loss) {
+        status = SHOAL_FAIL(
+            SHOAL_EINVAL, "backward without a forward before it: call shoal_engine_forward first");
+        goto done;
+    }
+    if (engine->micro >= engine->batch.accumulation) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "backward was called %lld times for this step: call shoal_engine_step "
+                            "after each backward",
+                            (long long)engine->micro + 1);
+        goto done;
+    }
+    SHOAL_TRY(status, shoali_zero_micro_begin(engine->zero, engine->micro), done);
+    SHOAL_TRY(status, shoali_zero_add_loss(engine->zero, engine->loss->data), done);
+    SHOAL_TRY(status,
+              shoali_tape_backward(
+                  engine->tape, &(struct shoali_backward){.outputs = &engine->loss,
+                                                          .output_count = 1,
+                                                          .seed_value = shoali_zero_seed(
+                                                              engine->zero, engine->scaler.scale)}),
+              done);
+    shoali_tape_end(engine->tape);
+    engine->loss = NULL;
+    engine->micro++;
+    engine->backward_ns += (double)(shoali_now_ns() - begin);
+done:
+    shoali_fp_leave(fp);
+    return status;
+}
+
+int32_t shoal_engine_is_gradient_accumulation_boundary(const shoal_engine *engine)
+{
+    return engine->micro >= engine->batch.accumulation - (engine->loss != NULL);
+}
+
+/* Without a scale to lower, skipping for ever would hide a broken run. */
+static shoal_status judge_overflow(struct shoal_engine *engine,
+                                   const struct shoali_zero_verdict *verdict)
+{
+    shoal_status status;
+    engine->skipped_in_a_row = verdict->overflow ? engine->skipped_in_a_row + 1 : 0;
+    if (engine->scaler.dynamic || !verdict->overflow || engine->skipped_in_a_row < 3) {
+        SHOAL_TRY(status, shoali_loss_scaler_update(&engine->scaler, verdict->overflow), done);
+        return status;
+    }
+    if (verdict->rejected_param >= 0)
+        status =
+            SHOAL_FAIL(SHOAL_ENUMERIC,
+                       "three steps in a row were skipped: the gradient of `%s` has NaN, infinity "
+                       "or values beyond the exact range at unit 2^-%lld; lower the learning rate, "
+                       "or give a smaller `exact_unit_log2` (range doubles with each step down)",
+                       engine->module.param[verdict->rejected_param]->name,
+                       (long long)engine->config.exact_unit_log2);
+    else
+        status = SHOAL_FAIL(SHOAL_ENUMERIC,
+                            "three steps in a row were skipped because gradients had NaN or "
+                            "infinity (loss %g): lower the learning rate or check the data",
+                            verdict->loss);
+done:
+    return status;
+}
+
+static shoal_status update(struct shoal_engine *engine, const struct shoali_zero_verdict *verdict)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_zero_now now = {.lr = engine->info.lr, .t = engine->applied_steps + 1};
+    if (verdict->overflow)
+        return SHOAL_OK;
+    now.cycle_momentum =
+        shoali_schedule_momentum(&engine->schedule, engine->applied_steps - 1, &now.momentum);
+    SHOAL_TRY(status, shoali_zero_step(engine->zero, &now), done);
+    engine->applied_steps++;
+done:
+    return status;
+}
+
+static shoal_status finish_step(struct shoal_engine *engine)
+{
+    shoal_status status;
+    struct shoali_zero_verdict verdict;
+    shoal_step_info *info = &engine->info;
+    int64_t begin = shoali_now_ns();
+    SHOAL_TRY(
+        status,
+        shoali_zero_reduce(engine->zero, engine->scaler.scale, engine->stop_asked != 0, &verdict),
+        done);
+    info->reduce_ms = ms_since(begin);
+    info->step = engine->global_steps;
+    info->loss = verdict.loss;
+    info->grad_norm = verdict.norm;
+    info->lr = shoali_schedule_lr(&engine->schedule, engine->applied_steps - 1);
+    info->loss_scale = engine->scaler.scale;
+    info->applied = !verdict.overflow;
+    info->skipped_steps += verdict.overflow;
+    engine->stop = engine->stop || verdict.stop;
+    SHOAL_TRY(status, judge_overflow(engine, &verdict), done);
+    begin = shoali_now_ns();
+    SHOAL_TRY(status, update(engine, &verdict), done);
+    info->update_ms = ms_since(begin);
+    info->forward_ms = engine->forward_ns * 1e-6;
+    info->backward_ms = engine->backward_ns * 1e-6;
+    info->step_ms = ms_since(engine->step_begin_ns);
+    engine->forward_ns = engine->backward_ns = 0;
+    engine->micro = 0;
+    engine->global_steps++;
+    SHOAL_TRY(status, shoali_engine_report_step(engine), done);
+    status = verdict.overflow ? SHOAL_SKIPPED : SHOAL_OK;
+done:
+    return status;
+}
+
+shoal_status shoal_engine_step(shoal_engine *engine)
+{
+    shoal_status status = SHOAL_OK;
+    const uint32_t fp = shoali_fp_enter();
+    if (engine->inference)
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "this engine was created for inference: it has no optimizer to step");
+    else if (engine->micro == 0)
+        status = SHOAL_FAIL(SHOAL_EINVAL, "step without a backward before it: call "
+                                          "shoal_engine_forward and shoal_engine_backward first");
+    else if (engine->micro >= engine->batch.accumulation)
+        status = finish_step(engine);
+    shoali_fp_leave(fp);
+    return status;
+}
+
+shoal_status shoal_engine_train_batch(shoal_engine *engine, shoal_batch_source source, void *user,
+                                      shoal_step_info *info)
+{
+    shoal_status status = SHOAL_OK;
+    const int64_t first = engine->rank * engine->batch.accumulation;
+    for (int64_t i = 0; i < engine->batch.accumulation; i++) {
+        shoal_batch batch = {0};
+        SHOAL_TRY(status, source(user, engine->global_steps, first + i, &batch), done);
+        SHOAL_TRY(status, shoal_engine_forward(engine, &batch, NULL), done);
+        SHOAL_TRY(status, shoal_engine_backward(engine), done);
+        SHOAL_TRY(status, shoal_engine_step(engine), done);
+    }
+    if (info)
+        *info = engine->info;
+done:
+    return status;
+}
