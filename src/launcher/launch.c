@@ -101,8 +101,11 @@ static shoal_status prepare(struct shoali_job *job)
     SHOAL_TRY(status, probe_port(args->master_port, &job->master_port), done);
     SHOAL_TRY(status, shoali_job_id_make(job->id, sizeof(job->id)), done);
     stamp_time(job->log_stamp, sizeof(job->log_stamp));
-    if (args->rank_log_folder)
-        SHOAL_TRY(status, shoali_make_dirs(args->rank_log_folder), done);
+    if (args->rank_log_folder && shoali_make_dirs(args->rank_log_folder) < 0) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "no folder for the logs of the ranks: %s",
+                            shoal_error_message());
+        goto done;
+    }
     job->rank = shoali_arena_alloc(&job->arena, (size_t)job->ranks * sizeof(job->rank[0]));
     if (!job->rank)
         status = SHOAL_ENOMEM;

@@ -88,7 +88,7 @@ static int run_script(int32_t ranks, const char *script, int64_t *elapsed_ns)
 static char *read_text(const char *name)
 {
     static char text[4096];
-    char path[128], *data = NULL;
+    char path[512], *data = NULL;
     size_t bytes = 0;
     snprintf(path, sizeof(path), "%s/%s", folder, name);
     if (shoali_read_file(path, &data, &bytes) < 0)
@@ -252,7 +252,7 @@ static int start_job(const char *script)
         _exit(status < 0 ? 99 : code);
     }
     assert_true(pid > 0);
-    char path[128];
+    char path[512];
     snprintf(path, sizeof(path), "%s/pids", folder);
     struct stat info = {0};
     int64_t deadline = shoali_deadline_ns(3000 * MILLISECONDS);
@@ -267,7 +267,7 @@ static void test_signals_stop_the_job(void **state)
     (void)state;
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
-        char path[128];
+        char path[512];
         int result = 0;
         snprintf(path, sizeof(path), "%s/pids", folder);
         unlink(path);
@@ -324,7 +324,7 @@ static void test_rank_logs(void **state)
 static void test_pid_file(void **state)
 {
     (void)state;
-    char path[128], script[256];
+    char path[512], script[256];
     setenv("TMPDIR", folder, 1);
     snprintf(path, sizeof(path), "%s/%d.deepspeed", folder, (int)getpid());
     snprintf(script, sizeof(script), "test \"$(cat %s)\" = %d", path, (int)getpid());
@@ -365,7 +365,7 @@ static void test_binding(void **state)
     assert_int_equal(shoal_launch(&args, &code), SHOAL_OK);
     assert_int_equal(code, 0);
     for (int rank = 0; rank < 2; rank++) {
-        char name[4] = {(char)('0' + rank), '\0'}, expected[16];
+        char name[4] = {(char)('0' + rank), '\0'}, expected[24];
         snprintf(expected, sizeof(expected), "%s\n", list[rank]);
         assert_string_equal(read_text(name), expected);
     }
@@ -397,7 +397,7 @@ static void test_segments_are_removed(void **state)
     assert_int_equal(code, 1);
     assert_false(stale_there);
     assert_true(mine_there); /* its launcher lives */
-    char prefix[128];
+    char prefix[4096 + 8];
     snprintf(prefix, sizeof(prefix), "shoal-%s", read_text("id"));
     prefix[strcspn(prefix, "\n")] = '\0';
     DIR *dir = opendir("/dev/shm");
@@ -440,7 +440,7 @@ static void test_port_in_use(void **state)
     assert_int_equal(status, SHOAL_EINVAL);
     assert_int_equal(shoal_status_exit_code(status), 2);
     assert_non_null(strstr(shoal_error_message(), "--master_port"));
-    char path[128];
+    char path[512];
     snprintf(path, sizeof(path), "%s/started", folder);
     assert_int_equal(access(path, F_OK), -1);
 }
@@ -458,7 +458,7 @@ static void expect_refused(const char *name, const char *in_message)
 static void test_programs_that_cannot_start(void **state)
 {
     (void)state;
-    char path[128];
+    char path[512];
     snprintf(path, sizeof(path), "%s/train.py", folder);
     FILE *file = fopen(path, "w");
     fputs("print('hello')\n", file);

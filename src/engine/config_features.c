@@ -1,0 +1,213 @@
+#include "engine/config_rows.h"
+
+static const char *const data_types[] = {"fp32", "fp16", "bf16", NULL};
+
+static const struct shoali_option bf16_rows[] = {
+    ROW(bf16, BOOL, enabled, 0, "Compute in bfloat16, keep fp32 master weights.", ),
+    ROW(bf16, BOOL, immediate_grad_update, 0, "Fold each gradient into fp32 at once.", PENDING),
+    ROW(bf16, BOOL, check_grad_overflow, 1, "Skip a step whose gradient is not finite.", ),
+    ROW(bf16, BOOL, bf16_master_weights_and_grads, 0, "Keep master weights in bfloat16 too.",
+        PENDING),
+    ROW(bf16, BOOL, bf16_optimizer_states, 0, "Keep optimizer states in bfloat16.", PENDING),
+};
+const struct shoali_section shoali_bf16_section =
+    SECTION(bf16, "bf16", bf16_rows, "Training in bfloat16.", );
+
+static const struct shoali_option data_types_rows[] = {
+    ROW(data_types, ENUM, grad_accum_dtype, 0,
+        "Type that gradients are summed in; fp16 and bf16 are not supported yet.",
+        .choices = data_types, PENDING),
+    ROW(data_types, STRING, param_dtype, 0, "Type of the weights.", PENDING),
+    ROW(data_types, STRING, buffer_dtype, 0, "Type of buffers that are not weights.", PENDING),
+};
+const struct shoali_section shoali_data_types_section =
+    SECTION(data_types, "data_types", data_types_rows, "Types of sums and buffers.", );
+
+static const struct shoali_option torch_autocast_rows[] = {
+    ROW(torch_autocast, BOOL, enabled, 0, "Choose the type per layer.", PENDING),
+    ROW(torch_autocast, STRING, dtype, 0, "The 16-bit type: fp16 or bf16.", ),
+    ROW(torch_autocast, STRINGS, lower_precision_safe_modules, 0, "Layer kinds in that type.", ),
+};
+const struct shoali_section shoali_torch_autocast_section =
+    SECTION(torch_autocast, "torch_autocast", torch_autocast_rows, "Types chosen per layer.", );
+
+static const struct shoali_option activation_checkpointing_rows[] = {
+    ROW(activation_checkpointing, BOOL, partition_activations, 0,
+        "Spread saved activations over model-parallel ranks.", PENDING),
+    ROW(activation_checkpointing, INT, number_checkpoints, 0,
+        "Number of layers whose input is kept.", PENDING),
+    ROW(activation_checkpointing, BOOL, contiguous_memory_optimization, 0,
+        "Keep saved activations in one buffer.", PENDING),
+    ROW(activation_checkpointing, BOOL, synchronize_checkpoint_boundary, 0,
+        "Wait for the device at each boundary.", PENDING),
+    ROW(activation_checkpointing, BOOL, profile, 0, "Time each recomputation.", PENDING),
+    ROW(activation_checkpointing, BOOL, cpu_checkpointing, 0, "Keep saved activations on the host.",
+        PENDING),
+};
+const struct shoali_section shoali_activation_checkpointing_section =
+    SECTION(activation_checkpointing, "activation_checkpointing", activation_checkpointing_rows,
+            "Recomputing activations instead of keeping them.", );
+
+static const struct shoali_option pipeline_rows[] = {
+    ROW(pipeline, STRING, stages, 0, "Number of stages.", .default_text = "auto", PENDING),
+    ROW(pipeline, STRING, partition, 0, "How layers are spread over stages.",
+        .default_text = "best", PENDING),
+    ROW(pipeline, BOOL, seed_layers, 0, "Seed each layer by itself: always so.", NOEFFECT),
+    ROW(pipeline, INT, activation_checkpoint_interval, 0, "Layers between kept activations.",
+        PENDING),
+    ROW(pipeline, BOOL, pipe_partitioned, 1,
+        "Split activations over tensor-parallel ranks to send.", PENDING),
+    ROW(pipeline, BOOL, grad_partitioned, 1, "Split gradients over tensor-parallel ranks to send.",
+        PENDING),
+    ROW(pipeline, BOOL, use_reentrant, 1, "There is one way of recomputing.", NOEFFECT),
+};
+const struct shoali_section shoali_pipeline_section =
+    SECTION(pipeline, "pipeline", pipeline_rows, "Pipeline parallelism.", );
+
+static const struct shoali_option tp_rows[] = {
+    ROW(tp, INT, tp_size, 1, "Number of tensor-parallel ranks.", PENDING),
+    ROW(tp, INT, tp_grain_size, 1, "Shards are multiples of this.", PENDING),
+};
+static const struct shoali_section tp_section =
+    SECTION(tp, "tp", tp_rows, "Size of the tensor-parallel group.", );
+
+static const struct shoali_option tensor_parallel_rows[] = {
+    ROW(tensor_parallel, INT, autotp_size, 0, "Number of tensor-parallel ranks; 0 and 1: off.",
+        PENDING),
+    ROW(tensor_parallel, STRING, dtype, 0, "Type of the weights.", .default_text = "fp16"),
+    ROW(tensor_parallel, BOOL, tp_overlap_comm, 0, "Reduce while weight gradients are computed.",
+        PENDING),
+    ROW(tensor_parallel, SECTION, tp, 0, "Size of the tensor-parallel group.",
+        .section = &tp_section),
+    ROW(tensor_parallel, JSON, partition_config, 0, "Which weight is split how.", PENDING),
+    ROW(tensor_parallel, STRING, preset_model, 0, "Known model to split.", PENDING),
+    ROW(tensor_parallel, BOOL, keep_module_on_host, 0, "Keep unsplit weights on the host.",
+        PENDING),
+    ROW(tensor_parallel, BOOL, replace_with_kernel_inject, 0, "Replace layers by fused ones.",
+        .alias = "kernel_inject", PENDING),
+    ROW(tensor_parallel, JSON, injection_policy_tuple, 0, "Layers to replace.", PENDING),
+};
+const struct shoali_section shoali_tensor_parallel_section =
+    SECTION(tensor_parallel, "tensor_parallel", tensor_parallel_rows, "Tensor parallelism.", );
+
+/* Only the switch is refused, so that a section that is off may say what it likes. */
+static const struct shoali_option expert_parallel_rows[] = {
+    ROW(expert_parallel, BOOL, enabled, 0, "Spread experts over ranks.", PENDING),
+    ROW(expert_parallel, INT, autoep_size, 1, "Number of expert-parallel ranks.", .min = 1,
+        .max = NO_MAX),
+    ROW(expert_parallel, INT, expert_tensor_parallel_size, 1, "Ranks that split one expert.",
+        .min = 1, .max = 1),
+    ROW(expert_parallel, BOOL, validate_folding_routing, 0, "Compare routing across ranks.", ),
+    ROW(expert_parallel, STRING, preset_model, 0, "Known model.", ),
+    ROW(expert_parallel, STRING, moe_layer_pattern, 0, "Names of the layers with experts.", ),
+    ROW(expert_parallel, STRING, expert_pattern, 0, "Name of the experts in a layer.", ),
+    ROW(expert_parallel, STRING, router_pattern, 0, "Name of the router in a layer.", ),
+    ROW(expert_parallel, BOOL, use_grouped_mm, 1, "One matrix product for all experts.", ),
+    ROW(expert_parallel, BOOL, disable_triton_grouped_mm, 0, "There is no Triton.", NOEFFECT),
+    ROW(expert_parallel, BOOL, route_norm, 0, "Normalise the chosen scores.", ),
+    ROW(expert_parallel, FLOAT, route_scale, 1, "Factor of the chosen scores.", ),
+    ROW(expert_parallel, FLOAT, routed_scaling_factor, 1, "Factor of the experts' output.", ),
+    ROW(expert_parallel, STRING, score_apply, 0, "Where scores are applied: pre or post.",
+        .default_text = "auto"),
+    ROW(expert_parallel, STRING, combine_impl, 0, "How outputs are combined.",
+        .default_text = "auto"),
+    ROW(expert_parallel, STRING, score_func, 0, "softmax or sigmoid.", .default_text = "auto"),
+    ROW(expert_parallel, INT, top_k, 0, "Experts per token; 0: the model's.", .min = 0,
+        .max = NO_MAX),
+    ROW(expert_parallel, INT, num_expert_groups, 0, "Groups of experts; 0: none.", .min = 0,
+        .max = NO_MAX),
+    ROW(expert_parallel, INT, num_limited_groups, 0, "Groups chosen per token; 0: all.", .min = 0,
+        .max = NO_MAX),
+    ROW(expert_parallel, FLOAT, load_balance_coeff, 0, "Weight of the balancing loss.", PENDING),
+    ROW(expert_parallel, STRING, expert_w1, 0, "Name of the gate weight.", ),
+    ROW(expert_parallel, STRING, expert_w2, 0, "Name of the down weight.", ),
+    ROW(expert_parallel, STRING, expert_w3, 0, "Name of the up weight.", ),
+    ROW(expert_parallel, STRING, num_experts_attr, 0,
+        "The model's key for the number of experts.", ),
+    ROW(expert_parallel, STRING, top_k_attr, 0, "The model's key for experts per token.", ),
+    ROW(expert_parallel, BOOL, has_shared_experts, 0, "Some experts see every token.", ),
+    ROW(expert_parallel, STRING, shared_experts_pattern, 0, "Name of the shared experts.", ),
+    ROW(expert_parallel, STRING, shared_experts_gate_pattern, 0, "Name of their gate.", ),
+};
+const struct shoali_section shoali_expert_parallel_section =
+    SECTION(expert_parallel, "expert_parallel", expert_parallel_rows, "Expert parallelism.", );
+
+static const struct shoali_option compile_rows[] = {
+    ROW(compile, BOOL, deepcompile, 0, "Plan fetches from a recorded graph.", PENDING),
+    ROW(compile, BOOL, free_activation, 0, "Free activations early.", PENDING),
+    ROW(compile, INT, free_activation_threshold, 10485760, "Least size freed early.", .min = 0,
+        .max = NO_MAX, .unit = "bytes"),
+    ROW(compile, BOOL, offload_activation, 0, "Move activations to the host.", PENDING),
+    ROW(compile, BOOL, offload_activation_pin_memory, 1, "Lock them in memory.", ),
+    ROW(compile, BOOL, offload_opt_states, 0, "Move states to the host in forward.", PENDING),
+    ROW(compile, BOOL, double_buffer, 1, "Use two gather buffers.", ),
+    ROW(compile, BOOL, symmetric_memory, 0, "Use symmetric memory.", PENDING),
+    ROW(compile, BOOL, debug_log, 0, "Log the plan.", PENDING),
+    ROW(compile, BOOL, offload_parameters, 0, "Move weights to the host.", PENDING),
+    ROW(compile, BOOL, sync_before_reduce, 0, "Wait before each reduction.", PENDING),
+    ROW(compile, BOOL, sync_after_reduce, 0, "Wait after each reduction.", PENDING),
+    ROW(compile, BOOL, sync_before_allgather, 0, "Wait before each gather.", PENDING),
+    ROW(compile, BOOL, sync_after_allgather, 0, "Wait after each gather.", PENDING),
+    ROW(compile, BOOL, keep_int_input_tensors, 1, "Keep integer inputs.", ),
+    ROW(compile, BOOL, keep_all_input_tensors, 0, "Keep all inputs.", PENDING),
+    ROW(compile, STRINGS, passes, 0, "Passes to run: z1, z3, autosp, autotp.", PENDING),
+};
+const struct shoali_section shoali_compile_section =
+    SECTION(compile, "compile", compile_rows, "Planning from a recorded graph.", );
+
+static const struct shoali_option hybrid_engine_rows[] = {
+    ROW(hybrid_engine, BOOL, enabled, 0, "Train and generate with one engine.", PENDING),
+    ROW(hybrid_engine, INT, max_out_tokens, 512, "Most tokens to generate.", .min = 1,
+        .max = NO_MAX),
+    ROW(hybrid_engine, INT, inference_tp_size, 1, "Tensor-parallel ranks when generating.",
+        .min = 1, .max = NO_MAX),
+    ROW(hybrid_engine, BOOL, release_inference_cache, 0, "Free the cache after generating.", ),
+    ROW(hybrid_engine, BOOL, pin_parameters, 1, "Keep weights gathered.", ),
+    ROW(hybrid_engine, INT, tp_gather_partition_size, 8, "Layers gathered at once.", .min = 1,
+        .max = NO_MAX),
+    ROW(hybrid_engine, BOOL, enable_cuda_graph, 0, "Record generation as a CUDA graph.", ),
+};
+const struct shoali_section shoali_hybrid_engine_section =
+    SECTION(hybrid_engine, "hybrid_engine", hybrid_engine_rows, "Training and generating.", );
+
+static const struct shoali_option layer_drop_rows[] = {
+    ROW(layer_drop, BOOL, enabled, 0, "Skip layers at random.", PENDING),
+    ROW(layer_drop, FLOAT, theta, 1, "Share of layers kept in the end.", .min = 0, .max = 1),
+    ROW(layer_drop, FLOAT, gamma, 0.001, "How fast the share falls.", .min = 0, .max = NO_MAX),
+};
+const struct shoali_section shoali_layer_drop_section =
+    SECTION(layer_drop, "progressive_layer_drop", layer_drop_rows, "Skipping layers at random.", );
+
+static const struct shoali_option curriculum_rows[] = {
+    ROW(curriculum, BOOL, enabled, 0, "Begin with easy samples.", PENDING),
+    ROW(curriculum, STRING, curriculum_type, 0, "What is easy: seqlen.", ),
+    ROW(curriculum, INT, min_difficulty, 0, "Difficulty at the start.", .min = 0, .max = NO_MAX),
+    ROW(curriculum, INT, max_difficulty, 0, "Difficulty in the end.", .min = 0, .max = NO_MAX),
+    ROW(curriculum, STRING, schedule_type, 0,
+        "fixed_discrete, fixed_root, fixed_linear or custom.", ),
+    ROW(curriculum, JSON, schedule_config, 0, "Parameters of the schedule.", ),
+};
+const struct shoali_section shoali_curriculum_section =
+    SECTION(curriculum, "curriculum_learning", curriculum_rows, "From easy to hard samples.", );
+
+static const struct shoali_option data_efficiency_rows[] = {
+    ROW(data_efficiency, BOOL, enabled, 0, "Choose and shorten samples.", PENDING),
+    ROW(data_efficiency, INT, seed, 1234, "Seed of the choice.", ),
+    ROW(data_efficiency, JSON, data_sampling, 0, "How samples are chosen.", ),
+    ROW(data_efficiency, JSON, data_routing, 0, "Which tokens skip layers.", ),
+};
+const struct shoali_section shoali_data_efficiency_section =
+    SECTION(data_efficiency, "data_efficiency", data_efficiency_rows, "Choosing samples.", );
+
+static const struct shoali_option weight_quantization_rows[] = {
+    ROW(weight_quantization, BOOL, enabled, 0, "Quantize weights.", PENDING),
+    ROW(weight_quantization, INT, num_bits, 8, "Bits per weight.", .min = 1, .max = 16),
+    ROW(weight_quantization, STRING, q_type, 0, "symmetric or asymmetric.",
+        .default_text = "symmetric"),
+    ROW(weight_quantization, INT, q_groups, 1, "Groups with a scale of their own.", .min = 1,
+        .max = NO_MAX),
+    ROW(weight_quantization, JSON, quantized_initialization, 0, "Quantize when loading.", PENDING),
+    ROW(weight_quantization, JSON, post_init_quant, 0, "Quantize after loading.", PENDING),
+};
+const struct shoali_section shoali_weight_quantization_section = SECTION(
+    weight_quantization, "weight_quantization", weight_quantization_rows, "Weights in few bits.", );

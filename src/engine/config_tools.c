@@ -1,0 +1,128 @@
+/* In sections with a switch only the switch is refused, so that a section that is off may carry any
+ * valid values, as published configurations do. */
+#include "engine/config_rows.h"
+
+static const char *const tag_validations[] = {"Warn", "Ignore", "Fail", NULL};
+static const char *const tuning_metrics[] = {"throughput", "latency", "flops",
+                                             "forward",    "step",    NULL};
+static const char *const tuner_types[] = {"gridsearch", "random", "model_based", NULL};
+
+static const struct shoali_option comms_logger_rows[] = {
+    ROW(comms_logger, BOOL, enabled, 0, "Time every collective.", PENDING),
+    ROW(comms_logger, BOOL, prof_all, 1, "All collectives, not only those in prof_ops.", ),
+    ROW(comms_logger, STRINGS, prof_ops, 0, "Names of the collectives to time.", ),
+    ROW(comms_logger, BOOL, verbose, 0, "Log each call.", ),
+    ROW(comms_logger, BOOL, debug, 0, "Log where each call was made.", ),
+};
+const struct shoali_section shoali_comms_logger_section =
+    SECTION(comms_logger, "comms_logger", comms_logger_rows, "Time and volume of collectives.", );
+
+static const struct shoali_option flops_profiler_rows[] = {
+    ROW(flops_profiler, BOOL, enabled, 0, "Report operations and time per layer.", PENDING),
+    ROW(flops_profiler, FLOAT, recompute_fwd_factor, 0, "Forwards recomputed per backward.",
+        .min = 0, .max = 1),
+    ROW(flops_profiler, INT, profile_step, 1, "Step to report.", .min = 0, .max = NO_MAX),
+    ROW(flops_profiler, INT, module_depth, -1, "Depth of the report; -1: all.", .min = -1,
+        .max = NO_MAX),
+    ROW(flops_profiler, INT, top_modules, 1, "Layers listed per depth.", .min = 1, .max = NO_MAX),
+    ROW(flops_profiler, BOOL, detailed, 1, "Print the whole tree.", ),
+    ROW(flops_profiler, STRING, output_file, 0, "File for the report.", ),
+};
+const struct shoali_section shoali_flops_profiler_section = SECTION(
+    flops_profiler, "flops_profiler", flops_profiler_rows, "Operations and time per layer.", );
+
+static const struct shoali_option throughput_rows[] = {
+    ROW(throughput, BOOL, enabled, 1, "Measure samples per second.", PENDING),
+    ROW(throughput, BOOL, synchronized, 1, "Wait for the device before reading the clock.",
+        PENDING),
+};
+static const struct shoali_section throughput_section =
+    SECTION(throughput, "throughput", throughput_rows, "The throughput timer.", );
+static const struct shoali_option timers_rows[] = {
+    ROW(timers, SECTION, throughput, 0, "The throughput timer.", .section = &throughput_section),
+};
+const struct shoali_section shoali_timers_section =
+    SECTION(timers, "timers", timers_rows, "Timers.", );
+
+static const struct shoali_option parallel_write_rows[] = {
+    ROW(parallel_write, BOOL, pipeline_stage, 0, "All ranks always write in parallel.", NOEFFECT),
+};
+static const struct shoali_section parallel_write_section =
+    SECTION(parallel_write, "parallel_write", parallel_write_rows, "Who writes.", );
+static const struct shoali_option writer_rows[] = {
+    ROW(writer, STRING, type, 0, "There is one writer.", .default_text = "FAST", NOEFFECT),
+    ROW(writer, BOOL, decoupled, 0, "Write while training goes on.", PENDING),
+    ROW(writer, INT, io_buffer_size, 67108864, "Slices are written straight to their place.",
+        .unit = "bytes", NOEFFECT),
+    ROW(writer, BOOL, io_buffer_double, 1, "Slices are written straight to their place.", NOEFFECT),
+    ROW(writer, INT, io_multiplier, 1, "Slices are written straight to their place.", NOEFFECT),
+    ROW(writer, BOOL, show_statistics, 0, "Log the speed of writing.", PENDING),
+    ROW(writer, STRING, data_parallel, 0, "Every rank always writes its share.", NOEFFECT),
+};
+static const struct shoali_section writer_section =
+    SECTION(writer, "writer", writer_rows, "How checkpoints are written.", );
+static const struct shoali_option checkpoint_rows[] = {
+    ROW(checkpoint, ENUM, tag_validation, 0, "Whether ranks must agree on the tag; they must.",
+        .choices = tag_validations, NOEFFECT),
+    ROW(checkpoint, BOOL, load_universal, 0, "Every checkpoint loads into any layout.", NOEFFECT),
+    ROW(checkpoint, BOOL, use_node_local_storage, 0, "Every machine keeps shared data.", PENDING),
+    ROW(checkpoint, SECTION, parallel_write, 0, "Who writes.", .section = &parallel_write_section),
+    ROW(checkpoint, BOOL, checkpoint_serialization, 1, "Files are always safetensors.", NOEFFECT),
+    ROW(checkpoint, SECTION, writer, 0, "How checkpoints are written.", .section = &writer_section),
+};
+const struct shoali_section shoali_checkpoint_section =
+    SECTION(checkpoint, "checkpoint", checkpoint_rows, "Checkpoints.", );
+
+static const struct shoali_option elasticity_rows[] = {
+    ROW(elasticity, BOOL, enabled, 0, "Choose batch sizes that fit many numbers of ranks.",
+        PENDING),
+    ROW(elasticity, INT, max_train_batch_size, 2000, "Largest global batch.", .min = 1,
+        .max = NO_MAX),
+    ROW(elasticity, INTS, micro_batch_sizes, 0, "Micro-batch sizes to choose from.",
+        .default_text = "2,4,6"),
+    ROW(elasticity, INT, min_gpus, 1, "Least number of ranks.", .min = 1, .max = NO_MAX),
+    ROW(elasticity, INT, max_gpus, 10000, "Largest number of ranks.", .min = 1, .max = NO_MAX),
+    ROW(elasticity, INT, min_time, 0, "A hint for schedulers; nothing reads it.", NOEFFECT),
+    ROW(elasticity, INT, num_gpus_per_node, 1, "Ranks per machine.", .min = 1, .max = NO_MAX),
+    ROW(elasticity, INT, model_parallel_size, 1, "Model-parallel ranks.", .min = 1, .max = NO_MAX),
+    ROW(elasticity, BOOL, prefer_larger_batch, 1, "Of equal choices take the larger batch.", ),
+    ROW(elasticity, BOOL, ignore_non_elastic_batch_info, 0,
+        "Ignore the batch sizes given outside this section.", ),
+    ROW(elasticity, FLOAT, version, 0.2, "Version of the rule: 0.1 or 0.2.", .min = 0.1,
+        .max = 0.2),
+};
+const struct shoali_section shoali_elasticity_section =
+    SECTION(elasticity, "elasticity", elasticity_rows, "Batch sizes for any number of ranks.", );
+
+static const struct shoali_option autotuning_rows[] = {
+    ROW(autotuning, BOOL, enabled, 0, "Search for a fast configuration.", PENDING),
+    ROW(autotuning, BOOL, fast, 1, "Tune the micro-batch size only.", ),
+    ROW(autotuning, STRING, results_dir, 0, "Folder of results.",
+        .default_text = "autotuning_results"),
+    ROW(autotuning, STRING, exps_dir, 0, "Folder of experiments.",
+        .default_text = "autotuning_exps"),
+    ROW(autotuning, BOOL, overwrite, 1, "Begin with empty folders.", ),
+    ROW(autotuning, INT, start_profile_step, 3, "First step measured.", .min = 0, .max = NO_MAX),
+    ROW(autotuning, INT, end_profile_step, 5, "Last step measured.", .min = 0, .max = NO_MAX),
+    ROW(autotuning, ENUM, metric, 0, "What is compared.", .choices = tuning_metrics),
+    ROW(autotuning, STRING, metric_path, 0, "File where a run writes its numbers.", ),
+    ROW(autotuning, ENUM, tuner_type, 0, "How the space is searched.", .choices = tuner_types),
+    ROW(autotuning, INT, tuner_early_stopping, 5, "Experiments without gain before the end.",
+        .min = 1, .max = NO_MAX),
+    ROW(autotuning, INT, tuner_num_trials, 50, "Most experiments.", .min = 1, .max = NO_MAX),
+    ROW(autotuning, JSON, arg_mappings, 0, "The program's flags for configuration keys.", ),
+    ROW(autotuning, INT, max_train_batch_size, 0, "Largest global batch; 0: any.", .min = 0,
+        .max = NO_MAX),
+    ROW(autotuning, INT, min_train_batch_size, 1, "Least global batch.", .min = 1, .max = NO_MAX),
+    ROW(autotuning, INT, max_train_micro_batch_size_per_gpu, 1024, "Largest micro-batch.", .min = 1,
+        .max = NO_MAX),
+    ROW(autotuning, INT, min_train_micro_batch_size_per_gpu, 1, "Least micro-batch.", .min = 1,
+        .max = NO_MAX),
+    ROW(autotuning, INT, num_tuning_micro_batch_sizes, 3, "Micro-batch sizes tried.", .min = 1,
+        .max = NO_MAX),
+    ROW(autotuning, INT, mp_size, 1, "Model-parallel ranks.", .min = 1, .max = NO_MAX),
+    ROW(autotuning, JSON, model_info, 0, "What is known of the model.", ),
+    ROW(autotuning, STRING, model_info_path, 0, "File with what is known of the model.", ),
+};
+const struct shoali_section shoali_autotuning_section =
+    SECTION(autotuning, "autotuning", autotuning_rows, "Searching for a fast configuration.", );

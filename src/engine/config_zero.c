@@ -1,0 +1,206 @@
+#include "engine/config_rows.h"
+
+static const char *const offload_devices[] = {"none", "cpu", "nvme", NULL};
+
+static const struct shoali_option offload_param_rows[] = {
+    ROW(offload_param, ENUM, device, 0, "Where parameters wait between uses.",
+        .choices = offload_devices),
+    ROW(offload_param, STRING, nvme_path, 0, "Folder on the NVMe drive.", ),
+    ROW(offload_param, INT, buffer_count, 5, "Number of buffers in host memory.", .min = 1,
+        .max = NO_MAX),
+    ROW(offload_param, INT, buffer_size, 1e8, "Size of one buffer.", .min = 1, .max = NO_MAX,
+        .unit = "elements"),
+    ROW(offload_param, INT, max_in_cpu, 1e9, "Parameters kept in host memory when device is nvme.",
+        .min = 0, .max = NO_MAX, .unit = "elements"),
+    ROW(offload_param, BOOL, pin_memory, 1, "Lock the buffers in memory.", ),
+};
+static const struct shoali_section offload_param_section =
+    SECTION(offload_param, "offload_param", offload_param_rows, "Parameters outside the device.", );
+
+static const struct shoali_option offload_optimizer_rows[] = {
+    ROW(offload_optimizer, ENUM, device, 0, "Where optimizer states live.",
+        .choices = offload_devices),
+    ROW(offload_optimizer, STRING, nvme_path, 0, "Folder on the NVMe drive.", ),
+    ROW(offload_optimizer, INT, buffer_count, 4, "Number of buffers in host memory.", .min = 1,
+        .max = NO_MAX),
+    ROW(offload_optimizer, BOOL, pin_memory, 1, "Lock the buffers in memory.", ),
+    ROW(offload_optimizer, BOOL, pipeline_read, 0, "Read the next states during an update.", ),
+    ROW(offload_optimizer, BOOL, pipeline_write, 0, "Write states back during the next update.", ),
+    ROW(offload_optimizer, BOOL, fast_init, 0, "Make master weights from the swapped 16-bit files.",
+        PENDING),
+    ROW(offload_optimizer, FLOAT, ratio, 1, "Share of the states that is updated on the host.",
+        .min = 0, .max = 1),
+    ROW(offload_optimizer, BOOL, super_offload, 0, "Update on the host during backward.", PENDING),
+    ROW(offload_optimizer, FLOAT, cpuadam_cores_perc, 0.8, "Share of the cores for super_offload.",
+        .min = 0, .max = 1),
+};
+static const struct shoali_section offload_optimizer_section =
+    SECTION(offload_optimizer, "offload_optimizer", offload_optimizer_rows,
+            "Optimizer states outside the device.", );
+
+static const struct shoali_option zenflow_rows[] = {
+    ROW(zenflow, FLOAT, topk_ratio, 0.1, "Share of columns updated on the device.", .min = 0,
+        .max = 1, PENDING),
+    ROW(zenflow, STRING, select_strategy, 0, "When columns are chosen: auto, step or epoch.",
+        .default_text = "auto", PENDING),
+    ROW(zenflow, INT, select_interval, 0, "Steps or epochs between choices.", PENDING),
+    ROW(zenflow, INT, update_interval, 0, "Steps between updates of the other columns.", PENDING),
+    ROW(zenflow, BOOL, overlap_step, 0, "Update in a process of its own.", PENDING),
+    ROW(zenflow, BOOL, offload, 0, "Keep the chosen columns' states on the host.", PENDING),
+    ROW(zenflow, FLOAT, auto_ratio, 0.99, "Share of parameters that triggers an update.", PENDING),
+    ROW(zenflow, INT, full_warm_up_rounds, 0, "Steps with full updates at the start.", PENDING),
+    ROW(zenflow, FLOAT, pt_reserved_cores_perc, 0.5, "Share of cores kept for compute.", PENDING),
+    ROW(zenflow, INT, steps_per_epoch, 0, "Steps of an epoch, for strategy epoch.", PENDING),
+};
+static const struct shoali_section zenflow_section =
+    SECTION(zenflow, "zenflow", zenflow_rows, "Asynchronous updates of unimportant columns.", );
+
+static const struct shoali_option leaf_module_rows[] = {
+    ROW(leaf_module, STRINGS, classes, 0, "Layer kinds fetched as a whole.", PENDING),
+    ROW(leaf_module, STRINGS, names, 0, "Layers fetched as a whole, by name.", PENDING),
+    ROW(leaf_module, STRINGS, name_suffixes, 0, "Layers fetched as a whole, by end of name.",
+        PENDING),
+};
+static const struct shoali_section leaf_module_section =
+    SECTION(leaf_module, "leaf_module", leaf_module_rows, "Layers that stage 3 fetches whole.", );
+
+/* Elements; more than any model has. */
+#define EVERYTHING 9e18
+
+/* DeepSpeed takes its stage 3 keys with and without the prefix. */
+#define STAGE3(type_, name, default_, help_, ...)                                        \
+    ROW_AS("stage3_" #name, zero, type_, stage3_##name, default_, help_, .alias = #name, \
+           __VA_ARGS__)
+
+static const struct shoali_option zero_rows[] = {
+    ROW(zero, INT, stage, 0,
+        "0: nothing is partitioned; 1: optimizer states; 2: also gradients; 3: also weights.",
+        .min = 0, .max = 3),
+    ROW(zero, BOOL, contiguous_gradients, 1, "Gradients always lie in one buffer.", NOEFFECT),
+    ROW(zero, BOOL, reduce_scatter, 1, "Reduce each gradient to its owner only.", ),
+    ROW(zero, INT, reduce_bucket_size, 5e8, "Gradient elements reduced at once.", .min = 1,
+        .max = NO_MAX, .unit = "elements"),
+    ROW(zero, BOOL, use_multi_rank_bucket_allreduce, 1,
+        "How buckets are reduced is chosen by the communication backend.", NOEFFECT),
+    ROW(zero, BOOL, allgather_partitions, 1, "Weights are always gathered by all-gather.",
+        NOEFFECT),
+    ROW(zero, INT, allgather_bucket_size, 5e8, "Weight elements gathered at once.", .min = 2,
+        .max = NO_MAX, .unit = "elements"),
+    ROW(zero, BOOL, overlap_comm, 0,
+        "Communicate while computing; not given: on in stage 3 and off otherwise.", ),
+    ROW(zero, BOOL, load_from_fp32_weights, 1,
+        "Master weights are always read from the checkpoint's fp32 files.", NOEFFECT),
+    ROW(zero, BOOL, elastic_checkpoint, 0, "leave it out: every checkpoint loads into any layout",
+        DEAD),
+    ROW(zero, SECTION, offload_param, 0, "Parameters outside the device.",
+        .section = &offload_param_section),
+    ROW(zero, SECTION, offload_optimizer, 0, "Optimizer states outside the device.",
+        .section = &offload_optimizer_section),
+    ROW(zero, INT, sub_group_size, 1e9, "Elements that the optimizer updates at once in stage 3.",
+        .min = 1, .max = NO_MAX, .unit = "elements"),
+    ROW(zero, BOOL, cpu_offload, 0, "use offload_optimizer: {\"device\": \"cpu\"}", DEAD),
+    ROW(zero, BOOL, cpu_offload_param, 0, "use offload_param: {\"device\": \"cpu\"}", DEAD),
+    ROW(zero, BOOL, cpu_offload_use_pin_memory, 0,
+        "use pin_memory in offload_param or offload_optimizer", DEAD),
+    STAGE3(INT, prefetch_bucket_size, 5e7, "Elements fetched ahead.", .min = 0, .max = NO_MAX,
+           .unit = "elements"),
+    STAGE3(INT, param_persistence_threshold, 1e5, "Parameters up to this size stay gathered.",
+           .min = 0, .max = NO_MAX, .unit = "elements"),
+    STAGE3(INT, model_persistence_threshold, EVERYTHING,
+           "Limit for all parameters that stay gathered.", .min = 0, .max = NO_MAX,
+           .unit = "elements"),
+    STAGE3(INT, max_live_parameters, 1e9, "Elements that may be gathered at a time.", .min = 0,
+           .max = NO_MAX, .unit = "elements"),
+    STAGE3(INT, max_reuse_distance, 1e9,
+           "A parameter used again within this many elements is not released.", .min = 0,
+           .max = NO_MAX, .unit = "elements"),
+    STAGE3(BOOL, gather_16bit_weights_on_model_save, 0,
+           "Checkpoints always hold whole weights; nothing is gathered for it.", NOEFFECT),
+    ROW(zero, BOOL, stage3_gather_fp16_weights_on_model_save, 0,
+        "use stage3_gather_16bit_weights_on_model_save", DEAD),
+    STAGE3(INT, module_granularity_threshold, 0, "Layers smaller than this are fetched together.",
+           PENDING),
+    STAGE3(BOOL, use_all_reduce_for_fetch_params, 0, "Fetch by all-reduce.", PENDING),
+    STAGE3(BOOL, allgather_sequential, 0, "Fetch one parameter at a time.", PENDING),
+    ROW(zero, BOOL, ignore_unused_parameters, 1,
+        "false: a parameter without a gradient is an error; such gradients are zero now.", PENDING),
+    ROW(zero, BOOL, legacy_stage1, 0, "leave it out: there is one implementation of stage 1", DEAD),
+    ROW(zero, BOOL, round_robin_gradients, 0, "Spread gradients over ranks in turn.", PENDING),
+    ROW(zero, INT, zero_hpz_partition_size, 1, "Ranks that share a second copy of the weights.",
+        PENDING),
+    ROW(zero, BOOL, zero_quantized_weights, 0, "Gather weights as 8-bit integers.", PENDING),
+    ROW(zero, BOOL, zero_quantized_nontrainable_weights, 0, "Store frozen weights in 8 bits.",
+        PENDING),
+    ROW(zero, BOOL, zero_quantized_gradients, 0, "Reduce gradients in few bits.", PENDING),
+    ROW(zero, JSON, zeropp_loco_param, 0, "Error feedback for quantized gradients.", PENDING),
+    ROW(zero, INT, mics_shard_size, -1, "Ranks that share one partition of the weights.", PENDING),
+    ROW(zero, BOOL, mics_hierarchical_params_gather, 0, "Gather in two steps.", PENDING),
+    ROW(zero, BOOL, memory_efficient_linear, 1, "Linear layers never save their weight.", NOEFFECT),
+    ROW(zero, BOOL, pipeline_loading_checkpoint, 0, "Ranks always load at the same time.",
+        NOEFFECT),
+    ROW(zero, BOOL, override_module_apply, 1, "There is no Module.apply.", NOEFFECT),
+    ROW(zero, BOOL, log_trace_cache_warnings, 0, "There is no trace: the order is known.",
+        NOEFFECT),
+    ROW(zero, BOOL, enable_sanity_checks, 0, "The checks are always on.", NOEFFECT),
+    ROW(zero, BOOL, save_muon_momentum_buffer_in_memory, 0, "Keep Muon's momentum in memory.",
+        PENDING),
+    ROW(zero, SECTION, zenflow, 0, "Asynchronous updates of unimportant columns.",
+        .section = &zenflow_section),
+    ROW(zero, SECTION, leaf_module, 0, "Layers that stage 3 fetches whole.",
+        .section = &leaf_module_section),
+};
+
+static shoal_status validate_zero(void *config)
+{
+    struct shoali_zero_config *zero = config;
+    if (!shoali_config_given(&shoali_zero_section, zero, "overlap_comm"))
+        zero->overlap_comm = zero->stage == 3;
+    if (zero->allgather_bucket_size % 2)
+        return SHOAL_FAIL(SHOAL_ECONFIG, "allgather_bucket_size: %lld is odd, give an even number",
+                          (long long)zero->allgather_bucket_size);
+    if (zero->offload_optimizer.ratio < 1 && zero->stage != 3)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "offload_optimizer.ratio: %g is below 1, which needs stage 3 (stage is "
+                          "%lld)",
+                          zero->offload_optimizer.ratio, (long long)zero->stage);
+    if (zero->offload_param.device != SHOALI_OFFLOAD_NONE && zero->stage != 3)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "offload_param.device: parameters can be offloaded in stage 3 only "
+                          "(stage is %lld)",
+                          (long long)zero->stage);
+    if ((zero->offload_param.device == SHOALI_OFFLOAD_NVME && !zero->offload_param.nvme_path) ||
+        (zero->offload_optimizer.device == SHOALI_OFFLOAD_NVME &&
+         !zero->offload_optimizer.nvme_path))
+        return SHOAL_FAIL(SHOAL_ECONFIG, "device nvme needs nvme_path: give a folder on the drive");
+    return SHOAL_OK;
+}
+
+const struct shoali_section shoali_zero_section =
+    SECTION(zero, "zero_optimization", zero_rows,
+            "What is partitioned over the ranks instead of replicated.", .validate = validate_zero);
+
+shoal_status shoali_config_zero_supported(const struct shoali_zero_config *zero)
+{
+    if (zero->stage > 0)
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                          "zero_optimization.stage: stage %lld is not supported yet; use stage 0",
+                          (long long)zero->stage);
+    if (zero->offload_optimizer.device != SHOALI_OFFLOAD_NONE)
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                          "zero_optimization.offload_optimizer.device: %s is not supported yet; "
+                          "use none",
+                          offload_devices[zero->offload_optimizer.device]);
+    return SHOAL_OK;
+}
+
+static const struct shoali_option aio_rows[] = {
+    ROW(aio, INT, block_size, 1048576, "Size of one request.", .min = 512, .max = NO_MAX,
+        .unit = "bytes"),
+    ROW(aio, INT, queue_depth, 8, "Requests in flight per thread.", .min = 1, .max = 65536),
+    ROW(aio, INT, intra_op_parallelism, 1, "Threads per file operation.", .min = 1, .max = 1024),
+    ROW(aio, BOOL, single_submit, 0, "Submit each request by itself.", ),
+    ROW(aio, BOOL, overlap_events, 1, "Refill the queue while requests complete.", ),
+    ROW(aio, BOOL, use_gds, 0, "Read from the drive straight into GPU memory.", PENDING),
+};
+const struct shoali_section shoali_aio_section =
+    SECTION(aio, "aio", aio_rows, "Asynchronous file access for NVMe offload.", );

@@ -1,0 +1,237 @@
+/* The text of `shoal report`: one section per subject, one line per fact. */
+#include "shoal/report.h"
+
+#include "accelerator/accelerator.h"
+#include "base/pool.h"
+#include "base/str.h"
+#include "comm/comm.h"
+#include "engine/config.h"
+#include "ops/ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#define SMALL_SHM_BYTES (512.0 * 1024 * 1024)
+
+extern char **environ;
+
+static void add_heading(struct shoali_str *out, const char *heading)
+{
+    shoali_str_append(out, "%s%s\n", out->length ? "\n" : "", heading);
+}
+
+static void add_line(struct shoali_str *out, const char *name, const char *value)
+{
+    shoali_str_append(out, "  %-22s %s\n", name, value);
+}
+
+static void add_build(struct shoali_str *out)
+{
+    add_heading(out, "build");
+    add_line(out, "version", shoal_version());
+    add_line(out, "compiler", __VERSION__);
+#if defined(__SANITIZE_ADDRESS__)
+    add_line(out, "sanitizer", "address (slow)");
+#elif defined(__SANITIZE_THREAD__)
+    add_line(out, "sanitizer", "thread (slow)");
+#endif
+}
+
+/* The value of "key : value" in a file such as /proc/cpuinfo; false when there is none. */
+static bool find_value(const char *path, const char *key, char *value, size_t bytes)
+{
+    char *data = NULL;
+    size_t size = 0;
+    if (shoali_read_file(path, &data, &size) < 0)
+        return false;
+    const char *at = strstr(data, key);
+    const char *colon = at ? strchr(at, ':') : NULL;
+    if (colon) {
+        colon += 1 + strspn(colon + 1, " \t");
+        snprintf(value, bytes, "%.*s", (int)strcspn(colon, "\n"), colon);
+    }
+    free(data);
+    return colon != NULL;
+}
+
+#if defined(__x86_64__)
+#define ADD_FEATURE(text, name) \
+    shoali_str_append(text, "%s", __builtin_cpu_supports(name) ? name " " : "")
+#endif
+static void add_features(struct shoali_str *out)
+{
+    struct shoali_str text = {0};
+#if defined(__x86_64__)
+    ADD_FEATURE(&text, "avx2");
+    ADD_FEATURE(&text, "fma");
+    ADD_FEATURE(&text, "avx512f");
+    ADD_FEATURE(&text, "avx512bw");
+    ADD_FEATURE(&text, "avx512dq");
+    ADD_FEATURE(&text, "avx512vl");
+    ADD_FEATURE(&text, "avx512bf16");
+#else
+    char value[1024];
+    if (find_value("/proc/cpuinfo", "Features", value, sizeof(value)))
+        shoali_str_append(&text, "%s", value);
+#endif
+    add_line(out, "CPU features", text.length ? text.text : "none that Shoal uses");
+    shoali_str_fini(&text);
+}
+
+static void add_machine(struct shoali_str *out)
+{
+    char value[256], size[32];
+    struct utsname name;
+    add_heading(out, "machine");
+    if (uname(&name) == 0) {
+        snprintf(value, sizeof(value), "%s %s %s", name.sysname, name.release, name.machine);
+        add_line(out, "system", value);
+    }
+    if (find_value("/proc/cpuinfo", "model name", value, sizeof(value)))
+        add_line(out, "CPU", value);
+    add_features(out);
+    snprintf(value, sizeof(value), "%d usable of %ld", shoali_core_count(),
+             sysconf(_SC_NPROCESSORS_ONLN));
+    add_line(out, "cores", value);
+    double page_bytes = (double)sysconf(_SC_PAGESIZE);
+    add_line(out, "memory",
+             shoali_format_bytes((double)sysconf(_SC_PHYS_PAGES) * page_bytes, size));
+    if (find_value("/proc/meminfo", "MemAvailable", value, sizeof(value)))
+        add_line(out, "memory available", shoali_format_bytes(strtod(value, NULL) * 1024, size));
+}
+
+static void add_limit(struct shoali_str *out, const char *name, int resource, bool bytes)
+{
+    struct rlimit limit;
+    char value[32];
+    if (getrlimit((__rlimit_resource_t)resource, &limit) != 0)
+        return;
+    if (limit.rlim_cur == RLIM_INFINITY)
+        snprintf(value, sizeof(value), "unlimited");
+    else if (bytes)
+        shoali_format_bytes((double)limit.rlim_cur, value);
+    else
+        snprintf(value, sizeof(value), "%llu", (unsigned long long)limit.rlim_cur);
+    add_line(out, name, value);
+}
+
+static void add_limits(struct shoali_str *out)
+{
+    struct statvfs info;
+    char total[32], available[32], value[160];
+    add_heading(out, "limits");
+    if (statvfs("/dev/shm", &info) == 0) {
+        double unit = (double)info.f_frsize, free_bytes = (double)info.f_bavail * unit;
+        snprintf(value, sizeof(value), "%s, %s free%s",
+                 shoali_format_bytes((double)info.f_blocks * unit, total),
+                 shoali_format_bytes(free_bytes, available),
+                 free_bytes < SMALL_SHM_BYTES ? " (small: ranks of one machine meet here)" : "");
+        add_line(out, "/dev/shm", value);
+    } else {
+        add_line(out, "/dev/shm", "missing: ranks of one machine cannot share memory");
+    }
+    add_limit(out, "locked memory", RLIMIT_MEMLOCK, true);
+    add_limit(out, "address space", RLIMIT_AS, true);
+    add_limit(out, "open files", RLIMIT_NOFILE, false);
+    add_limit(out, "processes", RLIMIT_NPROC, false);
+}
+
+static const char *found(bool (*probe)(void))
+{
+    return !probe || probe() ? "found" : "not on this machine";
+}
+
+static void add_backends(struct shoali_str *out)
+{
+    add_heading(out, "devices");
+    for (const struct shoali_accelerator *const *at = shoali_accelerator_all(); *at; at++)
+        add_line(out, (*at)->name, found((*at)->probe));
+    add_heading(out, "communication");
+    for (const struct shoali_comm_ops *const *at = shoali_comm_all(); *at; at++)
+        add_line(out, (*at)->name, found((*at)->probe));
+    add_heading(out, "kernels");
+    for (const struct shoali_ops_table *const *at = shoali_ops_all(); *at; at++)
+        add_line(out, (*at)->name, found((*at)->probe));
+}
+
+static void add_kernel_sources(struct shoali_str *out, const struct shoali_ops *ops)
+{
+    static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F16};
+    const size_t dtype_count = sizeof(dtypes) / sizeof(dtypes[0]);
+    add_heading(out, "which kernels serve");
+    shoali_str_append(out, "  %-22s", "");
+    for (size_t i = 0; i < dtype_count; i++)
+        shoali_str_append(out, " %-16s", shoal_dtype_name(dtypes[i]));
+    shoali_str_append(out, "\n");
+    for (int32_t kernel = 0; kernel < shoali_ops_kernel_count(); kernel++) {
+        shoali_str_append(out, "  %-22s", shoali_ops_kernel_name(kernel));
+        for (size_t i = 0; i < dtype_count; i++)
+            shoali_str_append(out, " %-16s", shoali_ops_kernel_source(ops, kernel, dtypes[i]));
+        shoali_str_append(out, "\n");
+    }
+}
+
+/* The variables that change what Shoal does. */
+static void add_environment(struct shoali_str *out)
+{
+    static const char *const prefixes[] = {"SHOAL_", "DS_", "DEEPSPEED_", "OMP_NUM_THREADS="};
+    bool any = false;
+    add_heading(out, "environment");
+    for (char **at = environ; *at; at++) {
+        for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
+            if (strncmp(*at, prefixes[i], strlen(prefixes[i])) != 0)
+                continue;
+            shoali_str_append(out, "  %s\n", *at);
+            any = true;
+            break;
+        }
+    }
+    if (!any)
+        shoali_str_append(out, "  no variable that Shoal reads is set\n");
+}
+
+static shoal_status hand_over(struct shoali_str *out, const char *what, char **text)
+{
+    if (out->failed) {
+        shoali_str_fini(out);
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate %s", what);
+    }
+    *text = out->text;
+    return SHOAL_OK;
+}
+
+const char *shoal_version(void)
+{
+    return SHOAL_VERSION;
+}
+
+shoal_status shoal_report(char **text)
+{
+    shoal_status status;
+    struct shoali_str out = {0};
+    struct shoali_ops ops;
+    *text = NULL;
+    SHOAL_TRY(status, shoali_ops_select(NULL, &ops), done);
+    add_build(&out);
+    add_machine(&out);
+    add_limits(&out);
+    add_backends(&out);
+    add_kernel_sources(&out, &ops);
+    add_environment(&out);
+    SHOAL_TRY(status, hand_over(&out, "the report", text), done);
+done:
+    return status;
+}
+
+shoal_status shoal_config_help(char **text)
+{
+    struct shoali_str out = {0};
+    *text = NULL;
+    shoali_ds_config_markdown(&out);
+    return hand_over(&out, "the help text", text);
+}

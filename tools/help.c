@@ -1,0 +1,34 @@
+/* shoal help [SUBCOMMAND | config] */
+#include "tool.h"
+
+#include "shoal/report.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int list_tools(void)
+{
+    size_t count;
+    const struct tool *table = tool_table(&count);
+    printf("usage: shoal SUBCOMMAND [arguments]\n"
+           "       shoal SUBCOMMAND --help\n"
+           "       shoal --version\n\n");
+    for (size_t i = 0; i < count; i++)
+        printf("  %-12s %s\n", table[i].name, table[i].summary);
+    return fflush(stdout) == EOF;
+}
+
+int tool_help(int argc, char **argv)
+{
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)
+        return list_tools();
+    if (strcmp(argv[1], "config") == 0) {
+        char *text = NULL;
+        shoal_status status = shoal_config_help(&text);
+        return status < 0 ? tool_fail(status) : tool_print(text);
+    }
+    const struct tool *tool = tool_find(argv[1]);
+    char help[] = "--help";
+    char *arguments[] = {argv[1], help, NULL};
+    return tool ? tool->run(2, arguments) : 2;
+}

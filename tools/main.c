@@ -1,0 +1,90 @@
+/* The `shoal` program. */
+#include "tool.h"
+
+#include "base/str.h"
+#include "shoal/report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOOLS_MAX = 64 };
+
+static const struct tool tools[] = {
+    {"run", "start a program on several ranks of this machine", tool_run},
+    {"report", "show what this build finds on this machine", tool_report},
+    {"help", "show help for a subcommand, or the configuration file (help config)", tool_help},
+};
+
+const struct tool *tool_table(size_t *count)
+{
+    *count = sizeof(tools) / sizeof(tools[0]);
+    return tools;
+}
+
+const struct tool *tool_find(const char *name)
+{
+    const char *names[TOOLS_MAX];
+    size_t count;
+    const struct tool *table = tool_table(&count);
+    for (size_t i = 0; i < count; i++) {
+        names[i] = table[i].name;
+        if (strcmp(name, names[i]) == 0)
+            return &table[i];
+    }
+    const char *nearest = shoali_nearest(name, names, count);
+    fprintf(stderr, "shoal: there is no subcommand \"%s\"", name);
+    if (nearest)
+        fprintf(stderr, "; nearest is \"%s\"", nearest);
+    fprintf(stderr, "\nshoal help lists them\n");
+    return NULL;
+}
+
+int tool_fail(shoal_status status)
+{
+    const char *trace = getenv("SHOAL_TRACE");
+    const char *text =
+        trace && strcmp(trace, "1") == 0 ? shoal_error_trace() : shoal_error_message();
+    fprintf(stderr, "shoal: %s\n", *text ? text : shoal_status_name(status));
+    return shoal_status_exit_code(status);
+}
+
+int tool_print(char *text)
+{
+    int failed = fputs(text, stdout) == EOF;
+    free(text);
+    failed |= fflush(stdout) == EOF;
+    if (failed)
+        perror("shoal: cannot write to standard output");
+    return failed;
+}
+
+int tool_wants_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return 1;
+    return 0;
+}
+
+int tool_no_arguments(int argc, char **argv)
+{
+    if (argc < 2)
+        return 0;
+    fprintf(stderr, "shoal %s takes no arguments, got \"%s\"\n", argv[0], argv[1]);
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        tool_help(1, argv);
+        return 2;
+    }
+    if (strcmp(argv[1], "--version") == 0)
+        return printf("shoal %s\n", shoal_version()) < 0 || fflush(stdout) == EOF;
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return tool_help(1, argv);
+    const struct tool *tool = tool_find(argv[1]);
+    return tool ? tool->run(argc - 1, argv + 1) : 2;
+}

@@ -1,0 +1,37 @@
+/* tool - what the files of the `shoal` program share.
+ *
+ * One file per subcommand; main.c has the table. Tools use public headers only, apart from
+ * base/config_table.h and what it needs, by which a tool's flags are a table too: --help and the
+ * checks of flags then come from the same rows as everywhere else.
+ */
+#ifndef SHOAL_TOOL_H
+#define SHOAL_TOOL_H
+
+#include "shoal/status.h"
+
+#include <stddef.h>
+
+struct tool {
+    const char *name, *summary;
+    /* argv[0] is the subcommand's name. Returns the exit code: 0, 1 or 2. */
+    int (*run)(int argc, char **argv);
+};
+/* All subcommands; `count` of them. */
+const struct tool *tool_table(size_t *count);
+/* Finds a subcommand; else says what is nearest and returns NULL. */
+const struct tool *tool_find(const char *name);
+
+int tool_run(int argc, char **argv);
+int tool_report(int argc, char **argv);
+int tool_help(int argc, char **argv);
+
+/* Shows the error of a status on standard error; returns the exit code for it. */
+int tool_fail(shoal_status status);
+/* Prints and frees `text`; exit code 1 when standard output does not take it. */
+int tool_print(char *text);
+/* 1 when the arguments ask for help: a word --help or -h. */
+int tool_wants_help(int argc, char **argv);
+/* Refuses arguments of a tool that takes none; 0 when there are none, else exit code 2. */
+int tool_no_arguments(int argc, char **argv);
+
+#endif
