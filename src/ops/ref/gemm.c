@@ -1,0 +1,17 @@
+#include "ops/ref/real.h"
+
+#include "ops/ref/gemm_real.h"
+
+#include "ops/ref/real.h"
+
+#include "ops/ref/gemm_real.h"
+
+void shoali_ref_gemm(const void *args, struct shoali_pool *pool)
+{
+    (void)pool;
+    const struct shoali_gemm_args *a = args;
+    if (a->dtype_ab == SHOAL_F64)
+        gemm_f64(a);
+    else
+        gemm_f32(a);
+}

@@ -1,0 +1,107 @@
+/* Included by loss.c for float and double, after real.h. */
+
+/* Largest value of a row and the sum of exp(x - largest) in lane order. */
+static REAL R(row_largest)(const void *x, int64_t first, int64_t columns, shoal_dtype dtype)
+{
+    REAL largest = -(REAL)INFINITY;
+    for (int64_t c = 0; c < columns; c++)
+        largest = R(max)(R(load)(x, first + c, dtype), largest);
+    return largest;
+}
+static REAL R(row_exp_sum)(const void *x, int64_t first, int64_t columns, shoal_dtype dtype,
+                           REAL largest)
+{
+    REAL partial[16] = {0};
+    for (int64_t c = 0; c < columns; c++)
+        partial[c % 16] += R(exp)(R(load)(x, first + c, dtype) - largest);
+    return R(lane_total)(partial);
+}
+
+static void R(cross_entropy)(const struct shoali_cross_entropy_args *args)
+{
+    for (int64_t row = 0; row < args->rows; row++) {
+        const int64_t first = row * args->stride;
+        const REAL largest = R(row_largest)(args->logits, first, args->columns, args->dtype);
+        const REAL sum = R(row_exp_sum)(args->logits, first, args->columns, args->dtype, largest);
+        const REAL lse = largest + R(log)(sum);
+        const int32_t target = args->targets[row];
+        REAL loss = 0;
+        if (target >= args->columns)
+            loss = (REAL)NAN; /* a target outside the vocabulary must not go unseen */
+        else if (target >= 0)
+            loss = lse - R(load)(args->logits, first + target, args->dtype);
+        ((REAL *)args->lse)[row] = lse;
+        ((REAL *)args->loss)[row] = loss;
+    }
+}
+
+static void R(loss_mean)(const struct shoali_loss_mean_args *args)
+{
+    double partial[16] = {0};
+    int64_t count = 0;
+    for (int64_t row = 0; row < args->rows; row++) {
+        partial[row % 16] += (double)((const REAL *)args->loss)[row];
+        count += args->targets[row] >= 0;
+    }
+    const double divisor = count > 1 ? (double)count : 1.0;
+    ((REAL *)args->mean)[0] = (REAL)(lane_total_f64(partial) / divisor);
+    ((REAL *)args->count)[0] = (REAL)count;
+}
+
+static void R(cross_entropy_backward)(const struct shoali_cross_entropy_backward_args *args)
+{
+    const REAL count = ((const REAL *)args->count)[0];
+    const REAL g = ((const REAL *)args->dloss)[0] / (count > 1 ? count : 1);
+    for (int64_t row = 0; row < args->rows; row++) {
+        const int32_t target = args->targets[row];
+        const REAL lse = ((const REAL *)args->lse)[row];
+        for (int64_t c = 0; c < args->columns; c++) {
+            const int64_t at = row * args->stride + c;
+            const REAL p = R(exp)(R(load)(args->logits, at, args->dtype) - lse);
+            const REAL d = (p - (c == target ? (REAL)1 : (REAL)0)) * g;
+            R(store)(args->dlogits, at, target >= 0 ? d : 0, args->dtype);
+        }
+    }
+}
+
+static void R(softmax_store)(const struct shoali_softmax_args *args, int64_t at, REAL v)
+{
+    if (args->accumulate)
+        v = R(load)(args->y, at, args->dtype) + v;
+    R(store)(args->y, at, v, args->dtype);
+}
+
+static void R(softmax_row)(const struct shoali_softmax_args *args, int64_t first)
+{
+    const REAL largest = R(row_largest)(args->x, first, args->columns, args->dtype);
+    const REAL sum = R(row_exp_sum)(args->x, first, args->columns, args->dtype, largest);
+    for (int64_t c = 0; c < args->columns; c++) {
+        const REAL e = R(exp)(R(load)(args->x, first + c, args->dtype) - largest);
+        R(softmax_store)(args, first + c, e / sum);
+    }
+}
+
+static void R(softmax_row_backward)(const struct shoali_softmax_args *args, int64_t first)
+{
+    REAL partial[16] = {0};
+    for (int64_t c = 0; c < args->columns; c++) {
+        const REAL y = R(load)(args->x, first + c, args->dtype);
+        partial[c % 16] = R(fma)(y, R(load)(args->dy, first + c, args->dtype), partial[c % 16]);
+    }
+    const REAL sum = R(lane_total)(partial);
+    for (int64_t c = 0; c < args->columns; c++) {
+        const REAL y = R(load)(args->x, first + c, args->dtype);
+        const REAL dy = R(load)(args->dy, first + c, args->dtype);
+        R(softmax_store)(args, first + c, y * (dy - sum));
+    }
+}
+
+static void R(softmax)(const struct shoali_softmax_args *args)
+{
+    for (int64_t row = 0; row < args->rows; row++) {
+        if (args->backward)
+            R(softmax_row_backward)(args, row * args->columns);
+        else
+            R(softmax_row)(args, row * args->columns);
+    }
+}
