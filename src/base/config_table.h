@@ -9,7 +9,9 @@
  *           string "auto" leaves the default. 1e9 is an integer when integral.
  *   flags   "--key value" or "--key=value"; a bool row takes no value ("--key"), and with
  *           SHOALI_OPTION_NO_PREFIX also "--no-key". Abbreviations are refused. Unknown: nearest.
- *   env     rows with `env` take the variable's text when it is set and the key is not given.
+ *           The last of several wins. "--help" or "-h" makes the parser return SHOAL_END.
+ *   env     rows with `env` take the variable's text when it is set, not empty, and the key is not
+ *           given; it does not count as given. Such a section needs given bits.
  *
  * Which keys were given is recorded in `given` bits (row index) so that two sources can be compared and
  * a default told from a value. Row order is help order.
@@ -78,9 +80,11 @@ struct shoali_section {
     shoal_status (*validate)(void *config);
 };
 #define SHOALI_GIVEN_WORDS 4 /* up to 256 rows */
+/* .rows = SHOALI_ROWS(array): sets row_count too. */
 #define SHOALI_ROWS(array) (array), (int32_t)(sizeof(array) / sizeof((array)[0]))
 
-/* Writes every default (recursively); lists and strings go to the arena. */
+/* Zeroes the struct and writes every default (recursively); lists and strings go to the arena. Rows
+ * that are not supported need no member. */
 SHOAL_CHECKED shoal_status shoali_config_defaults(const struct shoali_section *section, void *config,
                                                   struct shoali_arena *arena);
 bool shoali_config_given(const struct shoali_section *section, const void *config, const char *key);

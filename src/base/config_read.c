@@ -1,0 +1,195 @@
+/* A section read from a JSON document. */
+#include "base/config_internal.h"
+
+#include "base/str.h"
+
+#include <string.h>
+
+struct reader {
+    struct shoali_json *document;
+    struct shoali_arena *arena;
+};
+
+static shoal_status read_object(const struct reader *reader, const struct shoali_section *section,
+                                json_t *object, const char *path, void *config);
+
+/* Puts "FILE:LINE" of a key path before the sentence. */
+static shoal_status locate(const struct reader *reader, const char *path, shoal_status status)
+{
+    const char *file = shoali_json_file(reader->document);
+    int32_t line = *path ? shoali_json_line(reader->document, path) : 1;
+    if (line > 0)
+        return shoali_error_prefix(status, "%s:%d", file, (int)line);
+    return shoali_error_prefix(status, "%s", file);
+}
+
+static const char *nearest_key(const struct shoali_section *section, const char *key)
+{
+    const char *candidates[2 * 64 * SHOALI_GIVEN_WORDS];
+    size_t count = 0;
+    for (int32_t i = 0; i < section->row_count && i < 64 * SHOALI_GIVEN_WORDS; i++) {
+        const struct shoali_option *row = &section->rows[i];
+        if (row->state == SHOALI_DEAD)
+            continue;
+        candidates[count++] = row->key;
+        if (row->alias)
+            candidates[count++] = row->alias;
+    }
+    return shoali_nearest(key, candidates, count);
+}
+
+static shoal_status fail_unknown(const struct reader *reader, const struct shoali_section *section,
+                                 const char *key, const char *path)
+{
+    const char *nearest = nearest_key(section, key);
+    shoal_status status =
+        nearest
+            ? SHOAL_FAIL(SHOAL_ECONFIG, "%s: unknown key; nearest key is `%s`", path, nearest)
+            : SHOAL_FAIL(SHOAL_ECONFIG, "%s: unknown key; no key of this section is near", path);
+    return locate(reader, path, status);
+}
+
+static bool has_choice(const struct shoali_option *row, const char *text)
+{
+    for (int32_t i = 0; row->type == SHOALI_ENUM && row->choices[i]; i++)
+        if (strcmp(row->choices[i], text) == 0)
+            return true;
+    return false;
+}
+
+/* "auto" leaves the default, unless it is a value of the row's own. */
+static bool is_auto(const struct shoali_option *row, json_t *value)
+{
+    const char *text = json_string_value(value);
+    return text && strcmp(text, "auto") == 0 && row->type != SHOALI_JSON &&
+           row->type != SHOALI_SECTION && row->state != SHOALI_DEAD && !has_choice(row, text);
+}
+
+/* Reads the value of one key; *given is false when it leaves the default. */
+static shoal_status read_value(const struct reader *reader, const struct shoali_option *row,
+                               json_t *value, const char *path, void *config, bool *given)
+{
+    *given = !is_auto(row, value);
+    if (!*given)
+        return SHOAL_OK;
+    if (row->type == SHOALI_SECTION && row->state == SHOALI_SUPPORTED) {
+        *given = !json_is_null(value);
+        void *member = (char *)config + row->offset;
+        return read_object(reader, row->section, value, path, member);
+    }
+    struct shoali_config_input input = {.json = value};
+    shoal_status status = shoali_config_take(row, path, &input, config, reader->arena);
+    return status < 0 ? locate(reader, path, status) : status;
+}
+
+/* The key of `row` by which the object gives it, when it is not `key`: a key and its alias. */
+static const char *other_spelling(const struct shoali_option *row, json_t *object, const char *key)
+{
+    const char *other = strcmp(key, row->key) == 0 ? row->alias : row->key;
+    return other && json_object_get(object, other) ? other : NULL;
+}
+
+static const char *join(const struct reader *reader, const char *path, const char *key)
+{
+    return shoali_arena_printf(reader->arena, "%s%s%s", path, *path ? "." : "", key);
+}
+
+static shoal_status read_key(const struct reader *reader, const struct shoali_section *section,
+                             json_t *object, const char *path, const char *key, void *config)
+{
+    shoal_status status;
+    const char *key_path = join(reader, path, key);
+    int32_t index = shoali_config_find(section, key, NULL);
+    if (!key_path)
+        return SHOAL_ENOMEM;
+    if (index < 0)
+        return fail_unknown(reader, section, key, key_path);
+    const struct shoali_option *row = &section->rows[index];
+    const char *other = other_spelling(row, object, key);
+    if (other) {
+        status = SHOAL_FAIL(SHOAL_ECONFIG,
+                            "%s: means the same as `%s`, which is given too; "
+                            "remove one of the two",
+                            key_path, other);
+        return locate(reader, key_path, status);
+    }
+    bool given;
+    json_t *value = json_object_get(object, key);
+    SHOAL_TRY(status, read_value(reader, row, value, key_path, config, &given), done);
+    if (given)
+        shoali_config_mark(section, config, index);
+done:
+    return status;
+}
+
+static shoal_status check_required(const struct reader *reader,
+                                   const struct shoali_section *section, json_t *object,
+                                   const char *path)
+{
+    for (int32_t i = 0; i < section->row_count; i++) {
+        const struct shoali_option *row = &section->rows[i];
+        if (!(row->flags & SHOALI_OPTION_REQUIRED) || json_object_get(object, row->key) ||
+            (row->alias && json_object_get(object, row->alias)) || shoali_config_env_text(row))
+            continue;
+        const char *key_path = join(reader, path, row->key);
+        shoal_status status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: must be given: %s",
+                                         key_path ? key_path : row->key, row->help);
+        return locate(reader, path, status);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status read_object(const struct reader *reader, const struct shoali_section *section,
+                                json_t *object, const char *path, void *config)
+{
+    shoal_status status;
+    const char *key;
+    json_t *value;
+    if (!object || json_is_null(object))
+        return shoali_config_read_env(section, config, reader->arena);
+    if (!json_is_object(object)) {
+        status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: must be a section, { ... }", path);
+        return locate(reader, path, status);
+    }
+    json_object_foreach(object, key, value)
+    {
+        SHOAL_TRY(status, read_key(reader, section, object, path, key, config), done);
+    }
+    SHOAL_TRY(status, check_required(reader, section, object, path), done);
+    SHOAL_TRY(status, shoali_config_read_env(section, config, reader->arena), done);
+    if (section->validate && (status = section->validate(config)) < 0) {
+        if (*path)
+            shoali_error_prefix(status, "%s", path);
+        locate(reader, path, status);
+    }
+done:
+    return status;
+}
+
+/* The value at a path of keys without dots; NULL none. */
+static json_t *value_at(json_t *root, const char *path)
+{
+    char key[256];
+    while (root && *path) {
+        size_t length = strcspn(path, ".");
+        if (length >= sizeof(key))
+            return NULL;
+        memcpy(key, path, length);
+        key[length] = '\0';
+        root = json_object_get(root, key);
+        path += length + (path[length] == '.');
+    }
+    return root;
+}
+
+shoal_status shoali_config_read_json(const struct shoali_section *section,
+                                     struct shoali_json *document, const char *path, void *config,
+                                     struct shoali_arena *arena)
+{
+    shoal_status status;
+    struct reader reader = {.document = document, .arena = arena};
+    json_t *object = value_at(shoali_json_root(document), path);
+    SHOAL_TRY(status, read_object(&reader, section, object, path, config), done);
+done:
+    return status;
+}
