@@ -109,7 +109,7 @@ static void test_mutated_texts(void **state)
         for (int i = 0; i <= round % 4; i++) {
             size_t at = (size_t)rand() % (sizeof(text) - 1);
             const char marks[] = "{}[]\",:\\/*\n";
-            text[at] = rand() % 2 ? marks[rand() % 11] : (char)(rand() % 256 - 128);
+            text[at] = (char)(rand() % 2 ? marks[rand() % 11] : rand() % 256 - 128);
         }
         size_t bytes = round % 7 ? sizeof(text) - 1 : (size_t)rand() % sizeof(text);
         struct shoali_json *document = NULL;
