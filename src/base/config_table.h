@@ -1,20 +1,21 @@
-/* config_table - options as tables: one row gives parsing, checks, environment override, help, docs.
+/* config_table - options as tables: one row gives parsing, checks, environment override, help,
+ * docs.
  *
- * A row describes one member of a plain struct. The same rows read a JSON section (a key of an object),
- * or command-line flags ("--num-layers 4" is key "num-layers", stored the same way). What a reader does:
+ * A row describes one member of a plain struct. The same rows read a JSON section (a key of an
+ * object), or command-line flags ("--num-layers 4" is key "num-layers", stored the same way). What
+ * a reader does:
  *
- *   JSON    text -> comments stripped (// and slash-star, kept as blanks so that lines stay right) ->
- *           jansson with duplicates rejected. A duplicate, unknown, wrong-type or out-of-range key
- *           gives SHOAL_ECONFIG: "FILE:LINE: KEY.PATH: what is wrong; nearest key is `x`". The value
- *           string "auto" leaves the default. 1e9 is an integer when integral.
- *   flags   "--key value" or "--key=value"; a bool row takes no value ("--key"), and with
- *           SHOALI_OPTION_NO_PREFIX also "--no-key". Abbreviations are refused. Unknown: nearest.
- *           The last of several wins. "--help" or "-h" makes the parser return SHOAL_END.
- *   env     rows with `env` take the variable's text when it is set, not empty, and the key is not
- *           given; it does not count as given. Such a section needs given bits.
+ *   JSON    text -> comments stripped (// and slash-star, kept as blanks so that lines stay right)
+ * -> jansson with duplicates rejected. A duplicate, unknown, wrong-type or out-of-range key gives
+ * SHOAL_ECONFIG: "FILE:LINE: KEY.PATH: what is wrong; nearest key is `x`". The value string "auto"
+ * leaves the default. 1e9 is an integer when integral. flags   "--key value" or "--key=value"; a
+ * bool row takes no value ("--key"), and with SHOALI_OPTION_NO_PREFIX also "--no-key".
+ * Abbreviations are refused. Unknown: nearest. The last of several wins. "--help" or "-h" makes the
+ * parser return SHOAL_END. env     rows with `env` take the variable's text when it is set, not
+ * empty, and the key is not given; it does not count as given. Such a section needs given bits.
  *
- * Which keys were given is recorded in `given` bits (row index) so that two sources can be compared and
- * a default told from a value. Row order is help order.
+ * Which keys were given is recorded in `given` bits (row index) so that two sources can be compared
+ * and a default told from a value. Row order is help order.
  */
 #ifndef SHOALI_CONFIG_TABLE_H
 #define SHOALI_CONFIG_TABLE_H
@@ -27,50 +28,61 @@
 #include <stdint.h>
 
 enum shoali_option_type {
-    SHOALI_BOOL,     /* bool */
-    SHOALI_INT,      /* int64_t */
-    SHOALI_FLOAT,    /* double */
-    SHOALI_STRING,   /* const char *, owned by the arena; default may be NULL */
-    SHOALI_ENUM,     /* int32_t index into choices; case-insensitive */
-    SHOALI_FLOATS,   /* struct shoali_floats (JSON list of numbers, or a,b,c) */
-    SHOALI_INTS,     /* struct shoali_ints */
-    SHOALI_STRINGS,  /* struct shoali_strings: JSON list; flag: all following words up to the next "--" */
-    SHOALI_SECTION,  /* nested struct described by `section`; JSON only */
-    SHOALI_JSON,     /* json_t *, borrowed from the document; free-form objects */
+    SHOALI_BOOL,    /* bool */
+    SHOALI_INT,     /* int64_t */
+    SHOALI_FLOAT,   /* double */
+    SHOALI_STRING,  /* const char *, owned by the arena; default may be NULL */
+    SHOALI_ENUM,    /* int32_t index into choices; case-insensitive */
+    SHOALI_FLOATS,  /* struct shoali_floats (JSON list of numbers, or a,b,c) */
+    SHOALI_INTS,    /* struct shoali_ints */
+    SHOALI_STRINGS, /* struct shoali_strings: JSON list; flag: all following words up to the next
+                       "--" */
+    SHOALI_SECTION, /* nested struct described by `section`; JSON only */
+    SHOALI_JSON,    /* json_t *, borrowed from the document; free-form objects */
 };
 enum shoali_option_state {
     SHOALI_SUPPORTED = 0,
-    SHOALI_PENDING, /* known, not supported yet: giving another value than the default is an error that says so */
-    SHOALI_DEAD,    /* dead upstream: giving it is an error that names the alternative (in `help`) */
+    SHOALI_PENDING, /* known, not supported yet: giving another value than the default is an error
+                       that says so */
+    SHOALI_DEAD, /* dead upstream: giving it is an error that names the alternative (in `help`) */
     SHOALI_NOEFFECT /* accepted, has no effect; a logged notice says why (in `help`) */
 };
-struct shoali_floats { double *value; int32_t count; };
-struct shoali_ints { int64_t *value; int32_t count; };
-struct shoali_strings { const char **value; int32_t count; };
+struct shoali_floats {
+    double *value;
+    int32_t count;
+};
+struct shoali_ints {
+    int64_t *value;
+    int32_t count;
+};
+struct shoali_strings {
+    const char **value;
+    int32_t count;
+};
 
 struct shoali_section;
 struct shoali_option {
-    const char *key;        /* JSON key or flag without dashes */
+    const char *key; /* JSON key or flag without dashes */
     enum shoali_option_type type;
-    size_t offset;          /* of the member in the struct */
-    double default_number;  /* bool, int, float, enum */
-    const char *default_text; /* string; for lists a text in flag form; NULL none */
-    double min, max;        /* inclusive range of numbers; both 0: unbounded */
-    const char *const *choices; /* enum: NULL-terminated */
+    size_t offset;                        /* of the member in the struct */
+    double default_number;                /* bool, int, float, enum */
+    const char *default_text;             /* string; for lists a text in flag form; NULL none */
+    double min, max;                      /* inclusive range of numbers; both 0: unbounded */
+    const char *const *choices;           /* enum: NULL-terminated */
     const struct shoali_section *section; /* nested table */
-    const char *alias;      /* second accepted key, NULL none; giving both is an error */
-    const char *env;        /* variable that overrides the default, NULL none */
-    const char *unit;       /* "elements", "bytes", "s"; NULL none */
-    const char *help;       /* one sentence; for dead keys: the alternative */
+    const char *alias; /* second accepted key, NULL none; giving both is an error */
+    const char *env;   /* variable that overrides the default, NULL none */
+    const char *unit;  /* "elements", "bytes", "s"; NULL none */
+    const char *help;  /* one sentence; for dead keys: the alternative */
     enum shoali_option_state state;
-    unsigned flags;         /* SHOALI_OPTION_* */
+    unsigned flags; /* SHOALI_OPTION_* */
 };
 #define SHOALI_OPTION_NO_PREFIX 1u /* flag: "--no-key" sets false */
 #define SHOALI_OPTION_REQUIRED 2u  /* must be given */
 #define SHOALI_OPTION_HIDDEN 4u    /* not in --help */
 
 struct shoali_section {
-    const char *name;    /* "zero_optimization" */
+    const char *name; /* "zero_optimization" */
     const char *help;
     const struct shoali_option *rows;
     int32_t row_count;
@@ -85,8 +97,8 @@ struct shoali_section {
 
 /* Zeroes the struct and writes every default (recursively); lists and strings go to the arena. Rows
  * that are not supported need no member. */
-SHOAL_CHECKED shoal_status shoali_config_defaults(const struct shoali_section *section, void *config,
-                                                  struct shoali_arena *arena);
+SHOAL_CHECKED shoal_status shoali_config_defaults(const struct shoali_section *section,
+                                                  void *config, struct shoali_arena *arena);
 bool shoali_config_given(const struct shoali_section *section, const void *config, const char *key);
 
 /* A parsed JSON text that can tell lines. */
@@ -100,8 +112,8 @@ struct json_t *shoali_json_root(struct shoali_json *document); /* borrowed */
 /* 1-based line of a key path ("optimizer.params.lr"), 0 unknown. */
 int32_t shoali_json_line(const struct shoali_json *document, const char *path);
 
-/* Reads the object at `path` ("" = root) into config, which has its defaults. A missing object leaves
- * the defaults. Strings go to the arena; SHOALI_JSON members borrow from the document. */
+/* Reads the object at `path` ("" = root) into config, which has its defaults. A missing object
+ * leaves the defaults. Strings go to the arena; SHOALI_JSON members borrow from the document. */
 SHOAL_CHECKED shoal_status shoali_config_read_json(const struct shoali_section *section,
                                                    struct shoali_json *document, const char *path,
                                                    void *config, struct shoali_arena *arena);
@@ -111,11 +123,12 @@ struct shoali_flags {
     const struct shoali_section *section;
     void *config;
 };
-/* Parses argv[1..]; words that do not begin with "--" are collected in `rest` (borrowed from argv) if
- * `rest` is given, else they are an error. With stop_at_word, parsing ends at the first such word and
- * rest holds it and all that follows (the launcher's way). Short names: alias "H" = "-H". */
+/* Parses argv[1..]; words that do not begin with "--" are collected in `rest` (borrowed from argv)
+ * if `rest` is given, else they are an error. With stop_at_word, parsing ends at the first such
+ * word and rest holds it and all that follows (the launcher's way). Short names: alias "H" = "-H".
+ */
 struct shoali_flag_args {
-    const char *command;  /* "shoal pretrain gpt", for messages */
+    const char *command; /* "shoal pretrain gpt", for messages */
     const struct shoali_flags *tables;
     int32_t table_count;
     bool stop_at_word;

@@ -4,9 +4,9 @@
  * evaluates to the code. Callers use SHOAL_TRY(status, call, done): on a negative status it adds a
  * frame and jumps to the one `done:` label of the function. SHOAL_ASSERT is for our bugs only.
  *
- * The thread's context {rank, step, scope} is set by whoever owns the thread (comm sets rank, engine
- * step, autograd scope); messages are prefixed by nothing, but logs and `comm/wrap/check` read it.
- * Pool workers inherit the context of the thread that runs the pool.
+ * The thread's context {rank, step, scope} is set by whoever owns the thread (comm sets rank,
+ * engine step, autograd scope); messages are prefixed by nothing, but logs and `comm/wrap/check`
+ * read it. Pool workers inherit the context of the thread that runs the pool.
  */
 #ifndef SHOALI_ERROR_H
 #define SHOALI_ERROR_H
@@ -33,24 +33,24 @@ void shoali_error_clear(void);
 void shoali_assert_failed(const char *here, const char *condition) __attribute__((noreturn));
 
 #define SHOAL_FAIL(code, ...) shoali_fail(SHOALI_HERE, (code), __VA_ARGS__)
-#define SHOAL_TRY(status, call, done)                                                              \
-    do {                                                                                           \
-        (status) = (call);                                                                         \
-        if ((status) < 0) {                                                                        \
-            shoali_error_frame(SHOALI_HERE, #call);                                                \
-            goto done;                                                                             \
-        }                                                                                          \
+#define SHOAL_TRY(status, call, done)               \
+    do {                                            \
+        (status) = (call);                          \
+        if ((status) < 0) {                         \
+            shoali_error_frame(SHOALI_HERE, #call); \
+            goto done;                              \
+        }                                           \
     } while (0)
-#define SHOAL_ASSERT(condition)                                                                    \
+#define SHOAL_ASSERT(condition) \
     ((condition) ? (void)0 : shoali_assert_failed(SHOALI_HERE, #condition))
 
 /* What the calling thread is doing, for logs, `check` and messages. */
 struct shoali_logger;
 struct shoali_context {
-    int32_t rank;       /* global rank, 0 without a group */
-    int32_t world;      /* number of ranks, 1 without a group */
-    int64_t step;       /* optimizer step, 0-based; -1 outside a step */
-    const char *scope;  /* path of the innermost open scope, "" outside; borrowed */
+    int32_t rank;                 /* global rank, 0 without a group */
+    int32_t world;                /* number of ranks, 1 without a group */
+    int64_t step;                 /* optimizer step, 0-based; -1 outside a step */
+    const char *scope;            /* path of the innermost open scope, "" outside; borrowed */
     struct shoali_logger *logger; /* NULL: the default sink (standard error, level info) */
 };
 /* Borrowed, never NULL: the calling thread's context, writable. */

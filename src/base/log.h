@@ -12,12 +12,12 @@
 #include "shoal/log.h"
 
 struct shoali_logger {
-    shoal_log_level level;           /* for subsystems not named below */
-    char subsystem[16][16];          /* names with a level of their own */
+    shoal_log_level level;  /* for subsystems not named below */
+    char subsystem[16][16]; /* names with a level of their own */
     shoal_log_level subsystem_level[16];
     int32_t subsystem_count;
-    shoal_log_sink sink;             /* NULL: standard error */
-    void *sink_user;                 /* borrowed */
+    shoal_log_sink sink; /* NULL: standard error */
+    void *sink_user;     /* borrowed */
 };
 
 /* Sets defaults, then applies `spec` ("info", "comm=debug,..."; NULL: the variable SHOAL_LOG).

@@ -3,9 +3,9 @@
  * One pool per rank, owned by the engine (or the tool). run() calls fn(arg, index, count) once on
  * every thread, index 0 on the caller, and returns when all are done. Work is split statically by
  * shoali_pool_slice, so what a thread computes is a function of (n, index, count) alone; kernels
- * split outputs, never a sum. Waiting is a bounded spin (skipped when there are more pool threads on
- * the machine than cores), then a futex. No OpenMP: ThreadSanitizer sees all of it. Workers block
- * all signals, inherit the caller's context per run and set the floating-point environment
+ * split outputs, never a sum. Waiting is a bounded spin (skipped when there are more pool threads
+ * on the machine than cores), then a futex. No OpenMP: ThreadSanitizer sees all of it. Workers
+ * block all signals, inherit the caller's context per run and set the floating-point environment
  * (round to nearest, denormals kept) at start. A pool of 1 thread makes no thread at all.
  * run() is not reentrant and is called by the owner thread only. Fault point "thread" makes the
  * start of a thread fail.

@@ -20,8 +20,8 @@ const char *shoali_str_get(const struct shoali_str *str);
 void shoali_str_fini(struct shoali_str *str);
 
 /* The candidate with the smallest edit distance to `word` (transpositions count one; '-' and '_',
- * and upper and lower case, are equal), or NULL when none is near (distance > max(2, length/3), or no
- * letter in common). */
+ * and upper and lower case, are equal), or NULL when none is near (distance > max(2, length/3), or
+ * no letter in common). */
 const char *shoali_nearest(const char *word, const char *const *candidates, size_t count);
 
 /* Parse the whole text; false when it is not exactly one number. Integers accept "1e9" and "5_000"
@@ -39,7 +39,8 @@ const char *shoali_format_bytes(double bytes, char *buffer);
  * SHOAL_EINVAL when it does not exist or is a folder, SHOAL_EIO otherwise; both name the path. */
 SHOAL_CHECKED shoal_status shoali_read_file(const char *path, char **data, size_t *bytes);
 /* Writes PATH.tmp, fsyncs, renames onto PATH, fsyncs the folder: all or nothing. */
-SHOAL_CHECKED shoal_status shoali_write_file_atomic(const char *path, const void *data, size_t bytes);
+SHOAL_CHECKED shoal_status shoali_write_file_atomic(const char *path, const void *data,
+                                                    size_t bytes);
 /* mkdir -p. */
 SHOAL_CHECKED shoal_status shoali_make_dirs(const char *path);
 
