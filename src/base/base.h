@@ -3,17 +3,21 @@
  * Level L0: knows nothing of tensors, devices or ranks beyond the numbers in the thread's context.
  * One small header per subject; this one includes them all.
  *
- *   error.h         SHOAL_FAIL / SHOAL_TRY, the thread's error record and context {rank, step,
- * scope} log.h           levelled log lines per subsystem, to a callback sink arena.h         bump
- * memory with one lifetime; checked arithmetic str.h           string builder, nearest key, number
- * parsing config_table.h  rows of options: JSON sections, command-line flags, help and docs from
- * one table rng.h           Philox counter-based random numbers, streams by logical name mathx.h
- * exp, log, sin, cos, tanh, erf with the same bits on every machine clock.h         monotonic
- * nanoseconds, deadlines pool.h          the rank's thread pool: static partition, bounded spin
- * then futex fault.h         named fault points for tests hash.h          xxh3 of bytes
+ *   error.h         SHOAL_FAIL / SHOAL_TRY, the thread's error record and context
+ *   log.h           levelled log lines per subsystem, to a callback sink
+ *   arena.h         bump memory with one lifetime; checked arithmetic
+ *   str.h           string builder, nearest key, number parsing, small files
+ *   config_table.h  rows of options: JSON sections, flags, help and docs from one table
+ *   rng.h           Philox counter-based random numbers, streams by logical name
+ *   mathx.h         exp, ln, sin, cos, tanh, erf with the same bits on every machine
+ *   clock.h         monotonic nanoseconds, deadlines
+ *   pool.h          the rank's thread pool: static partition, bounded spin then futex
+ *   fault.h         named fault points for tests
+ *   hash.h          xxh3 of bytes
  *
  * Invariants: no mutable process globals (ranks may be threads): state is in objects or in the
- * thread-local context. No function prints, exits or aborts, except SHOAL_ASSERT on our own bugs.
+ * thread-local context (one stated exception in pool.c). No function prints, exits or aborts,
+ * except SHOAL_ASSERT on our own bugs.
  */
 #ifndef SHOALI_BASE_H
 #define SHOALI_BASE_H

@@ -1,18 +1,24 @@
-/* config_table - options as tables: one row gives parsing, checks, environment override, help,
- * docs.
+/* config_table - options as tables: one row gives parsing, checks, environment, help, docs.
  *
  * A row describes one member of a plain struct. The same rows read a JSON section (a key of an
  * object), or command-line flags ("--num-layers 4" is key "num-layers", stored the same way). What
  * a reader does:
  *
  *   JSON    text -> comments stripped (// and slash-star, kept as blanks so that lines stay right)
- * -> jansson with duplicates rejected. A duplicate, unknown, wrong-type or out-of-range key gives
- * SHOAL_ECONFIG: "FILE:LINE: KEY.PATH: what is wrong; nearest key is `x`". The value string "auto"
- * leaves the default. 1e9 is an integer when integral. flags   "--key value" or "--key=value"; a
- * bool row takes no value ("--key"), and with SHOALI_OPTION_NO_PREFIX also "--no-key".
- * Abbreviations are refused. Unknown: nearest. The last of several wins. "--help" or "-h" makes the
- * parser return SHOAL_END. env     rows with `env` take the variable's text when it is set, not
- * empty, and the key is not given; it does not count as given. Such a section needs given bits.
+ *           -> jansson with duplicates rejected. A duplicate, unknown, wrong-type or out-of-range
+ *           key gives SHOAL_ECONFIG: "FILE:LINE: KEY.PATH: what is wrong; nearest key is `x`". The
+ *           value string "auto" leaves the default. 1e9 is an integer when integral. null is "no
+ *           text", an empty list or a section that is not given.
+ *   flags   "--key value" or "--key=value"; a bool row takes no value ("--key"), and with
+ *           SHOALI_OPTION_NO_PREFIX also "--no-key". Abbreviations are refused. Unknown: nearest.
+ *           The last of several wins. "--help" or "-h" makes the parser return SHOAL_END. Behind
+ *           "--" all words are free words.
+ *   env     rows with `env` take the variable's text when it is set, not empty, and the key is not
+ *           given; it does not count as given, but satisfies a required row. Such a section needs
+ *           given bits.
+ *
+ * A pending row may be given its default (a pending section: null, false, {} or "enabled": false);
+ * anything else is SHOAL_EUNSUPPORTED.
  *
  * Which keys were given is recorded in `given` bits (row index) so that two sources can be compared
  * and a default told from a value. Row order is help order.
