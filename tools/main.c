@@ -45,7 +45,9 @@ int tool_fail(shoal_status status)
     const char *trace = getenv("SHOAL_TRACE");
     const char *text =
         trace && strcmp(trace, "1") == 0 ? shoal_error_trace() : shoal_error_message();
-    fprintf(stderr, "shoal: %s\n", *text ? text : shoal_status_name(status));
+    /* Flag errors already begin with the subcommand. */
+    const char *prefix = strncmp(text, "shoal ", 6) == 0 ? "" : "shoal: ";
+    fprintf(stderr, "%s%s\n", prefix, *text ? text : shoal_status_name(status));
     return shoal_status_exit_code(status);
 }
 

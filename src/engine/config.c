@@ -37,8 +37,7 @@ static const struct shoali_option rows[] = {
         .min = 1e-30, .max = NO_MAX),
     ROW(ds, ENUM, gradient_allreduce_op, 0, "How gradients of ranks are combined.",
         .choices = gradient_ops),
-    ROW(ds, ENUM, communication_data_type, 0,
-        "Type that gradients travel in; fp16 and bf16 are not supported yet.",
+    ROW(ds, ENUM, communication_data_type, 0, "Type that gradients travel in.",
         .choices = data_types, PENDING),
     ROW(ds, ENUM, seq_parallel_communication_data_type, 0,
         "Type that gradients of sequence-parallel ranks travel in.", .choices = data_types,
@@ -156,7 +155,7 @@ done:
 }
 
 const struct shoali_section shoali_ds_section = {
-    .name = "",
+    .name = "ds_config.json",
     .help = "The configuration file.",
     .rows = rows,
     .row_count = (int32_t)(sizeof(rows) / sizeof(rows[0])),

@@ -14,8 +14,7 @@ const struct shoali_section shoali_bf16_section =
     SECTION(bf16, "bf16", bf16_rows, "Training in bfloat16.", );
 
 static const struct shoali_option data_types_rows[] = {
-    ROW(data_types, ENUM, grad_accum_dtype, 0,
-        "Type that gradients are summed in; fp16 and bf16 are not supported yet.",
+    ROW(data_types, ENUM, grad_accum_dtype, 0, "Type that gradients are summed in.",
         .choices = data_types, PENDING),
     ROW(data_types, STRING, param_dtype, 0, "Type of the weights.", PENDING),
     ROW(data_types, STRING, buffer_dtype, 0, "Type of buffers that are not weights.", PENDING),

@@ -202,7 +202,9 @@ static shoal_log_level log_level(const struct shoali_launch_options *options)
 static shoal_status write_help(const struct shoali_flag_args *flags, char **help)
 {
     struct shoali_str text = {0};
-    shoali_str_append(&text, "usage: shoal run [flags] PROGRAM [ARGUMENTS]\n\n");
+    shoali_str_append(&text, "usage: shoal run [flags] PROGRAM [ARGUMENTS]\n\n"
+                             "Starts PROGRAM on several ranks of this machine, waits for all of "
+                             "them, and ends all when\none fails.\n\n");
     shoali_flags_help(flags, &text);
     *help = text.failed ? NULL : text.text;
     return text.failed ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the help text") : SHOAL_OK;

@@ -324,7 +324,7 @@ static void test_rank_logs(void **state)
 static void test_pid_file(void **state)
 {
     (void)state;
-    char path[512], script[256];
+    char path[512], script[1024];
     setenv("TMPDIR", folder, 1);
     snprintf(path, sizeof(path), "%s/%d.deepspeed", folder, (int)getpid());
     snprintf(script, sizeof(script), "test \"$(cat %s)\" = %d", path, (int)getpid());

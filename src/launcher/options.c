@@ -181,7 +181,7 @@ static const struct shoali_option rows[] = {
 
 const struct shoali_section shoali_launch_section = {
     .name = "run",
-    .help = "Starts a program on several ranks of this machine.",
+    .help = "flags",
     .rows = rows,
     .row_count = (int32_t)(sizeof(rows) / sizeof(rows[0])),
     .struct_bytes = sizeof(struct shoali_launch_options),

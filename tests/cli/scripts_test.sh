@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# The checks of the tree find what they are for, and the tree's includes respect the layers.
+# Usage: scripts_test.sh ROOT
+. "$(dirname "$0")/check.sh"
+root=$1
+expect 0 "$root/scripts/check-layers"
+
+mkdir -p "$folder"/{src/base,src/comm/shm,src/comm/thread,src/optimizer,src/engine,src/new,include/shoal,tools,examples}
+put() { printf '%s\n' "$2" >"$folder/$1"; }
+put src/optimizer/good.c '#include "base/x.h"'
+put src/comm/shm/good.c '#include "comm/bootstrap/x.h"'
+put tools/good.c '#include "base/x.h"'
+expect 0 "$root/scripts/check-layers" "$folder"
+put src/base/a.c '#include "comm/comm.h"'
+put src/optimizer/a.c '#include "autograd/autograd.h"'
+put src/comm/shm/a.c '#  include "comm/thread/x.h"'
+put src/engine/a.c '#include "transformer/x.h"'
+put src/new/a.c '#include "base/x.h"'
+put include/shoal/a.h '#include "base/x.h"'
+put tools/a.c '#include "engine/x.h"'
+put examples/a.c '#include "base/x.h"'
+expect 1 "$root/scripts/check-layers" "$folder"
+says "src/base/a.c:1: " "upward" "src/optimizer/a.c:1: " "sideways" "src/comm/shm/a.c:1: " \
+    "src/engine/a.c:1: " "src/new/a.c:1: " "no level" "include/shoal/a.h:1: " "tools/a.c:1: " \
+    "examples/a.c:1: " "8 wrong includes"
+
+rm -rf "$folder"/{src,include,tools,examples}
+mkdir -p "$folder"/{src/base,include/shoal}
+put src/base/base.h '/* base - good */'
+put src/base/base.c 'int x;'
+put include/shoal/a.h '/* a.h - good */
+#define SHOAL_API
+/* Does it. */
+SHOAL_API int shoal_good(void);
+SHOAL_API int shoal_same_group(void);'
+put README.md 'See [base](src/base/base.h) and `src/base/base.c`, [web](https://example.org).'
+expect 0 "$root/scripts/check-docs" "$folder"
+put README.md 'See [gone](src/gone.h) and `src/base/gone.c`.'
+mkdir "$folder/src/silent"
+put src/silent/a.c 'int y;'
+put src/base/mute.h 'extern int y;'
+put include/shoal/a.h '/* a.h - bad */
+#define SHOAL_API
+
+SHOAL_API int shoal_undocumented(void);
+SHOAL_API size_t shoal_not_alone(void);'
+expect 1 "$root/scripts/check-docs" "$folder"
+says "src/gone.h" "src/base/gone.c" "src/silent" "src/base/mute.h" "shoal_undocumented" \
+    "does not compile alone as C11" "does not compile alone as C++17"
+finish

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# The `shoal` program from outside: exit codes, messages, help, launching.  Usage: shoal_test.sh SHOAL ROOT
+. "$(dirname "$0")/check.sh"
+shoal=$1
+unset KMP_AFFINITY SHOAL_COMM SHOAL_LOG
+
+# Without and with wrong words
+expect 2 "$shoal"
+says "usage: shoal"
+expect 0 "$shoal" --version
+says "shoal "
+expect 0 "$shoal" --help
+says "run" "report" "help"
+expect 2 "$shoal" rnu
+says "\"rnu\"" "nearest is \"run\""
+expect 2 "$shoal" help rnu
+says "nearest is \"run\""
+expect 2 "$shoal" report extra
+says "extra"
+
+# Every subcommand explains itself, in both ways
+for command in run report help; do
+    expect 0 "$shoal" "$command" --help
+    says "usage: shoal"
+    expect 0 "$shoal" help "$command"
+    says "usage: shoal"
+done
+expect 0 "$shoal" report
+says "version" "CPU features" "/dev/shm" "devices" "communication" "which kernels serve"
+expect 0 "$shoal" help config
+says "train_batch_size" "zero_optimization.offload_param"
+
+# Output that nobody takes is a failure
+if [ -w /dev/full ]; then
+    code=0
+    "$shoal" help config >/dev/full 2>/dev/null || code=$?
+    [ "$code" -eq 1 ] || complain "a full disk ended with $code, not 1"
+fi
+
+# Launching
+run="$shoal run --master_port 0"
+expect 0 $run --num_gpus 2 bash -c 'echo "rank=$RANK world=$WORLD_SIZE arg=$0"'
+says "rank=0 world=2 arg=--local_rank=0" "rank=1 world=2 arg=--local_rank=1"
+expect 7 $run --num_gpus 3 bash -c 'test $RANK = 1 && exit 7; exec sleep 30'
+says "rank 1 (pid " "exited with code 7; stopping the other 2"
+expect 137 $run --num_gpus 2 bash -c 'test $RANK = 0 && kill -9 $$; exec sleep 30'
+says "rank 0 (pid " "killed by signal 9 (Killed); stopping the other 1"
+expect 2 $run --num_gpu 2 true
+says "--num_gpu" "--num_gpus"
+expect 2 $run
+says "no program"
+expect 2 $run no-such-program-anywhere
+says "no-such-program-anywhere" "PATH"
+expect 2 $run --num_nodes 2 true
+says "not supported yet"
+# A quoted argument stays one
+expect 0 $run --no_local_rank bash -c 'test "$1" = "two words" && test $# = 1' script "two words"
+
+# Ctrl-C: the job ends with 128 + 2 and both ranks are gone. Without job control (set -m) the shell would start
+# the job with SIGINT ignored.
+cat >"$folder/rank.sh" <<'RANK'
+echo $$ >>"$1/pids"
+exec sleep 30
+RANK
+set -m
+$run --num_gpus 2 --no_local_rank bash "$folder/rank.sh" "$folder" >"$folder/out" 2>&1 </dev/null &
+job=$!
+for _ in $(seq 200); do
+    [ "$(wc -l 2>/dev/null <"$folder/pids")" = 2 ] && break
+    sleep 0.02
+done
+kill -INT "$job"
+code=0
+wait "$job" || code=$?
+set +m
+[ "$code" -eq 130 ] || complain "SIGINT ended with $code, not 130: $(cat "$folder/out")"
+for pid in $(cat "$folder/pids"); do
+    kill -0 "$pid" 2>/dev/null && complain "rank $pid is still there after SIGINT"
+done
+
+# Starting costs nothing: the best of twenty is below 5 ms
+if [ -z "$SANITIZE" ] && [ -n "${EPOCHREALTIME:-}" ]; then
+    best=1000000
+    for _ in $(seq 20); do
+        begin=${EPOCHREALTIME/[.,]/}
+        "$shoal" --version >/dev/null
+        elapsed=$((${EPOCHREALTIME/[.,]/} - begin))
+        [ "$elapsed" -lt "$best" ] && best=$elapsed
+    done
+    [ "$best" -lt 5000 ] || complain "--version took $best us at best"
+fi
+finish
