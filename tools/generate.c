@@ -1,0 +1,179 @@
+/* shoal generate: text from a checkpoint. */
+#include "tool.h"
+
+#include "base/config_table.h"
+#include "base/str.h"
+#include "shoal/inference.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct generate_options {
+    const char *load, *load_tag, *prompt;
+    int64_t num_tokens, top_k, seed, threads;
+    double temperature;
+    uint64_t given[SHOALI_GIVEN_WORDS];
+};
+#define O(member) offsetof(struct generate_options, member)
+static const struct shoali_option rows[] = {
+    {.key = "load",
+     .type = SHOALI_STRING,
+     .offset = O(load),
+     .flags = SHOALI_OPTION_REQUIRED,
+     .help = "folder with checkpoints of `shoal pretrain`"},
+    {.key = "load-tag",
+     .type = SHOALI_STRING,
+     .offset = O(load_tag),
+     .help = "the checkpoint of that folder; default: the latest"},
+    {.key = "prompt",
+     .type = SHOALI_STRING,
+     .offset = O(prompt),
+     .default_text = "\n",
+     .help = "text to continue; - reads standard input"},
+    {.key = "num-tokens",
+     .type = SHOALI_INT,
+     .offset = O(num_tokens),
+     .default_number = 300,
+     .min = 0,
+     .max = 1e9,
+     .help = "tokens to write"},
+    {.key = "temperature",
+     .type = SHOALI_FLOAT,
+     .offset = O(temperature),
+     .default_number = 1.0,
+     .min = 1e-6,
+     .max = 1e6,
+     .help = "below 1: likelier tokens gain"},
+    {.key = "top-k",
+     .type = SHOALI_INT,
+     .offset = O(top_k),
+     .min = 0,
+     .max = 1e9,
+     .help = "draw among the k likeliest tokens; 0: all, 1: always the likeliest"},
+    {.key = "seed",
+     .type = SHOALI_INT,
+     .offset = O(seed),
+     .default_number = 1234,
+     .min = 0,
+     .max = 1e15,
+     .help = "of the draws"},
+    {.key = "threads",
+     .type = SHOALI_INT,
+     .offset = O(threads),
+     .min = 0,
+     .max = 4096,
+     .help = "0: all cores"},
+};
+static const struct shoali_section section = {.name = "generate",
+                                              .rows = SHOALI_ROWS(rows),
+                                              .struct_bytes = sizeof(struct generate_options),
+                                              .given_offset = O(given)};
+
+static shoal_status parse(struct generate_options *options, int argc, char **argv,
+                          struct shoali_arena *arena)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_config_defaults(&section, options, arena), done);
+    const struct shoali_flags table = {&section, options};
+    const struct shoali_flag_args args = {
+        .command = "shoal generate", .tables = &table, .table_count = 1};
+    status = shoali_flags_parse(&args, argc, argv, arena, NULL);
+    if (status == SHOAL_END) {
+        struct shoali_str text = {0};
+        shoali_flags_help(&args, &text);
+        printf(
+            "usage: shoal generate --load DIR [flags]\n\nWrites a continuation of a prompt.\n\n%s",
+            shoali_str_get(&text));
+        shoali_str_fini(&text);
+    }
+done:
+    return status;
+}
+
+static shoal_status read_prompt(const struct generate_options *options, struct shoali_str *prompt)
+{
+    char piece[4096];
+    size_t bytes;
+    if (strcmp(options->prompt, "-") != 0) {
+        shoali_str_append(prompt, "%s", options->prompt);
+        return SHOAL_OK;
+    }
+    while ((bytes = fread(piece, 1, sizeof piece, stdin)) > 0)
+        shoali_str_append_bytes(prompt, piece, bytes);
+    if (ferror(stdin))
+        return SHOAL_FAIL(SHOAL_EIO, "cannot read the prompt from standard input");
+    return SHOAL_OK;
+}
+
+static shoal_status print_token(void *user, int32_t token)
+{
+    char text[64];
+    size_t bytes;
+    shoal_status status;
+    SHOAL_TRY(status, shoal_tokenizer_decode(user, &token, 1, text, sizeof text, &bytes), done);
+    if (fwrite(text, 1, bytes, stdout) != bytes || fflush(stdout) == EOF)
+        status = SHOAL_FAIL(SHOAL_EIO, "cannot write to standard output");
+done:
+    return status;
+}
+
+static shoal_status generate(const struct generate_options *options, shoal_generator *generator,
+                             const struct shoali_str *prompt)
+{
+    shoal_status status;
+    const shoal_tokenizer *tokenizer = shoal_generator_tokenizer(generator);
+    int32_t *tokens = malloc((prompt->length + 1) * sizeof *tokens);
+    int64_t count;
+    if (!tokens)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the prompt");
+    SHOAL_TRY(status,
+              shoal_tokenizer_encode(tokenizer, shoali_str_get(prompt), prompt->length, tokens,
+                                     (int64_t)prompt->length, &count),
+              done);
+    if (fwrite(shoali_str_get(prompt), 1, prompt->length, stdout) != prompt->length) {
+        status = SHOAL_FAIL(SHOAL_EIO, "cannot write to standard output");
+        goto done;
+    }
+    SHOAL_TRY(status,
+              shoal_generate(generator,
+                             &(shoal_sample_args){.prompt = tokens,
+                                                  .prompt_count = count,
+                                                  .num_tokens = options->num_tokens,
+                                                  .temperature = options->temperature,
+                                                  .top_k = options->top_k,
+                                                  .seed = (uint64_t)options->seed},
+                             print_token, (void *)(uintptr_t)tokenizer),
+              done);
+    putchar('\n');
+done:
+    free(tokens);
+    return status;
+}
+
+int tool_generate(int argc, char **argv)
+{
+    shoal_status status;
+    struct generate_options options;
+    struct shoali_arena arena;
+    struct shoali_str prompt = {0};
+    shoal_generator *generator = NULL;
+    shoali_arena_init(&arena);
+    SHOAL_TRY(status, parse(&options, argc, argv, &arena), done);
+    if (status == SHOAL_END)
+        goto done;
+    SHOAL_TRY(status, read_prompt(&options, &prompt), done);
+    SHOAL_TRY(status,
+              shoal_generator_create(&(shoal_generator_args){.load = options.load,
+                                                             .tag = options.load_tag,
+                                                             .threads = (int32_t)options.threads},
+                                     &generator),
+              done);
+    SHOAL_TRY(status, generate(&options, generator, &prompt), done);
+done:;
+    const int code = status < 0 ? tool_fail(status) : 0;
+    shoal_generator_destroy(generator);
+    shoali_str_fini(&prompt);
+    shoali_arena_fini(&arena);
+    return code;
+}

@@ -1,0 +1,366 @@
+/* shoal pretrain gpt: the main loop. */
+#include "pretrain.h"
+
+#include "base/clock.h"
+#include "tool.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The engine a signal asks to stop; written before the handler is installed. */
+static shoal_engine *volatile signalled_engine;
+
+static void on_signal(int number)
+{
+    (void)number;
+    if (signalled_engine)
+        shoal_engine_request_stop(signalled_engine);
+}
+
+static bool is_first(const struct pretrain *run)
+{
+    return !run->group || shoal_comm_rank(run->group) == 0;
+}
+
+/* ---- what the run is made of ---------------------------------------------------------------- */
+
+/* Continuing needs the same token ids, so the stored tokenizer is used. *found: a checkpoint
+ * exists. */
+static shoal_status peek_checkpoint(struct pretrain *run, bool *found)
+{
+    shoal_status status;
+    char *client = NULL;
+    const struct pretrain_options *options = &run->options;
+    *found = false;
+    if (!options->load)
+        return SHOAL_OK;
+    status = shoal_checkpoint_peek(options->load, options->load_tag, &client, NULL);
+    if (status == SHOAL_EINVAL && !options->load_tag && !options->finetune) {
+        if (is_first(run))
+            fprintf(stderr, "shoal pretrain: %s; starting from the beginning\n",
+                    shoal_error_message());
+        return SHOAL_OK;
+    }
+    if (status < 0)
+        return status;
+    *found = true;
+    const char *at = client ? strstr(client, "\"tokenizer\":") : NULL;
+    if (at) {
+        const char *end = strstr(at, "}");
+        at += strlen("\"tokenizer\":");
+        while (end && (status = shoal_tokenizer_from_json(at, (size_t)(end + 1 - at),
+                                                          &run->stored_tokenizer)) < 0)
+            end = strstr(end + 1, "}");
+    }
+    free(client);
+    return status;
+}
+
+static shoal_status open_data(struct pretrain *run)
+{
+    const struct pretrain_options *options = &run->options;
+    return shoal_dataset_create(
+        &(shoal_dataset_args){
+            .paths = options->data_path.value,
+            .path_count = options->data_path.count,
+            .tokenizer = options->tokenizer_type,
+            .use_tokenizer = run->stored_tokenizer,
+            .split = options->split,
+            .mock = options->mock_data,
+            .seed = (uint64_t)options->seed,
+        },
+        &run->dataset);
+}
+
+static shoal_status make_model(struct pretrain *run)
+{
+    const struct pretrain_options *options = &run->options;
+    shoal_gpt_config config;
+    shoal_gpt_config_defaults(&config);
+    config.num_layers = options->num_layers;
+    config.hidden_size = options->hidden_size;
+    config.num_attention_heads = options->num_attention_heads;
+    config.seq_length = options->seq_length;
+    config.max_position_embeddings = options->max_position_embeddings;
+    config.ffn_hidden_size = options->ffn_hidden_size;
+    config.vocab_size = shoal_dataset_vocab_size(run->dataset);
+    config.make_vocab_size_divisible_by = options->make_vocab_size_divisible_by;
+    config.attention_dropout = options->attention_dropout;
+    config.hidden_dropout = options->hidden_dropout;
+    config.init_method_std = options->init_method_std;
+    config.norm_epsilon = options->norm_epsilon;
+    config.add_bias_linear = !options->disable_bias_linear;
+    config.openai_gelu = options->openai_gelu;
+    config.untie_embeddings = options->untie;
+    return shoal_gpt_create(&config, &run->model);
+}
+
+static shoal_status make_engine(struct pretrain *run)
+{
+    shoal_status status;
+    const char *path;
+    char *text = NULL;
+    SHOAL_TRY(status, pretrain_config(&run->options, &path, &text), done);
+    SHOAL_TRY(status,
+              shoal_engine_create(&(shoal_engine_args){.model = run->model,
+                                                       .config_path = path,
+                                                       .config_text = text,
+                                                       .group = run->group,
+                                                       .seed = (uint64_t)run->options.seed,
+                                                       .threads = (int32_t)run->options.threads},
+                                  &run->engine),
+              done);
+    shoal_engine_get_batch_info(run->engine, &run->train_batch, &run->micro_batch,
+                                &run->accumulation);
+    run->micro_per_step = run->train_batch / run->micro_batch;
+done:
+    free(text);
+    return status;
+}
+
+static shoal_status make_loaders(struct pretrain *run)
+{
+    shoal_status status;
+    const struct pretrain_options *options = &run->options;
+    shoal_loader_args args = {.dataset = run->dataset,
+                              .split = SHOAL_SPLIT_TRAIN,
+                              .seq_length = options->seq_length,
+                              .micro_batch = run->micro_batch,
+                              .micro_batches = run->micro_per_step,
+                              .seed = (uint64_t)options->seed};
+    SHOAL_TRY(status, shoal_loader_create(&args, &run->train), done);
+    const bool validates = options->full_validation || options->eval_iters > 0;
+    if (validates &&
+        shoal_dataset_token_count(run->dataset, SHOAL_SPLIT_VALID) > options->seq_length) {
+        args.split = SHOAL_SPLIT_VALID;
+        args.sequential = options->full_validation;
+        SHOAL_TRY(status, shoal_loader_create(&args, &run->valid), done);
+    }
+    const size_t tokens = (size_t)(run->micro_batch * options->seq_length);
+    run->tokens = shoali_calloc(tokens, sizeof(int32_t), "tokens");
+    run->targets = shoali_calloc(tokens, sizeof(int32_t), "targets");
+    if (!run->tokens || !run->targets)
+        status = SHOAL_ENOMEM;
+done:
+    return status;
+}
+
+static shoal_status describe_client(struct pretrain *run)
+{
+    shoal_status status;
+    char *model = NULL;
+    const shoal_tokenizer *tokenizer = shoal_dataset_tokenizer(run->dataset);
+    SHOAL_TRY(status, shoal_gpt_config_to_json(shoal_gpt_get_config(run->model), &model), done);
+    const char *format = tokenizer ? "{\"model\":%s,\"tokenizer\":%s}" : "{\"model\":%s%s}";
+    const char *text = tokenizer ? shoal_tokenizer_json(tokenizer) : "";
+    const size_t bytes = strlen(model) + strlen(text) + 64;
+    run->client_json = shoali_malloc(bytes, "the checkpoint's description");
+    if (run->client_json)
+        snprintf(run->client_json, bytes, format, model, text);
+    else
+        status = SHOAL_ENOMEM;
+done:
+    free(model);
+    return status;
+}
+
+/* ---- the loop ------------------------------------------------------------------------------- */
+
+static void show_header(const struct pretrain *run)
+{
+    const struct pretrain_options *options = &run->options;
+    double entropy = (double)NAN;
+    if (!is_first(run))
+        return;
+    printf("model: %lld layers, hidden %lld, %.2f million parameters\n",
+           (long long)options->num_layers, (long long)options->hidden_size,
+           (double)shoal_engine_param_count(run->engine) * 1e-6);
+    printf("data: %lld training and %lld validation tokens of %d kinds\n",
+           (long long)shoal_dataset_token_count(run->dataset, SHOAL_SPLIT_TRAIN),
+           (long long)shoal_dataset_token_count(run->dataset, SHOAL_SPLIT_VALID),
+           (int)shoal_dataset_vocab_size(run->dataset));
+    printf("batch: %lld samples of %lld tokens = %lld micro-batches of %lld, on %d rank%s\n",
+           (long long)run->train_batch, (long long)options->seq_length,
+           (long long)run->micro_per_step, (long long)run->micro_batch,
+           (int)shoal_engine_world_size(run->engine),
+           shoal_engine_world_size(run->engine) > 1 ? "s" : "");
+    if (run->valid && shoal_dataset_unigram_entropy(run->dataset, SHOAL_SPLIT_VALID, &entropy) >= 0)
+        printf("unigram entropy of the validation part: %.4f nats per token (what a model without "
+               "context could reach)\n",
+               entropy);
+    fflush(stdout);
+}
+
+static void show_step(struct pretrain *run, const shoal_step_info *info, double *ms)
+{
+    if (!run->progress)
+        return;
+    *ms = *ms > 0 ? 0.95 * *ms + 0.05 * info->step_ms : info->step_ms;
+    shoal_progress_update(
+        run->progress,
+        &(shoal_progress_values){
+            .step = info->step + 1,
+            .loss = info->loss,
+            .lr = info->lr,
+            .grad_norm = info->grad_norm,
+            .tokens_per_s = (double)(run->train_batch * run->options.seq_length) / (*ms * 1e-3),
+            .seconds_per_step = *ms * 1e-3,
+            .skipped = info->skipped_steps,
+            .loss_scale = info->loss_scale});
+}
+
+static shoal_status save(struct pretrain *run)
+{
+    shoal_status status;
+    char line[512];
+    SHOAL_TRY(status,
+              shoal_engine_save_checkpoint(run->engine, run->options.save, NULL, run->client_json),
+              done);
+    snprintf(line, sizeof line, "saved step %lld to %s",
+             (long long)shoal_engine_global_steps(run->engine), run->options.save);
+    if (run->progress)
+        shoal_progress_message(run->progress, line);
+done:
+    return status;
+}
+
+static shoal_status after_step(struct pretrain *run, int64_t *saved_step)
+{
+    shoal_status status = SHOAL_OK;
+    const struct pretrain_options *options = &run->options;
+    const int64_t step = shoal_engine_global_steps(run->engine);
+    char where[64];
+    double loss;
+    snprintf(where, sizeof where, "iteration %lld", (long long)step);
+    if (options->eval_interval > 0 && step % options->eval_interval == 0 &&
+        step < options->train_iters)
+        SHOAL_TRY(status, pretrain_evaluate(run, where, &loss), done);
+    if (options->save && options->save_interval > 0 && step % options->save_interval == 0) {
+        SHOAL_TRY(status, save(run), done);
+        *saved_step = step;
+    }
+done:
+    return status;
+}
+
+static shoal_status train(struct pretrain *run)
+{
+    shoal_status status = SHOAL_OK;
+    const struct pretrain_options *options = &run->options;
+    struct pretrain_source source = {run, run->train, run->micro_per_step};
+    const int64_t first = shoal_engine_global_steps(run->engine);
+    int64_t saved_step = -1;
+    double ms = 0;
+    char where[96];
+    if (first < options->train_iters)
+        SHOAL_TRY(status,
+                  shoal_loader_prefetch(
+                      run->train, &(shoal_prefetch_args){.first_step = first,
+                                                         .first = shoal_engine_rank(run->engine) *
+                                                                  run->accumulation,
+                                                         .count = run->accumulation}),
+                  done);
+    while (shoal_engine_global_steps(run->engine) < options->train_iters &&
+           !shoal_engine_stop_requested(run->engine)) {
+        shoal_step_info info;
+        SHOAL_TRY(status, shoal_engine_train_batch(run->engine, pretrain_next, &source, &info),
+                  done);
+        show_step(run, &info, &ms);
+        SHOAL_TRY(status, after_step(run, &saved_step), done);
+    }
+    const int64_t last = shoal_engine_global_steps(run->engine);
+    if (options->save && saved_step != last && last > first)
+        SHOAL_TRY(status, save(run), done);
+    snprintf(where, sizeof where, "iteration %lld on validation set", (long long)last);
+    if (!shoal_engine_stop_requested(run->engine))
+        SHOAL_TRY(status, pretrain_evaluate(run, where, &run->final_loss), done);
+done:
+    return status;
+}
+
+static shoal_status prepare(struct pretrain *run)
+{
+    shoal_status status;
+    bool found;
+    SHOAL_TRY(status, shoal_comm_init(&(shoal_comm_args){0}, &run->group), done);
+    SHOAL_TRY(status, peek_checkpoint(run, &found), done);
+    SHOAL_TRY(status, open_data(run), done);
+    SHOAL_TRY(status, make_model(run), done);
+    SHOAL_TRY(status, make_engine(run), done);
+    SHOAL_TRY(status, make_loaders(run), done);
+    SHOAL_TRY(status, describe_client(run), done);
+    if (found)
+        SHOAL_TRY(status,
+                  shoal_engine_load_checkpoint(run->engine, run->options.load,
+                                               run->options.load_tag, run->options.finetune, NULL),
+                  done);
+    if (run->options.exit_signal_handler) {
+        signalled_engine = run->engine;
+        signal(SIGTERM, on_signal);
+    }
+    show_header(run);
+    if (is_first(run))
+        SHOAL_TRY(
+            status,
+            shoal_progress_create(&(shoal_progress_args){.out = stdout,
+                                                         .terminal = -1,
+                                                         .total_steps = run->options.train_iters,
+                                                         .plain_every = run->options.log_interval},
+                                  &run->progress),
+            done);
+done:
+    return status;
+}
+
+static void release(struct pretrain *run, shoal_status status)
+{
+    shoal_progress_destroy(run->progress);
+    signalled_engine = NULL;
+    if (status < 0 && run->group)
+        shoal_comm_abort(run->group, status);
+    shoal_loader_destroy(run->train);
+    shoal_loader_destroy(run->valid);
+    shoal_engine_destroy(run->engine);
+    shoal_gpt_destroy(run->model);
+    shoal_dataset_destroy(run->dataset);
+    shoal_tokenizer_destroy(run->stored_tokenizer);
+    shoal_comm_destroy(run->group);
+    shoali_free(run->tokens);
+    shoali_free(run->targets);
+    shoali_free(run->client_json);
+    pretrain_options_fini(&run->options);
+}
+
+/* Every rank finds a user's mistake; one of them says it. */
+static int report_failure(shoal_status status)
+{
+    const char *rank = getenv("RANK");
+    if (rank && strcmp(rank, "0") != 0 && shoal_status_exit_code(status) == 2)
+        return 2;
+    return tool_fail(status);
+}
+
+int tool_pretrain(int argc, char **argv)
+{
+    struct pretrain run = {0};
+    shoal_status status;
+    if (argc < 2 || (strcmp(argv[1], "gpt") != 0 && argv[1][0] != '-')) {
+        fprintf(stderr, "shoal pretrain: %s%s%s; the models are: gpt\n",
+                argc < 2 ? "name a model" : "unknown model \"", argc < 2 ? "" : argv[1],
+                argc < 2 ? "" : "\"");
+        return 2;
+    }
+    const int skip = strcmp(argv[1], "gpt") == 0;
+    status = pretrain_options_init(&run.options, argc - skip, argv + skip);
+    if (status == SHOAL_OK)
+        SHOAL_TRY(status, prepare(&run), done);
+    if (status == SHOAL_OK)
+        SHOAL_TRY(status, train(&run), done);
+done:;
+    const int code = status < 0 ? report_failure(status) : 0;
+    release(&run, status);
+    return code;
+}

@@ -1,0 +1,208 @@
+/* Two sources, one truth: a value given as flag and in ds_config.json must be the same in both. */
+#include "pretrain.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const struct shoali_section pretrain_shared_section;
+
+/* Where a flag's value lives in the configuration; index >= 0: element of a list of two with the
+ * other default. */
+struct pair {
+    const char *flag, *path[3];
+    int32_t index;
+};
+static const struct pair pairs[] = {
+    {"micro-batch-size", {"train_micro_batch_size_per_gpu"}, -1},
+    {"global-batch-size", {"train_batch_size"}, -1},
+    {"lr", {"optimizer", "params", "lr"}, -1},
+    {"weight-decay", {"optimizer", "params", "weight_decay"}, -1},
+    {"adam-eps", {"optimizer", "params", "eps"}, -1},
+    {"adam-beta1", {"optimizer", "params", "betas"}, 0},
+    {"adam-beta2", {"optimizer", "params", "betas"}, 1},
+    {"clip-grad", {"gradient_clipping"}, -1},
+    {"bf16", {"bf16", "enabled"}, -1},
+    {"fp16", {"fp16", "enabled"}, -1},
+};
+/* Flags of the Megatron schedule and its parameter names. */
+static const char *const schedule_flags[][2] = {
+    {"lr-decay-style", "lr_decay_style"},         {"min-lr", "min_lr"},
+    {"lr-decay-iters", "lr_decay_iters"},         {"lr-warmup-iters", "lr_warmup_iters"},
+    {"lr-warmup-fraction", "lr_warmup_fraction"}, {"lr-warmup-init", "lr_warmup_init"},
+};
+
+static bool given(const struct pretrain_options *options, const char *flag)
+{
+    return shoali_config_given(&pretrain_shared_section, &options->shared, flag);
+}
+
+static json_t *flag_value(const struct pretrain_options *options, const char *flag)
+{
+    for (int32_t i = 0; i < pretrain_shared_section.row_count; i++) {
+        const struct shoali_option *row = &pretrain_shared_section.rows[i];
+        const void *at = (const char *)&options->shared + row->offset;
+        if (strcmp(row->key, flag) != 0)
+            continue;
+        if (row->type == SHOALI_INT)
+            return json_integer(*(const int64_t *)at);
+        if (row->type == SHOALI_FLOAT)
+            return json_real(*(const double *)at);
+        if (row->type == SHOALI_BOOL)
+            return json_boolean(*(const bool *)at);
+        return json_string(*(const char *const *)at);
+    }
+    return NULL;
+}
+
+static bool same(const json_t *a, const json_t *b)
+{
+    if (json_is_number(a) && json_is_number(b))
+        return json_number_value(a) == json_number_value(b);
+    return json_equal(a, b);
+}
+
+/* The object that holds the last word of the path, made where it is missing. */
+static json_t *parent_of(json_t *root, const struct pair *pair, const char **key)
+{
+    int32_t depth = 0;
+    while (depth < 2 && pair->path[depth + 1])
+        depth++;
+    for (int32_t i = 0; i < depth; i++) {
+        if (!json_is_object(json_object_get(root, pair->path[i])))
+            json_object_set_new(root, pair->path[i], json_object());
+        root = json_object_get(root, pair->path[i]);
+    }
+    *key = pair->path[depth];
+    return root;
+}
+
+static shoal_status contradiction(const struct pretrain_options *options, const struct pair *pair,
+                                  const json_t *flag, const json_t *file)
+{
+    char *flag_text = json_dumps(flag, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)),
+         *file_text = json_dumps(file, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+    const char *const *path = pair->path;
+    const shoal_status status = SHOAL_FAIL(
+        SHOAL_ECONFIG,
+        "--%s is %s but %s has %s%s%s%s%s%s = %s: give one of both, or the same value", pair->flag,
+        flag_text ? flag_text : "?", options->deepspeed_config, path[0], path[1] ? "." : "",
+        path[1] ? path[1] : "", path[1] && path[2] ? "." : "", path[1] && path[2] ? path[2] : "",
+        pair->index < 0 ? ""
+        : pair->index   ? "[1]"
+                        : "[0]",
+        file_text ? file_text : "?");
+    free(flag_text);
+    free(file_text);
+    return status;
+}
+
+/* Puts one flag into the configuration, or finds it there already. */
+static shoal_status merge(const struct pretrain_options *options, json_t *root,
+                          const struct pair *pair, bool *changed)
+{
+    shoal_status status = SHOAL_OK;
+    const char *key;
+    json_t *parent = parent_of(root, pair, &key);
+    json_t *flag = flag_value(options, pair->flag);
+    json_t *file = json_object_get(parent, key);
+    if (file && json_is_string(file) && strcmp(json_string_value(file), "auto") == 0)
+        file = NULL;
+    if (pair->index >= 0) {
+        if (!file) {
+            json_object_set_new(parent, key, json_pack("[f, f]", 0.9, 0.999));
+            json_array_set(json_object_get(parent, key), (size_t)pair->index, flag);
+            *changed = true;
+        } else {
+            file = json_array_get(file, (size_t)pair->index);
+            /* the other beta's flag may have made the list: then its default stands here */
+            const bool ours = *changed && !same(file, flag);
+            if (ours)
+                json_array_set(json_object_get(parent, key), (size_t)pair->index, flag);
+            else if (!same(file, flag))
+                status = contradiction(options, pair, flag, file);
+        }
+    } else if (!file) {
+        json_object_set(parent, key, flag);
+        *changed = true;
+    } else if (!same(file, flag)) {
+        status = contradiction(options, pair, flag, file);
+    }
+    json_decref(flag);
+    return status;
+}
+
+static shoal_status merge_schedule(const struct pretrain_options *options, json_t *root,
+                                   bool *changed)
+{
+    const char *first = NULL;
+    json_t *params = json_object();
+    for (size_t i = 0; i < sizeof schedule_flags / sizeof schedule_flags[0]; i++) {
+        if (!given(options, schedule_flags[i][0]))
+            continue;
+        first = first ? first : schedule_flags[i][0];
+        json_object_set_new(params, schedule_flags[i][1],
+                            flag_value(options, schedule_flags[i][0]));
+    }
+    const json_t *file = json_object_get(root, "scheduler");
+    if (!first || file) {
+        json_decref(params);
+        if (!first)
+            return SHOAL_OK;
+        const char *type = json_string_value(json_object_get(file, "type"));
+        return SHOAL_FAIL(
+            SHOAL_ECONFIG,
+            "--%s asks for Megatron's schedule but %s has a scheduler (%s): give one of both",
+            first, options->deepspeed_config, type ? type : "without type");
+    }
+    if (!json_object_get(params, "lr_decay_iters"))
+        json_object_set_new(params, "lr_decay_iters",
+                            json_integer(options->train_iters > 0 ? options->train_iters : 1));
+    json_object_set_new(root, "scheduler",
+                        json_pack("{s:s, s:o}", "type", "Megatron", "params", params));
+    *changed = true;
+    return SHOAL_OK;
+}
+
+/* Flags of an optimizer without an optimizer section mean AdamW, as Megatron's command line does.
+ */
+static void default_optimizer(const struct pretrain_options *options, json_t *root, bool *changed)
+{
+    if (json_object_get(root, "optimizer") || !given(options, "lr"))
+        return;
+    json_object_set_new(root, "optimizer", json_pack("{s:s}", "type", "AdamW"));
+    *changed = true;
+}
+
+shoal_status pretrain_config(const struct pretrain_options *options, const char **path, char **text)
+{
+    shoal_status status;
+    struct shoali_json *document = NULL;
+    bool changed = false, betas_changed = false;
+    *path = NULL;
+    *text = NULL;
+    SHOAL_TRY(status, shoali_json_load(options->deepspeed_config, &document), done);
+    json_t *root = shoali_json_root(document);
+    if (!json_is_object(root)) {
+        status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: the configuration must be an object {...}",
+                            options->deepspeed_config);
+        goto done;
+    }
+    default_optimizer(options, root, &changed);
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        bool *flag = pairs[i].index >= 0 ? &betas_changed : &changed;
+        if (given(options, pairs[i].flag))
+            SHOAL_TRY(status, merge(options, root, &pairs[i], flag), done);
+    }
+    SHOAL_TRY(status, merge_schedule(options, root, &changed), done);
+    if (!changed && !betas_changed) {
+        *path = options->deepspeed_config;
+        goto done;
+    }
+    *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    if (!*text)
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot format the configuration");
+done:
+    shoali_json_close(document);
+    return status;
+}
