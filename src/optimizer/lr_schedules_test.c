@@ -209,7 +209,7 @@ static void test_refusals(void **state)
     refuse("{\"scheduler\": {\"type\": \"Megatron\", \"params\": {\"lr_decay_iters\": 5, "
            "\"lr_decay_style\": \"WSD\"}}}",
            SHOAL_ECONFIG, "lr_wsd_decay_iters");
-    refuse("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_steps\": 5}}}",
+    refuse("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_step\": 5}}}",
            SHOAL_ECONFIG, "warmup_num_steps");
 }
 
