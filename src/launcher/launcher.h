@@ -29,6 +29,7 @@
 struct shoali_rank {
     pid_t pid;
     bool running;   /* started and not seen dead */
+    bool stopped;   /* ran when the job was stopped */
     bool own_group; /* leads a process group of its own */
     int code;       /* exit code, when it left by itself */
     int signal;     /* that killed it, 0 none */

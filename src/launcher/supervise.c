@@ -104,23 +104,26 @@ static void send_all(const struct shoali_job *job, int signal)
     }
 }
 
-static void describe_others(int32_t others, char *text, size_t bytes)
+/* Ranks that the failure takes with it: those that ran, and those that had heard of it and left. */
+static int32_t count_others(const struct shoali_job *job)
 {
-    if (others > 0)
-        snprintf(text, bytes, "stopping the other %d", others);
-    else
-        snprintf(text, bytes, "no other rank was running");
+    int32_t others = 0;
+    for (int index = 0; index < job->ranks; index++)
+        others += index != job->culprit && (job->rank[index].stopped || failed(&job->rank[index]));
+    return others;
 }
 
-static void report(const struct shoali_job *job, int32_t others)
+static void report(const struct shoali_job *job)
 {
-    char rest[48];
-    describe_others(others, rest, sizeof(rest));
+    int32_t others = count_others(job);
+    char rest[48] = "no other rank was running";
     if (job->culprit < 0) {
         SHOALI_ERROR("launcher", "stopped by signal %d (%s); stopping %d ranks", job->stop_signal,
                      strsignal(job->stop_signal), others);
         return;
     }
+    if (others > 0)
+        snprintf(rest, sizeof(rest), "stopping the other %d", others);
     const struct shoali_rank *rank = &job->rank[job->culprit];
     if (rank->signal)
         SHOALI_ERROR("launcher", "rank %d (pid %d) was killed by signal %d (%s); %s", job->culprit,
@@ -152,17 +155,15 @@ void shoali_job_kill(struct shoali_job *job)
 static void stop(struct shoali_job *job)
 {
     int64_t deadline = shoali_deadline_ns(GRACE_NS);
-    int32_t others = job->running;
+    for (int32_t i = 0; i < job->ranks; i++)
+        job->rank[i].stopped = job->rank[i].running;
     job->term_sent = true;
     send_all(job, SIGTERM);
     while (job->running > 0 && !job->impatient && !shoali_deadline_passed(deadline)) {
         wait_signals(job, deadline - shoali_now_ns());
         collect(job);
     }
-    /* A rank that was blamed later than another's echo was itself among the others. */
-    if (job->culprit >= 0 && others == job->ranks)
-        others--;
-    report(job, others);
+    report(job);
     shoali_job_kill(job);
 }
 
