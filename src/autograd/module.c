@@ -119,7 +119,9 @@ static shoal_status declare_new(struct shoal_declaration *declaration, const sho
     struct shoali_module *module = declaration->module;
     char text[128];
     const char *name =
-        shoali_arena_printf(&module->arena, "%s.%s", declaration->layer->name, spec->name);
+        spec->name[0] == '/'
+            ? shoali_arena_strdup(&module->arena, spec->name + 1)
+            : shoali_arena_printf(&module->arena, "%s.%s", declaration->layer->name, spec->name);
     struct shoal_param *param = shoali_arena_alloc(&module->arena, sizeof(*param));
     if (name == NULL || param == NULL)
         return SHOAL_ENOMEM;

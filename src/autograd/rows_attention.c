@@ -1,0 +1,171 @@
+/* rows_attention.c - causal self-attention from packed qkv. */
+#include "autograd/rows.h"
+
+struct attention_attr {
+    int64_t heads, kv_heads;
+    double scale, dropout;
+    int32_t full;
+    int64_t batch, length, head_size; /* set by infer */
+};
+
+enum { RESULT, LSE };
+
+static int64_t packed_heads(const struct attention_attr *attr)
+{
+    return attr->heads + 2 * attr->kv_heads;
+}
+
+static shoal_status attention_infer(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    struct attention_attr *attr = shoali_node_attr(node);
+    char text[128];
+    SHOAL_TRY(status, shoali_row_need_float(node, 0), done);
+    const struct shoal_tensor *qkv = &node->in[0]->tensor;
+    const bool heads_fit =
+        attr->heads > 0 && attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0;
+    const int64_t packed = heads_fit ? packed_heads(attr) : 1;
+    if (!heads_fit || qkv->shape.ndim != 3 || qkv->shape.dim[2] == 0 ||
+        qkv->shape.dim[2] % packed != 0) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "attention: qkv %s does not split into %lld query and 2 x %lld "
+                            "key/value heads; needed is [B, T, (H + 2*KV) * D] with H a multiple "
+                            "of KV",
+                            shoali_shape_format(&qkv->shape, text), (long long)attr->heads,
+                            (long long)attr->kv_heads);
+        goto done;
+    }
+    if (!(attr->dropout >= 0 && attr->dropout < 1)) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "attention: dropout %g is outside [0, 1)", attr->dropout);
+        goto done;
+    }
+    attr->batch = qkv->shape.dim[0];
+    attr->length = qkv->shape.dim[1];
+    attr->head_size = qkv->shape.dim[2] / packed;
+    if (attr->scale == 0)
+        attr->scale = 1.0 / __builtin_sqrt((double)attr->head_size);
+    const shoal_shape out = shoal_shape_3(attr->batch, attr->length, attr->heads * attr->head_size);
+    const shoal_shape lse = shoal_shape_3(attr->batch, attr->heads, attr->length);
+    SHOAL_TRY(status, shoali_node_output(tape, node, RESULT, qkv->dtype, &out, -1), done);
+    SHOAL_TRY(status, shoali_node_output(tape, node, LSE, shoali_wide(qkv->dtype), &lse, -1), done);
+done:
+    return status;
+}
+
+static struct shoali_stream random_of(const struct shoal_tape *tape, const struct shoali_node *node)
+{
+    const struct attention_attr *attr = shoali_node_attr(node);
+    const struct shoali_stream none = {0};
+    return attr->dropout > 0 ? shoali_node_random(tape, node) : none;
+}
+
+static shoal_status attention_forward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    const struct attention_attr *attr = shoali_node_attr(node);
+    const struct shoal_tensor *qkv = &node->in[0]->tensor;
+    const int64_t d = attr->head_size, stride = packed_heads(attr) * d;
+    const struct shoali_attention_args args = {
+        .q = qkv->data,
+        .k = shoali_at(qkv->data, attr->heads * d, qkv->dtype),
+        .v = shoali_at(qkv->data, (attr->heads + attr->kv_heads) * d, qkv->dtype),
+        .out = node->out[RESULT]->tensor.data,
+        .lse = node->out[LSE]->tensor.data,
+        .batch = attr->batch,
+        .q_len = attr->length,
+        .kv_len = attr->length,
+        .heads = attr->heads,
+        .kv_heads = attr->kv_heads,
+        .head_size = d,
+        .q_stride = stride,
+        .kv_stride = stride,
+        .out_stride = attr->heads * d,
+        .scale = attr->scale,
+        .causal = attr->full == 0,
+        .dropout = (float)attr->dropout,
+        .random = random_of(tape, node),
+        .first_sample = tape->first_sample,
+        .dtype = qkv->dtype,
+    };
+    return SHOALI_RUN(tape, attention, &args);
+}
+
+static shoal_status attention_backward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct attention_attr *attr = shoali_node_attr(node);
+    const struct shoal_tensor *qkv = &node->in[0]->tensor;
+    const int64_t d = attr->head_size, stride = packed_heads(attr) * d;
+    void *to, *delta;
+    bool accumulate;
+    SHOAL_TRY(status, shoali_tape_workspace(tape, node->out[LSE]->bytes, &delta), done);
+    SHOAL_TRY(status, shoali_grad_begin(tape, node, 0, false, &to, &accumulate), done);
+    const struct shoali_attention_backward_args args = {
+        .q = qkv->data,
+        .k = shoali_at(qkv->data, attr->heads * d, qkv->dtype),
+        .v = shoali_at(qkv->data, (attr->heads + attr->kv_heads) * d, qkv->dtype),
+        .out = node->out[RESULT]->tensor.data,
+        .dout = shoali_node_grad(tape, node, RESULT),
+        .lse = node->out[LSE]->tensor.data,
+        .delta = delta,
+        .dq = to,
+        .dk = shoali_at(to, attr->heads * d, qkv->dtype),
+        .dv = shoali_at(to, (attr->heads + attr->kv_heads) * d, qkv->dtype),
+        .batch = attr->batch,
+        .q_len = attr->length,
+        .kv_len = attr->length,
+        .heads = attr->heads,
+        .kv_heads = attr->kv_heads,
+        .head_size = d,
+        .q_stride = stride,
+        .kv_stride = stride,
+        .out_stride = attr->heads * d,
+        .scale = attr->scale,
+        .causal = attr->full == 0,
+        .dropout = (float)attr->dropout,
+        .random = random_of(tape, node),
+        .first_sample = tape->first_sample,
+        .dtype = qkv->dtype,
+    };
+    if (to != NULL)
+        SHOAL_TRY(status, SHOALI_RUN(tape, attention_backward, &args), done);
+    SHOAL_TRY(status, shoali_grad_end(tape, node, 0), done);
+    shoali_tape_workspace_free(tape, delta);
+done:
+    return status;
+}
+
+static void attention_cost(const struct shoal_tape *tape, const struct shoali_node *node,
+                           int64_t *flops_forward, int64_t *flops_backward, int64_t *bytes)
+{
+    (void)tape;
+    const struct attention_attr *attr = shoali_node_attr(node);
+    *flops_forward = 4 * attr->batch * attr->heads * attr->length * attr->length * attr->head_size;
+    *flops_backward = 2 * *flops_forward;
+    *bytes = shoali_cost_bytes(node);
+}
+
+static const struct shoali_op_row attention_row = {
+    SHOALI_ROW_HEAD,
+    .name = "attention",
+    .infer = attention_infer,
+    .forward = attention_forward,
+    .backward_input = attention_backward,
+    .cost = attention_cost,
+    .saves_inputs = 1u,
+    .saves_outputs = 1u << RESULT | 1u << LSE,
+};
+
+shoal_tensor *shoal_attention(shoal_tape *tape, shoal_tensor *qkv, const shoal_attention_args *args)
+{
+    const struct attention_attr attr = {
+        .heads = args->heads,
+        .kv_heads = args->kv_heads > 0 ? args->kv_heads : args->heads,
+        .scale = args->scale,
+        .dropout = tape->training ? args->dropout : 0,
+        .full = args->full,
+    };
+    return shoali_tape_record(tape, &(struct shoali_record_args){.row = &attention_row,
+                                                                 .inputs = {qkv},
+                                                                 .attr = &attr,
+                                                                 .attr_bytes = sizeof attr});
+}

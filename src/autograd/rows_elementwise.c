@@ -1,0 +1,251 @@
+/* rows_elementwise.c - functions of one tensor, of two with broadcast, and dropout. */
+#include "autograd/rows.h"
+
+/* ---- one tensor ---- */
+
+struct unary_attr {
+    enum shoali_unary kind;
+    double alpha;
+};
+
+static shoal_status unary_infer(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct unary_attr *attr = shoali_node_attr(node);
+    SHOAL_TRY(status, shoali_row_need_float(node, 0), done);
+    SHOAL_TRY(status, shoali_row_output_like_first(tape, node), done);
+    if (attr->kind == SHOALI_SCALE || attr->kind == SHOALI_ADD_SCALAR)
+        node->saves_inputs = 0; /* the derivative is a constant */
+done:
+    return status;
+}
+
+static shoal_status unary_forward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    const struct unary_attr *attr = shoali_node_attr(node);
+    const struct shoal_tensor *x = &node->in[0]->tensor;
+    const struct shoali_unary_args args = {
+        .x = x->data,
+        .y = node->out[0]->tensor.data,
+        .count = shoali_count(x),
+        .alpha = attr->alpha,
+        .kind = attr->kind,
+        .dtype = x->dtype,
+    };
+    return SHOALI_RUN(tape, unary, &args);
+}
+
+static shoal_status scale_backward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct unary_attr *attr = shoali_node_attr(node);
+    void *to;
+    bool accumulate;
+    SHOAL_TRY(status, shoali_grad_begin(tape, node, 0, true, &to, &accumulate), done);
+    const struct shoali_axpy_args args = {
+        .x = shoali_node_grad(tape, node, 0),
+        .y = to,
+        .count = shoali_count(&node->in[0]->tensor),
+        .a = attr->alpha,
+        .accumulate = accumulate,
+        .dtype = node->in[0]->tensor.dtype,
+    };
+    if (to != NULL)
+        SHOAL_TRY(status, SHOALI_RUN(tape, axpy, &args), done);
+    SHOAL_TRY(status, shoali_grad_end(tape, node, 0), done);
+done:
+    return status;
+}
+
+static shoal_status unary_backward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct unary_attr *attr = shoali_node_attr(node);
+    const struct shoal_tensor *x = &node->in[0]->tensor;
+    void *to;
+    bool accumulate;
+    if (attr->kind == SHOALI_ADD_SCALAR)
+        return shoali_grad_pass(tape, node, 0);
+    if (attr->kind == SHOALI_SCALE)
+        return scale_backward(tape, node);
+    SHOAL_TRY(status, shoali_grad_begin(tape, node, 0, true, &to, &accumulate), done);
+    const struct shoali_unary_args args = {
+        .x = x->data,
+        .dy = shoali_node_grad(tape, node, 0),
+        .y = to,
+        .count = shoali_count(x),
+        .alpha = attr->alpha,
+        .kind = attr->kind,
+        .backward = 1,
+        .accumulate = accumulate,
+        .dtype = x->dtype,
+    };
+    if (to != NULL)
+        SHOAL_TRY(status, SHOALI_RUN(tape, unary, &args), done);
+    SHOAL_TRY(status, shoali_grad_end(tape, node, 0), done);
+done:
+    return status;
+}
+
+static const struct shoali_op_row unary_row = {
+    SHOALI_ROW_HEAD,
+    .name = "unary",
+    .infer = unary_infer,
+    .forward = unary_forward,
+    .backward_input = unary_backward,
+    .cost = shoali_cost_elementwise,
+    .saves_inputs = 1u,
+};
+
+static shoal_tensor *record_unary(shoal_tape *tape, shoal_tensor *x, enum shoali_unary kind,
+                                  double alpha)
+{
+    const struct unary_attr attr = {.kind = kind, .alpha = alpha};
+    return shoali_tape_record(
+        tape, &(struct shoali_record_args){
+                  .row = &unary_row, .inputs = {x}, .attr = &attr, .attr_bytes = sizeof attr});
+}
+
+shoal_tensor *shoal_gelu(shoal_tape *tape, shoal_tensor *x, shoal_activation kind)
+{
+    return record_unary(tape, x, shoali_activation_kernel(kind), 0);
+}
+
+shoal_tensor *shoal_relu(shoal_tape *tape, shoal_tensor *x)
+{
+    return record_unary(tape, x, SHOALI_RELU, 0);
+}
+
+shoal_tensor *shoal_tanh(shoal_tape *tape, shoal_tensor *x)
+{
+    return record_unary(tape, x, SHOALI_TANH, 0);
+}
+
+shoal_tensor *shoal_sigmoid(shoal_tape *tape, shoal_tensor *x)
+{
+    return record_unary(tape, x, SHOALI_SIGMOID, 0);
+}
+
+shoal_tensor *shoal_silu(shoal_tape *tape, shoal_tensor *x)
+{
+    return record_unary(tape, x, SHOALI_SILU, 0);
+}
+
+shoal_tensor *shoal_exp(shoal_tape *tape, shoal_tensor *x)
+{
+    return record_unary(tape, x, SHOALI_EXP, 0);
+}
+
+shoal_tensor *shoal_ln(shoal_tape *tape, shoal_tensor *x)
+{
+    return record_unary(tape, x, SHOALI_LOG, 0);
+}
+
+shoal_tensor *shoal_sqrt(shoal_tape *tape, shoal_tensor *x)
+{
+    return record_unary(tape, x, SHOALI_SQRT, 0);
+}
+
+shoal_tensor *shoal_square(shoal_tape *tape, shoal_tensor *x)
+{
+    return record_unary(tape, x, SHOALI_SQUARE, 0);
+}
+
+shoal_tensor *shoal_scale(shoal_tape *tape, shoal_tensor *x, double factor)
+{
+    return record_unary(tape, x, SHOALI_SCALE, factor);
+}
+
+shoal_tensor *shoal_add_scalar(shoal_tape *tape, shoal_tensor *x, double value)
+{
+    return record_unary(tape, x, SHOALI_ADD_SCALAR, value);
+}
+
+/* ---- dropout ---- */
+
+struct dropout_attr {
+    double probability;
+};
+
+enum { X, RESIDUAL };
+
+static shoal_status dropout_infer(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct dropout_attr *attr = shoali_node_attr(node);
+    SHOAL_TRY(status, shoali_row_need_float(node, X), done);
+    if (!(attr->probability > 0 && attr->probability < 1)) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "dropout: probability %g is outside [0, 1)",
+                            attr->probability);
+        goto done;
+    }
+    if (node->in[RESIDUAL] != NULL)
+        SHOAL_TRY(status, shoali_row_need_like_first(node, RESIDUAL), done);
+    SHOAL_TRY(status, shoali_row_output_like_first(tape, node), done);
+done:
+    return status;
+}
+
+/* Forward on x, backward on the gradient: the same mask. */
+static shoal_status run_dropout(struct shoal_tape *tape, const struct shoali_node *node,
+                                const void *x, const void *residual, void *y, bool accumulate)
+{
+    const struct dropout_attr *attr = shoali_node_attr(node);
+    const struct shoal_tensor *out = &node->out[0]->tensor;
+    const struct shoali_dropout_args args = {
+        .x = x,
+        .residual = residual,
+        .y = y,
+        .count = shoali_count(out),
+        .first_element = shoali_row_first_element(tape, out),
+        .probability = (float)attr->probability,
+        .accumulate = accumulate,
+        .random = shoali_node_random(tape, node),
+        .dtype = out->dtype,
+    };
+    return SHOALI_RUN(tape, dropout, &args);
+}
+
+static shoal_status dropout_forward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    const void *residual = node->in[RESIDUAL] != NULL ? node->in[RESIDUAL]->tensor.data : NULL;
+    return run_dropout(tape, node, node->in[X]->tensor.data, residual, node->out[0]->tensor.data,
+                       false);
+}
+
+static shoal_status dropout_backward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    void *to;
+    bool accumulate;
+    SHOAL_TRY(status, shoali_grad_begin(tape, node, X, true, &to, &accumulate), done);
+    if (to != NULL)
+        SHOAL_TRY(status,
+                  run_dropout(tape, node, shoali_node_grad(tape, node, 0), NULL, to, accumulate),
+                  done);
+    SHOAL_TRY(status, shoali_grad_end(tape, node, X), done);
+    SHOAL_TRY(status, shoali_grad_pass(tape, node, RESIDUAL), done);
+done:
+    return status;
+}
+
+static const struct shoali_op_row dropout_row = {
+    SHOALI_ROW_HEAD,
+    .name = "dropout",
+    .infer = dropout_infer,
+    .forward = dropout_forward,
+    .backward_input = dropout_backward,
+    .cost = shoali_cost_elementwise,
+};
+
+shoal_tensor *shoal_dropout(shoal_tape *tape, shoal_tensor *x, double probability,
+                            shoal_tensor *residual)
+{
+    const struct dropout_attr attr = {.probability = probability};
+    if (!tape->training || probability == 0)
+        return residual != NULL ? shoal_add(tape, x, residual) : x;
+    return shoali_tape_record(tape, &(struct shoali_record_args){.row = &dropout_row,
+                                                                 .inputs = {x, residual},
+                                                                 .attr = &attr,
+                                                                 .attr_bytes = sizeof attr});
+}

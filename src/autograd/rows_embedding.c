@@ -1,0 +1,165 @@
+/* rows_embedding.c - rows of a parameter table by id, with learned positions. */
+#include "autograd/rows.h"
+
+enum { TABLE, POSITIONS };
+
+struct embedding_attr {
+    int64_t rows, columns, period; /* set by infer */
+};
+
+static shoal_status check_table(const struct shoali_node *node, int32_t index, shoal_dtype dtype)
+{
+    const struct shoal_param *table = node->param[index];
+    char text[128];
+    if (table == NULL || table->shape.ndim != 2)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "embedding: parameter %d (%s) has shape %s; a table [rows, "
+                          "columns] is needed",
+                          (int)index, table != NULL ? table->name : "NULL",
+                          table != NULL ? shoali_shape_format(&table->shape, text) : "none");
+    return shoali_row_need_param(node, index, dtype, &table->shape);
+}
+
+static shoal_status check_ids(struct shoal_tape *tape, const struct shoali_node *node)
+{
+    const struct shoali_tape_tensor *ids = node->in[0];
+    const struct shoal_param *table = node->param[TABLE];
+    const bool outside = ids->id_min < 0 || ids->id_max >= table->shape.dim[0];
+    if (!ids->ids_known)
+        tape->ids_unchecked = true;
+    else if (outside && shoali_count(&ids->tensor) > 0)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "embedding: ids go from %d to %d but table %s has %lld rows; check the "
+                          "tokens against the vocabulary size",
+                          (int)ids->id_min, (int)ids->id_max, table->name,
+                          (long long)table->shape.dim[0]);
+    return SHOAL_OK;
+}
+
+static shoal_status embedding_infer(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    struct embedding_attr *attr = shoali_node_attr(node);
+    const shoal_dtype dtype = tape->args.dtype;
+    SHOAL_TRY(status, shoali_row_need_i32(node, 0), done);
+    SHOAL_TRY(status, check_table(node, TABLE, dtype), done);
+    SHOAL_TRY(status, check_ids(tape, node), done);
+    const struct shoal_tensor *ids = &node->in[0]->tensor;
+    const struct shoal_param *positions = node->param[POSITIONS];
+    shoal_shape shape = ids->shape;
+    attr->rows = shoali_count(ids);
+    attr->columns = node->param[TABLE]->shape.dim[1];
+    attr->period = shoali_last_dim(&ids->shape);
+    if (positions != NULL)
+        SHOAL_TRY(status, check_table(node, POSITIONS, dtype), done);
+    if (positions != NULL &&
+        (positions->shape.dim[1] != attr->columns || positions->shape.dim[0] < attr->period)) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "embedding: positions %s has %lld rows of %lld; a sequence of %lld "
+                            "needs as many rows of %lld",
+                            positions->name, (long long)positions->shape.dim[0],
+                            (long long)positions->shape.dim[1], (long long)attr->period,
+                            (long long)attr->columns);
+        goto done;
+    }
+    if (shape.ndim == SHOAL_MAX_DIMS) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "embedding: ids have %d dims; at most %d",
+                            (int)shape.ndim, SHOAL_MAX_DIMS - 1);
+        goto done;
+    }
+    shape.dim[shape.ndim++] = attr->columns;
+    SHOAL_TRY(status, shoali_node_output(tape, node, 0, dtype, &shape, ids->bound * attr->columns),
+              done);
+done:
+    return status;
+}
+
+static shoal_status embedding_forward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct embedding_attr *attr = shoali_node_attr(node);
+    const struct shoal_param *positions = node->param[POSITIONS];
+    int64_t *bad_id;
+    SHOAL_TRY(status, shoali_tape_bad_id(tape, &bad_id), done);
+    const struct shoali_embedding_args args = {
+        .ids = node->in[0]->tensor.data,
+        .table = node->param[TABLE]->data,
+        .positions = positions != NULL ? positions->data : NULL,
+        .out = node->out[0]->tensor.data,
+        .bad_id = bad_id,
+        .rows = attr->rows,
+        .columns = attr->columns,
+        .table_rows = node->param[TABLE]->shape.dim[0],
+        .period = attr->period,
+        .dtype = node->out[0]->tensor.dtype,
+    };
+    SHOAL_TRY(status, SHOALI_RUN(tape, embedding, &args), done);
+done:
+    return status;
+}
+
+static shoal_status embedding_backward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct embedding_attr *attr = shoali_node_attr(node);
+    const struct shoal_param *table = node->param[TABLE], *positions = node->param[POSITIONS];
+    void *dtable, *dpositions;
+    bool accumulate_table, accumulate_positions;
+    SHOAL_TRY(status, shoali_param_grad_begin(tape, node, TABLE, &dtable, &accumulate_table), done);
+    SHOAL_TRY(status,
+              shoali_param_grad_begin(tape, node, POSITIONS, &dpositions, &accumulate_positions),
+              done);
+    const struct shoali_embedding_backward_args args = {
+        .ids = node->in[0]->tensor.data,
+        .dout = shoali_node_grad(tape, node, 0),
+        .dtable = dtable,
+        .dpositions = dpositions,
+        .rows = attr->rows,
+        .columns = attr->columns,
+        .table_rows = table->shape.dim[0],
+        .position_rows = positions != NULL ? positions->shape.dim[0] : 0,
+        .period = attr->period,
+        .accumulate_table = accumulate_table,
+        .accumulate_positions = accumulate_positions,
+        .dtype = node->out[0]->tensor.dtype,
+    };
+    SHOAL_TRY(status, SHOALI_RUN(tape, embedding_backward, &args), done);
+    SHOAL_TRY(status, shoali_param_grad_end(tape, node, TABLE), done);
+    SHOAL_TRY(status, shoali_param_grad_end(tape, node, POSITIONS), done);
+done:
+    return status;
+}
+
+static void embedding_cost(const struct shoal_tape *tape, const struct shoali_node *node,
+                           int64_t *flops_forward, int64_t *flops_backward, int64_t *bytes)
+{
+    (void)tape;
+    const struct embedding_attr *attr = shoali_node_attr(node);
+    const bool adds = node->param[POSITIONS] != NULL;
+    *flops_forward = adds ? attr->rows * attr->columns : 0;
+    *flops_backward = attr->rows * attr->columns * (adds ? 2 : 1);
+    /* only the rows that are looked up travel */
+    *bytes = (int64_t)node->in[0]->bytes + (int64_t)node->out[0]->bytes * (adds ? 3 : 2);
+}
+
+static const struct shoali_op_row embedding_row = {
+    SHOALI_ROW_HEAD,
+    .name = "embedding",
+    .infer = embedding_infer,
+    .forward = embedding_forward,
+    .backward_weight = embedding_backward,
+    .cost = embedding_cost,
+    .saves_inputs = 1u,
+};
+
+shoal_tensor *shoal_embedding(shoal_tape *tape, shoal_tensor *ids, shoal_param *table,
+                              shoal_param *positions)
+{
+    const struct embedding_attr attr = {0};
+    return shoali_tape_record(
+        tape, &(struct shoali_record_args){.row = &embedding_row,
+                                           .inputs = {ids},
+                                           .params = {[TABLE] = table, [POSITIONS] = positions},
+                                           .attr = &attr,
+                                           .attr_bytes = sizeof attr});
+}

@@ -1,0 +1,264 @@
+/* rows_linear.c - y = act(x w + bias) + residual. */
+#include "autograd/rows.h"
+
+struct linear_attr {
+    shoal_activation activation;
+    int32_t weight_out_in;
+    int64_t rows, in, out; /* set by infer */
+};
+
+enum { X, RESIDUAL };
+enum { WEIGHT, BIAS };
+enum { RESULT, PREACT };
+
+static shoal_status check_weight(const struct shoali_node *node, struct linear_attr *attr)
+{
+    const struct shoal_tensor *x = &node->in[X]->tensor;
+    const struct shoal_param *weight = node->param[WEIGHT];
+    char x_text[128], weight_text[128];
+    attr->in = shoali_last_dim(&x->shape);
+    const bool matrix = weight != NULL && weight->shape.ndim == 2;
+    const int64_t takes = matrix ? weight->shape.dim[attr->weight_out_in != 0 ? 1 : 0] : -1;
+    if (x->shape.ndim == 0 || takes != attr->in || attr->in == 0)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "linear: x %s and weight %s %s do not fit; the last dim of x must be the "
+                          "weight's %s dim%s",
+                          shoali_shape_format(&x->shape, x_text),
+                          weight != NULL ? weight->name : "NULL",
+                          weight != NULL ? shoali_shape_format(&weight->shape, weight_text) : "",
+                          attr->weight_out_in != 0 ? "second" : "first",
+                          attr->weight_out_in != 0 ? " (weight_out_in is set)" : "");
+    attr->out = weight->shape.dim[attr->weight_out_in != 0 ? 0 : 1];
+    attr->rows = shoali_row_count(x);
+    return shoali_row_need_param(node, WEIGHT, x->dtype, &weight->shape);
+}
+
+static shoal_status linear_infer(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    struct linear_attr *attr = shoali_node_attr(node);
+    char got[128], expected[128];
+    SHOAL_TRY(status, shoali_row_need_float(node, X), done);
+    SHOAL_TRY(status, check_weight(node, attr), done);
+    const struct shoal_tensor *x = &node->in[X]->tensor;
+    const shoal_shape bias_shape = shoal_shape_1(attr->out);
+    if (node->param[BIAS] != NULL)
+        SHOAL_TRY(status, shoali_row_need_param(node, BIAS, x->dtype, &bias_shape), done);
+    shoal_shape shape = x->shape;
+    shape.dim[shape.ndim - 1] = attr->out;
+    const struct shoali_tape_tensor *residual = node->in[RESIDUAL];
+    if (residual != NULL && (residual->tensor.dtype != x->dtype ||
+                             !shoali_shape_equal(&residual->tensor.shape, &shape))) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "linear: the residual is %s %s; %s %s is needed",
+                            shoal_dtype_name(residual->tensor.dtype),
+                            shoali_shape_format(&residual->tensor.shape, got),
+                            shoal_dtype_name(x->dtype), shoali_shape_format(&shape, expected));
+        goto done;
+    }
+    SHOAL_TRY(status, shoali_node_output(tape, node, RESULT, x->dtype, &shape, -1), done);
+    if (attr->activation != SHOAL_ACTIVATION_NONE && node->needs_backward)
+        SHOAL_TRY(status, shoali_node_output(tape, node, PREACT, x->dtype, &shape, -1), done);
+    if (!shoali_param_wants_grad(node->param[WEIGHT]))
+        node->saves_inputs = 0;
+done:
+    return status;
+}
+
+static enum shoali_activation epilogue(shoal_activation activation)
+{
+    switch (activation) {
+    case SHOAL_ACTIVATION_GELU:
+        return SHOALI_ACT_GELU_ERF;
+    case SHOAL_ACTIVATION_GELU_TANH:
+        return SHOALI_ACT_GELU_TANH;
+    case SHOAL_ACTIVATION_RELU:
+        return SHOALI_ACT_RELU;
+    case SHOAL_ACTIVATION_NONE:
+        break;
+    }
+    return SHOALI_ACT_NONE;
+}
+
+static shoal_status linear_forward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    const struct linear_attr *attr = shoali_node_attr(node);
+    const struct shoal_tensor *x = &node->in[X]->tensor;
+    const struct shoal_param *bias = node->param[BIAS];
+    const struct shoali_gemm_args args = {
+        .a = x->data,
+        .b = node->param[WEIGHT]->data,
+        .c = node->out[RESULT]->tensor.data,
+        .bias = bias != NULL ? bias->data : NULL,
+        .residual = node->in[RESIDUAL] != NULL ? node->in[RESIDUAL]->tensor.data : NULL,
+        .preact = node->out[PREACT] != NULL ? node->out[PREACT]->tensor.data : NULL,
+        .m = attr->rows,
+        .n = attr->out,
+        .k = attr->in,
+        .lda = attr->in,
+        .ldb = attr->weight_out_in != 0 ? attr->in : attr->out,
+        .ldc = attr->out,
+        .trans_b = attr->weight_out_in != 0,
+        .activation = epilogue(attr->activation),
+        .dtype_ab = x->dtype,
+        .dtype_c = x->dtype,
+        .dtype_bias = x->dtype,
+    };
+    return SHOALI_RUN(tape, gemm, &args);
+}
+
+/* The output's gradient becomes the gradient before the activation, in place, once for both parts
+ * of backward. The residual's share is taken before that. */
+static shoal_status backward_activation(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status = SHOAL_OK;
+    const struct linear_attr *attr = shoali_node_attr(node);
+    void *dy = node->out[RESULT]->grad, *to;
+    bool accumulate;
+    const shoal_dtype dtype = node->out[RESULT]->tensor.dtype;
+    const int64_t count = attr->rows * attr->out;
+    SHOAL_TRY(status, shoali_grad_begin(tape, node, RESIDUAL, true, &to, &accumulate), done);
+    if (to != NULL)
+        SHOAL_TRY(status, shoali_grad_add(tape, dy, to, count, dtype, accumulate), done);
+    SHOAL_TRY(status, shoali_grad_end(tape, node, RESIDUAL), done);
+    const struct shoali_unary_args args = {
+        .x = node->out[PREACT]->tensor.data,
+        .dy = dy,
+        .y = dy,
+        .count = count,
+        .kind = shoali_activation_kernel(attr->activation),
+        .backward = 1,
+        .dtype = dtype,
+    };
+    SHOAL_TRY(status, SHOALI_RUN(tape, unary, &args), done);
+done:
+    return status;
+}
+
+static shoal_status linear_backward_input(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct linear_attr *attr = shoali_node_attr(node);
+    void *to;
+    bool accumulate;
+    if (attr->activation != SHOAL_ACTIVATION_NONE)
+        SHOAL_TRY(status, backward_activation(tape, node), done);
+    SHOAL_TRY(status, shoali_grad_begin(tape, node, X, true, &to, &accumulate), done);
+    const struct shoali_gemm_args args = {
+        .a = shoali_node_grad(tape, node, RESULT),
+        .b = node->param[WEIGHT]->data,
+        .c = to,
+        .m = attr->rows,
+        .n = attr->in,
+        .k = attr->out,
+        .lda = attr->out,
+        .ldb = attr->weight_out_in != 0 ? attr->in : attr->out,
+        .ldc = attr->in,
+        .trans_b = attr->weight_out_in == 0,
+        .accumulate = accumulate,
+        .dtype_ab = node->in[X]->tensor.dtype,
+        .dtype_c = node->in[X]->tensor.dtype,
+    };
+    if (to != NULL)
+        SHOAL_TRY(status, SHOALI_RUN(tape, gemm, &args), done);
+    SHOAL_TRY(status, shoali_grad_end(tape, node, X), done);
+    if (attr->activation == SHOAL_ACTIVATION_NONE)
+        SHOAL_TRY(status, shoali_grad_pass(tape, node, RESIDUAL), done);
+done:
+    return status;
+}
+
+/* dW = x^T dy, or its transpose dy^T x for [out, in]. */
+static shoal_status weight_gradient(struct shoal_tape *tape, struct shoali_node *node, void *to,
+                                    bool accumulate)
+{
+    const struct linear_attr *attr = shoali_node_attr(node);
+    const struct shoal_tensor *x = &node->in[X]->tensor;
+    const void *dy = shoali_node_grad(tape, node, RESULT);
+    const bool out_in = attr->weight_out_in != 0;
+    const struct shoali_gemm_args args = {
+        .a = out_in ? dy : x->data,
+        .b = out_in ? x->data : dy,
+        .c = to,
+        .m = out_in ? attr->out : attr->in,
+        .n = out_in ? attr->in : attr->out,
+        .k = attr->rows,
+        .lda = out_in ? attr->out : attr->in,
+        .ldb = out_in ? attr->in : attr->out,
+        .ldc = out_in ? attr->in : attr->out,
+        .trans_a = 1,
+        .accumulate = accumulate,
+        .dtype_ab = x->dtype,
+        .dtype_c = shoali_wide(x->dtype),
+    };
+    return SHOALI_RUN(tape, gemm, &args);
+}
+
+static shoal_status linear_backward_weight(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct linear_attr *attr = shoali_node_attr(node);
+    const shoal_dtype dtype = node->in[X]->tensor.dtype;
+    void *to;
+    bool accumulate;
+    SHOAL_TRY(status, shoali_param_grad_begin(tape, node, WEIGHT, &to, &accumulate), done);
+    if (to != NULL)
+        SHOAL_TRY(status, weight_gradient(tape, node, to, accumulate), done);
+    SHOAL_TRY(status, shoali_param_grad_end(tape, node, WEIGHT), done);
+    SHOAL_TRY(status, shoali_param_grad_begin(tape, node, BIAS, &to, &accumulate), done);
+    const struct shoali_reduce_args args = {
+        .x = shoali_node_grad(tape, node, RESULT),
+        .y = to,
+        .outer = 1,
+        .reduced = attr->rows,
+        .inner = attr->out,
+        .factor = 1,
+        .accumulate = accumulate,
+        .dtype = dtype,
+        .dtype_out = shoali_wide(dtype),
+    };
+    if (to != NULL)
+        SHOAL_TRY(status, SHOALI_RUN(tape, reduce, &args), done);
+    SHOAL_TRY(status, shoali_param_grad_end(tape, node, BIAS), done);
+done:
+    return status;
+}
+
+static void linear_cost(const struct shoal_tape *tape, const struct shoali_node *node,
+                        int64_t *flops_forward, int64_t *flops_backward, int64_t *bytes)
+{
+    (void)tape;
+    const struct linear_attr *attr = shoali_node_attr(node);
+    *flops_forward = 2 * attr->rows * attr->in * attr->out;
+    *flops_backward = *flops_forward * ((node->in[X]->tensor.needs_grad ? 1 : 0) +
+                                        (shoali_param_wants_grad(node->param[WEIGHT]) ? 1 : 0));
+    *bytes = shoali_cost_bytes(node);
+}
+
+static const struct shoali_op_row linear_row = {
+    SHOALI_ROW_HEAD,
+    .name = "linear",
+    .infer = linear_infer,
+    .forward = linear_forward,
+    .backward_input = linear_backward_input,
+    .backward_weight = linear_backward_weight,
+    .cost = linear_cost,
+    .saves_inputs = 1u << X,
+    .saves_outputs = 1u << PREACT,
+};
+
+shoal_tensor *shoal_linear(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
+                           const shoal_linear_args *args)
+{
+    static const shoal_linear_args plain = {0};
+    if (args == NULL)
+        args = &plain;
+    const struct linear_attr attr = {.activation = args->activation,
+                                     .weight_out_in = args->weight_out_in};
+    return shoali_tape_record(tape, &(struct shoali_record_args){
+                                        .row = &linear_row,
+                                        .inputs = {[X] = x, [RESIDUAL] = args->residual},
+                                        .params = {[WEIGHT] = weight, [BIAS] = args->bias},
+                                        .attr = &attr,
+                                        .attr_bytes = sizeof attr,
+                                    });
+}

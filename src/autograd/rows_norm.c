@@ -1,0 +1,167 @@
+/* rows_norm.c - layer norm and RMS norm over the last dim. */
+#include "autograd/rows.h"
+
+struct norm_attr {
+    double eps;
+    int32_t rms;
+    int64_t rows, columns; /* set by infer */
+};
+
+enum { GAMMA, BETA };
+enum { RESULT, MEAN, RSTD };
+
+static shoal_status norm_infer(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    struct norm_attr *attr = shoali_node_attr(node);
+    SHOAL_TRY(status, shoali_row_need_float(node, 0), done);
+    const struct shoal_tensor *x = &node->in[0]->tensor;
+    attr->columns = shoali_last_dim(&x->shape);
+    attr->rows = shoali_row_count(x);
+    const shoal_shape columns = shoal_shape_1(attr->columns), rows = shoal_shape_1(attr->rows);
+    const int64_t bound = attr->columns > 0 ? x->bound / attr->columns : 0;
+    SHOAL_TRY(status, shoali_row_need_param(node, GAMMA, x->dtype, &columns), done);
+    if (node->param[BETA] != NULL)
+        SHOAL_TRY(status, shoali_row_need_param(node, BETA, x->dtype, &columns), done);
+    SHOAL_TRY(status, shoali_row_output_like_first(tape, node), done);
+    SHOAL_TRY(status, shoali_node_output(tape, node, MEAN, shoali_wide(x->dtype), &rows, bound),
+              done);
+    SHOAL_TRY(status, shoali_node_output(tape, node, RSTD, shoali_wide(x->dtype), &rows, bound),
+              done);
+done:
+    return status;
+}
+
+static shoal_status norm_forward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    const struct norm_attr *attr = shoali_node_attr(node);
+    const struct shoali_norm_args args = {
+        .x = node->in[0]->tensor.data,
+        .gamma = node->param[GAMMA]->data,
+        .beta = node->param[BETA] != NULL ? node->param[BETA]->data : NULL,
+        .y = node->out[RESULT]->tensor.data,
+        .mean = node->out[MEAN]->tensor.data,
+        .rstd = node->out[RSTD]->tensor.data,
+        .rows = attr->rows,
+        .columns = attr->columns,
+        .eps = attr->eps,
+        .rms = attr->rms,
+        .dtype = node->in[0]->tensor.dtype,
+    };
+    return SHOALI_RUN(tape, norm, &args);
+}
+
+/* What one call writes; the kernel has one accumulate flag for both parameters. */
+struct norm_targets {
+    void *dx, *dgamma, *dbeta;
+    bool accumulate_dx, accumulate_params;
+};
+
+static shoal_status run_norm_backward(struct shoal_tape *tape, const struct shoali_node *node,
+                                      const struct norm_targets *targets)
+{
+    const struct norm_attr *attr = shoali_node_attr(node);
+    const struct shoali_norm_backward_args args = {
+        .x = node->in[0]->tensor.data,
+        .gamma = node->param[GAMMA]->data,
+        .dy = shoali_node_grad(tape, node, RESULT),
+        .mean = node->out[MEAN]->tensor.data,
+        .rstd = node->out[RSTD]->tensor.data,
+        .dx = targets->dx,
+        .dgamma = targets->dgamma,
+        .dbeta = targets->dbeta,
+        .rows = attr->rows,
+        .columns = attr->columns,
+        .rms = attr->rms,
+        .accumulate_dx = targets->accumulate_dx,
+        .accumulate_params = targets->accumulate_params,
+        .dtype = node->in[0]->tensor.dtype,
+    };
+    return SHOALI_RUN(tape, norm_backward, &args);
+}
+
+static shoal_status norm_backward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    struct norm_targets targets = {0};
+    void *dbeta;
+    bool accumulate_beta;
+    SHOAL_TRY(status, shoali_grad_begin(tape, node, 0, true, &targets.dx, &targets.accumulate_dx),
+              done);
+    SHOAL_TRY(
+        status,
+        shoali_param_grad_begin(tape, node, GAMMA, &targets.dgamma, &targets.accumulate_params),
+        done);
+    SHOAL_TRY(status, shoali_param_grad_begin(tape, node, BETA, &dbeta, &accumulate_beta), done);
+    if (targets.dgamma == NULL)
+        targets.accumulate_params = accumulate_beta;
+    const bool together = dbeta == NULL || accumulate_beta == targets.accumulate_params;
+    if (together)
+        targets.dbeta = dbeta;
+    SHOAL_TRY(status, run_norm_backward(tape, node, &targets), done);
+    if (!together) {
+        const struct norm_targets beta_only = {.dbeta = dbeta,
+                                               .accumulate_params = accumulate_beta};
+        SHOAL_TRY(status, run_norm_backward(tape, node, &beta_only), done);
+    }
+    SHOAL_TRY(status, shoali_grad_end(tape, node, 0), done);
+    SHOAL_TRY(status, shoali_param_grad_end(tape, node, GAMMA), done);
+    SHOAL_TRY(status, shoali_param_grad_end(tape, node, BETA), done);
+done:
+    return status;
+}
+
+static void norm_cost(const struct shoal_tape *tape, const struct shoali_node *node,
+                      int64_t *flops_forward, int64_t *flops_backward, int64_t *bytes)
+{
+    const struct norm_attr *attr = shoali_node_attr(node);
+    shoali_cost_elementwise(tape, node, flops_forward, flops_backward, bytes);
+    /* sum, centred square and its sum, scale, affine; RMS norm needs no mean */
+    *flops_forward *= attr->rms != 0 ? 4 : 7;
+    *flops_backward *= attr->rms != 0 ? 9 : 11;
+}
+
+static const struct shoali_op_row layer_norm_row = {
+    SHOALI_ROW_HEAD,
+    .name = "layer_norm",
+    .infer = norm_infer,
+    .forward = norm_forward,
+    .backward_input = norm_backward,
+    .cost = norm_cost,
+    .saves_inputs = 1u,
+    .saves_outputs = 1u << MEAN | 1u << RSTD,
+};
+
+static const struct shoali_op_row rms_norm_row = {
+    SHOALI_ROW_HEAD,
+    .name = "rms_norm",
+    .infer = norm_infer,
+    .forward = norm_forward,
+    .backward_input = norm_backward,
+    .cost = norm_cost,
+    .saves_inputs = 1u,
+    .saves_outputs = 1u << MEAN | 1u << RSTD,
+};
+
+static shoal_tensor *record_norm(shoal_tape *tape, const struct shoali_op_row *row, shoal_tensor *x,
+                                 shoal_param *gamma, shoal_param *beta, double eps)
+{
+    const struct norm_attr attr = {.eps = eps, .rms = row == &rms_norm_row};
+    return shoali_tape_record(
+        tape, &(struct shoali_record_args){.row = row,
+                                           .inputs = {x},
+                                           .params = {[GAMMA] = gamma, [BETA] = beta},
+                                           .attr = &attr,
+                                           .attr_bytes = sizeof attr});
+}
+
+shoal_tensor *shoal_layer_norm(shoal_tape *tape, shoal_tensor *x, shoal_param *gamma,
+                               shoal_param *beta, double eps)
+{
+    return record_norm(tape, &layer_norm_row, x, gamma, beta, eps);
+}
+
+shoal_tensor *shoal_rms_norm(shoal_tape *tape, shoal_tensor *x, shoal_param *gamma, double eps)
+{
+    return record_norm(tape, &rms_norm_row, x, gamma, NULL, eps);
+}
