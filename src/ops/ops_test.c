@@ -1,0 +1,409 @@
+/* Conformance of every built table with ref: kernels with a shape. */
+#include "ops/conformance.h"
+#include "ops/ref/ref.h"
+
+/* ---- gemm ---- */
+
+struct gemm_case {
+    int64_t m, n, k;
+    int32_t trans_a, trans_b, accumulate, preact, residual;
+    enum shoali_activation activation;
+    shoal_dtype dtype_c;
+    int64_t bias, pad;
+};
+
+/* dot order makes the result exact between tables. Products of pairs (|a|,|b| <= 1): each of K sums
+ * errs by at most 2^-24 K on either side; a stored 16-bit sum may then differ by one unit, which is
+ * 2^-8 of at most about 3 sqrt(K)+6.
+ */
+static double gemm_pairs_tolerance(const struct gemm_case *g)
+{
+    const double k = (double)g->k;
+    return k * k * 0x1p-22 + 1.2 * 0x1p-8 * (3 * sqrt(k) + 6);
+}
+
+static void run_gemm(struct trial *t, const struct gemm_case *g)
+{
+    const shoal_dtype ab = t->dtype, dtype_bias = g->bias == 2 ? ab : g->dtype_c;
+    const int64_t lda = (g->trans_a ? g->m : g->k) + g->pad, a_rows = g->trans_a ? g->k : g->m;
+    const int64_t ldb = (g->trans_b ? g->k : g->n) + g->pad, b_rows = g->trans_b ? g->n : g->k;
+    const int64_t ldc = g->n + g->pad, c_count = g->m * ldc;
+    struct shoali_gemm_args args = {
+        .a = floats_between(t, a_rows * lda, ab, -1, 1),
+        .b = floats_between(t, b_rows * ldb, ab, -1, 1),
+        .c = floats(t, c_count, g->dtype_c),
+        .bias = g->bias > 0 ? floats(t, g->n, dtype_bias) : NULL,
+        .residual = g->residual ? floats(t, c_count, g->dtype_c) : NULL,
+        .preact = g->preact ? floats(t, c_count, g->dtype_c) : NULL,
+        .m = g->m,
+        .n = g->n,
+        .k = g->k,
+        .lda = lda,
+        .ldb = ldb,
+        .ldc = ldc,
+        .trans_a = g->trans_a,
+        .trans_b = g->trans_b,
+        .accumulate = g->accumulate,
+        .activation = g->activation,
+        .dtype_ab = ab,
+        .dtype_c = g->dtype_c,
+        .dtype_bias = dtype_bias,
+    };
+    t->fn(&args, t->pool);
+    give_within(t, args.c, c_count, g->dtype_c, 0, gemm_pairs_tolerance(g));
+    if (args.preact != NULL)
+        give_within(t, args.preact, c_count, g->dtype_c, 0, gemm_pairs_tolerance(g));
+}
+
+static void gemm_small(struct trial *t)
+{
+    struct gemm_case g = {0};
+    g.trans_a = (int32_t)pick(t, 2);
+    g.trans_b = (int32_t)pick(t, 2);
+    g.accumulate = (int32_t)pick(t, 2);
+    g.preact = (int32_t)pick(t, 2);
+    g.residual = (int32_t)pick(t, 2);
+    g.activation = (enum shoali_activation)pick(t, 4);
+    g.dtype_c = pick(t, 2) ? SHOAL_F32 : t->dtype;
+    g.bias = pick(t, 3);
+    g.pad = pick(t, 2) * 3;
+    g.m = pick_size(t);
+    g.n = pick_size(t);
+    g.k = pick_size(t) - 1; /* 0 among them */
+    run_gemm(t, &g);
+}
+/* Across the blocks of any tiling: results must not depend on them. */
+static void gemm_large(struct trial *t)
+{
+    struct gemm_case g = {.m = 70, .n = 270, .k = 400, .dtype_c = SHOAL_F32, .bias = 1};
+    g.trans_a = (int32_t)pick(t, 2);
+    g.trans_b = (int32_t)pick(t, 2);
+    run_gemm(t, &g);
+}
+
+/* ---- norm ---- */
+
+static void norm(struct trial *t)
+{
+    const int32_t rms = (int32_t)pick(t, 2);
+    const bool bias = pick(t, 2) != 0;
+    const int64_t rows = pick_size(t), columns = pick_size(t);
+    const struct shoali_norm_args args = {
+        .x = floats_between(t, rows * columns, t->dtype, -1, 5),
+        .gamma = floats(t, columns, t->dtype),
+        .beta = bias ? floats(t, columns, t->dtype) : NULL,
+        .y = block(t, rows * columns, t->dtype),
+        .mean = block(t, rows, SHOAL_F32),
+        .rstd = block(t, rows, SHOAL_F32),
+        .rows = rows,
+        .columns = columns,
+        .eps = 1e-5,
+        .rms = rms,
+        .dtype = t->dtype,
+    };
+    t->fn(&args, t->pool);
+    give(t, args.y, rows * columns, t->dtype);
+    give(t, args.rstd, rows, SHOAL_F32);
+    if (!rms)
+        give(t, args.mean, rows, SHOAL_F32);
+}
+
+static void norm_backward(struct trial *t)
+{
+    const int32_t rms = (int32_t)pick(t, 2), accumulate_dx = (int32_t)pick(t, 2);
+    const int32_t accumulate_params = (int32_t)pick(t, 2);
+    const int64_t wanted = pick(t, 4); /* which outputs */
+    const int64_t rows = pick_size(t) - 1, columns = pick_size(t);
+    struct shoali_norm_backward_args args = {
+        .x = floats(t, rows * columns, t->dtype),
+        .gamma = floats(t, columns, t->dtype),
+        .dy = floats(t, rows * columns, t->dtype),
+        .mean = floats_between(t, rows, SHOAL_F32, -1, 1),
+        .rstd = floats_between(t, rows, SHOAL_F32, 0.5, 2),
+        .dx = wanted != 1 ? floats(t, rows * columns, t->dtype) : NULL,
+        .dgamma = wanted != 2 ? floats(t, columns, SHOAL_F32) : NULL,
+        .dbeta = wanted != 3 ? floats(t, columns, SHOAL_F32) : NULL,
+        .rows = rows,
+        .columns = columns,
+        .rms = rms,
+        .accumulate_dx = accumulate_dx,
+        .accumulate_params = accumulate_params,
+        .dtype = t->dtype,
+    };
+    t->fn(&args, t->pool);
+    if (args.dx != NULL)
+        give(t, args.dx, rows * columns, t->dtype);
+    if (args.dgamma != NULL)
+        give(t, args.dgamma, columns, SHOAL_F32);
+    if (args.dbeta != NULL)
+        give(t, args.dbeta, columns, SHOAL_F32);
+}
+
+/* ---- attention ---- */
+
+static struct shoali_attention_args attention_args(struct trial *t)
+{
+    static const int64_t lengths[] = {1, 5, 16, 63, 64, 65, 130};
+    static const int64_t sizes[] = {1, 8, 16, 17, 32, 64, 80};
+    static const int64_t heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}};
+    struct shoali_attention_args args = {0};
+    args.causal = (int32_t)pick(t, 2);
+    const bool packed = pick(t, 2) != 0;
+    args.dropout = pick(t, 2) ? 0.3f : 0.0f;
+    const int64_t *h = heads[pick(t, 4)];
+    args.heads = h[0];
+    args.kv_heads = h[1];
+    args.q_len = lengths[pick(t, 7)];
+    args.kv_len = args.q_len + (int64_t[]){0, 0, 3, 70, -4}[pick(t, 5)];
+    args.kv_len = args.kv_len < 1 ? 1 : args.kv_len;
+    args.head_size = sizes[pick(t, 7)];
+    args.batch = 1 + pick(t, 2);
+    args.scale = 1 / sqrt((double)args.head_size);
+    args.first_sample = 5;
+    args.random = next_stream(t);
+    args.dtype = t->dtype;
+    const int64_t q_row = args.heads * args.head_size, kv_row = args.kv_heads * args.head_size;
+    args.q_stride = packed ? q_row + 2 * kv_row : q_row;
+    args.kv_stride = packed ? q_row + 2 * kv_row : kv_row;
+    args.out_stride = q_row;
+    args.q = floats_between(t, args.batch * args.q_len * args.q_stride, t->dtype, -1, 1);
+    args.k = floats_between(t, args.batch * args.kv_len * args.kv_stride, t->dtype, -1, 1);
+    args.v = floats_between(t, args.batch * args.kv_len * args.kv_stride, t->dtype, -1, 1);
+    args.out = block(t, args.batch * args.q_len * args.out_stride, t->dtype);
+    args.lse = block(t, args.batch * args.heads * args.q_len, SHOAL_F32);
+    return args;
+}
+/* Relative error of a probability and of a row's sum: a score errs by D^1.5 2^-24 (|q|,|k| <= 1,
+ * scaled), the sum by its length. Twice for both sides, twice for numerator and denominator. */
+static double attention_eps(const struct shoali_attention_args *args)
+{
+    const double d = (double)args->head_size;
+    const double group = (double)(args->heads / args->kv_heads);
+    const double terms = (double)args->kv_len + (double)args->q_len * group + 16;
+    return 4 * (d * sqrt(d) + terms) * 0x1p-24 / (1 - (double)args->dropout);
+}
+/* The same where scores, probabilities and gradients are rounded to bf16. */
+static const double pairs_eps = 0x1p-7;
+
+static void attention(struct trial *t)
+{
+    const struct shoali_attention_args args = attention_args(t);
+    t->fn(&args, t->pool);
+    const double eps = attention_eps(&args);
+    const double d = (double)args.head_size;
+    give_within(t, args.out, args.batch * args.q_len * args.out_stride, t->dtype, eps,
+                pairs_eps / (1 - (double)args.dropout));
+    /* lse itself is as large as log(kv_len) + sqrt(D). */
+    give_within(t, args.lse, args.batch * args.heads * args.q_len, SHOAL_F32,
+                eps + (6 + sqrt(d)) * 0x1p-22, pairs_eps);
+}
+
+static void attention_backward(struct trial *t)
+{
+    const struct shoali_attention_args f = attention_args(t);
+    shoali_ref_attention(&f, NULL);
+    struct shoali_attention_backward_args args = {
+        .q = f.q,
+        .k = f.k,
+        .v = f.v,
+        .out = f.out,
+        .lse = f.lse,
+        .dout = floats_between(t, f.batch * f.q_len * f.out_stride, t->dtype, -1, 1),
+        .delta = block(t, f.batch * f.heads * f.q_len, SHOAL_F32),
+        .dq = block(t, f.batch * f.q_len * f.q_stride, t->dtype),
+        .dk = block(t, f.batch * f.kv_len * f.kv_stride, t->dtype),
+        .dv = block(t, f.batch * f.kv_len * f.kv_stride, t->dtype),
+        .batch = f.batch,
+        .q_len = f.q_len,
+        .kv_len = f.kv_len,
+        .heads = f.heads,
+        .kv_heads = f.kv_heads,
+        .head_size = f.head_size,
+        .q_stride = f.q_stride,
+        .kv_stride = f.kv_stride,
+        .out_stride = f.out_stride,
+        .scale = f.scale,
+        .causal = f.causal,
+        .dropout = f.dropout,
+        .random = f.random,
+        .first_sample = f.first_sample,
+        .dtype = f.dtype,
+    };
+    t->fn(&args, t->pool);
+    /* A score's gradient is p (dp - delta), |dp - delta| about 2 sqrt(D); p sums to 1 over keys and
+     * to less than 8 per query head over the queries of a key (1 + 1/2 + 1/3 + ... for the first).
+     */
+    const double eps = attention_eps(&f), group = (double)(f.heads / f.kv_heads);
+    const double pairs = pairs_eps / (1 - (double)f.dropout);
+    const double slope = 4 * sqrt((double)f.head_size) * f.scale / (1 - (double)f.dropout);
+    const int64_t kv = f.batch * f.kv_len * f.kv_stride;
+    give_within(t, args.dq, f.batch * f.q_len * f.q_stride, t->dtype, slope * eps, slope * pairs);
+    give_within(t, args.dk, kv, t->dtype, 8 * group * slope * eps, 8 * group * slope * pairs);
+    give_within(t, args.dv, kv, t->dtype, 8 * group * eps, 8 * group * pairs);
+}
+
+/* ---- embedding ---- */
+
+static void embedding(struct trial *t)
+{
+    const bool with_positions = pick(t, 2) != 0, with_bad = pick(t, 2) != 0;
+    const int64_t rows = pick_size(t), columns = pick_size(t), table_rows = 9;
+    int32_t *ids = ints(t, rows, 0, table_rows);
+    int64_t *bad_id = block(t, 1, SHOAL_I64);
+    *bad_id = 0;
+    if (with_bad)
+        ids[rows / 2] = rows % 2 ? -1 : (int32_t)table_rows;
+    const struct shoali_embedding_args args = {
+        .ids = ids,
+        .table = floats(t, table_rows * columns, t->dtype),
+        .positions = with_positions ? floats(t, 12 * columns, t->dtype) : NULL,
+        .out = block(t, rows * columns, t->dtype),
+        .bad_id = bad_id,
+        .rows = rows,
+        .columns = columns,
+        .table_rows = table_rows,
+        .period = 10,
+        .first_position = 2,
+        .dtype = t->dtype,
+    };
+    t->fn(&args, t->pool);
+    give(t, args.out, rows * columns, t->dtype);
+    give(t, bad_id, 1, SHOAL_I64);
+}
+
+static void embedding_backward(struct trial *t)
+{
+    const int64_t wanted = pick(t, 3);
+    const int32_t accumulate_table = (int32_t)pick(t, 2);
+    const int32_t accumulate_positions = (int32_t)pick(t, 2);
+    const int64_t rows = pick_size(t) - 1, columns = pick_size(t), table_rows = 9;
+    const struct shoali_embedding_backward_args args = {
+        .ids = ints(t, rows, 0, table_rows),
+        .dout = floats(t, rows * columns, t->dtype),
+        .dtable = wanted != 1 ? floats(t, table_rows * columns, SHOAL_F32) : NULL,
+        .dpositions = wanted != 2 ? floats(t, 12 * columns, SHOAL_F32) : NULL,
+        .rows = rows,
+        .columns = columns,
+        .table_rows = table_rows,
+        .position_rows = 12,
+        .period = 10,
+        .first_position = 2,
+        .accumulate_table = accumulate_table,
+        .accumulate_positions = accumulate_positions,
+        .dtype = t->dtype,
+    };
+    t->fn(&args, t->pool);
+    if (args.dtable != NULL)
+        give(t, args.dtable, table_rows * columns, SHOAL_F32);
+    if (args.dpositions != NULL)
+        give(t, args.dpositions, 12 * columns, SHOAL_F32);
+}
+
+/* ---- losses ---- */
+
+static void cross_entropy(struct trial *t)
+{
+    const int64_t pad = pick(t, 2) * 5, rows = pick_size(t), columns = pick_size(t);
+    const struct shoali_cross_entropy_args args = {
+        .logits = floats_between(t, rows * (columns + pad), t->dtype, -20, 20),
+        .targets = ints(t, rows, -1, columns),
+        .loss = block(t, rows, SHOAL_F32),
+        .lse = block(t, rows, SHOAL_F32),
+        .rows = rows,
+        .columns = columns,
+        .stride = columns + pad,
+        .dtype = t->dtype,
+    };
+    t->fn(&args, t->pool);
+    give(t, args.loss, rows, SHOAL_F32);
+    give(t, args.lse, rows, SHOAL_F32);
+}
+
+static void loss_mean(struct trial *t)
+{
+    const int64_t rows = pick_size(t) - 1, ignored = pick(t, 2);
+    const struct shoali_loss_mean_args args = {
+        .loss = floats_between(t, rows, SHOAL_F32, 0, 10),
+        .targets = ints(t, rows, -1, ignored ? 0 : 4),
+        .mean = block(t, 1, SHOAL_F32),
+        .count = block(t, 1, SHOAL_F32),
+        .rows = rows,
+        .dtype = t->dtype,
+    };
+    t->fn(&args, t->pool);
+    give(t, args.mean, 1, SHOAL_F32);
+    give(t, args.count, 1, SHOAL_F32);
+}
+
+static void cross_entropy_backward(struct trial *t)
+{
+    const bool in_place = pick(t, 2) != 0;
+    const int64_t pad = pick(t, 2) * 5, rows = pick_size(t), columns = pick_size(t);
+    const int64_t count = rows * (columns + pad);
+    void *logits = floats_between(t, count, t->dtype, -8, 8);
+    struct shoali_cross_entropy_backward_args args = {
+        .logits = logits,
+        .targets = ints(t, rows, -1, columns),
+        .lse = floats_between(t, rows, SHOAL_F32, 8, 12),
+        .dloss = floats(t, 1, SHOAL_F32),
+        .count = floats_between(t, 1, SHOAL_F32, 0, 40),
+        .dlogits = in_place ? logits : block(t, count, t->dtype),
+        .rows = rows,
+        .columns = columns,
+        .stride = columns + pad,
+        .dtype = t->dtype,
+    };
+    t->fn(&args, t->pool);
+    give(t, args.dlogits, count, t->dtype);
+}
+
+static void softmax(struct trial *t)
+{
+    const int32_t backward = (int32_t)pick(t, 2), accumulate = (int32_t)pick(t, 2);
+    const int64_t rows = pick_size(t), columns = pick_size(t);
+    const struct shoali_softmax_args args = {
+        .x = floats_between(t, rows * columns, t->dtype, backward ? 0 : -30, backward ? 1 : 30),
+        .dy = backward ? floats(t, rows * columns, t->dtype) : NULL,
+        .y = floats(t, rows * columns, t->dtype),
+        .rows = rows,
+        .columns = columns,
+        .backward = backward,
+        .accumulate = accumulate,
+        .dtype = t->dtype,
+    };
+    t->fn(&args, t->pool);
+    give(t, args.y, rows * columns, t->dtype);
+}
+
+#define CASE(function, kernel, variants, dtypes, trials)           \
+    {                                                              \
+        SHOALI_KERNEL_##kernel, function, variants, dtypes, trials \
+    }
+static const struct conformance_case cases[] = {
+    CASE(gemm_small, GEMM, 1536000, FLOATS32, 60),
+    CASE(gemm_large, GEMM, 4, FLOATS32, 0),
+    CASE(norm, NORM, 400, FLOATS32, 0),
+    CASE(norm_backward, NORM_BACKWARD, 3200, FLOATS32, 0),
+    CASE(attention, ATTENTION, 15680, FLOATS32, 12),
+    CASE(attention_backward, ATTENTION_BACKWARD, 15680, FLOATS32, 6),
+    CASE(embedding, EMBEDDING, 400, FLOATS32, 0),
+    CASE(embedding_backward, EMBEDDING_BACKWARD, 1200, FLOATS32, 0),
+    CASE(cross_entropy, CROSS_ENTROPY, 200, FLOATS32, 0),
+    CASE(loss_mean, LOSS_MEAN, 20, ONLY_F32, 0),
+    CASE(cross_entropy_backward, CROSS_ENTROPY_BACKWARD, 400, FLOATS32, 0),
+    CASE(softmax, SOFTMAX, 400, FLOATS32, 0),
+};
+
+static void test_case(void **state)
+{
+    check_case(*state);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[SHOALI_COUNT_OF(cases)];
+    for (size_t i = 0; i < SHOALI_COUNT_OF(cases); i++)
+        tests[i] = (struct CMUnitTest){shoali_kernel_rows[cases[i].kernel].type.name, test_case,
+                                       NULL, NULL, (void *)(uintptr_t)&cases[i]};
+    return cmocka_run_group_tests_name("ops", tests, NULL, NULL);
+}
