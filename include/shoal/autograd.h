@@ -38,7 +38,8 @@ typedef enum shoal_init_kind {
 #define SHOAL_PARAM_NO_DECAY 1u /* weight decay does not apply */
 #define SHOAL_PARAM_FROZEN 2u   /* no gradient, no optimizer state */
 
-/* What a layer says about a parameter before it has memory. Its global name is "LAYER.NAME". */
+/* What a layer says about a parameter before it has memory. Its global name is "LAYER.NAME"; a NAME that begins
+ * with "/" is the global name itself (without the "/"). */
 typedef struct shoal_param_spec {
     const char *name;       /* e.g. "ln_1.weight"; borrowed for the call */
     shoal_shape shape;      /* global */

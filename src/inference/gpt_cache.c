@@ -40,9 +40,8 @@ static void find_weights(shoal_generator *generator)
     generator->wte = find(generator, "transformer", -1, "wte.weight");
     generator->wpe = find(generator, "transformer", -1, "wpe.weight");
     find_pair(generator, -1, "ln_f", generator->ln_f);
-    generator->head = generator->config->untie_embeddings
-                          ? find(generator, "transformer", -1, "lm_head.weight")
-                          : generator->wte;
+    generator->head = generator->config->untie_embeddings ? find(generator, "lm_head", -1, "weight")
+                                                          : generator->wte;
 }
 
 /* Cuts the next `count` floats (in steps of 64 bytes) off a block; with base 0 only measures. */

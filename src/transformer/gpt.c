@@ -163,18 +163,19 @@ static shoal_status declare_head(const void *opaque, shoal_declaration *declarat
     const int64_t hidden = gpt->config.hidden_size;
     shoal_status status;
     SHOAL_TRY(status,
-              declare_pair(declaration, &gpt->config, "ln_f.weight", "ln_f.bias",
-                           shoal_shape_1(hidden), SHOAL_INIT_ONES, 0),
+              declare_pair(declaration, &gpt->config, "/transformer.ln_f.weight",
+                           "/transformer.ln_f.bias", shoal_shape_1(hidden), SHOAL_INIT_ONES, 0),
               done);
     const bool untied = gpt->config.untie_embeddings != 0;
     SHOAL_TRY(
         status,
         shoal_declare_param(
-            declaration, &(shoal_param_spec){.name = untied ? "lm_head.weight" : "wte.weight",
-                                             .shape = shoal_shape_2(gpt->padded_vocab, hidden),
-                                             .init = SHOAL_INIT_NORMAL,
-                                             .init_b = gpt->config.init_method_std,
-                                             .tied_to = untied ? NULL : "transformer.wte.weight"}),
+            declaration,
+            &(shoal_param_spec){.name = untied ? "/lm_head.weight" : "/transformer.wte.weight",
+                                .shape = shoal_shape_2(gpt->padded_vocab, hidden),
+                                .init = SHOAL_INIT_NORMAL,
+                                .init_b = gpt->config.init_method_std,
+                                .tied_to = untied ? NULL : "transformer.wte.weight"}),
         done);
 done:
     return status;

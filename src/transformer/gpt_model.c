@@ -116,7 +116,7 @@ static shoal_status build_layers(struct shoali_gpt *gpt)
             return SHOAL_ENOMEM;
         layer[i + 1] = (shoal_layer_spec){&shoali_gpt_block, name, gpt};
     }
-    layer[count - 1] = (shoal_layer_spec){&shoali_gpt_head, "transformer", gpt};
+    layer[count - 1] = (shoal_layer_spec){&shoali_gpt_head, "lm_head", gpt};
     input[0] = (shoal_input_spec){"tokens", SHOAL_I32, shoal_shape_1(gpt->config.seq_length)};
     input[1] = (shoal_input_spec){"targets", SHOAL_I32, shoal_shape_1(gpt->config.seq_length)};
     gpt->model = (shoal_model){"gpt", layer, count, input, 2, gpt->config.seq_length};
