@@ -83,7 +83,8 @@ SHOALI_V VF_TYPE VF(tanh)(VF_TYPE x)
     const VF_TYPE small = VF(fma)(VF(mul)(z, x), p, x);
     const VF_TYPE e = VF(exp)(VF(add)(a, a));
     const VF_TYPE large = VF(sub)(one, VF(div)(two, VF(add)(e, one)));
-    return VF(select)(VF(lt)(a, VF(set1)(0.625f)), small, VF(copysign)(large, x));
+    const VF_TYPE y = VF(select)(VF(lt)(a, VF(set1)(0.625f)), small, large);
+    return VF(copysign)(y, x); /* also of -0, which the fma loses */
 }
 
 /* |x| < 0.921875: x + x Q(x^2), Q = erf(x)/x - 1 to 9e-9; else 1 - e^L(|x|), L = log(erfc(x)) on

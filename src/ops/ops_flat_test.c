@@ -1,0 +1,451 @@
+/* Conformance of every built table with ref: kernels over flat arrays. */
+#include "ops/conformance.h"
+
+#define INTEGERS ((1u << SHOAL_I32) | (1u << SHOAL_I64) | (1u << SHOAL_U8))
+
+/* ---- element-wise ---- */
+
+static void dropout(struct trial *t)
+{
+    static const float probabilities[] = {0.0f, 0.1f, 0.75f};
+    const float probability = probabilities[pick(t, 3)];
+    const bool residual = pick(t, 2) != 0, far = pick(t, 2) != 0;
+    const int32_t accumulate = (int32_t)pick(t, 2);
+    const int64_t count = pick_size(t) * 3;
+    const struct shoali_dropout_args args = {
+        .x = floats(t, count, t->dtype),
+        .residual = residual ? floats(t, count, t->dtype) : NULL,
+        .y = floats(t, count, t->dtype),
+        .count = count,
+        /* The second crosses the border of the counter's lower word. */
+        .first_element = far ? (INT64_C(7) << 32) - 21 : 1000,
+        .probability = probability,
+        .accumulate = accumulate,
+        .random = next_stream(t),
+        .dtype = t->dtype,
+    };
+    t->fn(&args, t->pool);
+    give(t, args.y, count, t->dtype);
+}
+
+/* Values of every exponent and sign, NaN, infinities, denormals. */
+static void *any_floats(struct trial *t, int64_t count)
+{
+    const struct shoali_stream random = next_stream(t);
+    void *array = block(t, count, t->dtype);
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t bits = shoali_random_u32(&random, (uint64_t)i);
+        if (t->dtype == SHOAL_F32)
+            ((uint32_t *)array)[i] = bits;
+        else
+            ((uint16_t *)array)[i] = (uint16_t)bits;
+    }
+    return array;
+}
+
+static void unary(struct trial *t)
+{
+    const enum shoali_unary kind = (enum shoali_unary)pick(t, SHOALI_ADD_SCALAR + 1);
+    const int32_t backward = (int32_t)pick(t, 2), accumulate = (int32_t)pick(t, 2);
+    const bool any = pick(t, 2) != 0;
+    const int64_t count = any ? 3001 : pick_size(t);
+    const struct shoali_unary_args args = {
+        .x = any ? any_floats(t, count) : floats_between(t, count, t->dtype, -6, 6),
+        .dy = backward ? floats(t, count, t->dtype) : NULL,
+        .y = floats(t, count, t->dtype),
+        .count = count,
+        .alpha = 0.7,
+        .kind = kind,
+        .backward = backward,
+        .accumulate = accumulate,
+        .dtype = t->dtype,
+    };
+    t->fn(&args, t->pool);
+    give(t, args.y, count, t->dtype);
+}
+
+static void binary(struct trial *t)
+{
+    const enum shoali_binary kind = (enum shoali_binary)pick(t, 4);
+    const int32_t accumulate = (int32_t)pick(t, 2);
+    const bool in_place = pick(t, 2) != 0;
+    const int64_t repeats = (int64_t[]){1, 2, 5}[pick(t, 3)], b_count = pick_size(t);
+    const int64_t count = b_count * repeats;
+    void *y = floats(t, count, t->dtype);
+    const struct shoali_binary_args args = {
+        .a = in_place ? y : floats(t, count, t->dtype),
+        .b = floats(t, b_count, t->dtype),
+        .y = y,
+        .count = count,
+        .b_count = b_count,
+        .kind = kind,
+        .accumulate = accumulate,
+        .dtype = t->dtype,
+    };
+    t->fn(&args, t->pool);
+    give(t, y, count, t->dtype);
+}
+
+static void axpy(struct trial *t)
+{
+    const bool with_x = pick(t, 2) != 0;
+    const int32_t accumulate = (int32_t)pick(t, 2);
+    const int64_t count = pick_size(t) * 7;
+    const struct shoali_axpy_args args = {
+        .x = with_x ? floats(t, count, t->dtype) : NULL,
+        .y = floats(t, count, t->dtype),
+        .count = count,
+        .a = 1.0 / 3,
+        .accumulate = accumulate,
+        .dtype = t->dtype,
+    };
+    t->fn(&args, t->pool);
+    give(t, args.y, count, t->dtype);
+}
+
+static void reduce(struct trial *t)
+{
+    static const int64_t shapes[][3] = {
+        {1, 1, 1}, {3, 130, 1}, {5, 15, 1}, {2, 17, 33},  {1, 65, 130}, {7, 31, 16}, {3, 0, 5},
+        {4, 0, 1}, {1, 9, 7},   {2, 3, 1},  {1, 1000, 1}, {33, 16, 1},  {2, 64, 15}};
+    const int64_t *shape = shapes[pick(t, (int64_t)SHOALI_COUNT_OF(shapes))];
+    const int32_t accumulate = (int32_t)pick(t, 2);
+    const shoal_dtype dtype_out = pick(t, 2) ? SHOAL_F32 : t->dtype;
+    const struct shoali_reduce_args args = {
+        .x = floats(t, shape[0] * shape[1] * shape[2], t->dtype),
+        .y = floats(t, shape[0] * shape[2], dtype_out),
+        .outer = shape[0],
+        .reduced = shape[1],
+        .inner = shape[2],
+        .factor = 0.3,
+        .accumulate = accumulate,
+        .dtype = t->dtype,
+        .dtype_out = dtype_out,
+    };
+    t->fn(&args, t->pool);
+    give(t, args.y, shape[0] * shape[2], dtype_out);
+}
+
+static void broadcast(struct trial *t)
+{
+    const int64_t outer = 1 + pick(t, 3), reduced = pick_size(t), inner = pick_size(t);
+    const int32_t accumulate = (int32_t)pick(t, 2);
+    const struct shoali_broadcast_args args = {
+        .x = floats(t, outer * inner, t->dtype),
+        .y = floats(t, outer * reduced * inner, t->dtype),
+        .outer = outer,
+        .reduced = reduced,
+        .inner = inner,
+        .factor = 0.3,
+        .accumulate = accumulate,
+        .dtype = t->dtype,
+    };
+    t->fn(&args, t->pool);
+    give(t, args.y, outer * reduced * inner, t->dtype);
+}
+
+/* ---- moving ---- */
+
+static void copy_strided(struct trial *t)
+{
+    static const int64_t dims[][3] = {{1, 1, 1}, {2, 3, 17}, {5, 16, 4}, {3, 33, 65}, {7, 1, 31}};
+    const int64_t *dim = dims[pick(t, 5)];
+    const bool transposed = pick(t, 2) != 0;
+    const bool is_float = (FLOATS32 >> t->dtype & 1u) != 0;
+    const int32_t accumulate = pick(t, 2) && is_float;
+    const int64_t pad = pick(t, 2) * 3, row = dim[2] + pad, count = dim[0] * dim[1] * row;
+    const int64_t dense = dim[0] * dim[1] * dim[2];
+    const size_t bytes = shoal_dtype_bytes(t->dtype);
+    struct shoali_copy_strided_args args = {
+        .ndim = 3,
+        .dim = {dim[0], dim[1], dim[2]},
+        .x_stride = {dim[1] * row, row, 1},
+        /* To [outer, inner, middle] or the same order. */
+        .y_stride = {dim[1] * dim[2], transposed ? 1 : dim[2], transposed ? dim[1] : 1},
+        .accumulate = accumulate,
+        .dtype = t->dtype,
+    };
+    if (is_float) {
+        args.x = floats(t, count, t->dtype);
+        args.y = floats(t, dense, t->dtype);
+    } else {
+        args.x = ints(t, count * 2, INT32_MIN, INT32_MAX); /* enough bytes for every type */
+        args.y = block(t, dense, t->dtype);
+    }
+    assert_true(bytes <= 8);
+    t->fn(&args, t->pool);
+    give(t, args.y, dense, t->dtype);
+}
+
+static void convert(struct trial *t)
+{
+    static const shoal_dtype outs[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F16};
+    const shoal_dtype out = outs[pick(t, 3)];
+    const bool in_place = pick(t, 2) && shoal_dtype_bytes(out) == shoal_dtype_bytes(t->dtype);
+    const bool any = pick(t, 2) != 0;
+    const int64_t count = any ? 5003 : pick_size(t);
+    void *x = any ? any_floats(t, count) : floats(t, count, t->dtype);
+    const struct shoali_convert_args args = {
+        .x = x,
+        .y = in_place ? x : block(t, count, out),
+        .count = count,
+        .dtype = t->dtype,
+        .dtype_out = out,
+    };
+    t->fn(&args, t->pool);
+    give(t, args.y, count, out);
+}
+
+static void set(struct trial *t)
+{
+    const double value = (double[]){0, 1, 2.5, 100}[pick(t, 4)];
+    const int64_t count = pick_size(t);
+    const struct shoali_set_args args = {block(t, count, t->dtype), count, value, t->dtype};
+    t->fn(&args, t->pool);
+    give(t, args.y, count, t->dtype);
+}
+
+static void random_fill(struct trial *t)
+{
+    const int32_t uniform = (int32_t)pick(t, 2);
+    const int64_t first = pick(t, 2) * ((INT64_C(3) << 32) - 5), count = pick_size(t);
+    const struct shoali_random_fill_args args = {
+        .y = block(t, count, t->dtype),
+        .count = count,
+        .first_element = first,
+        .a = 0.1,
+        .b = 0.7,
+        .uniform = uniform,
+        .random = next_stream(t),
+        .dtype = t->dtype,
+    };
+    t->fn(&args, t->pool);
+    give(t, args.y, count, t->dtype);
+}
+
+/* ---- exact reduction ---- */
+
+/* Magnitudes from 2^-70 to 2^(high) and, when asked, one value that must raise the flag. */
+static float *wide_floats(struct trial *t, int64_t count, int32_t high, int64_t bad)
+{
+    const struct shoali_stream random = next_stream(t);
+    float *array = block(t, count, SHOAL_F32);
+    for (int64_t i = 0; i < count; i++) {
+        const int32_t span = high + 70;
+        const uint64_t exponent = shoali_random_below(&random, (uint64_t)i, (uint64_t)span);
+        const double u = (double)shoali_random_uniform(&random, (uint64_t)(i + count)) - 0.5;
+        array[i] = (float)ldexp(2 * u, (int)exponent - 69);
+    }
+    const float bads[] = {0, NAN, -INFINITY, 0x1p61f};
+    if (bad > 0)
+        array[count / 2] = bads[bad];
+    return array;
+}
+
+static uint32_t *flag_of(struct trial *t)
+{
+    uint32_t *flag = block(t, 1, SHOAL_I32);
+    *flag = 0;
+    return flag;
+}
+
+static void to_fixed(struct trial *t)
+{
+    const int64_t bad = pick(t, 4), count = pick_size(t) * 5;
+    const int32_t accumulate = (int32_t)pick(t, 2);
+    struct shoali_to_fixed_args args = {
+        .x = wide_floats(t, count, 14, bad),
+        .fixed = block(t, count, SHOAL_I64),
+        .flag = flag_of(t),
+        .count = count,
+        .unit_log2 = 44,
+        .accumulate = accumulate,
+        .limit = 0x1p15,
+    };
+    t->fn(&args, t->pool);
+    give(t, args.fixed, count, SHOAL_I64);
+    give(t, args.flag, 1, SHOAL_I32);
+}
+
+static void from_fixed(struct trial *t)
+{
+    const int64_t count = pick_size(t) * 5;
+    const double divisor = (double[]){1, 8, 3}[pick(t, 3)];
+    const struct shoali_stream random = next_stream(t);
+    int64_t *fixed = block(t, count, SHOAL_I64);
+    for (int64_t i = 0; i < count; i++)
+        fixed[i] =
+            (int64_t)(shoali_random_below(&random, (uint64_t)i, UINT64_C(1) << 63) * 2) >> (i % 60);
+    const struct shoali_from_fixed_args args = {fixed, block(t, count, SHOAL_F32), count, 44,
+                                                divisor};
+    t->fn(&args, t->pool);
+    give(t, args.y, count, SHOAL_F32);
+}
+
+static void norm2(struct trial *t)
+{
+    const int64_t bad = pick(t, 4), count = pick_size(t) * 40;
+    uint64_t *limbs = block(t, 3, SHOAL_I64);
+    limbs[0] = UINT64_MAX; /* so that the first addition carries */
+    limbs[1] = UINT64_MAX;
+    limbs[2] = 3;
+    const struct shoali_norm2_args args = {wide_floats(t, count, 59, bad), limbs, flag_of(t),
+                                           count};
+    t->fn(&args, t->pool);
+    give(t, limbs, 3, SHOAL_I64);
+    give(t, args.flag, 1, SHOAL_I32);
+}
+
+static void clip(struct trial *t)
+{
+    const double max_norm = (double[]){0, 1e-3, 1e30}[pick(t, 3)];
+    const double loss_scale = (double[]){1, 65536, 3}[pick(t, 3)];
+    uint64_t *limbs = block(t, 3, SHOAL_I64);
+    uint32_t *flag = flag_of(t);
+    *flag = (uint32_t)pick(t, 2);
+    limbs[0] = UINT64_C(0x123456789abcdef1);
+    limbs[1] = UINT64_C(0xfedcba9876543217) * (uint64_t)pick(t, 2);
+    limbs[2] = (uint64_t)pick(t, 2) * 77;
+    const struct shoali_clip_args args = {limbs, flag, block(t, 3, SHOAL_F32), loss_scale,
+                                          max_norm};
+    t->fn(&args, t->pool);
+    give(t, args.out, 3, SHOAL_F32);
+}
+
+/* ---- updates ---- */
+
+/* none; multiplier; a skipped step */
+static float *control_of(struct trial *t, int64_t kind)
+{
+    float *control = block(t, 3, SHOAL_F32);
+    control[0] = 1.5f;
+    control[1] = 0.37f;
+    control[2] = kind == 2 ? 1.0f : 0.0f;
+    return kind == 0 ? NULL : control;
+}
+static shoal_dtype low_of(int64_t kind)
+{
+    return kind == 2 ? SHOAL_F16 : SHOAL_BF16;
+}
+
+static void adam(struct trial *t)
+{
+    const int64_t control = pick(t, 3), low = pick(t, 3), count = pick_size(t) * 3;
+    const int32_t decoupled = (int32_t)pick(t, 2);
+    const struct shoali_adam_args args = {
+        .param = floats(t, count, SHOAL_F32),
+        .exp_avg = floats(t, count, SHOAL_F32),
+        .exp_avg_sq = floats_between(t, count, SHOAL_F32, 0, 1),
+        .grad = floats(t, count, SHOAL_F32),
+        .control = control_of(t, control),
+        .low = low > 0 ? block(t, count, low_of(low)) : NULL,
+        .count = count,
+        .beta1 = 0.9f,
+        .beta2 = 0.95f,
+        .eps = 1e-8f,
+        .weight_decay = 0.1f,
+        .lr = 1e-2f,
+        .step_size = 1.3e-2f,
+        .inv_sqrt_c2 = 1.7f,
+        .decoupled = decoupled,
+        .low_dtype = low_of(low),
+    };
+    t->fn(&args, t->pool);
+    give(t, args.param, count, SHOAL_F32);
+    give(t, args.exp_avg, count, SHOAL_F32);
+    give(t, args.exp_avg_sq, count, SHOAL_F32);
+    if (args.low != NULL)
+        give(t, args.low, count, low_of(low));
+}
+
+static void sgd(struct trial *t)
+{
+    const int64_t control = pick(t, 3), low = pick(t, 3);
+    const float momentum = pick(t, 2) ? 0.9f : 0.0f;
+    const int32_t nesterov = (int32_t)pick(t, 2), first = (int32_t)pick(t, 2);
+    const int64_t count = pick_size(t) * 3;
+    const struct shoali_sgd_args args = {
+        .param = floats(t, count, SHOAL_F32),
+        .momentum_buffer = momentum != 0 ? floats(t, count, SHOAL_F32) : NULL,
+        .grad = floats(t, count, SHOAL_F32),
+        .control = control_of(t, control),
+        .low = low > 0 ? block(t, count, low_of(low)) : NULL,
+        .count = count,
+        .lr = 0.01f,
+        .momentum = momentum,
+        .dampening = 0.2f,
+        .weight_decay = 0.1f,
+        .nesterov = nesterov,
+        .first = first,
+        .low_dtype = low_of(low),
+    };
+    t->fn(&args, t->pool);
+    give(t, args.param, count, SHOAL_F32);
+    if (args.momentum_buffer != NULL)
+        give(t, args.momentum_buffer, count, SHOAL_F32);
+    if (args.low != NULL)
+        give(t, args.low, count, low_of(low));
+}
+
+/* ---- collectives ---- */
+
+static void reduce_sources(struct trial *t)
+{
+    static const int32_t counts[] = {1, 2, 3, 4, 7, 64};
+    const bool is_float = (FLOATS32 >> t->dtype & 1u) != 0;
+    const enum shoali_reduce_op op = (enum shoali_reduce_op)pick(t, SHOALI_AVG + 1);
+    struct shoali_reduce_sources_args args = {.dtype = t->dtype};
+    args.op = op == (is_float ? SHOALI_BOR : SHOALI_AVG) ? SHOALI_SUM : op;
+    args.sources = counts[pick(t, 6)];
+    args.destinations = 1 + (int32_t)pick(t, 3);
+    const bool in_place = pick(t, 2) != 0;
+    args.count = pick_size(t);
+    for (int32_t i = 0; i < args.sources; i++)
+        args.x[i] = is_float ? floats(t, args.count, t->dtype)
+                             : (void *)ints(t, args.count * 2 + 2, INT32_MIN, INT32_MAX);
+    for (int32_t i = 0; i < args.destinations; i++) {
+        args.y[i] = block(t, args.count, t->dtype);
+        if (i == 0 && in_place && is_float)
+            args.y[i] = (void *)(uintptr_t)args.x[args.sources / 2];
+        give(t, args.y[i], args.count, t->dtype);
+    }
+    t->fn(&args, t->pool);
+}
+
+#define CASE(function, kernel, variants, dtypes)              \
+    {                                                         \
+        SHOALI_KERNEL_##kernel, function, variants, dtypes, 0 \
+    }
+static const struct conformance_case cases[] = {
+    CASE(dropout, DROPOUT, 240, FLOATS32),
+    CASE(unary, UNARY, 1040, FLOATS32),
+    CASE(binary, BINARY, 480, FLOATS32),
+    CASE(axpy, AXPY, 40, FLOATS32),
+    CASE(reduce, REDUCE, 52, FLOATS32),
+    CASE(broadcast, BROADCAST, 600, FLOATS32),
+    CASE(copy_strided, COPY_STRIDED, 40, FLOATS32 | INTEGERS),
+    CASE(convert, CONVERT, 120, FLOATS32),
+    CASE(set, SET, 40, FLOATS32 | INTEGERS),
+    CASE(random_fill, RANDOM_FILL, 40, FLOATS32),
+    CASE(to_fixed, TO_FIXED, 80, ONLY_F32),
+    CASE(from_fixed, FROM_FIXED, 30, ONLY_F32),
+    CASE(norm2, NORM2, 40, ONLY_F32),
+    CASE(clip, CLIP, 72, ONLY_F32),
+    CASE(adam, ADAM, 180, ONLY_F32),
+    CASE(sgd, SGD, 720, ONLY_F32),
+    CASE(reduce_sources, REDUCE_SOURCES, 2160, FLOATS32 | INTEGERS),
+};
+
+static void test_case(void **state)
+{
+    check_case(*state);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[SHOALI_COUNT_OF(cases)];
+    for (size_t i = 0; i < SHOALI_COUNT_OF(cases); i++)
+        tests[i] = (struct CMUnitTest){shoali_kernel_rows[cases[i].kernel].type.name, test_case,
+                                       NULL, NULL, (void *)(uintptr_t)&cases[i]};
+    return cmocka_run_group_tests_name("ops_flat", tests, NULL, NULL);
+}
