@@ -250,6 +250,29 @@ static void test_prefetch(void **state)
     shoal_dataset_destroy(dataset);
 }
 
+/* Skipping far ahead while an entry is being made drops that entry: nothing between is worked off.
+ */
+static void test_skip_far(void **state)
+{
+    (void)state;
+    enum { T = 1024, B = 32 };
+    static int32_t want[2][B * T], got[2][B * T];
+    shoal_dataset *dataset = make_mock(5000, "1");
+    shoal_loader_args args = {
+        .dataset = dataset, .seq_length = T, .micro_batch = B, .micro_batches = 1, .seed = SEED};
+    shoal_loader *plain = open_loader(&args), *ahead = open_loader(&args);
+    for (int64_t k = 1; k <= 20; k++) {
+        ok(shoal_loader_prefetch(ahead, &(shoal_prefetch_args){.count = 1, .depth = 30}));
+        ok(shoal_loader_get(ahead, 0, 0, got[0], got[1]));
+        ok(shoal_loader_get(ahead, k * 1000000000, 0, got[0], got[1]));
+        ok(shoal_loader_get(plain, k * 1000000000, 0, want[0], want[1]));
+        assert_memory_equal(want, got, sizeof(want));
+    }
+    shoal_loader_destroy(plain);
+    shoal_loader_destroy(ahead);
+    shoal_dataset_destroy(dataset);
+}
+
 /* Stopping with a full ring, an empty one, and before the first question. */
 static void test_shutdown(void **state)
 {

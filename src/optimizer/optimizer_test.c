@@ -1,5 +1,4 @@
-/* The step against the textbook formulas and, bit by bit, against the kernels' published order;
- * configuration. */
+/* The step against the textbook formulas; cuts, skips and multipliers bit by bit; configuration. */
 #include "optimizer/optimizer.h"
 
 #include <math.h>
