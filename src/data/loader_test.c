@@ -315,10 +315,15 @@ static void test_error_is_delivered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples),        cmocka_unit_test(test_layout_does_not_matter),
-        cmocka_unit_test(test_streams_differ), cmocka_unit_test(test_sequential),
-        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_prefetch),
-        cmocka_unit_test(test_shutdown),       cmocka_unit_test(test_error_is_delivered),
+        cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_layout_does_not_matter),
+        cmocka_unit_test(test_streams_differ),
+        cmocka_unit_test(test_sequential),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_prefetch),
+        cmocka_unit_test(test_skip_far),
+        cmocka_unit_test(test_shutdown),
+        cmocka_unit_test(test_error_is_delivered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
