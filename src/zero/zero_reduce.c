@@ -266,8 +266,8 @@ shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale, boo
                         NULL);
     memcpy(zero->record, control, sizeof control);
     SHOAL_TRY(status,
-              shoali_copy(zero->args.exec.stream, zero->clip.control, (char *)zero->record + 64,
-                          sizeof control, SHOALI_HOST_TO_DEVICE),
+              shoali_copy(zero->args.exec.stream, zero->clip.control, zero->record, sizeof control,
+                          SHOALI_HOST_TO_DEVICE),
               done);
 
     verdict->overflow = control[2] != 0.0f;
