@@ -58,7 +58,7 @@ SHOALI_INLINE float row_top(const float *s, v16 scale, int64_t valid)
             top = v16_max(att_first_lanes(v16_mul(v16_load(s + at), scale), valid - at, -INFINITY),
                           top);
     }
-    return att_lanes_max(top);
+    return v16_largest(top);
 }
 
 /* New row maxima, and the factors that bring what was summed before to them. */
@@ -188,7 +188,7 @@ static void write_rows(const struct forward_head *head, int64_t t0, int64_t rows
 {
     const struct shoali_attention_args *args = head->shared->args;
     for (int64_t r = 0; r < rows; r++) {
-        const float sum = att_lanes_sum(v16_load(head->row_sum + 16 * r));
+        const float sum = v16_sum(v16_load(head->row_sum + 16 * r));
         const v16 factor = v16_set1(sum > 0 ? 1.0f / sum : sum == 0 ? 0.0f : sum);
         const float *o = head->o + r * 16 * head->shared->d_units;
         char *out = head->out + (t0 + r) * args->out_stride * att_element_bytes(args->dtype);

@@ -71,42 +71,13 @@ SHOALI_INLINE v16 att_first_lanes(v16 x, int64_t valid, float rest)
     return v16_select(v16i_geu(v16i_iota(), limit), v16_set1(rest), x);
 }
 
-SHOALI_INLINE float att_lanes_max(v16 x)
-{
-    float lane[16];
-    v16_store(lane, x);
-#if defined(__AVX512F__)
-    return _mm512_reduce_max_ps(_mm512_loadu_ps(lane));
-#else
-    for (int width = 8; width > 0; width /= 2) {
-        for (int i = 0; i < width; i++)
-            lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
-    }
-    return lane[0];
-#endif
-}
-
-SHOALI_INLINE float att_lanes_sum(v16 x)
-{
-    float lane[16];
-    v16_store(lane, x);
-#if defined(__AVX512F__)
-    return _mm512_reduce_add_ps(_mm512_loadu_ps(lane));
-#else
-    for (int width = 8; width > 0; width /= 2) {
-        for (int i = 0; i < width; i++)
-            lane[i] += lane[i + width];
-    }
-    return lane[0];
-#endif
-}
-
 /* x * mask / (1 - p) for the elements `first` .. first+15 of the mask's index space. */
 SHOALI_INLINE v16 att_drop(v16 x, const struct shoali_stream *stream, uint64_t first,
                            float probability)
 {
     const v16m keep = v16_dropout_keep(stream, first, shoali_dropout_threshold(probability));
-    return v16_select(keep, v16_mul(x, v16_set1(1.0f / (1.0f - probability))), v16_set1(0.0f));
+    const v16 scale = v16_set1((float)(1.0 / (1.0 - (double)probability)));
+    return v16_select(keep, v16_mul(x, scale), v16_set1(0.0f));
 }
 
 /* e^x for x <= 0 (and a little above) with an error of 2 ulp, cheaper than v16_exp: below -87 it

@@ -213,7 +213,7 @@ static void make_delta(const struct backward_head *head, int64_t t)
         sum = v16_fma(v16_load_as_n(head->dout.source.x, at + c, n, args->dtype),
                       v16_load_as_n(head->out, at + c, n, args->dtype), sum);
     }
-    head->delta[t] = att_lanes_sum(sum);
+    head->delta[t] = v16_sum(sum);
 }
 
 static void query_tile(struct backward_head *head, int64_t t0)

@@ -1,0 +1,130 @@
+/* copy - converting, filling, strided copies. What only ref knows is run as ref's kernel, on parts
+ * of the range. */
+#include "ops/cpu/range.h"
+
+static bool is_short_float(shoal_dtype dtype)
+{
+    return dtype == SHOAL_F32 || dtype == SHOAL_BF16 || dtype == SHOAL_F16;
+}
+
+/* ---- convert ----------------------------------------------------------------------------------
+ */
+
+/* Every 16-bit float is a float, so one rounding is all there is. */
+static void convert_range(const void *block, int64_t begin, int64_t end)
+{
+    const struct shoali_convert_args *args = block;
+    for (int64_t i = begin; i < end; i += 16) {
+        const int64_t lanes = SHOALI_MIN(16, end - i);
+        lanes_store(args->y, i, lanes, lanes_load(args->x, i, lanes, args->dtype), args->dtype_out);
+    }
+}
+
+static void convert_ref_range(const void *block, int64_t begin, int64_t end)
+{
+    struct shoali_convert_args part = *(const struct shoali_convert_args *)block;
+    part.x = (const char *)part.x + (size_t)begin * shoal_dtype_bytes(part.dtype);
+    part.y = (char *)part.y + (size_t)begin * shoal_dtype_bytes(part.dtype_out);
+    part.count = end - begin;
+    shoali_ops_ref.convert(&part, NULL);
+}
+
+void SHOALI_CPU_SYMBOL(convert)(const void *args, struct shoali_pool *pool)
+{
+    const struct shoali_convert_args *convert = args;
+    const bool fast = is_short_float(convert->dtype) && is_short_float(convert->dtype_out);
+    range_run(pool, fast ? convert_range : convert_ref_range, convert, convert->count, 64,
+              fast ? 8 : 64);
+}
+
+/* ---- set, random_fill --------------------------------------------------------------------------
+ */
+
+struct fill {
+    char *y;
+    uint32_t pattern; /* one F32 or two 16-bit elements */
+};
+
+static void fill_range(const void *block, int64_t begin, int64_t end)
+{
+    const struct fill *fill = block;
+    for (int64_t i = begin; i < end; i++)
+        memcpy(fill->y + 4 * i, &fill->pattern, 4);
+}
+
+void SHOALI_CPU_SYMBOL(set)(const void *args, struct shoali_pool *pool)
+{
+    const struct shoali_set_args *set = args;
+    struct shoali_set_args one = *set;
+    const int64_t per_word = set->dtype == SHOAL_F32 ? 1 : 2, words = set->count / per_word;
+    struct fill fill = {.y = set->y};
+    if (!is_short_float(set->dtype)) {
+        shoali_ops_ref.set(args, pool);
+        return;
+    }
+    one.y = &fill.pattern;
+    one.count = per_word;
+    shoali_ops_ref.set(&one, NULL);
+    range_run(pool, fill_range, &fill, words, 64, 4);
+    if (words * per_word < set->count)
+        memcpy(fill.y + 4 * words, &fill.pattern, 2);
+}
+
+static void random_fill_range(const void *block, int64_t begin, int64_t end)
+{
+    struct shoali_random_fill_args part = *(const struct shoali_random_fill_args *)block;
+    part.y = (char *)part.y + (size_t)begin * shoal_dtype_bytes(part.dtype);
+    part.first_element += begin;
+    part.count = end - begin;
+    shoali_ops_ref.random_fill(&part, NULL);
+}
+
+void SHOALI_CPU_SYMBOL(random_fill)(const void *args, struct shoali_pool *pool)
+{
+    const struct shoali_random_fill_args *fill = args;
+    range_run(pool, random_fill_range, fill, fill->count, 64, 256);
+}
+
+/* ---- strided copies ---------------------------------------------------------------------------
+ */
+
+/* Runs of the last dim; `begin` .. `end` count the elements of all dims before it. */
+static void copy_range(const void *block, int64_t begin, int64_t end)
+{
+    const struct shoali_copy_strided_args *args = block;
+    const int32_t last = args->ndim - 1;
+    const int64_t n = args->dim[last], xs = args->x_stride[last], ys = args->y_stride[last];
+    const size_t bytes = shoal_dtype_bytes(args->dtype);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t rest = i, from = 0, to = 0;
+        for (int32_t d = last - 1; d >= 0; d--) {
+            from += rest % args->dim[d] * args->x_stride[d];
+            to += rest % args->dim[d] * args->y_stride[d];
+            rest /= args->dim[d];
+        }
+        const char *x = (const char *)args->x + from * (int64_t)bytes;
+        char *y = (char *)args->y + to * (int64_t)bytes;
+        if (xs == 1 && ys == 1)
+            memcpy(y, x, (size_t)n * bytes);
+        else if (bytes == 4)
+            for (int64_t c = 0; c < n; c++)
+                memcpy(y + 4 * c * ys, x + 4 * c * xs, 4);
+        else
+            for (int64_t c = 0; c < n; c++)
+                memcpy(y + 2 * c * ys, x + 2 * c * xs, 2);
+    }
+}
+
+void SHOALI_CPU_SYMBOL(copy_strided)(const void *args, struct shoali_pool *pool)
+{
+    const struct shoali_copy_strided_args *copy = args;
+    int64_t runs = 1;
+    if (copy->accumulate || copy->ndim == 0 || !is_short_float(copy->dtype)) {
+        shoali_ops_ref.copy_strided(args, pool);
+        return;
+    }
+    for (int32_t d = 0; d + 1 < copy->ndim; d++)
+        runs *= copy->dim[d];
+    if (copy->dim[copy->ndim - 1] > 0)
+        range_run(pool, copy_range, copy, runs, 1, 8 * copy->dim[copy->ndim - 1]);
+}

@@ -1,0 +1,171 @@
+/* exact - integer sums that no order can change: fixed point, and the 192-bit sum of squares. */
+#include "ops/cpu/range.h"
+
+#include <stdatomic.h>
+
+/* 2^n for -1022 <= n <= 1023. */
+static double power_of_two(int32_t n)
+{
+    const uint64_t bits = (uint64_t)(n + 1023) << 52;
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* ---- fixed point ------------------------------------------------------------------------------
+ */
+
+/* The branches are on values that do not change inside the loops, which the compiler turns into
+ * vectors. */
+static void to_fixed_range(const void *block, int64_t begin, int64_t end)
+{
+    const struct shoali_to_fixed_args *args = block;
+    const double unit = power_of_two(args->unit_log2), limit = args->limit;
+    const float *restrict x = args->x;
+    int64_t *restrict fixed = args->fixed;
+    int64_t bad = 0;
+    if (args->accumulate) {
+        for (int64_t i = begin; i < end; i++) {
+            const double value = (double)x[i];
+            const bool good = __builtin_fabs(value) < limit;
+            bad |= !good;
+            const int64_t add = (int64_t)__builtin_rint(good ? value * unit : 0.0);
+            fixed[i] = (int64_t)((uint64_t)fixed[i] + (uint64_t)add);
+        }
+    } else {
+        for (int64_t i = begin; i < end; i++) {
+            const double value = (double)x[i];
+            const bool good = __builtin_fabs(value) < limit;
+            bad |= !good;
+            fixed[i] = (int64_t)__builtin_rint(good ? value * unit : 0.0);
+        }
+    }
+    if (bad)
+        __atomic_fetch_or(args->flag, 1u, __ATOMIC_RELAXED);
+}
+
+void SHOALI_CPU_SYMBOL(to_fixed)(const void *args, struct shoali_pool *pool)
+{
+    const struct shoali_to_fixed_args *fixed = args;
+    range_run(pool, to_fixed_range, fixed, fixed->count, 64, 20);
+}
+
+static void from_fixed_range(const void *block, int64_t begin, int64_t end)
+{
+    const struct shoali_from_fixed_args *args = block;
+    const double unit = power_of_two(-args->unit_log2), divisor = args->divisor;
+    const int64_t *restrict fixed = args->fixed;
+    float *restrict y = args->y;
+    for (int64_t i = begin; i < end; i++)
+        y[i] = (float)((double)fixed[i] * unit / divisor);
+}
+
+void SHOALI_CPU_SYMBOL(from_fixed)(const void *args, struct shoali_pool *pool)
+{
+    const struct shoali_from_fixed_args *fixed = args;
+    range_run(pool, from_fixed_range, fixed, fixed->count, 64, 12);
+}
+
+/* ---- sum of squares ---------------------------------------------------------------------------
+ */
+
+#define BLOCK 1024
+#define FAST_LIMIT 256.0f
+#define MOST_THREADS 64
+
+struct norm2 {
+    const struct shoali_norm2_args *args;
+    uint64_t limbs[MOST_THREADS][3];
+    atomic_uint flag;
+};
+
+/* limbs += value << (64*at) */
+static void add_at(uint64_t limbs[3], int at, uint64_t value)
+{
+    for (; at < 3 && value; at++) {
+        limbs[at] += value;
+        value = limbs[at] < value;
+    }
+}
+
+/* Sum of rint(x^2 2^62) of `n` numbers below FAST_LIMIT in magnitude, n <= BLOCK.
+ *
+ * v = x^2 2^62 < 2^78 is exact in a double (48 bits). h = rint(v 2^-31) < 2^47 and the rest l = v -
+ * h 2^31, |l| <= 2^30, are exact too, and rint(v) = h 2^31 + rint(l) since h 2^31 is even.
+ * Adding 1.5*2^52 leaves an integer in a double's low bits, whose difference to the constant's is
+ * the integer: sums of those are plain int64 lanes. */
+static void add_small(const float *x, int64_t n, uint64_t limbs[3])
+{
+    const double magic = 0x1.8p52;
+    int64_t magic_bits, high[8] = {0}, low[8] = {0};
+    memcpy(&magic_bits, &magic, sizeof magic_bits);
+    float block[BLOCK];
+    memcpy(block, x, (size_t)n * sizeof(float));
+    for (; n % 8; n++)
+        block[n] = 0;
+    for (int64_t i = 0; i < n; i += 8) {
+        for (int j = 0; j < 8; j++) {
+            const double value = (double)block[i + j], v = value * value * 0x1p62;
+            const double shifted = v * 0x1p-31 + magic;
+            const double rest = (v - (shifted - magic) * 0x1p31) + magic;
+            int64_t h, l;
+            memcpy(&h, &shifted, sizeof h);
+            memcpy(&l, &rest, sizeof l);
+            high[j] += h - magic_bits;
+            low[j] += l - magic_bits;
+        }
+    }
+    __int128 total = 0;
+    for (int j = 0; j < 8; j++)
+        total += ((__int128)high[j] << 31) + low[j];
+    add_at(limbs, 0, (uint64_t)total);
+    add_at(limbs, 1, (uint64_t)(total >> 64));
+}
+
+static bool all_small(const float *x, int64_t n)
+{
+    const v16 limit = v16_set1(FAST_LIMIT);
+    for (int64_t i = 0; i < n; i += 16) {
+        const v16m small =
+            v16_lt(v16_abs(lanes_load(x, i, SHOALI_MIN(16, n - i), SHOAL_F32)), limit);
+        if (v16m_any(v16m_not(small)))
+            return false;
+    }
+    return true;
+}
+
+static void norm2_thread(void *arg, int32_t index, int32_t count)
+{
+    struct norm2 *work = arg;
+    const struct shoali_norm2_args *args = work->args;
+    int64_t begin, end;
+    uint32_t flag = 0;
+    if (index >= MOST_THREADS)
+        return;
+    shoali_pool_slice(args->count, BLOCK, index, SHOALI_MIN(count, MOST_THREADS), &begin, &end);
+    for (int64_t i = begin; i < end; i += BLOCK) {
+        const int64_t n = SHOALI_MIN(BLOCK, end - i);
+        const struct shoali_norm2_args slow = {args->x + i, work->limbs[index], &flag, n};
+        if (all_small(args->x + i, n))
+            add_small(args->x + i, n, work->limbs[index]);
+        else
+            shoali_ops_ref.norm2(&slow, NULL);
+    }
+    if (flag)
+        atomic_fetch_or(&work->flag, flag);
+}
+
+void SHOALI_CPU_SYMBOL(norm2)(const void *args, struct shoali_pool *pool)
+{
+    const struct shoali_norm2_args *norm2 = args;
+    struct norm2 work = {.args = norm2};
+    if (norm2->count * 4 < RANGE_SERIAL_BYTES)
+        norm2_thread(&work, 0, 1);
+    else
+        shoali_pool_run(pool, norm2_thread, &work);
+    for (int t = 0; t < MOST_THREADS; t++) {
+        for (int i = 0; i < 3; i++)
+            add_at(norm2->limbs, i, work.limbs[t][i]);
+    }
+    *norm2->flag |= atomic_load(&work.flag);
+}
