@@ -141,6 +141,13 @@ static inline void give_within(struct trial *trial, const void *data, int64_t co
     output->pairs_tolerance = pairs_tolerance;
 }
 
+/* Within `tolerance` of max(1, |want|). */
+static inline void assert_near(double got, double want, double tolerance, const char *what)
+{
+    if (!(fabs(got - want) <= tolerance * fmax(1, fabs(want))))
+        fail_msg("%s is %.15g, not %.15g", what, got, want);
+}
+
 static inline double ulp_of(double x, shoal_dtype dtype)
 {
     int exponent;

@@ -1,0 +1,328 @@
+/* Selection of tables, the report, the checks of the fronts, and launches on every accelerator. */
+#include "ops/conformance.h"
+
+#include <stdlib.h>
+
+/* ---- selection ---- */
+
+static void test_select(void **state)
+{
+    (void)state;
+    struct shoali_ops ops;
+    assert_int_equal(unsetenv("SHOAL_OPS"), 0);
+    assert_int_equal(shoali_ops_select("ref", &ops), SHOAL_OK);
+    assert_ptr_equal(ops.chain[0], &shoali_ops_ref);
+    assert_null(ops.chain[1]);
+    assert_string_equal(ops.name, "ref");
+    /* Each built table by name: it comes first, worse ones follow, ref is last. */
+    for (int i = 0; shoali_ops_all()[i] != NULL; i++) {
+        const struct shoali_ops_table *table = shoali_ops_all()[i];
+        if (!table->probe()) {
+            assert_int_equal(shoali_ops_select(table->name, &ops), SHOAL_EUNSUPPORTED);
+            continue;
+        }
+        assert_int_equal(shoali_ops_select(table->name, &ops), SHOAL_OK);
+        assert_ptr_equal(ops.chain[0], table);
+        int last = 0;
+        while (ops.chain[last + 1] != NULL)
+            last++;
+        assert_ptr_equal(ops.chain[last], &shoali_ops_ref);
+    }
+    assert_int_equal(shoali_ops_select("cpu-abacus", &ops), SHOAL_ECONFIG);
+    assert_non_null(strstr(shoal_error_message(), "ref"));
+    shoali_error_clear();
+}
+
+static void test_select_by_environment(void **state)
+{
+    (void)state;
+    struct shoali_ops ops;
+    assert_int_equal(setenv("SHOAL_OPS", "ref", 1), 0);
+    assert_int_equal(shoali_ops_select(NULL, &ops), SHOAL_OK);
+    assert_string_equal(ops.name, "ref");
+    assert_int_equal(setenv("SHOAL_OPS", "reff", 1), 0);
+    assert_int_equal(shoali_ops_select(NULL, &ops), SHOAL_ECONFIG);
+    assert_int_equal(setenv("SHOAL_OPS", "", 1), 0);
+    assert_int_equal(shoali_ops_select(NULL, &ops), SHOAL_OK);
+    int best = 0;
+    while (!shoali_ops_all()[best]->probe())
+        best++;
+    assert_string_equal(ops.name, shoali_ops_all()[best]->name);
+    assert_int_equal(unsetenv("SHOAL_OPS"), 0);
+    shoali_error_clear();
+}
+
+static void test_report(void **state)
+{
+    (void)state;
+    struct shoali_ops ops;
+    assert_int_equal(shoali_ops_select(NULL, &ops), SHOAL_OK);
+    for (int32_t i = 0; i < shoali_ops_kernel_count(); i++) {
+        assert_true(strlen(shoali_ops_kernel_name(i)) > 0);
+        assert_string_equal(shoali_ops_kernel_source(&ops, i, SHOAL_F64), "ref");
+        assert_non_null(shoali_ops_kernel_source(&ops, i, SHOAL_F32));
+    }
+}
+
+/* What translates addresses relies on: offsets that rise, are aligned and lie within the block. */
+static void test_rows(void **state)
+{
+    (void)state;
+    for (int k = 0; k < SHOALI_KERNEL_COUNT; k++) {
+        const struct shoali_kernel_type *type = &shoali_kernel_rows[k].type;
+        assert_true(type->args_bytes <= SHOALI_KERNEL_MAX_ARGS);
+        for (int i = 0; i < type->pointer_count; i++) {
+            assert_int_equal(type->pointer_offset[i] % sizeof(void *), 0);
+            assert_true(type->pointer_offset[i] + sizeof(void *) <= type->args_bytes);
+            assert_true(i == 0 || type->pointer_offset[i] > type->pointer_offset[i - 1]);
+        }
+        assert_non_null(shoali_kernel_in(&shoali_ops_ref, (enum shoali_kernel)k, 0));
+        assert_string_equal(shoali_ops_kernel_name(k), type->name);
+    }
+}
+
+/* ---- launches ---- */
+
+struct fixture {
+    struct shoali_ops ops;
+    struct shoali_device *device;
+    struct shoali_exec exec;
+};
+
+static void open_fixture(struct fixture *f, const struct shoali_accelerator *accelerator)
+{
+    assert_int_equal(setenv("SHOAL_SIM_BYTES", "268435456", 1), 0);
+    assert_int_equal(shoali_ops_select(NULL, &f->ops), SHOAL_OK);
+    assert_int_equal(shoali_device_create(accelerator, 0, NULL, &f->device), SHOAL_OK);
+    f->exec.ops = &f->ops;
+    assert_int_equal(shoali_stream_create(f->device, &f->exec.stream), SHOAL_OK);
+}
+static void close_fixture(struct fixture *f)
+{
+    shoali_stream_destroy(f->exec.stream);
+    shoali_device_destroy(f->device);
+    assert_int_equal(unsetenv("SHOAL_SIM_BYTES"), 0);
+}
+static void *put(struct fixture *f, const void *host, size_t bytes)
+{
+    void *device;
+    assert_int_equal(shoali_device_alloc(f->device, bytes, &device), SHOAL_OK);
+    assert_int_equal(shoali_upload(f->exec.stream, device, host, bytes), SHOAL_OK);
+    return device;
+}
+static void take(struct fixture *f, void *device, void *host, size_t bytes)
+{
+    assert_int_equal(shoali_download(f->exec.stream, host, device, bytes), SHOAL_OK);
+    shoali_device_free(f->device, device);
+}
+
+static void check_gemm_and_adam(struct fixture *f)
+{
+    const float a[6] = {1, 2, 3, 4, 5, 6}, b[6] = {1, 0, 0, 1, 1, 1}, bias[2] = {10, 20};
+    const float want[4] = {14, 25, 20, 31};
+    float c[4] = {0};
+    struct shoali_gemm_args gemm = {.a = put(f, a, sizeof a),
+                                    .b = put(f, b, sizeof b),
+                                    .c = put(f, c, sizeof c),
+                                    .bias = put(f, bias, sizeof bias),
+                                    .m = 2,
+                                    .n = 2,
+                                    .k = 3,
+                                    .lda = 3,
+                                    .ldb = 2,
+                                    .ldc = 2};
+    assert_int_equal(shoali_op_gemm(&f->exec, &gemm), SHOAL_OK);
+    take(f, gemm.c, c, sizeof c);
+    assert_memory_equal(c, want, sizeof c);
+    shoali_device_free(f->device, (void *)(uintptr_t)gemm.a);
+    shoali_device_free(f->device, (void *)(uintptr_t)gemm.b);
+    shoali_device_free(f->device, (void *)(uintptr_t)gemm.bias);
+
+    const float p[2] = {1, 2}, g[2] = {0.5f, -0.5f}, zero[2] = {0, 0}, control[3] = {0, 2, 0};
+    uint16_t low[2] = {0, 0};
+    float got[2];
+    struct shoali_adam_args adam = {.param = put(f, p, sizeof p),
+                                    .exp_avg = put(f, zero, sizeof zero),
+                                    .exp_avg_sq = put(f, zero, sizeof zero),
+                                    .grad = put(f, g, sizeof g),
+                                    .control = put(f, control, sizeof control),
+                                    .low = put(f, low, sizeof low),
+                                    .count = 2,
+                                    .beta1 = 0.5f,
+                                    .beta2 = 0.75f,
+                                    .step_size = 0.25f,
+                                    .inv_sqrt_c2 = 1,
+                                    .low_dtype = SHOAL_BF16};
+    assert_int_equal(shoali_op_adam(&f->exec, &adam), SHOAL_OK);
+    take(f, adam.low, low, sizeof low);
+    take(f, adam.param, got, sizeof got);
+    take(f, adam.exp_avg, c, sizeof got);
+    /* m = 0.5 g, v = 0.25 g^2, so the step is 0.25 in the gradient's direction. */
+    assert_true(got[0] == 0.75f && got[1] == 2.25f && c[0] == 0.5f);
+    assert_int_equal(low[1], shoali_f32_to_bf16(2.25f));
+    shoali_device_free(f->device, adam.exp_avg_sq);
+    shoali_device_free(f->device, (void *)(uintptr_t)adam.grad);
+    shoali_device_free(f->device, (void *)(uintptr_t)adam.control);
+}
+
+static void test_launch(void **state)
+{
+    (void)state;
+    for (int i = 0; shoali_accelerator_all()[i] != NULL; i++) {
+        struct fixture f;
+        if (!shoali_accelerator_all()[i]->probe())
+            continue;
+        open_fixture(&f, shoali_accelerator_all()[i]);
+        check_gemm_and_adam(&f);
+        close_fixture(&f);
+    }
+}
+
+static void test_reduce_sources(void **state)
+{
+    (void)state;
+    const float a[3] = {1, 2, 3}, b[3] = {4, 5, 6};
+    float y[3] = {0};
+    struct shoali_reduce_sources_args args = {
+        .x = {a, b}, .sources = 2, .y = {y}, .destinations = 1, .count = 3};
+    struct fixture f;
+    open_fixture(&f, &shoali_accelerator_cpu);
+    assert_int_equal(shoali_op_reduce_sources(&f.exec, &args), SHOAL_OK);
+    assert_true(y[0] == 5 && y[1] == 7 && y[2] == 9);
+    args.op = SHOALI_AVG;
+    shoali_host_reduce(&f.ops, &args);
+    assert_true(y[0] == 2.5f && y[1] == 3.5f && y[2] == 4.5f);
+    args.op = SHOALI_BOR;
+    assert_int_equal(shoali_op_reduce_sources(&f.exec, &args), SHOAL_EINVAL);
+    args.op = SHOALI_SUM;
+    args.sources = 65;
+    assert_int_equal(shoali_op_reduce_sources(&f.exec, &args), SHOAL_EINVAL);
+    close_fixture(&f);
+    args.sources = 2;
+    if (shoali_accelerator_sim.probe()) {
+        open_fixture(&f, &shoali_accelerator_sim);
+        assert_int_equal(shoali_op_reduce_sources(&f.exec, &args), SHOAL_EUNSUPPORTED);
+        close_fixture(&f);
+    }
+    shoali_error_clear();
+}
+
+/* ---- checks ---- */
+
+#define REFUSED(call, words)                                   \
+    do {                                                       \
+        assert_int_equal(call, SHOAL_EINVAL);                  \
+        assert_non_null(strstr(shoal_error_message(), words)); \
+    } while (0)
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    float x[16] = {0};
+    struct fixture f;
+    open_fixture(&f, &shoali_accelerator_cpu);
+    struct shoali_gemm_args gemm = {
+        .a = x, .b = x, .c = x, .m = 2, .n = 2, .k = 2, .lda = 2, .ldb = 2, .ldc = 2};
+    assert_int_equal(shoali_op_gemm(&f.exec, &gemm), SHOAL_OK);
+    gemm.m = -1;
+    REFUSED(shoali_op_gemm(&f.exec, &gemm), "m is -1");
+    gemm.m = 2;
+    gemm.lda = 1;
+    REFUSED(shoali_op_gemm(&f.exec, &gemm), "lda is 1");
+    gemm.lda = 2;
+    gemm.c = NULL;
+    REFUSED(shoali_op_gemm(&f.exec, &gemm), "c is NULL");
+    gemm.c = x;
+    gemm.dtype_c = SHOAL_F16;
+    REFUSED(shoali_op_gemm(&f.exec, &gemm), "dtype_c is F16");
+    gemm.dtype_ab = SHOAL_I32;
+    REFUSED(shoali_op_gemm(&f.exec, &gemm), "dtype_ab is I32");
+    struct shoali_axpy_args axpy = {.y = x, .count = INT64_MIN};
+    REFUSED(shoali_op_axpy(&f.exec, &axpy), "count");
+    struct shoali_reduce_args reduce = {
+        .x = x, .y = x, .outer = INT64_MAX / 2, .reduced = 3, .inner = 1};
+    REFUSED(shoali_op_reduce(&f.exec, &reduce), "beyond 64 bits");
+    struct shoali_binary_args binary = {.a = x, .b = x, .y = x, .count = 4, .b_count = 3};
+    REFUSED(shoali_op_binary(&f.exec, &binary), "divide");
+    struct shoali_dropout_args dropout = {.x = x, .y = x, .count = 4, .probability = 1.0f};
+    REFUSED(shoali_op_dropout(&f.exec, &dropout), "probability");
+    struct shoali_attention_args attention = {.heads = 3, .kv_heads = 2, .head_size = 1};
+    REFUSED(shoali_op_attention(&f.exec, &attention), "multiple of kv_heads");
+    struct shoali_convert_args convert = {x, x, 4, SHOAL_F32, SHOAL_BF16};
+    REFUSED(shoali_op_convert(&f.exec, &convert), "in place");
+    struct shoali_to_fixed_args fixed = {.unit_log2 = 44, .limit = 0x1p20};
+    REFUSED(shoali_op_to_fixed(&f.exec, &fixed), "63 bits");
+    struct shoali_clip_args clip = {.loss_scale = 0};
+    REFUSED(shoali_op_clip(&f.exec, &clip), "loss scale");
+    struct shoali_copy_strided_args copy = {.x = x, .y = x, .ndim = 6};
+    REFUSED(shoali_op_copy_strided(&f.exec, &copy), "ndim");
+    close_fixture(&f);
+    shoali_error_clear();
+}
+
+/* Zero elements: fine with NULL everywhere, and nothing is launched. */
+static void test_empty(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, &shoali_accelerator_cpu);
+    assert_int_equal(shoali_op_gemm(&f.exec,
+                                    &(struct shoali_gemm_args){
+                                        .m = 0, .n = 3, .k = 3, .lda = 3, .ldb = 3, .ldc = 3}),
+                     SHOAL_OK);
+    assert_int_equal(shoali_op_norm(&f.exec, &(struct shoali_norm_args){.columns = 3}), SHOAL_OK);
+    assert_int_equal(
+        shoali_op_norm_backward(&f.exec, &(struct shoali_norm_backward_args){.rows = 3}), SHOAL_OK);
+    assert_int_equal(shoali_op_attention(&f.exec, &(struct shoali_attention_args){.heads = 1,
+                                                                                  .kv_heads = 1,
+                                                                                  .head_size = 1,
+                                                                                  .q_stride = 1,
+                                                                                  .kv_stride = 1,
+                                                                                  .out_stride = 1}),
+                     SHOAL_OK);
+    assert_int_equal(shoali_op_embedding(&f.exec, &(struct shoali_embedding_args){.columns = 3}),
+                     SHOAL_OK);
+    assert_int_equal(shoali_op_cross_entropy(&f.exec, &(struct shoali_cross_entropy_args){0}),
+                     SHOAL_OK);
+    assert_int_equal(shoali_op_softmax(&f.exec, &(struct shoali_softmax_args){0}), SHOAL_OK);
+    assert_int_equal(shoali_op_unary(&f.exec, &(struct shoali_unary_args){.backward = 1}),
+                     SHOAL_OK);
+    assert_int_equal(shoali_op_binary(&f.exec, &(struct shoali_binary_args){0}), SHOAL_OK);
+    assert_int_equal(shoali_op_broadcast(&f.exec, &(struct shoali_broadcast_args){.outer = 2}),
+                     SHOAL_OK);
+    assert_int_equal(shoali_op_copy_strided(&f.exec, &(struct shoali_copy_strided_args){.ndim = 1}),
+                     SHOAL_OK);
+    assert_int_equal(
+        shoali_op_convert(&f.exec, &(struct shoali_convert_args){.dtype_out = SHOAL_BF16}),
+        SHOAL_OK);
+    assert_int_equal(shoali_op_norm2(&f.exec, &(struct shoali_norm2_args){0}), SHOAL_OK);
+    assert_int_equal(shoali_op_adam(&f.exec, &(struct shoali_adam_args){0}), SHOAL_OK);
+    assert_int_equal(
+        shoali_op_reduce_sources(
+            &f.exec, &(struct shoali_reduce_sources_args){.sources = 1, .destinations = 1}),
+        SHOAL_OK);
+    struct shoali_device_counters counters;
+    shoali_device_get_counters(f.device, &counters);
+    assert_int_equal(counters.launch_count, 0);
+    /* But what is overwritten by a sum of nothing is launched. */
+    float y[2] = {7, 7};
+    assert_int_equal(
+        shoali_op_reduce(&f.exec, &(struct shoali_reduce_args){.y = y, .outer = 2, .inner = 1}),
+        SHOAL_OK);
+    assert_true(y[0] == 0 && y[1] == 0);
+    assert_int_equal(shoali_op_norm_backward(
+                         &f.exec, &(struct shoali_norm_backward_args){.dgamma = y, .columns = 1}),
+                     SHOAL_OK);
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_select),   cmocka_unit_test(test_select_by_environment),
+        cmocka_unit_test(test_report),   cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_launch),   cmocka_unit_test(test_reduce_sources),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_empty),
+    };
+    return cmocka_run_group_tests_name("fronts", tests, NULL, NULL);
+}
