@@ -1,33 +1,38 @@
 /* comm - groups, collectives, wrappers. Level L4.
  *
- * A backend is one table (struct shoali_comm_ops) over a group object of its own; shoal_group holds the
- * outermost table of a stack: wrap/check > wrap/record > wrap/fault > backend. A wrapper implements
- * the same table and forwards, so there is no #ifdef and no branch in the data path.
+ * A backend is one table (struct shoali_comm_ops) over a group object of its own; shoal_group holds
+ * the outermost table of a stack: wrap/check > wrap/record > wrap/fault > backend. A wrapper
+ * implements the same table and forwards, so there is no #ifdef and no branch in the data path.
  *
  *   self    one rank: copies.
- *   thread  ranks are threads of one process; requests are posted into the group's slots, the buffers
- *           are read directly. TSan sees everything.
- *   shm     processes of one machine: a control segment with one slot per rank (sequence, record of the op for
- *           `check`, addresses as arena offsets, state) and a data arena, both memfd or /dev/shm files that are
- *           unlinked as soon as all ranks have mapped them, so nothing stays behind when a rank is
- *           killed. Buffers from shoal_comm_alloc are used in place ("direct both-write": each rank
- *           reduces its slice from all ranks' buffers and stores it into all of them); other buffers are
- *           staged in chunks through a per-rank bounce area. Waits spin for a bounded time (not at all when there are
- *           more ranks than cores), then futex; every wake-up looks at the abort word and the deadline.
- *   mpi, nccl   later: the same table.
+ *   thread  ranks are threads of one process; requests are posted into the group's slots, the
+ * buffers are read directly. TSan sees everything. shm     processes of one machine: a control
+ * segment with one slot per rank (sequence, record of the op for `check`, addresses as arena
+ * offsets, state) and a data arena, both memfd or /dev/shm files that are unlinked as soon as all
+ * ranks have mapped them, so nothing stays behind when a rank is killed. Buffers from
+ * shoal_comm_alloc are used in place ("direct both-write": each rank reduces its slice from all
+ * ranks' buffers and stores it into all of them); other buffers are staged in chunks through a
+ * per-rank bounce area. Waits spin for a bounded time (not at all when there are more ranks than
+ * cores), then futex; every wake-up looks at the abort word and the deadline. mpi, nccl   later:
+ * the same table.
  *
- * Order of a sum: ranks 0..N-1 in order per element (ops reduce_sources), N slices by elements in multiples
- * of 64 bytes; so every backend gives the same bits.
+ * thread and shm share comm/algorithms (slots.h): the same state machines over the same control
+ * layout, which lies on the heap or in the segment.
  *
- * Asynchronous requests: posting may complete at once; a request that needs others makes progress in test/wait
- * of the same rank. The order of posts on a group is the order of execution. Outstanding requests per group: up to 16.
+ * Order of a sum: ranks 0..N-1 in order per element (ops reduce_sources), N slices by elements in
+ * multiples of 64 bytes; so every backend gives the same bits.
+ *
+ * Asynchronous requests: posting may complete at once; a request that needs others makes progress
+ * in test/wait of the same rank. The order of posts on a group is the order of execution.
+ * Outstanding requests per group: up to 16.
  *
  * comm/bootstrap is a key-value store {put, get, wait, abort} over threads, a file system or TCP
- * (rank 0 or the launcher listens on MASTER_PORT); it carries names of segments, verdicts, and nothing large.
+ * (rank 0 or the launcher listens on MASTER_PORT); it carries names of segments, verdicts, and
+ * nothing large.
  *
- * A failing rank calls shoal_comm_abort: its sentence is stored in the control segment (or world), all waits
- * return SHOAL_EPEER "rank 2 failed: SENTENCE". A killed rank is noticed by its pid (pidfd or kill(pid,0))
- * in waits of the shm backend within 100 ms: "rank 2 (pid 4711) is gone".
+ * A failing rank calls shoal_comm_abort: its sentence is stored in the control segment (or world),
+ * all waits return SHOAL_EPEER "rank 2 failed: SENTENCE". A killed rank is noticed by its pid
+ * (pidfd or kill(pid,0)) in waits of the shm backend within 100 ms: "rank 2 (pid 4711) is gone".
  */
 #ifndef SHOALI_COMM_H
 #define SHOALI_COMM_H
@@ -36,12 +41,39 @@
 #include "shoal/comm.h"
 
 enum shoali_collective {
-    SHOALI_ALL_REDUCE, SHOALI_REDUCE_SCATTER, SHOALI_ALL_GATHER, SHOALI_BROADCAST, SHOALI_ALL_TO_ALL,
-    SHOALI_ALL_TO_ALL_V, SHOALI_SEND, SHOALI_RECV, SHOALI_BARRIER, SHOALI_SPLIT, SHOALI_COMM_ALLOC,
+    SHOALI_ALL_REDUCE,
+    SHOALI_REDUCE_SCATTER,
+    SHOALI_ALL_GATHER,
+    SHOALI_BROADCAST,
+    SHOALI_ALL_TO_ALL,
+    SHOALI_ALL_TO_ALL_V,
+    SHOALI_SEND,
+    SHOALI_RECV,
+    SHOALI_BARRIER,
+    SHOALI_SPLIT,
+    SHOALI_COMM_ALLOC,
     SHOALI_COLLECTIVE_COUNT
 };
 
-/* One posted operation, as wrappers and backends see it. */
+/* What a rank says about its posted operation to the others. A backend with control slots carries
+ * it there beside the data, so that comparing costs no round trip. */
+enum { SHOALI_HERE_BYTES = 88 };
+struct shoali_record {
+    uint64_t sequence; /* number of the collective in its group, from 0 */
+    uint64_t group;    /* identity of the group in its world */
+    int64_t count;
+    int32_t kind, dtype, op, peer;
+    char here[SHOALI_HERE_BYTES]; /* the call site, its last parts when long */
+};
+/* One rank's part of an agreement. `world_rank` is the name that messages use. */
+struct shoali_seat {
+    int32_t world_rank;
+    const struct shoali_record *record;
+    const int64_t *send_counts, *recv_counts; /* all_to_all_v; [ranks] */
+};
+
+/* One posted operation, as wrappers and backends see it. SHOALI_SPLIT and SHOALI_COMM_ALLOC are
+ * posted as barriers that announce these calls. */
 struct shoali_post {
     enum shoali_collective kind;
     const char *here;
@@ -50,8 +82,12 @@ struct shoali_post {
     int64_t count;
     shoal_dtype dtype;
     shoal_reduce op;
-    int32_t peer;                               /* root, to, from */
-    const int64_t *send_counts, *recv_counts;   /* all_to_all_v; valid until completion */
+    int32_t peer;                             /* root, to, from */
+    const int64_t *send_counts, *recv_counts; /* all_to_all_v; valid until completion */
+    /* Set by wrap/check: the backend calls it with the seats of all ranks once they have arrived
+     * and before it touches data (send/recv: the receiver, with the seats of sender and receiver).
+     * An error aborts the world with its sentence. NULL: unchecked. */
+    shoal_status (*agree)(const struct shoali_seat *seats, int32_t count);
 };
 
 struct shoali_comm_ops {
@@ -64,10 +100,13 @@ struct shoali_comm_ops {
     void (*destroy)(void *backend);
     int32_t (*rank)(const void *backend);
     int32_t (*size)(const void *backend);
+    /* *request NULL: already complete. */
     shoal_status (*post)(void *backend, const struct shoali_post *post, void **request);
-    shoal_status (*test)(void *backend, void *request); /* frees the request unless SHOAL_IN_PROGRESS */
+    shoal_status (*test)(void *backend,
+                         void *request); /* frees the request unless SHOAL_IN_PROGRESS */
     shoal_status (*wait)(void *backend, void *request); /* frees the request */
-    shoal_status (*split)(void *backend, const char *here, int32_t color, int32_t key, void **child);
+    shoal_status (*split)(void *backend, const char *here, int32_t color, int32_t key,
+                          void **child);
     shoal_status (*alloc)(void *backend, size_t bytes, void **memory);
     void (*free)(void *backend, void *memory);
     void (*abort)(void *backend, shoal_status status, const char *sentence);
@@ -79,22 +118,34 @@ const struct shoali_comm_ops *const *shoali_comm_all(void); /* NULL-terminated *
 /* Bytes and calls per collective of a group, counted by wrap/record (always on; cheap). */
 struct shoali_comm_counters {
     int64_t calls[SHOALI_COLLECTIVE_COUNT];
-    int64_t elements[SHOALI_COLLECTIVE_COUNT]; /* elements this rank sends by the ring-formula: all_reduce 2*count*(N-1)/N, ... see record.c */
+    int64_t elements[SHOALI_COLLECTIVE_COUNT]; /* elements this rank sends by the ring-formula:
+                                                  all_reduce 2*count*(N-1)/N, ... see record.c */
     int64_t bytes[SHOALI_COLLECTIVE_COUNT];
     int64_t wait_ns;
 };
 void shoali_comm_get_counters(const shoal_group *group, struct shoali_comm_counters *counters);
 const char *shoali_collective_name(enum shoali_collective kind);
+/* Bytes of `in` that a rank of a group of `ranks` sends and of `out` that it receives. Arguments
+ * are checked. */
+size_t shoali_post_in_bytes(const struct shoali_post *post, int32_t ranks);
+size_t shoali_post_out_bytes(const struct shoali_post *post, int32_t ranks);
+/* Checks the arguments and posts; request NULL waits. What the public calls and the device front
+ * use. */
+SHOAL_CHECKED shoal_status shoali_comm_post(shoal_group *group, const struct shoali_post *post,
+                                            shoal_request **request);
 
-/* Device-aware fronts: `in`/`out` are device addresses; when the device is not host accessible and the backend does not
- * take device memory, the data is staged through pinned host memory in the stream's order. Blocking for the host. */
-SHOAL_CHECKED shoal_status shoali_comm_device(shoal_group *group, struct shoali_device_stream *stream,
+/* Device-aware fronts: `in`/`out` are device addresses; when the device is not host accessible and
+ * the backend does not take device memory, the data is staged through pinned host memory in the
+ * stream's order. Blocking for the host. */
+SHOAL_CHECKED shoal_status shoali_comm_device(shoal_group *group,
+                                              struct shoali_device_stream *stream,
                                               const struct shoali_post *post);
 
-/* Device memory that is also good for collectives without staging: shoal_comm_alloc when the device is host
- * accessible and N > 1, else device memory. Collective. */
-SHOAL_CHECKED shoal_status shoali_comm_device_alloc(shoal_group *group, struct shoali_device *device,
-                                                    size_t bytes, void **address);
+/* Device memory that is also good for collectives without staging: shoal_comm_alloc when the device
+ * is host accessible and N > 1, else device memory. Collective. */
+SHOAL_CHECKED shoal_status shoali_comm_device_alloc(shoal_group *group,
+                                                    struct shoali_device *device, size_t bytes,
+                                                    void **address);
 void shoali_comm_device_free(shoal_group *group, struct shoali_device *device, void *address);
 
 #endif

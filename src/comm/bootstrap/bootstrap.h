@@ -1,10 +1,11 @@
 /* bootstrap - a key-value store for the moments before and beside collectives.
  *
- * put/get/wait of short values (<= 64 KiB) under names, and an abort verdict that every waiter sees.
- * Three kinds: `threads` (an object shared by the ranks of one process), `file` (a folder, one file per
- * key, for tests and shared file systems), `tcp` (rank 0, or the launcher, listens on MASTER_ADDR:MASTER_PORT;
- * the others connect and retry until the deadline; one line-framed request per message).
- * Port in use: SHOAL_EINVAL "port 29500 is already in use (MASTER_PORT): choose another with --master_port".
+ * put/get/wait of short values (<= 64 KiB) under names, and an abort verdict that every waiter
+ * sees. Three kinds: `threads` (an object shared by the ranks of one process), `file` (a folder,
+ * one file per key, for tests and shared file systems), `tcp` (rank 0, or the launcher, listens on
+ * MASTER_ADDR:MASTER_PORT; the others connect and retry until the deadline; one line-framed request
+ * per message). Port in use: SHOAL_EINVAL "port 29500 is already in use (MASTER_PORT): choose
+ * another with --master_port".
  */
 #ifndef SHOALI_BOOTSTRAP_H
 #define SHOALI_BOOTSTRAP_H
@@ -12,19 +13,28 @@
 #include "base/base.h"
 
 struct shoali_store;
-/* kind "tcp": where = "host:port", server = this process serves; "file": where = folder; "threads": where ignored, `shared` given. */
+/* kind "tcp": where = "host:port", server = this process serves; "file": where = folder; "threads":
+ * where ignored, `shared` another open store of the same ranks (NULL: a new one); it lives until
+ * its last user closes. */
 struct shoali_store_args {
     const char *kind, *where;
     bool server;
     struct shoali_store *shared;
     double timeout_s;
 };
-SHOAL_CHECKED shoal_status shoali_store_open(const struct shoali_store_args *args, struct shoali_store **store);
+SHOAL_CHECKED shoal_status shoali_store_open(const struct shoali_store_args *args,
+                                             struct shoali_store **store);
 void shoali_store_close(struct shoali_store *store);
-SHOAL_CHECKED shoal_status shoali_store_put(struct shoali_store *store, const char *key, const void *value, size_t bytes);
+/* 0 bytes remove the key. Keys are 1 to 200 printable characters without spaces. */
+SHOAL_CHECKED shoal_status shoali_store_put(struct shoali_store *store, const char *key,
+                                            const void *value, size_t bytes);
 /* SHOAL_IN_PROGRESS when absent. *bytes in: capacity, out: size. */
-SHOAL_CHECKED shoal_status shoali_store_get(struct shoali_store *store, const char *key, void *value, size_t *bytes);
-SHOAL_CHECKED shoal_status shoali_store_wait(struct shoali_store *store, const char *key, void *value, size_t *bytes);
+SHOAL_CHECKED shoal_status shoali_store_get(struct shoali_store *store, const char *key,
+                                            void *value, size_t *bytes);
+SHOAL_CHECKED shoal_status shoali_store_wait(struct shoali_store *store, const char *key,
+                                             void *value, size_t *bytes);
+/* From now on get and wait of every user give SHOAL_EPEER with the sentence. The first one stays.
+ */
 void shoali_store_abort(struct shoali_store *store, const char *sentence);
 
 #endif

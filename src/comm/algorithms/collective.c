@@ -1,0 +1,161 @@
+/* The rounds of one collective; exchange.c moves the data. */
+#include "comm/algorithms/slots.h"
+
+#include <string.h>
+
+static bool is_announcement(const struct shoali_post *post)
+{
+    return post->kind == SHOALI_BARRIER || post->kind == SHOALI_SPLIT ||
+           post->kind == SHOALI_COMM_ALLOC;
+}
+
+static bool has_blocks(const struct shoali_post *post)
+{
+    return post->kind == SHOALI_REDUCE_SCATTER || post->kind == SHOALI_ALL_TO_ALL ||
+           post->kind == SHOALI_ALL_TO_ALL_V;
+}
+
+/* Before the first round: chunk size, and whether chunk 0 goes with the records. Nobody knows
+ * all the counts of an all_to_all_v in advance, so it always sends its first chunk. */
+static void prepare(struct shoali_slots_group *group, struct shoali_slots_request *request)
+{
+    const struct shoali_post *post = &request->post;
+    size_t room = group->half_bytes;
+    size_t bytes = (size_t)post->count * request->element_bytes;
+    bool small = is_announcement(post) || bytes <= SHOALI_SMALL_BYTES;
+    if (has_blocks(post)) {
+        room = room / (size_t)group->size / 64 * 64;
+        small = bytes <= SHOALI_SMALL_BYTES / (size_t)group->size / 64 * 64;
+    }
+    request->chunk = (int64_t)(room / request->element_bytes);
+    request->first_chunk = small || post->kind == SHOALI_ALL_TO_ALL_V ? 0 : 1;
+    if (small && post->kind != SHOALI_ALL_TO_ALL_V)
+        return;
+    request->wire.in =
+        shoali_place_of(group->world, post->in, shoali_post_in_bytes(post, group->size));
+    if (post->kind == SHOALI_ALL_REDUCE)
+        request->wire.out = shoali_place_of(group->world, post->out, bytes);
+}
+
+static void publish(struct shoali_slots_group *group, struct shoali_slots_request *request)
+{
+    struct shoali_slot *own = &group->slot[group->rank];
+    const struct shoali_post *post = &request->post;
+    group->round++;
+    group->seen = 0;
+    own->wire[group->round % 2] = request->wire;
+    if (post->kind == SHOALI_ALL_TO_ALL_V) {
+        int64_t *counts = own->counts[group->round % 2];
+        memcpy(counts, post->send_counts, (size_t)group->size * sizeof(int64_t));
+        memcpy(counts + SHOALI_MAX_RANKS, post->recv_counts, (size_t)group->size * sizeof(int64_t));
+    }
+    if (!request->direct && request->step >= request->first_chunk && !is_announcement(post))
+        shoali_exchange_produce(group, request);
+    atomic_store(&own->arrived, group->round);
+    request->published = true;
+    /* Only the rank that completes the round wakes the sleepers, and each of them once. */
+    for (int32_t r = 0; r < group->size; r++)
+        if ((int32_t)(atomic_load(&group->slot[r].arrived) - group->round) < 0)
+            return;
+    shoali_group_ring_all(group);
+}
+
+static bool everyone_arrived(struct shoali_slots_group *group)
+{
+    while (group->seen < group->size) {
+        uint32_t arrived = atomic_load(&group->slot[group->seen].arrived);
+        if ((int32_t)(arrived - group->round) < 0)
+            return false;
+        group->seen++;
+    }
+    return true;
+}
+
+static shoal_status ask_agreement(const struct shoali_slots_group *group,
+                                  const struct shoali_slots_request *request)
+{
+    struct shoali_seat seats[SHOALI_MAX_RANKS];
+    if (!request->post.agree)
+        return SHOAL_OK;
+    for (int32_t r = 0; r < group->size; r++) {
+        const int64_t *counts = group->slot[r].counts[group->round % 2];
+        seats[r] = (struct shoali_seat){.world_rank = group->shared->world_rank[r],
+                                        .record = &shoali_group_wire(group, r)->record,
+                                        .send_counts = counts,
+                                        .recv_counts = counts + SHOALI_MAX_RANKS};
+    }
+    return request->post.agree(seats, group->size);
+}
+
+static bool in_is_reachable(const struct shoali_slots_group *group, int32_t rank)
+{
+    const struct shoali_place *place = &shoali_group_wire(group, rank)->in;
+    return place->arena != 0 && (place->members & group->members) == group->members;
+}
+
+/* Everybody comes to the same answer: it is a function of the wires. */
+static bool can_go_direct(const struct shoali_slots_group *group,
+                          const struct shoali_slots_request *request)
+{
+    if (request->post.kind == SHOALI_BROADCAST)
+        return in_is_reachable(group, request->post.peer);
+    for (int32_t r = 0; r < group->size; r++)
+        if (!in_is_reachable(group, r))
+            return false;
+    return true;
+}
+
+static int64_t largest_count(const struct shoali_slots_group *group)
+{
+    int64_t largest = 0;
+    for (int32_t r = 0; r < group->size; r++)
+        for (int32_t to = 0; to < group->size; to++) {
+            int64_t count = group->slot[r].counts[group->round % 2][to];
+            largest = count > largest ? count : largest;
+        }
+    return largest;
+}
+
+/* After the first round. */
+static void plan(struct shoali_slots_group *group, struct shoali_slots_request *request)
+{
+    const struct shoali_post *post = &request->post;
+    int64_t count = post->kind == SHOALI_ALL_TO_ALL_V ? largest_count(group) : post->count;
+    int64_t chunks = (count + request->chunk - 1) / request->chunk;
+    if (is_announcement(post) || (request->first_chunk == 0 && chunks <= 1)) {
+        request->steps = 1;
+        return;
+    }
+    request->direct = can_go_direct(group, request);
+    request->steps = request->direct ? 2 : request->first_chunk + (int32_t)chunks;
+}
+
+shoal_status shoali_collective_advance(struct shoali_slots_group *group,
+                                       struct shoali_slots_request *request)
+{
+    if (request->step == 0 && !request->published)
+        prepare(group, request);
+    do {
+        if (!request->published)
+            publish(group, request);
+        if (!everyone_arrived(group))
+            return SHOAL_IN_PROGRESS;
+        if (request->steps == 0) {
+            shoal_status status = ask_agreement(group, request);
+            if (status < 0)
+                return status;
+            plan(group, request);
+        }
+        if (request->direct && request->step == 0) {
+            if (!shoali_group_enter_busy(group))
+                return SHOAL_IN_PROGRESS; /* the waiting loop finds the verdict */
+            shoali_exchange_direct(group, request);
+            shoali_group_leave_busy(group);
+        } else if (!request->direct && request->step >= request->first_chunk &&
+                   !is_announcement(&request->post)) {
+            shoali_exchange_consume(group, request);
+        }
+        request->published = false;
+    } while (++request->step < request->steps);
+    return SHOAL_OK;
+}

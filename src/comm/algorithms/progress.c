@@ -1,0 +1,338 @@
+/* Requests: posting, advancing, waiting, and what happens when a wait fails. */
+#include "comm/algorithms/slots.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* How long a sleeper trusts that it will be rung before it looks at deadlines and dead ranks. */
+enum { SLICE_NS = 40000000, BUSY_LIMIT_NS = 1000000000, RELAX_COUNT = 16 };
+
+static bool is_message(const struct shoali_slots_request *request)
+{
+    return request->post.kind == SHOALI_SEND || request->post.kind == SHOALI_RECV;
+}
+
+/* Keeps the last parts of long paths: "src/engine/engine.c:120". */
+static void copy_here(char *to, const char *here)
+{
+    size_t length = strlen(here);
+    const char *from = length < SHOALI_HERE_BYTES ? here : here + length - SHOALI_HERE_BYTES + 1;
+    memcpy(to, from, strlen(from) + 1);
+}
+
+static void fill_request(struct shoali_slots_group *group, struct shoali_slots_request *request,
+                         const struct shoali_post *post)
+{
+    struct shoali_record *record = &request->wire.record;
+    request->state = SHOALI_REQUEST_QUEUED;
+    request->post = *post;
+    request->element_bytes = shoal_dtype_bytes(post->dtype);
+    request->waiting_since_ns = 0;
+    request->published = request->direct = request->posted_place = false;
+    request->step = request->steps = 0;
+    request->bytes = request->moved = 0;
+    request->wire.in = request->wire.out = (struct shoali_place){0};
+    record->sequence = is_message(request) ? 0 : group->sequence++;
+    record->group = group->shared->identity;
+    record->count = post->count;
+    record->kind = (int32_t)post->kind;
+    record->dtype = (int32_t)post->dtype;
+    record->op = (int32_t)post->op;
+    record->peer = post->peer;
+    copy_here(record->here, post->here);
+}
+
+static void unqueue(struct shoali_slots_group *group, const struct shoali_slots_request *request)
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < group->queued; i++)
+        if (group->queue[i] != request)
+            group->queue[kept++] = group->queue[i];
+    group->queued = kept;
+}
+
+/* One pass over the queue: a request that needs others holds back the later ones of its lane (the
+ * collectives, the sends to a rank, the receives from a rank). A failure becomes the verdict. */
+static shoal_status progress(struct shoali_slots_group *group)
+{
+    bool collectives_held = false;
+    uint64_t held[2] = {0, 0}; /* sends, receives: bit per rank */
+    for (int32_t i = 0; i < group->queued;) {
+        struct shoali_slots_request *request = group->queue[i];
+        bool message = is_message(request);
+        uint64_t *lane = &held[request->post.kind == SHOALI_RECV];
+        uint64_t peer = message ? (uint64_t)1 << request->post.peer : 0;
+        shoal_status status = SHOAL_IN_PROGRESS;
+        if (message && !(*lane & peer))
+            status = shoali_message_advance(group, request);
+        else if (!message && !collectives_held)
+            status = shoali_collective_advance(group, request);
+        if (status < 0) {
+            shoali_world_condemn(group->world, -1, status, shoal_error_message());
+            shoali_group_ring_all(group);
+            return status;
+        }
+        if (status == SHOAL_OK) {
+            request->state = SHOALI_REQUEST_DONE;
+            unqueue(group, request);
+            continue;
+        }
+        *lane |= peer;
+        collectives_held |= !message;
+        i++;
+    }
+    return SHOAL_OK;
+}
+
+/* Only where buffers are ordinary memory that the caller may free; a shared arena outlives this. */
+static void wait_until_hands_off(const struct shoali_slots_group *group)
+{
+    if (!group->world->host->any_address)
+        return;
+    int64_t deadline_ns = shoali_deadline_ns(BUSY_LIMIT_NS);
+    for (int32_t r = 0; r < group->size; r++)
+        while (r != group->rank && atomic_load(&group->slot[r].busy) &&
+               !shoali_deadline_passed(deadline_ns))
+            nanosleep(&(struct timespec){0, 100000}, NULL);
+}
+
+/* Frees the request (may be NULL) of an aborted world and makes the verdict this rank's error. */
+static shoal_status fail(struct shoali_slots_group *group, struct shoali_slots_request *request)
+{
+    wait_until_hands_off(group);
+    if (request) {
+        unqueue(group, request);
+        request->state = SHOALI_REQUEST_FREE;
+    }
+    return shoali_world_verdict(group->world);
+}
+
+shoal_status shoali_slots_post(void *backend, const struct shoali_post *post, void **out)
+{
+    struct shoali_slots_group *group = backend;
+    struct shoali_slots_request *request = NULL;
+    shoal_status status = SHOAL_OK;
+    *out = NULL;
+    SHOAL_TRY(status, shoali_world_verdict(group->world), done);
+    for (int32_t i = 0; i < SHOALI_MAX_REQUESTS && !request; i++)
+        if (group->request[i].state == SHOALI_REQUEST_FREE)
+            request = &group->request[i];
+    if (!request) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "a group has at most %d outstanding requests: wait for earlier ones "
+                            "before %s at %s",
+                            SHOALI_MAX_REQUESTS, shoali_collective_name(post->kind), post->here);
+        goto done;
+    }
+    fill_request(group, request, post);
+    group->queue[group->queued++] = request;
+    if (progress(group) < 0) {
+        status = fail(group, request);
+    } else if (request->state == SHOALI_REQUEST_DONE) {
+        request->state = SHOALI_REQUEST_FREE;
+    } else {
+        *out = request;
+    }
+done:
+    return status;
+}
+
+/* "rank 2" or "ranks 2, 3": those that have not arrived at the group's round; the first or -1. */
+static int32_t list_missing(const struct shoali_slots_group *group, char *text, size_t bytes)
+{
+    char list[120] = "";
+    int32_t first = -1, count = 0, at = 0;
+    for (int32_t r = 0; r < group->size; r++) {
+        if ((int32_t)(atomic_load(&group->slot[r].arrived) - group->round) >= 0)
+            continue;
+        if (first < 0)
+            first = r;
+        if ((size_t)at + 16 < sizeof(list))
+            at += snprintf(list + at, sizeof(list) - (size_t)at, "%s%d", count ? ", " : "",
+                           (int)group->shared->world_rank[r]);
+        count++;
+    }
+    snprintf(text, bytes, "%s %s", count > 1 ? "ranks" : "rank", list);
+    return first;
+}
+
+static void describe_timeout(const struct shoali_slots_group *group,
+                             const struct shoali_slots_request *request, char *text, size_t bytes)
+{
+    static const char advice[] = "if it is only slow, raise the timeout (DEEPSPEED_TIMEOUT, in "
+                                 "minutes)";
+    char own[256], last[256], missing[128] = "";
+    double seconds = (double)group->world->timeout_ns * 1e-9;
+    if (is_message(request)) {
+        snprintf(text, bytes, "%s: rank %d did not %s within %.1f s; %s",
+                 shoali_record_format(&request->wire.record, own),
+                 (int)group->shared->world_rank[request->post.peer],
+                 request->post.kind == SHOALI_SEND ? "receive" : "send", seconds, advice);
+        return;
+    }
+    /* The first collective in the queue is what the others are waited for. */
+    for (int32_t i = group->queued - 1; i >= 0; i--)
+        if (!is_message(group->queue[i]))
+            request = group->queue[i];
+    int32_t first = list_missing(group, missing, sizeof(missing));
+    shoali_record_format(&request->wire.record, own);
+    if (first < 0)
+        snprintf(text, bytes, "%s did not complete within %.1f s", own, seconds);
+    else if (group->round == 1)
+        snprintf(text, bytes,
+                 "%s: %s did not come within %.1f s, with no earlier call on this "
+                 "group; %s",
+                 own, missing, seconds, advice);
+    else
+        snprintf(
+            text, bytes,
+            "%s: %s did not come within %.1f s, last call on this group "
+            "was %s; %s",
+            own, missing, seconds,
+            shoali_record_format(&group->slot[first].wire[(group->round - 1) % 2].record, last),
+            advice);
+}
+
+/* Looks for dead ranks and at the deadline; either becomes the verdict. */
+static void check_health(struct shoali_slots_group *group, struct shoali_slots_request *request)
+{
+    struct shoali_slots_world *world = group->world;
+    char text[SHOALI_SENTENCE_BYTES];
+    int32_t dead = world->host->find_dead ? world->host->find_dead(world->user) : -1;
+    if (dead >= 0) {
+        snprintf(text, sizeof(text),
+                 "rank %d (pid %d) is gone: it was killed or left without shoal_comm_destroy; its "
+                 "own output says more",
+                 (int)dead, (int)atomic_load(&world->shared->seat[dead].pid));
+        shoali_world_condemn(world, -1, SHOAL_EPEER, text);
+    } else if (world->timeout_ns > 0 &&
+               shoali_now_ns() - request->waiting_since_ns >= world->timeout_ns) {
+        describe_timeout(group, request, text, sizeof(text));
+        shoali_world_condemn(world, -1, SHOAL_ETIMEOUT, text);
+    } else {
+        return;
+    }
+    shoali_group_ring_all(group);
+}
+
+/* Nothing more to wait for: done, or failed. What all ranks have come to completes even when one of
+ * them failed right afterwards. */
+static bool is_over(struct shoali_slots_group *group, const struct shoali_slots_request *request)
+{
+    return progress(group) < 0 || request->state == SHOALI_REQUEST_DONE ||
+           atomic_load(&group->world->shared->verdict) == SHOALI_VERDICT_SET;
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    for (int i = 0; i < RELAX_COUNT; i++)
+        __builtin_ia32_pause();
+#endif
+}
+
+static void await(struct shoali_slots_group *group, struct shoali_slots_request *request)
+{
+    struct shoali_slot *slot = &group->slot[group->rank];
+    struct shoali_slots_world *world = group->world;
+    if (is_over(group, request))
+        return;
+    request->waiting_since_ns = shoali_now_ns();
+    while (shoali_now_ns() - request->waiting_since_ns < world->spin_ns) {
+        if (is_over(group, request))
+            return;
+        relax();
+    }
+    int64_t slice_ns =
+        world->timeout_ns > 0 && world->timeout_ns < SLICE_NS ? world->timeout_ns : SLICE_NS;
+    int64_t next_check_ns = request->waiting_since_ns + slice_ns;
+    for (;;) {
+        uint32_t bell = atomic_load(&slot->bell);
+        atomic_store(&slot->sleeping, 1);
+        bool over = is_over(group, request);
+        if (!over)
+            shoali_futex_wait(&slot->bell, bell, slice_ns);
+        atomic_store(&slot->sleeping, 0);
+        if (over)
+            return;
+        if (shoali_now_ns() >= next_check_ns) {
+            check_health(group, request);
+            next_check_ns = shoali_now_ns() + slice_ns;
+        }
+    }
+}
+
+static shoal_status finish(struct shoali_slots_group *group, struct shoali_slots_request *request)
+{
+    if (request->state != SHOALI_REQUEST_DONE)
+        return fail(group, request);
+    request->state = SHOALI_REQUEST_FREE;
+    return SHOAL_OK;
+}
+
+shoal_status shoali_slots_wait(void *backend, void *request)
+{
+    struct shoali_slots_request *own = request;
+    if (own->state != SHOALI_REQUEST_DONE)
+        await(backend, own);
+    return finish(backend, own);
+}
+
+shoal_status shoali_slots_test(void *backend, void *request)
+{
+    struct shoali_slots_group *group = backend;
+    struct shoali_slots_request *own = request;
+    if (own->state != SHOALI_REQUEST_DONE && !is_over(group, own)) {
+        int64_t now_ns = shoali_now_ns();
+        if (own->waiting_since_ns == 0)
+            own->waiting_since_ns = own->checked_ns = now_ns;
+        if (now_ns - own->checked_ns < SLICE_NS)
+            return SHOAL_IN_PROGRESS;
+        own->checked_ns = now_ns;
+        check_health(group, own);
+        if (!is_over(group, own))
+            return SHOAL_IN_PROGRESS;
+    }
+    return finish(group, own);
+}
+
+shoal_status shoali_slots_run(struct shoali_slots_group *group, const struct shoali_post *post)
+{
+    void *request = NULL;
+    shoal_status status = shoali_slots_post(group, post, &request);
+    return status == SHOAL_OK && request ? shoali_slots_wait(group, request) : status;
+}
+
+void shoali_slots_destroy(void *backend)
+{
+    struct shoali_slots_group *group = backend;
+    /* peer -1 tells it from the barriers of ranks that go on. */
+    const struct shoali_post barrier = {
+        .kind = SHOALI_BARRIER, .here = "shoal_comm_destroy", .dtype = SHOAL_U8, .peer = -1};
+    if (shoali_slots_run(group, &barrier) != SHOAL_OK)
+        SHOALI_DEBUG("comm", "left an aborted group: %s", shoal_error_message());
+    struct shoali_slots_world *world = group->world;
+    shoali_arenas_drop(world, group);
+    if (group->segment.base)
+        world->host->detach(world->user, &group->segment);
+    shoali_free(group);
+    shoali_world_release(world);
+}
+
+int32_t shoali_slots_rank(const void *group)
+{
+    return ((const struct shoali_slots_group *)group)->rank;
+}
+
+int32_t shoali_slots_size(const void *group)
+{
+    return ((const struct shoali_slots_group *)group)->size;
+}
+
+void shoali_slots_abort(void *backend, shoal_status status, const char *sentence)
+{
+    struct shoali_slots_group *group = backend;
+    shoali_world_condemn(group->world, group->world->rank, status, sentence);
+    shoali_group_ring_all(group);
+}

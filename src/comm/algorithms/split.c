@@ -1,0 +1,74 @@
+#include "comm/algorithms/slots.h"
+
+struct choice {
+    int32_t color, key;
+};
+
+struct formatting {
+    uint64_t identity;
+    int32_t size;
+    int32_t world_rank[SHOALI_MAX_RANKS];
+};
+
+static void format_group(void *memory, const void *arg)
+{
+    const struct formatting *formatting = arg;
+    shoali_group_format(memory, formatting->size, formatting->identity, formatting->world_rank);
+}
+
+/* Parent ranks of this rank's color, by (key, rank); the number of them. */
+static int32_t list_members(const struct choice *choices, int32_t ranks, int32_t color,
+                            int32_t *members)
+{
+    int32_t count = 0;
+    for (int32_t r = 0; r < ranks; r++) {
+        if (choices[r].color != color)
+            continue;
+        int32_t at = count++;
+        for (; at > 0 && choices[members[at - 1]].key > choices[r].key; at--)
+            members[at] = members[at - 1];
+        members[at] = r;
+    }
+    return count;
+}
+
+shoal_status shoali_slots_split(void *backend, const char *here, int32_t color, int32_t key,
+                                void **child)
+{
+    struct shoali_slots_group *parent = backend, *group = NULL;
+    struct shoali_slots_world *world = parent->world;
+    struct choice own = {color, key}, choices[SHOALI_MAX_RANKS];
+    struct formatting formatting = {0};
+    struct shoali_segment segment = {0};
+    struct shoali_segment_args args = {
+        .maker = -1, .format = format_group, .format_arg = &formatting};
+    int32_t members[SHOALI_MAX_RANKS], rank = -1;
+    shoal_status status = SHOAL_OK;
+    *child = NULL;
+    SHOAL_TRY(status,
+              shoali_slots_run(parent, &(struct shoali_post){.kind = SHOALI_ALL_GATHER,
+                                                             .here = here,
+                                                             .in = &own,
+                                                             .out = choices,
+                                                             .count = 2,
+                                                             .dtype = SHOAL_I32}),
+              done);
+    if (color >= 0) {
+        formatting.size = list_members(choices, parent->size, color, members);
+        args.maker = members[0];
+        args.bytes = shoali_group_bytes(formatting.size);
+    }
+    for (int32_t i = 0; i < formatting.size; i++) {
+        formatting.world_rank[i] = parent->shared->world_rank[members[i]];
+        if (members[i] == parent->rank)
+            rank = i;
+    }
+    if (rank == 0)
+        formatting.identity = atomic_fetch_add(&world->shared->next_identity, 1) + 1;
+    SHOAL_TRY(status, shoali_segment_share(parent, &args, &segment), done);
+    if (color >= 0)
+        SHOAL_TRY(status, shoali_group_open(world, segment.base, &segment, rank, &group), done);
+    *child = group;
+done:
+    return status;
+}

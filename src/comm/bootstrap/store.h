@@ -1,0 +1,55 @@
+/* store - what the three kinds of store have in common. For the files of this folder only. */
+#ifndef SHOALI_STORE_H
+#define SHOALI_STORE_H
+
+#include "comm/bootstrap/bootstrap.h"
+
+#include <pthread.h>
+
+enum {
+    SHOALI_STORE_KEY_BYTES = 201,
+    SHOALI_STORE_VALUE_BYTES = 65536,
+    SHOALI_STORE_SENTENCE_BYTES = 1024
+};
+
+/* First member of every store. `get` gives SHOAL_IN_PROGRESS for an absent key and SHOAL_EPEER once
+ * the store is aborted. */
+struct shoali_store_kind {
+    const char *name;
+    shoal_status (*open)(const struct shoali_store_args *args, struct shoali_store **store);
+    void (*close)(struct shoali_store *store);
+    shoal_status (*put)(struct shoali_store *store, const char *key, const void *value,
+                        size_t bytes);
+    shoal_status (*get)(struct shoali_store *store, const char *key, void *value, size_t *bytes);
+    void (*abort)(struct shoali_store *store, const char *sentence);
+};
+struct shoali_store {
+    const struct shoali_store_kind *kind;
+    int64_t timeout_ns;
+};
+extern const struct shoali_store_kind shoali_store_threads, shoali_store_file, shoali_store_tcp;
+
+/* The keys in memory: of the `threads` kind and of the tcp server. Thread-safe. */
+struct shoali_table_entry;
+struct shoali_table {
+    pthread_mutex_t lock;
+    struct shoali_table_entry *first;
+    bool aborted;
+    char sentence[SHOALI_STORE_SENTENCE_BYTES];
+};
+void shoali_table_init(struct shoali_table *table);
+void shoali_table_fini(struct shoali_table *table);
+SHOAL_CHECKED shoal_status shoali_table_put(struct shoali_table *table, const char *key,
+                                            const void *value, size_t bytes);
+SHOAL_CHECKED shoal_status shoali_table_get(struct shoali_table *table, const char *key,
+                                            void *value, size_t *bytes);
+void shoali_table_abort(struct shoali_table *table, const char *sentence);
+
+/* The serving thread of the tcp kind: answers for `table` (borrowed) until closed. */
+struct shoali_tcp_server;
+SHOAL_CHECKED shoal_status shoali_tcp_server_open(const char *host, const char *port,
+                                                  struct shoali_table *table,
+                                                  struct shoali_tcp_server **server);
+void shoali_tcp_server_close(struct shoali_tcp_server *server);
+
+#endif

@@ -1,0 +1,204 @@
+/* One suite for the three kinds of store. */
+#include "comm/bootstrap/bootstrap.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct pair {
+    struct shoali_store *first, *second;
+    char folder[64];
+};
+
+static int free_port(int *keep)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    if (keep) {
+        assert_int_equal(listen(fd, 1), 0);
+        *keep = fd;
+    } else {
+        close(fd);
+    }
+    return ntohs(address.sin_port);
+}
+
+static void open_pair(const char *kind, struct pair *pair)
+{
+    char where[64] = "";
+    strcpy(pair->folder, "/tmp/shoal-store-XXXXXX");
+    if (strcmp(kind, "file") == 0)
+        strcpy(where, mkdtemp(pair->folder));
+    else
+        snprintf(where, sizeof(where), "127.0.0.1:%d", free_port(NULL));
+    struct shoali_store_args args = {
+        .kind = kind, .where = where, .server = true, .timeout_s = 0.2};
+    assert_int_equal(shoali_store_open(&args, &pair->first), SHOAL_OK);
+    args.server = false;
+    args.shared = strcmp(kind, "threads") == 0 ? pair->first : NULL;
+    assert_int_equal(shoali_store_open(&args, &pair->second), SHOAL_OK);
+}
+
+static void close_pair(const char *kind, struct pair *pair)
+{
+    shoali_store_close(pair->second);
+    shoali_store_close(pair->first);
+    if (strcmp(kind, "file") == 0) {
+        char command[96];
+        snprintf(command, sizeof(command), "rm -r %s", pair->folder);
+        assert_int_equal(system(command), 0);
+    }
+}
+
+static void *put_late(void *arg)
+{
+    nanosleep(&(struct timespec){0, 30000000}, NULL);
+    assert_int_equal(shoali_store_put(arg, "late/key", "now", 4), SHOAL_OK);
+    return NULL;
+}
+
+static void check_kind(const char *kind)
+{
+    struct pair pair;
+    open_pair(kind, &pair);
+    char *large = malloc(65537), *back = malloc(65537);
+    for (int i = 0; i < 65536; i++)
+        large[i] = (char)(i * 7);
+    size_t bytes = 65536;
+    assert_int_equal(shoali_store_get(pair.second, "a", back, &bytes), SHOAL_IN_PROGRESS);
+    assert_int_equal(shoali_store_put(pair.second, "a", large, 65536), SHOAL_OK);
+    assert_int_equal(shoali_store_put(pair.first, "a", large, 65537), SHOAL_EINVAL);
+    assert_int_equal(shoali_store_put(pair.first, "two words", large, 1), SHOAL_EINVAL);
+    bytes = 65536;
+    assert_int_equal(shoali_store_get(pair.first, "a", back, &bytes), SHOAL_OK);
+    assert_int_equal(bytes, 65536);
+    assert_memory_equal(large, back, bytes);
+    assert_int_equal(shoali_store_put(pair.first, "a", "xy", 2), SHOAL_OK);
+    bytes = 65536;
+    assert_int_equal(shoali_store_wait(pair.second, "a", back, &bytes), SHOAL_OK);
+    assert_int_equal(bytes, 2);
+    assert_int_equal(shoali_store_put(pair.second, "a", "", 0), SHOAL_OK);
+    assert_int_equal(shoali_store_get(pair.first, "a", back, &bytes), SHOAL_IN_PROGRESS);
+
+    pthread_t thread;
+    pthread_create(&thread, NULL, put_late, pair.first);
+    bytes = 10;
+    assert_int_equal(shoali_store_wait(pair.second, "late/key", back, &bytes), SHOAL_OK);
+    assert_string_equal(back, "now");
+    pthread_join(thread, NULL);
+    assert_int_equal(shoali_store_wait(pair.second, "never", back, &bytes), SHOAL_ETIMEOUT);
+
+    shoali_store_abort(pair.second, "rank 1 is out of luck");
+    shoali_store_abort(pair.first, "something later");
+    assert_int_equal(shoali_store_wait(pair.first, "never", back, &bytes), SHOAL_EPEER);
+    assert_string_equal(shoal_error_message(), "rank 1 is out of luck");
+    assert_int_equal(shoali_store_get(pair.second, "late/key", back, &bytes), SHOAL_EPEER);
+    assert_string_equal(shoal_error_message(), "rank 1 is out of luck");
+    free(large);
+    free(back);
+    close_pair(kind, &pair);
+}
+
+static void threads_kind(void **state)
+{
+    (void)state;
+    check_kind("threads");
+}
+
+static void file_kind(void **state)
+{
+    (void)state;
+    check_kind("file");
+}
+
+static void tcp_kind(void **state)
+{
+    (void)state;
+    check_kind("tcp");
+}
+
+static void port_in_use_is_a_sentence(void **state)
+{
+    (void)state;
+    int fd = -1;
+    char where[64], expected[128];
+    int port = free_port(&fd);
+    snprintf(where, sizeof(where), "127.0.0.1:%d", port);
+    snprintf(expected, sizeof(expected),
+             "port %d is already in use (MASTER_PORT): choose another with --master_port", port);
+    struct shoali_store *store = NULL;
+    struct shoali_store_args args = {.kind = "tcp", .where = where, .server = true, .timeout_s = 1};
+    assert_int_equal(shoali_store_open(&args, &store), SHOAL_EINVAL);
+    assert_string_equal(shoal_error_message(), expected);
+    assert_null(store);
+    close(fd);
+}
+
+static void absent_server_times_out(void **state)
+{
+    (void)state;
+    char where[64];
+    snprintf(where, sizeof(where), "127.0.0.1:%d", free_port(NULL));
+    struct shoali_store *store = NULL;
+    struct shoali_store_args args = {.kind = "tcp", .where = where, .timeout_s = 0.1};
+    assert_int_equal(shoali_store_open(&args, &store), SHOAL_ETIMEOUT);
+    assert_non_null(strstr(shoal_error_message(), "MASTER_PORT"));
+    args.where = "127.0.0.1:http";
+    assert_int_equal(shoali_store_open(&args, &store), SHOAL_EINVAL);
+}
+
+/* Strangers on the port get nothing and harm nobody. */
+static void nonsense_is_dropped(void **state)
+{
+    (void)state;
+    int port = free_port(NULL);
+    char where[64];
+    snprintf(where, sizeof(where), "127.0.0.1:%d", port);
+    struct shoali_store *store = NULL;
+    struct shoali_store_args args = {.kind = "tcp", .where = where, .server = true, .timeout_s = 1};
+    assert_int_equal(shoali_store_open(&args, &store), SHOAL_OK);
+    const char *const lines[] = {"GET / HTTP/1.1\r\n\r\n", "G key 99999999999\n", "Z key 0\n",
+                                 "\n"};
+    for (int i = 0; i < 4; i++) {
+        struct sockaddr_in address = {.sin_family = AF_INET,
+                                      .sin_addr = {htonl(INADDR_LOOPBACK)},
+                                      .sin_port = htons((uint16_t)port)};
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+        assert_true(send(fd, lines[i], strlen(lines[i]), MSG_NOSIGNAL) > 0);
+        char byte;
+        assert_true(recv(fd, &byte, 1, 0) <= 0);
+        close(fd);
+    }
+    char back[4];
+    size_t bytes = sizeof(back);
+    assert_int_equal(shoali_store_put(store, "k", "v", 2), SHOAL_OK);
+    assert_int_equal(shoali_store_get(store, "k", back, &bytes), SHOAL_OK);
+    shoali_store_close(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_kind),
+        cmocka_unit_test(file_kind),
+        cmocka_unit_test(tcp_kind),
+        cmocka_unit_test(port_in_use_is_a_sentence),
+        cmocka_unit_test(absent_server_times_out),
+        cmocka_unit_test(nonsense_is_dropped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,27 @@
+/* group - the public handles. For the files directly in this folder. */
+#ifndef SHOALI_COMM_GROUP_H
+#define SHOALI_COMM_GROUP_H
+
+#include "comm/comm.h"
+
+enum { SHOALI_OUTSTANDING_MAX = 16 };
+
+struct shoal_request {
+    struct shoal_group *group;
+    void *inner;
+    bool used;
+};
+struct shoal_group {
+    const struct shoali_comm_ops *ops; /* the outermost of the stack */
+    void *object;
+    const struct shoali_comm_ops *backend; /* the innermost */
+    int32_t rank, size;
+    struct shoal_request request[SHOALI_OUTSTANDING_MAX];
+};
+
+/* Takes `object` over, on failure too. */
+SHOAL_CHECKED shoal_status shoali_group_make(const struct shoali_comm_ops *ops, void *object,
+                                             const struct shoali_comm_ops *backend,
+                                             shoal_group **group);
+
+#endif

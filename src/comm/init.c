@@ -1,0 +1,199 @@
+/* Joining and leaving the world, groups of groups, shared memory. */
+#include "comm/group.h"
+#include "comm/wrap/wrap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const double default_timeout_s = 600;
+enum { DEFAULT_PORT = 29500 };
+
+const struct shoali_comm_ops *const *shoali_comm_all(void)
+{
+    static const struct shoali_comm_ops *const all[] = {&shoali_comm_self, &shoali_comm_thread,
+                                                        &shoali_comm_shm, NULL};
+    return all;
+}
+
+/* An integer variable; `value` stays when it is not set. */
+static shoal_status read_variable(const char *name, int64_t low, int64_t high, int32_t *value)
+{
+    const char *text = getenv(name);
+    int64_t number = 0;
+    if (!text || !*text)
+        return SHOAL_OK;
+    if (!shoali_parse_i64(text, &number) || number < low || number > high)
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s=\"%s\" must be a number from %lld to %lld", name, text,
+                          (long long)low, (long long)high);
+    *value = (int32_t)number;
+    return SHOAL_OK;
+}
+
+static shoal_status read_timeout(double *seconds)
+{
+    const char *text = getenv("DEEPSPEED_TIMEOUT");
+    double minutes = 0;
+    *seconds = default_timeout_s;
+    if (!text || !*text)
+        return SHOAL_OK;
+    if (!shoali_parse_f64(text, &minutes) || !(minutes > 0) || minutes > 1e6)
+        return SHOAL_FAIL(SHOAL_EINVAL, "DEEPSPEED_TIMEOUT=\"%s\" must be a number of minutes > 0",
+                          text);
+    *seconds = minutes * 60;
+    return SHOAL_OK;
+}
+
+/* Fills what the caller left open. */
+static shoal_status resolve(const shoal_comm_args *given, shoal_comm_args *args)
+{
+    shoal_status status = SHOAL_OK;
+    const char *address = getenv("MASTER_ADDR"), *backend = getenv("SHOAL_COMM");
+    *args = *given;
+    if (args->world_size == 0) {
+        args->world_size = 1;
+        SHOAL_TRY(status, read_variable("WORLD_SIZE", 1, INT32_MAX, &args->world_size), done);
+        SHOAL_TRY(status, read_variable("RANK", 0, INT32_MAX, &args->rank), done);
+    }
+    if (args->world_size < 1 || args->rank < 0 || args->rank >= args->world_size) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "rank %d of %d ranks does not exist: RANK counts from 0 to "
+                            "WORLD_SIZE - 1",
+                            (int)args->rank, (int)args->world_size);
+        goto done;
+    }
+    if (!args->master_addr)
+        args->master_addr = address && *address ? address : "127.0.0.1";
+    if (args->master_port == 0) {
+        args->master_port = DEFAULT_PORT;
+        SHOAL_TRY(status, read_variable("MASTER_PORT", 1, 65535, &args->master_port), done);
+    }
+    if (!(args->timeout_s > 0))
+        SHOAL_TRY(status, read_timeout(&args->timeout_s), done);
+    if (!args->backend && args->threads)
+        args->backend = "thread";
+    else if (!args->backend && args->world_size == 1)
+        args->backend = "self";
+    else if (!args->backend)
+        args->backend = backend && *backend ? backend : "shm";
+done:
+    return status;
+}
+
+static shoal_status find_backend(const char *name, const struct shoali_comm_ops **ops)
+{
+    for (const struct shoali_comm_ops *const *at = shoali_comm_all(); *at; at++)
+        if (strcmp((*at)->name, name) == 0) {
+            *ops = *at;
+            return (*at)->probe() ? SHOAL_OK
+                                  : SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                                               "backend %s does not work on this machine", name);
+        }
+    return SHOAL_FAIL(SHOAL_EINVAL, "unknown backend \"%s\" (SHOAL_COMM): use self, thread or shm",
+                      name);
+}
+
+shoal_status shoali_group_make(const struct shoali_comm_ops *ops, void *object,
+                               const struct shoali_comm_ops *backend, shoal_group **out)
+{
+    struct shoal_group *group = shoali_calloc(1, sizeof(*group), "a group");
+    if (!group) {
+        ops->destroy(object);
+        return SHOAL_ENOMEM;
+    }
+    group->ops = ops;
+    group->object = object;
+    group->backend = backend;
+    group->rank = ops->rank(object);
+    group->size = ops->size(object);
+    *out = group;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_comm_init(const shoal_comm_args *given, shoal_group **group)
+{
+    static const struct shoali_comm_ops *const wrappers[] = {
+        &shoali_comm_fault, &shoali_comm_record, &shoali_comm_check};
+    const struct shoali_comm_ops *backend = NULL, *ops = NULL;
+    shoal_comm_args args;
+    void *object = NULL;
+    shoal_status status = SHOAL_OK;
+    *group = NULL;
+    SHOAL_TRY(status, resolve(given, &args), done);
+    SHOAL_TRY(status, find_backend(args.backend, &backend), done);
+    shoali_context_get()->rank = args.rank;
+    shoali_context_get()->world = args.world_size;
+    SHOAL_TRY(status, backend->create(&args, &object), done);
+    ops = backend;
+    for (int i = 0; i < (args.no_check ? 2 : 3); i++) {
+        SHOAL_TRY(status, shoali_wrap_create(wrappers[i], ops, object, &object), done);
+        ops = wrappers[i];
+    }
+    SHOAL_TRY(status, shoali_group_make(ops, object, backend, group), done);
+done:
+    return status;
+}
+
+void shoal_comm_destroy(shoal_group *group)
+{
+    if (!group)
+        return;
+    group->ops->destroy(group->object);
+    shoali_free(group);
+}
+
+int32_t shoal_comm_rank(const shoal_group *group)
+{
+    return group->rank;
+}
+
+int32_t shoal_comm_size(const shoal_group *group)
+{
+    return group->size;
+}
+
+const char *shoal_comm_backend(const shoal_group *group)
+{
+    return group->backend->name;
+}
+
+shoal_status shoal_comm_split_at(const char *here, shoal_group *parent, int32_t color, int32_t key,
+                                 shoal_group **group)
+{
+    void *child = NULL;
+    *group = NULL;
+    shoal_status status = parent->ops->split(parent->object, here, color, key, &child);
+    if (status == SHOAL_OK && child)
+        status = shoali_group_make(parent->ops, child, parent->backend, group);
+    return status;
+}
+
+shoal_status shoal_comm_alloc(shoal_group *group, size_t bytes, void **memory)
+{
+    return group->ops->alloc(group->object, bytes, memory);
+}
+
+void shoal_comm_free(shoal_group *group, void *memory)
+{
+    if (memory)
+        group->ops->free(group->object, memory);
+}
+
+void shoal_comm_abort(shoal_group *group, shoal_status status)
+{
+    if (status >= 0)
+        status = SHOAL_FAIL(SHOAL_EINTERRUPTED, "the run was stopped");
+    const char *sentence = shoal_error_message();
+    group->ops->abort(group->object, status, *sentence ? sentence : shoal_status_name(status));
+}
+
+void shoali_comm_get_counters(const shoal_group *group, struct shoali_comm_counters *counters)
+{
+    const struct shoali_comm_ops *ops = group->ops;
+    const void *object = group->object;
+    while (ops != &shoali_comm_record) {
+        const struct shoali_wrap *wrap = object;
+        ops = wrap->inner_ops;
+        object = wrap->inner;
+    }
+    shoali_record_read(object, counters);
+}

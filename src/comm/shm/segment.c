@@ -1,0 +1,165 @@
+#include "comm/shm/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static const char folder[] = "/dev/shm";
+
+/* MemAvailable of the machine in bytes, 0 when unknown. */
+static double available_memory(void)
+{
+    char line[128];
+    unsigned long kilobytes = 0;
+    FILE *file = fopen("/proc/meminfo", "re");
+    if (!file)
+        return 0;
+    while (fgets(line, sizeof(line), file) && sscanf(line, "MemAvailable: %lu", &kilobytes) != 1)
+        kilobytes = 0;
+    fclose(file);
+    return (double)kilobytes * 1024.0;
+}
+
+static double free_in_folder(void)
+{
+    struct statvfs info;
+    return statvfs(folder, &info) == 0 ? (double)info.f_bavail * (double)info.f_frsize : 0;
+}
+
+static shoal_status too_large(size_t bytes)
+{
+    char need[32], shm[32], memory[32];
+    return SHOAL_FAIL(SHOAL_ENOMEM,
+                      "cannot share %s (%zu bytes) among the ranks: %s has %s free and the machine "
+                      "%s of memory: free memory, enlarge %s (docker run --shm-size), or use "
+                      "fewer ranks or smaller buffers",
+                      shoali_format_bytes((double)bytes, need), bytes, folder,
+                      shoali_format_bytes(free_in_folder(), shm),
+                      shoali_format_bytes(available_memory(), memory), folder);
+}
+
+/* Reserves the pages; 0 or an errno. */
+static int reserve(int fd, size_t bytes)
+{
+    int code;
+    if (ftruncate(fd, (off_t)bytes) != 0)
+        return errno;
+    do {
+        code = posix_fallocate(fd, 0, (off_t)bytes);
+    } while (code == EINTR);
+    return code;
+}
+
+/* A new file in /dev/shm with the pages reserved; 0 or an errno. */
+static int make_file(size_t bytes, struct shoali_segment *segment)
+{
+    const char *job = getenv("SHOAL_JOB_ID");
+    uint64_t random = 0;
+    if (free_in_folder() < (double)bytes)
+        return ENOSPC;
+    for (int attempt = 0; attempt < 16; attempt++) {
+        if (getrandom(&random, sizeof(random), GRND_NONBLOCK) < 0)
+            random = (uint64_t)shoali_now_ns();
+        snprintf(segment->name, sizeof(segment->name), "%s/shoal-%.60s-%016llx", folder,
+                 job ? job : "single", (unsigned long long)random);
+        segment->fd = open(segment->name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+        if (segment->fd >= 0 || errno != EEXIST)
+            break;
+    }
+    int code = segment->fd < 0 ? errno : reserve(segment->fd, bytes);
+    if (code != 0 && segment->fd >= 0) {
+        unlink(segment->name);
+        close(segment->fd);
+        segment->fd = -1;
+    }
+    return code;
+}
+
+static int make_memfd(size_t bytes, struct shoali_segment *segment)
+{
+    segment->fd = memfd_create("shoal", MFD_CLOEXEC);
+    int code = segment->fd < 0 ? errno : reserve(segment->fd, bytes);
+    snprintf(segment->name, sizeof(segment->name), "/proc/%d/fd/%d", (int)getpid(), segment->fd);
+    if (code != 0 && segment->fd >= 0) {
+        close(segment->fd);
+        segment->fd = -1;
+    }
+    return code;
+}
+
+static shoal_status map(struct shoali_segment *segment, int fd)
+{
+    void *base = mmap(NULL, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot map %zu bytes of %s: %s", segment->bytes,
+                          segment->name, strerror(errno));
+    madvise(base, segment->bytes, MADV_HUGEPAGE); /* a wish: most systems refuse it for files */
+    segment->base = base;
+    return SHOAL_OK;
+}
+
+shoal_status shoali_shm_create(void *user, size_t bytes, struct shoali_segment *segment)
+{
+    (void)user;
+    shoal_status status = SHOAL_OK;
+    const double available = available_memory();
+    int code = 0;
+    *segment = (struct shoali_segment){.bytes = bytes, .fd = -1};
+    if (bytes > INT64_MAX || (available > 0 && (double)bytes > available) ||
+        shoali_fault("comm.segment"))
+        return too_large(bytes);
+    code = make_file(bytes, segment);
+    if (code != 0)
+        code = make_memfd(bytes, segment);
+    if (code != 0)
+        return code == ENOSPC || code == ENOMEM || code == EFBIG
+                   ? too_large(bytes)
+                   : SHOAL_FAIL(SHOAL_EIO, "cannot make shared memory in %s: %s", folder,
+                                strerror(code));
+    SHOAL_TRY(status, map(segment, segment->fd), done);
+done:
+    if (status != SHOAL_OK)
+        shoali_shm_seal(segment);
+    return status;
+}
+
+shoal_status shoali_shm_attach(void *user, struct shoali_segment *segment)
+{
+    (void)user;
+    segment->fd = -1;
+    int fd = open(segment->name, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return SHOAL_FAIL(SHOAL_EIO,
+                          "cannot open the shared memory %s: %s: backend shm needs all ranks on "
+                          "one machine, with one /dev/shm and one user",
+                          segment->name, strerror(errno));
+    shoal_status status = map(segment, fd);
+    close(fd);
+    return status;
+}
+
+void shoali_shm_seal(struct shoali_segment *segment)
+{
+    if (segment->fd < 0)
+        return;
+    if (strncmp(segment->name, folder, sizeof(folder) - 1) == 0)
+        unlink(segment->name);
+    close(segment->fd);
+    segment->fd = -1;
+}
+
+void shoali_shm_detach(void *user, struct shoali_segment *segment)
+{
+    (void)user;
+    shoali_shm_seal(segment);
+    if (segment->base)
+        munmap(segment->base, segment->bytes);
+    segment->base = NULL;
+}

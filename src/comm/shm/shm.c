@@ -1,0 +1,245 @@
+/* How processes of one machine find each other: rank 0 serves a store, puts the name of the control
+ * segment there, and everybody maps it, takes its seat and waits for the others' seats. */
+#include "comm/shm/shm.h"
+
+#include "comm/bootstrap/bootstrap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char world_key[] = "shoal/shm/world";
+
+enum { STORE_CHECK_NS = 20000000 };
+
+/* The value behind world_key. */
+struct invitation {
+    uint32_t abi;
+    int32_t world_size;
+    uint64_t bytes;
+    char boot[40]; /* identity of the machine since its start */
+    char name[sizeof(((struct shoali_segment *)0)->name)];
+};
+
+static const struct shoali_slots_host host = {
+    .any_address = false,
+    .create = shoali_shm_create,
+    .attach = shoali_shm_attach,
+    .seal = shoali_shm_seal,
+    .detach = shoali_shm_detach,
+    .find_dead = shoali_shm_find_dead,
+    .close = shoali_shm_peers_close,
+};
+
+static void read_boot(char boot[40])
+{
+    memset(boot, 0, 40);
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (read(fd, boot, 36) != 36)
+        boot[0] = '\0';
+    close(fd);
+}
+
+static shoal_status invite(struct shoali_store *store, const shoal_comm_args *args,
+                           struct shoali_segment *segment)
+{
+    int32_t world_rank[SHOALI_MAX_RANKS];
+    struct invitation invitation = {.abi = SHOALI_COMM_ABI, .world_size = args->world_size};
+    shoal_status status = SHOAL_OK;
+    size_t bytes = shoali_world_bytes() + shoali_group_bytes(args->world_size);
+    SHOAL_TRY(status, shoali_shm_create(NULL, bytes, segment), done);
+    for (int32_t r = 0; r < args->world_size; r++)
+        world_rank[r] = r;
+    shoali_group_format((unsigned char *)segment->base + shoali_world_bytes(), args->world_size, 0,
+                        world_rank);
+    invitation.bytes = bytes;
+    read_boot(invitation.boot);
+    memcpy(invitation.name, segment->name, sizeof(invitation.name));
+    SHOAL_TRY(status, shoali_store_put(store, world_key, &invitation, sizeof(invitation)), done);
+done:
+    return status;
+}
+
+static shoal_status accept_invitation(struct shoali_store *store, const shoal_comm_args *args,
+                                      struct shoali_segment *segment)
+{
+    struct invitation invitation = {0};
+    size_t size = sizeof(invitation);
+    char boot[40];
+    shoal_status status = SHOAL_OK;
+    SHOAL_TRY(status, shoali_store_wait(store, world_key, &invitation, &size), done);
+    read_boot(boot);
+    if (size != sizeof(invitation) || invitation.abi != SHOALI_COMM_ABI)
+        status = SHOAL_FAIL(SHOAL_EMISMATCH, "rank 0 and rank %d run different versions of Shoal",
+                            (int)args->rank);
+    else if (invitation.world_size != args->world_size)
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "rank %d was told of %d ranks, rank 0 of %d: WORLD_SIZE must be the "
+                            "same on all ranks",
+                            (int)args->rank, (int)args->world_size, (int)invitation.world_size);
+    else if (memcmp(boot, invitation.boot, sizeof(boot)) != 0)
+        status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                            "rank %d is on another machine than rank 0: backend shm connects the "
+                            "processes of one machine",
+                            (int)args->rank);
+    if (status != SHOAL_OK)
+        goto done;
+    segment->bytes = invitation.bytes;
+    memcpy(segment->name, invitation.name, sizeof(segment->name));
+    segment->name[sizeof(segment->name) - 1] = '\0';
+    SHOAL_TRY(status, shoali_shm_attach(NULL, segment), done);
+done:
+    return status;
+}
+
+/* Ranks without a seat, as text; their number. */
+static int32_t list_absent(const struct shoali_world_shared *shared, int32_t size, char *text,
+                           size_t bytes)
+{
+    int32_t count = 0, at = 0;
+    text[0] = '\0';
+    for (int32_t r = 0; r < size; r++) {
+        if (atomic_load(&shared->seat[r].joined))
+            continue;
+        if ((size_t)at + 16 < bytes)
+            at += snprintf(text + at, bytes - (size_t)at, "%s%d", count ? ", " : "", (int)r);
+        count++;
+    }
+    return count;
+}
+
+/* One look while others are awaited: a verdict in the store, a joined rank that has died. */
+static shoal_status look_around(struct shoali_store *store,
+                                const struct shoali_world_shared *shared, int32_t size)
+{
+    char value[sizeof(struct invitation)], absent[128];
+    size_t bytes = sizeof(value);
+    shoal_status status = shoali_store_get(store, world_key, value, &bytes);
+    if (status < 0) /* rank 0 closes the store when all have joined */
+        return list_absent(shared, size, absent, sizeof(absent)) > 0 ? status : SHOAL_OK;
+    for (int32_t r = 0; r < size; r++) {
+        pid_t pid = atomic_load(&shared->seat[r].pid);
+        if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH)
+            return SHOAL_FAIL(SHOAL_EPEER, "rank %d (pid %d) is gone: it left while joining",
+                              (int)r, (int)pid);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status join(struct shoali_store *store, const shoal_comm_args *args,
+                         struct shoali_world_shared *shared)
+{
+    char absent[128];
+    if (!shoali_world_join(shared, args->rank, (int32_t)getpid()))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "two processes are rank %d: RANK must be different on every process",
+                          (int)args->rank);
+    int64_t deadline_ns = shoali_deadline_ns((int64_t)(args->timeout_s * 1e9));
+    int64_t look_ns = shoali_now_ns() + STORE_CHECK_NS;
+    while (list_absent(shared, args->world_size, absent, sizeof(absent)) > 0) {
+        if (shoali_deadline_passed(deadline_ns))
+            return SHOAL_FAIL(SHOAL_ETIMEOUT, "of %d ranks these did not join within %.1f s: %s",
+                              (int)args->world_size, args->timeout_s, absent);
+        nanosleep(&(struct timespec){0, 200000}, NULL);
+        if (shoali_now_ns() < look_ns)
+            continue;
+        shoal_status status = look_around(store, shared, args->world_size);
+        if (status < 0)
+            return status;
+        look_ns = shoali_now_ns() + STORE_CHECK_NS;
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status meet(const shoal_comm_args *args, struct shoali_segment *segment)
+{
+    struct shoali_store *store = NULL;
+    shoal_status status = SHOAL_OK;
+    char where[320], sentence[SHOALI_SENTENCE_BYTES];
+    snprintf(where, sizeof(where), "%.255s:%d", args->master_addr, (int)args->master_port);
+    const struct shoali_store_args store_args = {
+        .kind = "tcp", .where = where, .server = args->rank == 0, .timeout_s = args->timeout_s};
+    SHOAL_TRY(status, shoali_store_open(&store_args, &store), done);
+    if (args->rank == 0)
+        SHOAL_TRY(status, invite(store, args, segment), done);
+    else
+        SHOAL_TRY(status, accept_invitation(store, args, segment), done);
+    SHOAL_TRY(status, join(store, args, segment->base), done);
+done:
+    if (status < 0 && store) {
+        snprintf(sentence, sizeof(sentence), "rank %d failed: %s", (int)args->rank,
+                 shoal_error_message());
+        if (status != SHOAL_EPEER)
+            shoali_store_abort(store, sentence);
+        /* The others learn it here: the store must outlive their next look or late arrival. */
+        if (args->rank == 0)
+            nanosleep(&(struct timespec){0, 500000000}, NULL);
+    }
+    shoali_shm_seal(segment);
+    shoali_store_close(store);
+    return status;
+}
+
+static bool probe(void)
+{
+    return access("/dev/shm", W_OK) == 0;
+}
+
+static shoal_status create(const shoal_comm_args *args, void **backend)
+{
+    struct shoali_segment segment = {.fd = -1};
+    struct shoali_shm_peers *peers = NULL;
+    struct shoali_slots_world *world = NULL;
+    struct shoali_slots_group *group = NULL;
+    shoal_status status = SHOAL_OK;
+    if (args->world_size > SHOALI_MAX_RANKS)
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "backend shm has at most %d ranks, not %d",
+                          SHOALI_MAX_RANKS, (int)args->world_size);
+    SHOAL_TRY(status, meet(args, &segment), done);
+    SHOAL_TRY(status, shoali_shm_peers_create(segment.base, args->rank, args->world_size, &peers),
+              done);
+    struct shoali_world_args world_args = {.host = &host,
+                                           .user = peers,
+                                           .segment = segment,
+                                           .rank = args->rank,
+                                           .size = args->world_size,
+                                           .timeout_s = args->timeout_s};
+    segment.base = NULL; /* the world's from here */
+    SHOAL_TRY(status, shoali_world_create(&world_args, &world), done);
+    shoali_world_ready(world);
+    SHOAL_TRY(status,
+              shoali_group_open(world, (unsigned char *)world->segment.base + shoali_world_bytes(),
+                                &(struct shoali_segment){0}, args->rank, &group),
+              done);
+    *backend = group;
+done:
+    shoali_shm_detach(NULL, &segment);
+    if (world)
+        shoali_world_release(world); /* the group holds its own reference */
+    return status;
+}
+
+const struct shoali_comm_ops shoali_comm_shm = {
+    .abi = SHOALI_COMM_ABI,
+    .bytes = sizeof(struct shoali_comm_ops),
+    .name = "shm",
+    .probe = probe,
+    .device_memory = false,
+    .create = create,
+    .destroy = shoali_slots_destroy,
+    .rank = shoali_slots_rank,
+    .size = shoali_slots_size,
+    .post = shoali_slots_post,
+    .test = shoali_slots_test,
+    .wait = shoali_slots_wait,
+    .split = shoali_slots_split,
+    .alloc = shoali_slots_alloc,
+    .free = shoali_slots_free,
+    .abort = shoali_slots_abort,
+};

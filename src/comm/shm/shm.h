@@ -1,0 +1,24 @@
+/* shm - ranks are processes of one machine. Segments are files in /dev/shm, named "shoal-" and the
+ * job's id, unlinked as soon as all ranks have mapped them; when /dev/shm is too small but the
+ * machine has the memory, a memfd that the others open through /proc. Pages are reserved when a
+ * segment is made, so that too little memory is an error there and not a SIGBUS later. */
+#ifndef SHOALI_SHM_H
+#define SHOALI_SHM_H
+
+#include "comm/algorithms/slots.h"
+
+SHOAL_CHECKED shoal_status shoali_shm_create(void *user, size_t bytes,
+                                             struct shoali_segment *segment);
+SHOAL_CHECKED shoal_status shoali_shm_attach(void *user, struct shoali_segment *segment);
+void shoali_shm_seal(struct shoali_segment *segment);
+void shoali_shm_detach(void *user, struct shoali_segment *segment);
+
+/* Watches the processes of a world by pid. */
+struct shoali_shm_peers;
+SHOAL_CHECKED shoal_status shoali_shm_peers_create(const struct shoali_world_shared *shared,
+                                                   int32_t rank, int32_t size,
+                                                   struct shoali_shm_peers **peers);
+int32_t shoali_shm_find_dead(void *peers);
+void shoali_shm_peers_close(void *peers); /* NULL is fine */
+
+#endif

@@ -1,0 +1,93 @@
+#include "comm/wrap/wrap.h"
+
+/* Wrappers differ in size only by what record counts, so every object gets that room. */
+struct widest {
+    struct shoali_wrap wrap;
+    struct shoali_comm_counters counters;
+};
+
+shoal_status shoali_wrap_create(const struct shoali_comm_ops *wrapper,
+                                const struct shoali_comm_ops *inner_ops, void *inner, void **object)
+{
+    struct shoali_wrap *wrap = shoali_calloc(1, sizeof(struct widest), wrapper->name);
+    *object = wrap;
+    if (!wrap) {
+        inner_ops->destroy(inner);
+        return SHOAL_ENOMEM;
+    }
+    wrap->inner_ops = inner_ops;
+    wrap->inner = inner;
+    return SHOAL_OK;
+}
+
+bool shoali_wrap_probe(void)
+{
+    return true;
+}
+
+void shoali_wrap_destroy(void *object)
+{
+    struct shoali_wrap *wrap = object;
+    wrap->inner_ops->destroy(wrap->inner);
+    shoali_free(wrap);
+}
+
+int32_t shoali_wrap_rank(const void *object)
+{
+    const struct shoali_wrap *wrap = object;
+    return wrap->inner_ops->rank(wrap->inner);
+}
+
+int32_t shoali_wrap_size(const void *object)
+{
+    const struct shoali_wrap *wrap = object;
+    return wrap->inner_ops->size(wrap->inner);
+}
+
+shoal_status shoali_wrap_post(void *object, const struct shoali_post *post, void **request)
+{
+    struct shoali_wrap *wrap = object;
+    return wrap->inner_ops->post(wrap->inner, post, request);
+}
+
+shoal_status shoali_wrap_test(void *object, void *request)
+{
+    struct shoali_wrap *wrap = object;
+    return wrap->inner_ops->test(wrap->inner, request);
+}
+
+shoal_status shoali_wrap_wait(void *object, void *request)
+{
+    struct shoali_wrap *wrap = object;
+    return wrap->inner_ops->wait(wrap->inner, request);
+}
+
+shoal_status shoali_wrap_alloc(void *object, size_t bytes, void **memory)
+{
+    struct shoali_wrap *wrap = object;
+    return wrap->inner_ops->alloc(wrap->inner, bytes, memory);
+}
+
+void shoali_wrap_free(void *object, void *memory)
+{
+    struct shoali_wrap *wrap = object;
+    wrap->inner_ops->free(wrap->inner, memory);
+}
+
+void shoali_wrap_abort(void *object, shoal_status status, const char *sentence)
+{
+    struct shoali_wrap *wrap = object;
+    wrap->inner_ops->abort(wrap->inner, status, sentence);
+}
+
+shoal_status shoali_wrap_split(const struct shoali_comm_ops *wrapper, void *object,
+                               const char *here, int32_t color, int32_t key, void **child)
+{
+    struct shoali_wrap *wrap = object;
+    void *inner = NULL;
+    *child = NULL;
+    shoal_status status = wrap->inner_ops->split(wrap->inner, here, color, key, &inner);
+    if (status == SHOAL_OK && inner)
+        status = shoali_wrap_create(wrapper, wrap->inner_ops, inner, child);
+    return status;
+}

@@ -1,0 +1,38 @@
+/* wrap - tables that stand in front of a backend and forward to it: check > record > fault >
+ * backend. */
+#ifndef SHOALI_WRAP_H
+#define SHOALI_WRAP_H
+
+#include "comm/comm.h"
+
+/* First member of every wrapper's object. */
+struct shoali_wrap {
+    const struct shoali_comm_ops *inner_ops;
+    void *inner;
+};
+extern const struct shoali_comm_ops shoali_comm_check, shoali_comm_record, shoali_comm_fault;
+
+/* Puts a wrapper in front; takes `inner` over, on failure too (it is destroyed). */
+SHOAL_CHECKED shoal_status shoali_wrap_create(const struct shoali_comm_ops *wrapper,
+                                              const struct shoali_comm_ops *inner_ops, void *inner,
+                                              void **object);
+
+/* Members that only forward. */
+bool shoali_wrap_probe(void);
+void shoali_wrap_destroy(void *object);
+int32_t shoali_wrap_rank(const void *object);
+int32_t shoali_wrap_size(const void *object);
+shoal_status shoali_wrap_post(void *object, const struct shoali_post *post, void **request);
+shoal_status shoali_wrap_test(void *object, void *request);
+shoal_status shoali_wrap_wait(void *object, void *request);
+shoal_status shoali_wrap_alloc(void *object, size_t bytes, void **memory);
+void shoali_wrap_free(void *object, void *memory);
+void shoali_wrap_abort(void *object, shoal_status status, const char *sentence);
+/* Splits the inner group and wraps the child with `wrapper`. */
+shoal_status shoali_wrap_split(const struct shoali_comm_ops *wrapper, void *object,
+                               const char *here, int32_t color, int32_t key, void **child);
+
+/* The record wrapper's counters. */
+void shoali_record_read(const void *object, struct shoali_comm_counters *counters);
+
+#endif

@@ -1,0 +1,150 @@
+/* Stamps the suite on every backend and N in {1, 2, 3, 4, 7, 8}. One program per backend:
+ * COMM_KIND. */
+#include "comm_suite.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static const int32_t sizes[] = {1, 2, 3, 4, 7, 8};
+
+struct stamp {
+    bool (*run)(struct rank_seat *seat);
+    int32_t smallest, largest; /* numbers of ranks; 0: no limit */
+    double timeout_s;
+};
+
+static void stamp(const struct stamp *stamp)
+{
+    const char *given = getenv("SHOAL_TEST_SEED");
+    uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct ranks ranks = {.kind = COMM_KIND,
+                              .size = sizes[i],
+                              .run = stamp->run,
+                              .timeout_s = stamp->timeout_s,
+                              .seed = seed};
+        if (ranks.size < stamp->smallest || (stamp->largest && ranks.size > stamp->largest) ||
+            (COMM_KIND == RANKS_SELF && ranks.size > 1))
+            continue;
+        if (!ranks_run(&ranks))
+            fail_msg("%d ranks, SHOAL_TEST_SEED=%llu", (int)sizes[i], (unsigned long long)seed);
+    }
+}
+
+static void reductions(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_reductions});
+}
+static void all_sizes(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_sizes});
+}
+static void random_programs(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_random});
+}
+static void requests(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_requests});
+}
+static void messages(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_messages});
+}
+static void split(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_split});
+}
+static void shared_memory(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_alloc});
+}
+static void counters(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_counters});
+}
+static void arguments(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_arguments});
+}
+static void device_addresses(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_device});
+}
+static void abort_reaches_all(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_abort, .smallest = 2});
+}
+static void late_rank(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_timeout, .smallest = 2, .largest = 4, .timeout_s = 0.3});
+}
+static void silent_sender(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){
+        .run = suite_message_timeout, .smallest = 2, .largest = 4, .timeout_s = 0.3});
+}
+static void other_call(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_mismatch_kind, .smallest = 2});
+}
+static void other_op(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_mismatch_op, .smallest = 2});
+}
+static void other_matrix(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_mismatch_matrix, .smallest = 2});
+}
+static void other_message(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_mismatch_message, .smallest = 2});
+}
+static void early_leaver(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_mismatch_destroy, .smallest = 2});
+}
+static void fault_points(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_fault_points, .smallest = 2});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reductions),        cmocka_unit_test(all_sizes),
+        cmocka_unit_test(random_programs),   cmocka_unit_test(requests),
+        cmocka_unit_test(messages),          cmocka_unit_test(split),
+        cmocka_unit_test(shared_memory),     cmocka_unit_test(counters),
+        cmocka_unit_test(arguments),         cmocka_unit_test(device_addresses),
+        cmocka_unit_test(abort_reaches_all), cmocka_unit_test(late_rank),
+        cmocka_unit_test(silent_sender),     cmocka_unit_test(other_call),
+        cmocka_unit_test(other_op),          cmocka_unit_test(other_matrix),
+        cmocka_unit_test(other_message),     cmocka_unit_test(early_leaver),
+        cmocka_unit_test(fault_points),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

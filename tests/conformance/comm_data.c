@@ -1,0 +1,170 @@
+#include "comm_data.h"
+
+#include <string.h>
+
+uint64_t data_mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static uint64_t bits_of(uint64_t seed, int32_t rank, int64_t index)
+{
+    return data_mix(seed * 0xff51afd7ed558ccdu ^ ((uint64_t)rank << 48) ^ (uint64_t)index);
+}
+
+/* Sums of these are inexact in every float type, so that the order of a sum shows. */
+static double real_value(uint64_t bits)
+{
+    double magnitude = (double)((bits & 0xfffff) + 1) / 262144.0 + 0.1;
+    return bits >> 63 ? -magnitude : magnitude;
+}
+
+void data_store(shoal_dtype dtype, uint64_t seed, int32_t rank, int64_t index, void *to)
+{
+    uint64_t bits = bits_of(seed, rank, index);
+    float real = (float)real_value(bits);
+    double wide = real_value(bits);
+    uint16_t half = dtype == SHOAL_BF16 ? shoali_f32_to_bf16(real) : shoali_f32_to_f16(real);
+    switch (dtype) {
+    case SHOAL_F32:
+        memcpy(to, &real, 4);
+        return;
+    case SHOAL_F64:
+        memcpy(to, &wide, 8);
+        return;
+    case SHOAL_BF16:
+    case SHOAL_F16:
+        memcpy(to, &half, 2);
+        return;
+    default:
+        memcpy(to, &bits, shoal_dtype_bytes(dtype));
+    }
+}
+
+void data_fill(shoal_dtype dtype, uint64_t seed, int32_t rank, int64_t first, int64_t count,
+               void *to)
+{
+    size_t bytes = shoal_dtype_bytes(dtype);
+    for (int64_t i = 0; i < count; i++)
+        data_store(dtype, seed, rank, first + i, (char *)to + (size_t)i * bytes);
+}
+
+static float load_float(shoal_dtype dtype, const void *from)
+{
+    uint16_t half;
+    float real;
+    if (dtype == SHOAL_F32) {
+        memcpy(&real, from, 4);
+        return real;
+    }
+    memcpy(&half, from, 2);
+    return dtype == SHOAL_BF16 ? shoali_bf16_to_f32(half) : shoali_f16_to_f32(half);
+}
+
+static float combine_float(shoal_reduce op, float a, float b)
+{
+    switch (op) {
+    case SHOAL_MIN:
+        return b < a ? b : a;
+    case SHOAL_MAX:
+        return b > a ? b : a;
+    case SHOAL_PROD:
+        return a * b;
+    default:
+        return a + b;
+    }
+}
+
+static double combine_double(shoal_reduce op, double a, double b)
+{
+    switch (op) {
+    case SHOAL_MIN:
+        return b < a ? b : a;
+    case SHOAL_MAX:
+        return b > a ? b : a;
+    case SHOAL_PROD:
+        return a * b;
+    default:
+        return a + b;
+    }
+}
+
+static int64_t load_integer(shoal_dtype dtype, const void *from)
+{
+    int64_t wide = 0;
+    int32_t narrow;
+    if (dtype == SHOAL_I32) {
+        memcpy(&narrow, from, 4);
+        return narrow;
+    }
+    memcpy(&wide, from, shoal_dtype_bytes(dtype));
+    return wide;
+}
+
+/* Wraps like the type when its low bytes are kept. */
+static int64_t combine_integer(shoal_reduce op, int64_t a, int64_t b)
+{
+    switch (op) {
+    case SHOAL_MIN:
+        return b < a ? b : a;
+    case SHOAL_MAX:
+        return b > a ? b : a;
+    case SHOAL_PROD:
+        return (int64_t)((uint64_t)a * (uint64_t)b);
+    case SHOAL_BOR:
+        return a | b;
+    default:
+        return (int64_t)((uint64_t)a + (uint64_t)b);
+    }
+}
+
+static void reduce_float(shoal_dtype dtype, shoal_reduce op, uint64_t seed, int32_t ranks,
+                         int64_t index, void *to)
+{
+    unsigned char element[8];
+    float sum = 0;
+    for (int32_t r = 0; r < ranks; r++) {
+        data_store(dtype, seed, r, index, element);
+        float value = load_float(dtype, element);
+        sum = r == 0 ? value : combine_float(op, sum, value);
+    }
+    if (op == SHOAL_AVG)
+        sum = sum * (1.0f / (float)ranks);
+    uint16_t half = dtype == SHOAL_BF16 ? shoali_f32_to_bf16(sum) : shoali_f32_to_f16(sum);
+    if (dtype == SHOAL_F32)
+        memcpy(to, &sum, 4);
+    else
+        memcpy(to, &half, 2);
+}
+
+void data_reduce(shoal_dtype dtype, shoal_reduce op, uint64_t seed, int32_t ranks, int64_t index,
+                 void *to)
+{
+    unsigned char element[8];
+    double real = 0;
+    int64_t integer = 0;
+    if (dtype == SHOAL_F32 || dtype == SHOAL_BF16 || dtype == SHOAL_F16) {
+        reduce_float(dtype, op, seed, ranks, index, to);
+        return;
+    }
+    for (int32_t r = 0; r < ranks; r++) {
+        data_store(dtype, seed, r, index, element);
+        if (dtype == SHOAL_F64) {
+            double value;
+            memcpy(&value, element, 8);
+            real = r == 0 ? value : combine_double(op, real, value);
+        } else {
+            int64_t value = load_integer(dtype, element);
+            integer = r == 0 ? value : combine_integer(op, integer, value);
+        }
+    }
+    if (op == SHOAL_AVG)
+        real = real * (1.0 / ranks);
+    if (dtype == SHOAL_F64)
+        memcpy(to, &real, 8);
+    else
+        memcpy(to, &integer, shoal_dtype_bytes(dtype));
+}

@@ -1,0 +1,129 @@
+#include "comm_ranks.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RANKS_MAX = 64, WATCHDOG_S = 60 };
+
+const char *ranks_kind_name(enum ranks_kind kind)
+{
+    static const char *const names[] = {"self", "thread", "shm"};
+    return names[kind];
+}
+
+int32_t ranks_free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &length) != 0)
+        abort();
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+shoal_comm_args ranks_args(const struct ranks *ranks, int32_t rank)
+{
+    return (shoal_comm_args){.rank = rank,
+                             .world_size = ranks->size,
+                             .backend = ranks_kind_name(ranks->kind),
+                             .master_addr = "127.0.0.1",
+                             .master_port = ranks->port,
+                             .timeout_s = ranks->timeout_s,
+                             .threads = ranks->threads,
+                             .no_check = ranks->no_check};
+}
+
+static bool run_rank(const struct ranks *ranks, int32_t rank)
+{
+    struct rank_seat own = {.ranks = ranks, .rank = rank, .size = ranks->size}, *seat = &own;
+    if (!ranks->bare) {
+        shoal_comm_args args = ranks_args(ranks, rank);
+        EXPECT(shoal_comm_init(&args, &seat->group) == SHOAL_OK);
+    }
+    bool passed = ranks->run(seat);
+    if (!passed && seat->group)
+        shoal_comm_abort(seat->group, SHOAL_EINTERNAL); /* or the others wait for us */
+    shoal_comm_destroy(seat->group);
+    return passed;
+}
+
+struct thread_rank {
+    const struct ranks *ranks;
+    int32_t rank;
+    bool passed;
+    pthread_t thread;
+};
+
+static void *thread_main(void *arg)
+{
+    struct thread_rank *own = arg;
+    own->passed = run_rank(own->ranks, own->rank);
+    return NULL;
+}
+
+static bool run_threads(struct ranks *ranks)
+{
+    struct thread_rank threads[RANKS_MAX];
+    bool passed = true;
+    if (ranks->kind == RANKS_THREAD &&
+        shoal_thread_world_create(ranks->size, &ranks->threads) != SHOAL_OK)
+        return false;
+    for (int32_t r = 0; r < ranks->size; r++) {
+        threads[r] = (struct thread_rank){.ranks = ranks, .rank = r};
+        if (pthread_create(&threads[r].thread, NULL, thread_main, &threads[r]) != 0)
+            abort();
+    }
+    for (int32_t r = 0; r < ranks->size; r++) {
+        pthread_join(threads[r].thread, NULL);
+        passed &= threads[r].passed;
+    }
+    shoal_thread_world_destroy(ranks->threads);
+    ranks->threads = NULL;
+    return passed;
+}
+
+static bool run_processes(struct ranks *ranks)
+{
+    pid_t pids[RANKS_MAX];
+    bool passed = true;
+    ranks->port = ranks_free_port();
+    fflush(NULL);
+    for (int32_t r = 0; r < ranks->size; r++) {
+        pids[r] = fork();
+        if (pids[r] == 0) {
+            alarm(WATCHDOG_S);
+            bool ok = run_rank(ranks, r);
+            fflush(NULL);
+            _exit(ok ? 0 : 1);
+        }
+    }
+    for (int32_t r = 0; r < ranks->size; r++) {
+        int code = 0;
+        if (pids[r] < 0 || waitpid(pids[r], &code, 0) != pids[r])
+            abort();
+        bool as_planned = WIFEXITED(code) && WEXITSTATUS(code) == 0;
+        if (ranks->killed > 0 && r == ranks->killed)
+            as_planned = WIFSIGNALED(code) && WTERMSIG(code) == SIGKILL;
+        if (!as_planned)
+            fprintf(stderr, "rank %d of %d ended with wait status 0x%x\n", (int)r, (int)ranks->size,
+                    (unsigned)code);
+        passed &= as_planned;
+    }
+    return passed;
+}
+
+bool ranks_run(struct ranks *ranks)
+{
+    if (ranks->timeout_s == 0)
+        ranks->timeout_s = 30;
+    return ranks->kind == RANKS_SHM ? run_processes(ranks) : run_threads(ranks);
+}

@@ -1,0 +1,52 @@
+/* comm_ranks - runs one function as N ranks: alone, as threads, or as processes. */
+#ifndef SHOAL_TEST_COMM_RANKS_H
+#define SHOAL_TEST_COMM_RANKS_H
+
+#include "comm/comm.h"
+
+#include <stdio.h>
+
+enum ranks_kind { RANKS_SELF, RANKS_THREAD, RANKS_SHM };
+
+struct ranks;
+/* What one rank is given. The function returns false when it found a fault (it has printed it). */
+struct rank_seat {
+    const struct ranks *ranks;
+    int32_t rank, size;
+    shoal_group *group; /* joined before and left after the function; NULL with `bare` */
+};
+struct ranks {
+    enum ranks_kind kind;
+    int32_t size;
+    double timeout_s; /* of waits; 0: 30 */
+    bool no_check;
+    bool bare;      /* the function joins itself */
+    int32_t killed; /* rank >= 1 whose process is expected to be killed; 0: none */
+    uint64_t seed;
+    bool (*run)(struct rank_seat *seat);
+    /* filled */
+    int32_t port;
+    struct shoal_thread_world *threads;
+};
+
+/* True when every rank's function returned true (a killed rank aside). */
+bool ranks_run(struct ranks *ranks);
+/* The arguments with which rank `rank` joins. */
+shoal_comm_args ranks_args(const struct ranks *ranks, int32_t rank);
+/* A TCP port that is free now. */
+int32_t ranks_free_port(void);
+const char *ranks_kind_name(enum ranks_kind kind);
+
+/* For rank functions, where cmocka's assertions cannot be used: they may run in any thread or
+ * process. */
+#define EXPECT(condition)                                                                   \
+    do {                                                                                    \
+        if (!(condition)) {                                                                 \
+            fprintf(stderr, "%s:%d: rank %d of %d (%s): not true: %s (last error: %s)\n",   \
+                    __FILE__, __LINE__, (int)seat->rank, (int)seat->size,                   \
+                    ranks_kind_name(seat->ranks->kind), #condition, shoal_error_message()); \
+            return false;                                                                   \
+        }                                                                                   \
+    } while (0)
+
+#endif
