@@ -34,7 +34,11 @@ static void add_build(struct shoali_str *out)
 {
     add_heading(out, "build");
     add_line(out, "version", shoal_version());
+#if defined(__clang__)
     add_line(out, "compiler", __VERSION__);
+#else
+    add_line(out, "compiler", "gcc " __VERSION__);
+#endif
 #if defined(__SANITIZE_ADDRESS__)
     add_line(out, "sanitizer", "address (slow)");
 #elif defined(__SANITIZE_THREAD__)
@@ -61,7 +65,7 @@ static bool find_value(const char *path, const char *key, char *value, size_t by
 
 #if defined(__x86_64__)
 #define ADD_FEATURE(text, name) \
-    shoali_str_append(text, "%s", __builtin_cpu_supports(name) ? name " " : "")
+    shoali_str_append(text, "%s", __builtin_cpu_supports(name) ? " " name : "")
 #endif
 static void add_features(struct shoali_str *out)
 {
@@ -79,7 +83,8 @@ static void add_features(struct shoali_str *out)
     if (find_value("/proc/cpuinfo", "Features", value, sizeof(value)))
         shoali_str_append(&text, "%s", value);
 #endif
-    add_line(out, "CPU features", text.length ? text.text : "none that Shoal uses");
+    const char *list = shoali_str_get(&text);
+    add_line(out, "CPU features", *list ? list + strspn(list, " ") : "none that Shoal uses");
     shoali_str_fini(&text);
 }
 

@@ -19,7 +19,9 @@ expect 2 "$shoal" report extra
 says "extra"
 
 # Every subcommand explains itself, in both ways
-for command in run report help; do
+commands=$("$shoal" --help | awk '/^  [a-z]/ { print $1 }')
+[ "$(echo "$commands" | wc -l)" -ge 3 ] || complain "--help lists: $commands"
+for command in $commands; do
     expect 0 "$shoal" "$command" --help
     says "usage: shoal"
     expect 0 "$shoal" help "$command"
