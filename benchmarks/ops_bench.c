@@ -14,9 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#define HUGE_PAGE ((size_t)2 << 20)
 
 struct options {
     const char *what, *ops_name;
@@ -41,11 +44,13 @@ static double now(void)
 #if defined(__x86_64__)
 /* Twelve chains in one statement: an array would be kept in memory. */
 #define FMA_LINE(n) "vfmadd231ps %12, %13, %" #n "\n\t"
-#define FMA_ALL                                                                         \
-    FMA_LINE(0)                                                                         \
-    FMA_LINE(1)                                                                         \
-    FMA_LINE(2) FMA_LINE(3) FMA_LINE(4) FMA_LINE(5) FMA_LINE(6) FMA_LINE(7) FMA_LINE(8) \
-        FMA_LINE(9) FMA_LINE(10) FMA_LINE(11)
+#define FMA_ALL                                                                          \
+    FMA_LINE(0)                                                                          \
+    FMA_LINE(1)                                                                          \
+    FMA_LINE(2)                                                                          \
+    FMA_LINE(3)                                                                          \
+    FMA_LINE(4) FMA_LINE(5) FMA_LINE(6) FMA_LINE(7) FMA_LINE(8) FMA_LINE(9) FMA_LINE(10) \
+        FMA_LINE(11)
 
 __attribute__((target("avx512f"))) static double fma_flops_512(int64_t rounds)
 {
@@ -135,10 +140,14 @@ static shoali_kernel_fn find_kernel(const struct bench *bench, size_t offset)
 static void *filled(size_t count, shoal_dtype dtype)
 {
     size_t bytes = (count * shoal_dtype_bytes(dtype) + 127) / 64 * 64;
-    char *memory = aligned_alloc(64, bytes);
+    const size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : 64;
+    bytes = (bytes + align - 1) / align * align;
+    char *memory = aligned_alloc(align, bytes);
     uint32_t state = 1;
     if (!memory)
         abort();
+    if (align == HUGE_PAGE)
+        (void)madvise(memory, bytes, MADV_HUGEPAGE);
     for (size_t i = 0; i < count; i++) {
         state = state * 1664525u + 1013904223u;
         float value = (float)(int32_t)(state >> 8) / 16777216.0f - 0.5f;
@@ -291,6 +300,162 @@ static void bench_attention(const struct bench *bench)
     }
 }
 
+/* ---- streams ----------------------------------------------------------------------------------
+ */
+
+#define STREAM_COUNT ((int64_t)16 << 20)
+
+struct axpy {
+    float *x;
+    const float *y;
+};
+static void axpy_part(void *arg, int32_t index, int32_t count)
+{
+    const struct axpy *work = arg;
+    int64_t begin, end;
+    shoali_pool_slice(STREAM_COUNT, 1024, index, count, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        work->x[i] += 0.5f * work->y[i];
+}
+
+/* GB/s of x += a y, 12 bytes per element. */
+static double axpy_limit(const struct bench *bench, float *x, const float *y)
+{
+    struct axpy work = {x, y};
+    double best = 0;
+    for (int i = 0; i < 5; i++) {
+        double start = now();
+        shoali_pool_run(bench->pool, axpy_part, &work);
+        double rate = 12.0 * (double)STREAM_COUNT / (now() - start) * 1e-9;
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+static void report_stream(const struct bench *bench, const char *what, size_t offset,
+                          const void *args, int64_t count, double bytes, double limit)
+{
+    shoali_kernel_fn fn = find_kernel(bench, offset);
+    double taken = best_time(bench, fn, args), rate = bytes * (double)count / taken * 1e-9;
+    printf("%-22s %10lld elements %10.1f us %8.3f ns each %7.1f GB/s %6.1f %% of %.1f\n", what,
+           (long long)count, taken * 1e6, taken / (double)count * 1e9, rate, 100 * rate / limit,
+           limit);
+    fflush(stdout);
+}
+#define STREAM(kernel, args, count, bytes)                                                   \
+    report_stream(bench, #kernel, offsetof(struct shoali_ops_table, kernel), &(args), count, \
+                  bytes, limit)
+
+static void bench_rows(const struct bench *bench, float *const x[5], double limit)
+{
+    const int64_t rows = 1024, columns = 768, count = rows * columns, vocabulary = 8192;
+    static int32_t targets[1024];
+    float mean_and_count[2] = {1, 1024};
+    struct shoali_norm_args norm = {.x = x[0],
+                                    .gamma = x[1],
+                                    .beta = x[1],
+                                    .y = x[2],
+                                    .mean = x[3],
+                                    .rstd = x[4],
+                                    .rows = rows,
+                                    .columns = columns,
+                                    .eps = 1e-5};
+    STREAM(norm, norm, count, 8);
+    struct shoali_norm_backward_args back = {.x = x[0],
+                                             .gamma = x[1],
+                                             .dy = x[0],
+                                             .mean = x[3],
+                                             .rstd = x[4],
+                                             .dx = x[2],
+                                             .dgamma = x[1] + columns,
+                                             .dbeta = x[1] + 2 * columns,
+                                             .rows = rows,
+                                             .columns = columns};
+    STREAM(norm_backward, back, count, 12);
+    struct shoali_unary_args gelu = {
+        .x = x[0], .y = x[1], .count = count, .kind = SHOALI_GELU_TANH};
+    STREAM(unary, gelu, count, 8);
+    struct shoali_unary_args gelu_back = {
+        .x = x[0], .dy = x[2], .y = x[1], .count = count, .kind = SHOALI_GELU_TANH, .backward = 1};
+    STREAM(unary, gelu_back, count, 12);
+    struct shoali_dropout_args dropout = {
+        .x = x[0], .residual = x[2], .y = x[1], .count = count, .probability = 0.1f};
+    STREAM(dropout, dropout, count, 12);
+    struct shoali_cross_entropy_args loss = {.logits = x[0],
+                                             .targets = targets,
+                                             .loss = x[3],
+                                             .lse = x[4],
+                                             .rows = rows,
+                                             .columns = vocabulary,
+                                             .stride = vocabulary};
+    STREAM(cross_entropy, loss, rows * vocabulary, 4);
+    struct shoali_cross_entropy_backward_args loss_back = {.logits = x[0],
+                                                           .targets = targets,
+                                                           .lse = x[4],
+                                                           .dloss = mean_and_count,
+                                                           .count = mean_and_count + 1,
+                                                           .dlogits = x[1],
+                                                           .rows = rows,
+                                                           .columns = vocabulary,
+                                                           .stride = vocabulary};
+    STREAM(cross_entropy_backward, loss_back, rows * vocabulary, 8);
+    struct shoali_reduce_args bias = {
+        .x = x[0], .y = x[1], .outer = 1, .reduced = rows, .inner = columns, .factor = 1};
+    STREAM(reduce, bias, count, 4);
+}
+
+static void bench_stream(const struct bench *bench)
+{
+    const int64_t count = STREAM_COUNT;
+    float *x[5];
+    for (int i = 0; i < 5; i++)
+        x[i] = filled((size_t)count, SHOAL_F32);
+    int64_t *fixed = filled((size_t)count * 2, SHOAL_F32);
+    double limit = axpy_limit(bench, x[0], x[1]);
+    uint64_t limbs[3] = {0};
+    uint32_t flag = 0;
+    memset(x[3], 0, (size_t)count * 4); /* second moments */
+    struct shoali_adam_args adam = {.param = x[0],
+                                    .grad = x[1],
+                                    .exp_avg = x[2],
+                                    .exp_avg_sq = x[3],
+                                    .low = x[4],
+                                    .count = count,
+                                    .beta1 = 0.9f,
+                                    .beta2 = 0.999f,
+                                    .eps = 1e-8f,
+                                    .weight_decay = 0.01f,
+                                    .lr = 1e-6f,
+                                    .step_size = 1e-6f,
+                                    .inv_sqrt_c2 = 1,
+                                    .decoupled = 1,
+                                    .low_dtype = SHOAL_BF16};
+    STREAM(adam, adam, count, 30);
+    struct shoali_axpy_args axpy = {
+        .x = x[1], .y = x[0], .count = count, .a = 1e-6, .accumulate = 1};
+    STREAM(axpy, axpy, count, 12);
+    struct shoali_convert_args convert = {
+        .x = x[0], .y = x[4], .count = count, .dtype_out = SHOAL_BF16};
+    STREAM(convert, convert, count, 6);
+    struct shoali_norm2_args norm2 = {.x = x[1], .limbs = limbs, .flag = &flag, .count = count};
+    STREAM(norm2, norm2, count, 4);
+    struct shoali_to_fixed_args to = {
+        .x = x[1], .fixed = fixed, .flag = &flag, .count = count, .unit_log2 = 40, .limit = 1024};
+    STREAM(to_fixed, to, count, 12);
+    struct shoali_from_fixed_args from = {
+        .fixed = fixed, .y = x[4], .count = count, .unit_log2 = 40, .divisor = 3};
+    STREAM(from_fixed, from, count, 12);
+    struct shoali_reduce_sources_args sources = {
+        .x = {x[0], x[1]}, .y = {x[2], x[4]}, .sources = 2, .destinations = 2, .count = count};
+    STREAM(reduce_sources, sources, count, 16);
+    struct shoali_random_fill_args random = {.y = x[4], .count = 1 << 16, .b = 0.02};
+    STREAM(random_fill, random, 1 << 16, 4);
+    bench_rows(bench, x, limit);
+    for (int i = 0; i < 5; i++)
+        free(x[i]);
+    free(fixed);
+}
+
 /* ---- program ----------------------------------------------------------------------------------
  */
 
@@ -340,6 +505,8 @@ int main(int argc, char **argv)
         bench_gemm(&bench);
     else if (!strcmp(bench.options.what, "attention"))
         bench_attention(&bench);
+    else if (!strcmp(bench.options.what, "stream"))
+        bench_stream(&bench);
     shoali_pool_destroy(bench.pool);
     return 0;
 }

@@ -15,30 +15,49 @@ static double power_of_two(int32_t n)
 /* ---- fixed point ------------------------------------------------------------------------------
  */
 
-/* The branches are on values that do not change inside the loops, which the compiler turns into
- * vectors. */
+/* Eight elements; a lane that is not below the limit gives 0. Returns whether there was one. */
+SHOALI_INLINE bool fix_eight(const float *x, int64_t *fixed, double unit, double limit,
+                             const bool accumulate)
+{
+#if defined(__AVX512DQ__)
+    const __m512d value = _mm512_cvtps_pd(_mm256_loadu_ps(x));
+    const __mmask8 good =
+        _mm512_cmp_pd_mask(_mm512_abs_pd(value), _mm512_set1_pd(limit), _CMP_LT_OQ);
+    __m512i sum = _mm512_maskz_cvtpd_epi64(good, _mm512_mul_pd(value, _mm512_set1_pd(unit)));
+    if (accumulate)
+        sum = _mm512_add_epi64(_mm512_loadu_si512(fixed), sum);
+    _mm512_storeu_si512(fixed, sum);
+    return good != 0xff;
+#else
+    bool bad = false;
+    for (int j = 0; j < 8; j++) {
+        const double value = (double)x[j];
+        const bool good = __builtin_fabs(value) < limit;
+        const int64_t add = (int64_t)__builtin_rint(good ? value * unit : 0.0);
+        bad |= !good;
+        fixed[j] = accumulate ? (int64_t)((uint64_t)fixed[j] + (uint64_t)add) : add;
+    }
+    return bad;
+#endif
+}
+
 static void to_fixed_range(const void *block, int64_t begin, int64_t end)
 {
     const struct shoali_to_fixed_args *args = block;
     const double unit = power_of_two(args->unit_log2), limit = args->limit;
-    const float *restrict x = args->x;
-    int64_t *restrict fixed = args->fixed;
-    int64_t bad = 0;
-    if (args->accumulate) {
-        for (int64_t i = begin; i < end; i++) {
-            const double value = (double)x[i];
-            const bool good = __builtin_fabs(value) < limit;
-            bad |= !good;
-            const int64_t add = (int64_t)__builtin_rint(good ? value * unit : 0.0);
-            fixed[i] = (int64_t)((uint64_t)fixed[i] + (uint64_t)add);
-        }
-    } else {
-        for (int64_t i = begin; i < end; i++) {
-            const double value = (double)x[i];
-            const bool good = __builtin_fabs(value) < limit;
-            bad |= !good;
-            fixed[i] = (int64_t)__builtin_rint(good ? value * unit : 0.0);
-        }
+    bool bad = false;
+    int64_t i = begin;
+    for (; args->accumulate && i + 8 <= end; i += 8)
+        bad |= fix_eight(args->x + i, args->fixed + i, unit, limit, true);
+    for (; i + 8 <= end; i += 8)
+        bad |= fix_eight(args->x + i, args->fixed + i, unit, limit, false);
+    if (i < end) {
+        float x[8] = {0};
+        int64_t fixed[8] = {0};
+        memcpy(x, args->x + i, (size_t)(end - i) * sizeof x[0]);
+        memcpy(fixed, args->fixed + i, (size_t)(end - i) * sizeof fixed[0]);
+        bad |= fix_eight(x, fixed, unit, limit, args->accumulate);
+        memcpy(args->fixed + i, fixed, (size_t)(end - i) * sizeof fixed[0]);
     }
     if (bad)
         __atomic_fetch_or(args->flag, 1u, __ATOMIC_RELAXED);
@@ -73,6 +92,11 @@ void SHOALI_CPU_SYMBOL(from_fixed)(const void *args, struct shoali_pool *pool)
 #define FAST_LIMIT 256.0f
 #define MOST_THREADS 64
 
+/* Eight lanes in the compiler's own vectors, which it splits where the CPU's are narrower. */
+typedef float f32x8 __attribute__((vector_size(32)));
+typedef double f64x8 __attribute__((vector_size(64)));
+typedef int64_t i64x8 __attribute__((vector_size(64)));
+
 struct norm2 {
     const struct shoali_norm2_args *args;
     uint64_t limbs[MOST_THREADS][3];
@@ -88,36 +112,42 @@ static void add_at(uint64_t limbs[3], int at, uint64_t value)
     }
 }
 
-/* Sum of rint(x^2 2^62) of `n` numbers below FAST_LIMIT in magnitude, n <= BLOCK.
+/* Adds rint(x^2 2^62) of eight numbers below FAST_LIMIT in magnitude as high*2^31 + low.
  *
  * v = x^2 2^62 < 2^78 is exact in a double (48 bits). h = rint(v 2^-31) < 2^47 and the rest l = v -
  * h 2^31, |l| <= 2^30, are exact too, and rint(v) = h 2^31 + rint(l) since h 2^31 is even.
  * Adding 1.5*2^52 leaves an integer in a double's low bits, whose difference to the constant's is
  * the integer: sums of those are plain int64 lanes. */
+SHOALI_INLINE void square_eight(f32x8 x, i64x8 *high, i64x8 *low)
+{
+    const f64x8 magic = {0x1.8p52, 0x1.8p52, 0x1.8p52, 0x1.8p52,
+                         0x1.8p52, 0x1.8p52, 0x1.8p52, 0x1.8p52};
+    const f64x8 value = __builtin_convertvector(x, f64x8);
+    const f64x8 v = value * value * 0x1p62;
+    const f64x8 shifted = v * 0x1p-31 + magic;
+    const f64x8 rest = (v - (shifted - magic) * 0x1p31) + magic;
+    *high += (i64x8)shifted - (i64x8)magic;
+    *low += (i64x8)rest - (i64x8)magic;
+}
+
+/* The same of n <= BLOCK numbers, into the limbs. */
 static void add_small(const float *x, int64_t n, uint64_t limbs[3])
 {
-    const double magic = 0x1.8p52;
-    int64_t magic_bits, high[8] = {0}, low[8] = {0};
-    memcpy(&magic_bits, &magic, sizeof magic_bits);
-    float block[BLOCK];
-    memcpy(block, x, (size_t)n * sizeof(float));
-    for (; n % 8; n++)
-        block[n] = 0;
-    for (int64_t i = 0; i < n; i += 8) {
-        for (int j = 0; j < 8; j++) {
-            const double value = (double)block[i + j], v = value * value * 0x1p62;
-            const double shifted = v * 0x1p-31 + magic;
-            const double rest = (v - (shifted - magic) * 0x1p31) + magic;
-            int64_t h, l;
-            memcpy(&h, &shifted, sizeof h);
-            memcpy(&l, &rest, sizeof l);
-            high[j] += h - magic_bits;
-            low[j] += l - magic_bits;
-        }
+    i64x8 high = {0}, low = {0};
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        f32x8 eight;
+        memcpy(&eight, x + i, sizeof eight);
+        square_eight(eight, &high, &low);
+    }
+    if (i < n) {
+        f32x8 eight = {0};
+        memcpy(&eight, x + i, (size_t)(n - i) * sizeof x[0]);
+        square_eight(eight, &high, &low);
     }
     __int128 total = 0;
     for (int j = 0; j < 8; j++)
-        total += ((__int128)high[j] << 31) + low[j];
+        total += (__int128)high[j] * ((int64_t)1 << 31) + low[j];
     add_at(limbs, 0, (uint64_t)total);
     add_at(limbs, 1, (uint64_t)(total >> 64));
 }
