@@ -1,27 +1,31 @@
-/* autograd - the tape: ops recorded in forward, walked backward; parameters, sinks, scopes, layers, meta mode. Level L5.
+/* autograd - the tape: ops recorded in forward, walked backward; parameters, sinks, scopes, layers,
+ * meta mode. Level L5.
  *
  * WORDS
- *   row     const description of an op kind {infer, forward, backward_input, backward_weight, cost, saves}; lives in the folder that
- *           owns the op; there is no central list.
- *   node    one recorded op: row, attributes, inputs, parameters, outputs. Replayable: forward(node) may run again at any time
+ *   row     const description of an op kind {infer, forward, backward_input, backward_weight, cost,
+ * saves}; lives in the folder that owns the op; there is no central list. node    one recorded op:
+ * row, attributes, inputs, parameters, outputs. Replayable: forward(node) may run again at any time
  *           and gives the same bits (random numbers come from coordinates).
- *   slot    memory of one tape: one device block and an offset allocator (first fit, deterministic). In meta mode the allocator runs
- *           without memory, so its peak *is* the plan, and a run needs exactly that.
- *   sink    where a parameter's gradient goes. grad_ready fires exactly once per tape and parameter.
- *   scope   a marked range of nodes with a path ("transformer.h.0/attn"); layers are outermost scopes.
+ *   slot    memory of one tape: one device block and an offset allocator (first fit,
+ * deterministic). In meta mode the allocator runs without memory, so its peak *is* the plan, and a
+ * run needs exactly that. sink    where a parameter's gradient goes. grad_ready fires exactly once
+ * per tape and parameter. scope   a marked range of nodes with a path ("transformer.h.0/attn");
+ * layers are outermost scopes.
  *
  * INVARIANTS
  *   - A parameter's address is resolved when a kernel is launched, never when a node is recorded.
  *   - Writing a parameter (shoali_param_begin_write) while a live tape reads it is an error.
- *   - Memory: a tensor's data is freed when (its scope has ended without listing it, or its tape is done) and no
- *     later backward needs it. In backward, a saved tensor is freed after its last reader's backward; gradients of
- *     activations after their producer's backward.
- *   - Fan-in: contributions to one tensor's gradient are added in reverse tape order, each complete before the add,
- *     rounded to the activation dtype at each add. Independent of recompute and fusion.
- *   - Recompute: a scope flagged so (by an observer at its begin) drops everything inside but its outputs at its end; before
- *     the backward of its last node all its nodes run again in order, side-effect nodes excepted, collectives included.
+ *   - Memory: a tensor's data is freed when (its scope has ended without listing it, or its tape is
+ * done) and no later backward needs it. In backward, a saved tensor is freed after its last
+ * reader's backward; gradients of activations after their producer's backward.
+ *   - Fan-in: contributions to one tensor's gradient are added in reverse tape order, each complete
+ * before the add, rounded to the activation dtype at each add. Independent of recompute and fusion.
+ *   - Recompute: a scope flagged so (by an observer at its begin) drops everything inside but its
+ * outputs at its end; before the backward of its last node all its nodes run again in order,
+ * side-effect nodes excepted, collectives included.
  *   - Several tapes are alive at once, each with its own slot, in any order.
- *   - Backward takes outputs + seeds, inputs + where their gradients go; a loss is the case seed = loss scale.
+ *   - Backward takes outputs + seeds, inputs + where their gradients go; a loss is the case seed =
+ * loss scale.
  *
  * META MODE: exec.stream == NULL. Shapes and the allocator only: no kernels, no memory.
  */
@@ -33,32 +37,33 @@
 
 /* ---- parameters ----------------------------------------------------------------------------- */
 
-/* Where a gradient goes. Set by zero (or a test) before backward; handed to the kernel as its epilogue. */
+/* Where a gradient goes. Set by zero (or a test) before backward; handed to the kernel as its
+ * epilogue. */
 struct shoali_sink {
-    void *destination;   /* device; F32, I64 (exact), F64 (F64 models) */
+    void *destination; /* device; F32, I64 (exact), F64 (F64 models) */
     shoal_dtype dtype;
-    bool accumulate;     /* false: the first contribution of this tape overwrites */
+    bool accumulate; /* false: the first contribution of this tape overwrites */
     /* exact mode: */
-    int32_t unit_log2;   /* fixed-point unit 2^-unit_log2 */
-    double limit;        /* |contribution| >= limit is out of range */
-    uint32_t *flag;      /* device, OR-ed with 1 when out of range or NaN */
+    int32_t unit_log2; /* fixed-point unit 2^-unit_log2 */
+    double limit;      /* |contribution| >= limit is out of range */
+    uint32_t *flag;    /* device, OR-ed with 1 when out of range or NaN */
 };
 
 struct shoal_param {
-    const char *name;        /* global, unique */
-    int32_t index;           /* canonical order = declaration order */
+    const char *name; /* global, unique */
+    int32_t index;    /* canonical order = declaration order */
     shoal_shape shape;
     int64_t count;
     shoal_init_kind init;
     double init_a, init_b, lr_mult;
     unsigned tags;
-    int32_t uses;            /* layers that declared it (tied: > 1) */
-    shoal_dtype dtype;       /* storage type of `data` */
-    void *data;              /* device address of the compute copy, NULL while not fetched */
-    int64_t version;         /* +1 at every write */
-    int32_t reader_tapes;    /* live tapes with nodes that read it */
+    int32_t uses;         /* layers that declared it (tied: > 1) */
+    shoal_dtype dtype;    /* storage type of `data` */
+    void *data;           /* device address of the compute copy, NULL while not fetched */
+    int64_t version;      /* +1 at every write */
+    int32_t reader_tapes; /* live tapes with nodes that read it */
     struct shoali_sink sink;
-    void *owner;             /* zero's bookkeeping, borrowed */
+    void *owner; /* zero's bookkeeping, borrowed */
 };
 /* SHOAL_EINTERNAL naming the parameter when a live tape reads it; else version+1. */
 SHOAL_CHECKED shoal_status shoali_param_begin_write(struct shoal_param *param);
@@ -73,27 +78,31 @@ struct shoal_layer {
     int32_t index;
 };
 struct shoali_module {
-    const shoal_model *model;  /* borrowed */
+    const shoal_model *model; /* borrowed */
     struct shoali_arena arena;
     struct shoal_layer *layer;
     int32_t layer_count;
     struct shoal_param **param; /* unique, canonical order */
     int32_t param_count;
-    int64_t element_count;      /* of all unique parameters */
-    shoal_dtype dtype;          /* compute dtype of parameters and activations */
-    int32_t *by_name;           /* hash table of indices into `param`, -1 free */
+    int64_t element_count; /* of all unique parameters */
+    shoal_dtype dtype;     /* compute dtype of parameters and activations */
+    int32_t *by_name;      /* hash table of indices into `param`, -1 free */
     int32_t param_capacity, by_name_capacity;
 };
 /* Runs all declares. SHOAL_EINVAL: duplicate name, tied_to unknown or of another shape. */
-SHOAL_CHECKED shoal_status shoali_module_init(struct shoali_module *module, const shoal_model *model, shoal_dtype dtype);
+SHOAL_CHECKED shoal_status shoali_module_init(struct shoali_module *module,
+                                              const shoal_model *model, shoal_dtype dtype);
 void shoali_module_fini(struct shoali_module *module);
-struct shoal_param *shoali_module_find(const struct shoali_module *module, const char *name); /* NULL: none */
+struct shoal_param *shoali_module_find(const struct shoali_module *module,
+                                       const char *name); /* NULL: none */
 
 /* ---- slots: memory of a tape ---------------------------------------------------------------- */
 
 struct shoali_slot; /* offset allocator over one device block; opaque */
-/* capacity_bytes 0: meta only (or grows on demand: each growth is counted and logged). `device` NULL: meta. */
-SHOAL_CHECKED shoal_status shoali_slot_create(struct shoali_device *device, size_t capacity_bytes, struct shoali_slot **slot);
+/* capacity_bytes 0: meta only (or grows on demand: each growth is counted and logged). `device`
+ * NULL: meta. */
+SHOAL_CHECKED shoal_status shoali_slot_create(struct shoali_device *device, size_t capacity_bytes,
+                                              struct shoali_slot **slot);
 void shoali_slot_destroy(struct shoali_slot *slot);
 size_t shoali_slot_peak_bytes(const struct shoali_slot *slot);
 int64_t shoali_slot_growth_count(const struct shoali_slot *slot); /* 0 when the plan held */
@@ -101,14 +110,15 @@ int64_t shoali_slot_growth_count(const struct shoali_slot *slot); /* 0 when the 
 /* ---- observers ------------------------------------------------------------------------------ */
 
 struct shoali_scope {
-    const char *name, *path;     /* path joins the names by "/" */
-    int32_t index, parent;       /* parent -1: a layer's scope */
+    const char *name, *path; /* path joins the names by "/" */
+    int32_t index, parent;   /* parent -1: a layer's scope */
     int32_t first_node, node_count;
     const struct shoal_layer *layer; /* of the outermost scope; NULL for inner ones */
-    bool recompute;              /* set by an observer in forward_begin */
+    bool recompute;                  /* set by an observer in forward_begin */
     int64_t flops_forward, flops_backward, saved_bytes;
 };
-/* Called in the order of registration at begins and in reverse order at ends; a failing observer poisons the tape. Any member NULL. */
+/* Called in the order of registration at begins and in reverse order at ends; a failing observer
+ * poisons the tape. Any member NULL. */
 struct shoali_observer {
     void *user;
     shoal_status (*forward_begin)(void *user, struct shoal_tape *tape, struct shoali_scope *scope);
@@ -121,33 +131,45 @@ struct shoali_observer {
 /* ---- the tape ------------------------------------------------------------------------------- */
 
 struct shoali_tape_args {
-    struct shoali_exec exec;         /* stream NULL: meta mode */
+    struct shoali_exec exec;            /* stream NULL: meta mode */
     const struct shoali_module *module; /* for grad_ready of unused parameters; NULL in op tests */
-    struct shoali_slot *slot;        /* borrowed until destroy */
-    shoal_dtype dtype;               /* activations */
+    struct shoali_slot *slot;           /* borrowed until destroy */
+    shoal_dtype dtype;                  /* activations */
     uint64_t seed;
     const struct shoali_observer *observers; /* borrowed */
     int32_t observer_count;
 };
-SHOAL_CHECKED shoal_status shoali_tape_create(const struct shoali_tape_args *args, struct shoal_tape **tape);
+SHOAL_CHECKED shoal_status shoali_tape_create(const struct shoali_tape_args *args,
+                                              struct shoal_tape **tape);
 void shoali_tape_destroy(struct shoal_tape *tape);
 
-/* Starts a recording: frees what a former one left, sets the coordinates. needs_grad false: nothing is saved (evaluation). */
+/* Starts a recording: frees what a former one left, sets the coordinates. needs_grad false: nothing
+ * is saved (evaluation). */
 struct shoali_tape_begin {
-    int64_t step;           /* of random streams */
-    int64_t first_sample;   /* global index of row 0 of the batch */
+    int64_t step;         /* of random streams */
+    int64_t first_sample; /* global index of row 0 of the batch */
     bool training, needs_grad;
 };
-SHOAL_CHECKED shoal_status shoali_tape_begin(struct shoal_tape *tape, const struct shoali_tape_begin *begin);
-/* Adds an input tensor: host data is copied to the device (F32 converted to `dtype` when it is a 16-bit type); NULL data in meta
- * mode, or zeros. With needs_grad its gradient can be asked from backward. */
-struct shoal_tensor *shoali_tape_add_input(struct shoal_tape *tape, shoal_dtype dtype, const shoal_shape *shape, const void *host_data, bool needs_grad);
+SHOAL_CHECKED shoal_status shoali_tape_begin(struct shoal_tape *tape,
+                                             const struct shoali_tape_begin *begin);
+/* Adds an input tensor: host data is copied to the device (F32 converted to `dtype` when it is a
+ * 16-bit type); NULL data in meta mode, or zeros. With needs_grad its gradient can be asked from
+ * backward. */
+struct shoal_tensor *shoali_tape_add_input(struct shoal_tape *tape, shoal_dtype dtype,
+                                           const shoal_shape *shape, const void *host_data,
+                                           bool needs_grad);
 /* A tensor whose memory the caller owns (device address), e.g. what a pipeline peer sent. */
-struct shoal_tensor *shoali_tape_add_device_input(struct shoal_tape *tape, shoal_dtype dtype, const shoal_shape *shape, void *data, bool needs_grad);
+struct shoal_tensor *shoali_tape_add_device_input(struct shoal_tape *tape, shoal_dtype dtype,
+                                                  const shoal_shape *shape, void *data,
+                                                  bool needs_grad);
 /* Batch arrays seen by shoal_tape_input. */
-void shoali_tape_set_batch(struct shoal_tape *tape, struct shoal_tensor *const *inputs, int32_t count);
+void shoali_tape_set_batch(struct shoal_tape *tape, struct shoal_tensor *const *inputs,
+                           int32_t count);
 /* Runs layers [first, first+count) as scopes. */
-SHOAL_CHECKED shoal_status shoali_tape_forward_layers(struct shoal_tape *tape, const struct shoali_module *module, int32_t first, int32_t count, shoal_boundary *boundary);
+SHOAL_CHECKED shoal_status shoali_tape_forward_layers(struct shoal_tape *tape,
+                                                      const struct shoali_module *module,
+                                                      int32_t first, int32_t count,
+                                                      shoal_boundary *boundary);
 /* The poison, or SHOAL_OK. */
 SHOAL_CHECKED shoal_status shoali_tape_status(const struct shoal_tape *tape);
 /* Poisons; keeps the first error. Returns NULL so that ops can `return shoali_tape_poison(...)`. */
@@ -155,93 +177,118 @@ struct shoal_tensor *shoali_tape_poison(struct shoal_tape *tape, shoal_status st
 
 struct shoali_backward {
     struct shoal_tensor *const *outputs; /* tensors whose gradient is given */
-    const void *const *seeds;            /* device, dtype and shape of the output; NULL entry: scalar seed_value */
+    const void *const
+        *seeds; /* device, dtype and shape of the output; NULL entry: scalar seed_value */
     int32_t output_count;
-    double seed_value;                   /* loss scale */
-    struct shoal_tensor *const *inputs;  /* needs_grad inputs whose gradients are wanted */
-    void *const *input_grads;            /* device, written (zeros when nothing reached them) */
+    double seed_value;                  /* loss scale */
+    struct shoal_tensor *const *inputs; /* needs_grad inputs whose gradients are wanted */
+    void *const *input_grads;           /* device, written (zeros when nothing reached them) */
     int32_t input_count;
-    bool defer_weight;                   /* only backward_input now; shoali_tape_backward_weight later */
+    bool defer_weight; /* only backward_input now; shoali_tape_backward_weight later */
 };
-SHOAL_CHECKED shoal_status shoali_tape_backward(struct shoal_tape *tape, const struct shoali_backward *backward);
+SHOAL_CHECKED shoal_status shoali_tape_backward(struct shoal_tape *tape,
+                                                const struct shoali_backward *backward);
 SHOAL_CHECKED shoal_status shoali_tape_backward_weight(struct shoal_tape *tape);
-/* SHOAL_EINVAL when an id looked up by an embedding of this recording was outside its table. One host synchronisation, and only when ids
- * were used that the host has not seen (shoali_tape_add_input's are checked when the op is recorded). */
+/* SHOAL_EINVAL when an id looked up by an embedding of this recording was outside its table. One
+ * host synchronisation, and only when ids were used that the host has not seen
+ * (shoali_tape_add_input's are checked when the op is recorded). */
 SHOAL_CHECKED shoal_status shoali_tape_check_ids(struct shoal_tape *tape);
 /* Frees everything, releases the readers of parameters; the tape can begin again. */
 void shoali_tape_end(struct shoal_tape *tape);
-/* Drops the data inside a scope (but its outputs) and runs its nodes again: what recompute does. For tests and tools. */
+/* Drops the data inside a scope (but its outputs) and runs its nodes again: what recompute does.
+ * For tests and tools. */
 SHOAL_CHECKED shoal_status shoali_tape_replay_scope(struct shoal_tape *tape, int32_t scope);
 /* What happened, for plans, the profiler and `diff`. */
 int32_t shoali_tape_scope_count(const struct shoal_tape *tape);
 const struct shoali_scope *shoali_tape_scope(const struct shoal_tape *tape, int32_t index);
 int32_t shoali_tape_node_count(const struct shoal_tape *tape);
-void shoali_tape_totals(const struct shoal_tape *tape, int64_t *flops_forward, int64_t *flops_backward, int64_t *bytes);
+void shoali_tape_totals(const struct shoal_tape *tape, int64_t *flops_forward,
+                        int64_t *flops_backward, int64_t *bytes);
 
 /* ---- for those who write op rows ------------------------------------------------------------ */
 
 #define SHOALI_NODE_MAX_INPUTS 4
 #define SHOALI_NODE_MAX_PARAMS 3
-#define SHOALI_NODE_MAX_OUTPUTS 4 /* output 0 is the result, others are hidden (mean, rstd, lse) */
+#define SHOALI_NODE_MAX_OUTPUTS 4 /* output 0 is the result, others are hidden (mean, rstd, lse) \
+                                   */
 struct shoali_node;
 struct shoali_op_row {
     uint32_t abi;
     size_t bytes;
     const char *name;
-    /* Checks inputs, describes the outputs (shoali_node_output). Errors: which op, got and expected shapes. */
+    /* Checks inputs, describes the outputs (shoali_node_output). Errors: which op, got and expected
+     * shapes. */
     shoal_status (*infer)(struct shoal_tape *tape, struct shoali_node *node);
     shoal_status (*forward)(struct shoal_tape *tape, struct shoali_node *node);
-    shoal_status (*backward_input)(struct shoal_tape *tape, struct shoali_node *node);  /* optional */
-    shoal_status (*backward_weight)(struct shoal_tape *tape, struct shoali_node *node); /* optional; deferrable */
-    void (*cost)(const struct shoal_tape *tape, const struct shoali_node *node, int64_t *flops_forward, int64_t *flops_backward, int64_t *bytes);
+    shoal_status (*backward_input)(struct shoal_tape *tape,
+                                   struct shoali_node *node); /* optional */
+    shoal_status (*backward_weight)(struct shoal_tape *tape,
+                                    struct shoali_node *node); /* optional; deferrable */
+    void (*cost)(const struct shoal_tape *tape, const struct shoali_node *node,
+                 int64_t *flops_forward, int64_t *flops_backward, int64_t *bytes);
     uint32_t saves_inputs, saves_outputs; /* bit i: backward reads input i / output i */
     unsigned flags;                       /* SHOALI_ROW_* */
 };
 #define SHOALI_OP_ROW_ABI 1u
-/* forward and backward are called in meta mode too, so that their temporaries are part of the plan; they put each kernel, copy and
- * collective into this: `call` outside meta mode, else SHOAL_OK. */
+/* forward and backward are called in meta mode too, so that their temporaries are part of the plan;
+ * they put each kernel, copy and collective into this: `call` outside meta mode, else SHOAL_OK. */
 #define SHOALI_LAUNCH(tape, call) (shoali_tape_is_meta(tape) ? SHOAL_OK : (call))
 #define SHOALI_ROW_HOST_SYNC 1u
 #define SHOALI_ROW_SIDE_EFFECT 2u /* not replayed */
 #define SHOALI_ROW_COLLECTIVE 4u
-#define SHOALI_ROW_VIEW 8u        /* output 0 shares input 0's memory */
+#define SHOALI_ROW_VIEW 8u /* output 0 shares input 0's memory */
 
 struct shoali_record_args {
     const struct shoali_op_row *row;
-    struct shoal_tensor *inputs[SHOALI_NODE_MAX_INPUTS]; /* trailing NULLs allowed; NULL in between = absent */
+    struct shoal_tensor
+        *inputs[SHOALI_NODE_MAX_INPUTS]; /* trailing NULLs allowed; NULL in between = absent */
     struct shoal_param *params[SHOALI_NODE_MAX_PARAMS];
     const void *attr;
     size_t attr_bytes; /* copied */
 };
 /* Records, infers, allocates, runs. Returns output 0, NULL when poisoned. */
-struct shoal_tensor *shoali_tape_record(struct shoal_tape *tape, const struct shoali_record_args *record);
+struct shoal_tensor *shoali_tape_record(struct shoal_tape *tape,
+                                        const struct shoali_record_args *record);
 
 void *shoali_node_attr(const struct shoali_node *node);
 struct shoal_tensor *shoali_node_in(const struct shoali_node *node, int32_t index);
 struct shoal_param *shoali_node_param(const struct shoali_node *node, int32_t index);
 struct shoal_tensor *shoali_node_out(const struct shoali_node *node, int32_t index);
 /* In infer: describes output `index`; bound_count < 0: static size. */
-SHOAL_CHECKED shoal_status shoali_node_output(struct shoal_tape *tape, struct shoali_node *node, int32_t index, shoal_dtype dtype, const shoal_shape *shape, int64_t bound_count);
+SHOAL_CHECKED shoal_status shoali_node_output(struct shoal_tape *tape, struct shoali_node *node,
+                                              int32_t index, shoal_dtype dtype,
+                                              const shoal_shape *shape, int64_t bound_count);
 const struct shoali_exec *shoali_tape_exec(const struct shoal_tape *tape);
 bool shoali_tape_is_meta(const struct shoal_tape *tape);
 /* Random stream and first global element of this node's output (dropout). */
-struct shoali_stream shoali_node_random(const struct shoal_tape *tape, const struct shoali_node *node);
+struct shoali_stream shoali_node_random(const struct shoal_tape *tape,
+                                        const struct shoali_node *node);
 int64_t shoali_tape_first_sample(const struct shoal_tape *tape);
 /* In backward: gradient of output 0 (NULL: none reached it - the row is then not called). */
-const void *shoali_node_grad(struct shoal_tape *tape, const struct shoali_node *node, int32_t output);
-/* Where to write input i's gradient. *to NULL: not needed. With can_accumulate false and a prior contribution a temporary is given
- * and added at end. Call end after the kernel. */
-SHOAL_CHECKED shoal_status shoali_grad_begin(struct shoal_tape *tape, struct shoali_node *node, int32_t input, bool can_accumulate, void **to, bool *accumulate);
-SHOAL_CHECKED shoal_status shoali_grad_end(struct shoal_tape *tape, struct shoali_node *node, int32_t input);
-/* Same for parameter i: fp32 (F64) destination; for I64 sinks a temporary converted at end. *to NULL: frozen. Fires grad_ready after
- * the last use. */
-SHOAL_CHECKED shoal_status shoali_param_grad_begin(struct shoal_tape *tape, struct shoali_node *node, int32_t param, void **to, bool *accumulate);
-SHOAL_CHECKED shoal_status shoali_param_grad_end(struct shoal_tape *tape, struct shoali_node *node, int32_t param);
-/* "Input i's gradient is output 0's": hands the buffer over where it can, else copies or adds. After it the row must not change the
- * memory of shoali_node_grad. */
-SHOAL_CHECKED shoal_status shoali_grad_pass(struct shoal_tape *tape, struct shoali_node *node, int32_t input);
-/* Temporary device memory inside one forward or backward call of a node (part of the slot's plan). */
-SHOAL_CHECKED shoal_status shoali_tape_workspace(struct shoal_tape *tape, size_t bytes, void **memory);
+const void *shoali_node_grad(struct shoal_tape *tape, const struct shoali_node *node,
+                             int32_t output);
+/* Where to write input i's gradient. *to NULL: not needed. With can_accumulate false and a prior
+ * contribution a temporary is given and added at end. Call end after the kernel. */
+SHOAL_CHECKED shoal_status shoali_grad_begin(struct shoal_tape *tape, struct shoali_node *node,
+                                             int32_t input, bool can_accumulate, void **to,
+                                             bool *accumulate);
+SHOAL_CHECKED shoal_status shoali_grad_end(struct shoal_tape *tape, struct shoali_node *node,
+                                           int32_t input);
+/* Same for parameter i: fp32 (F64) destination; for I64 sinks a temporary converted at end. *to
+ * NULL: frozen. Fires grad_ready after the last use. */
+SHOAL_CHECKED shoal_status shoali_param_grad_begin(struct shoal_tape *tape,
+                                                   struct shoali_node *node, int32_t param,
+                                                   void **to, bool *accumulate);
+SHOAL_CHECKED shoal_status shoali_param_grad_end(struct shoal_tape *tape, struct shoali_node *node,
+                                                 int32_t param);
+/* "Input i's gradient is output 0's": hands the buffer over where it can, else copies or adds.
+ * After it the row must not change the memory of shoali_node_grad. */
+SHOAL_CHECKED shoal_status shoali_grad_pass(struct shoal_tape *tape, struct shoali_node *node,
+                                            int32_t input);
+/* Temporary device memory inside one forward or backward call of a node (part of the slot's plan).
+ */
+SHOAL_CHECKED shoal_status shoali_tape_workspace(struct shoal_tape *tape, size_t bytes,
+                                                 void **memory);
 void shoali_tape_workspace_free(struct shoal_tape *tape, void *memory);
 
 #endif

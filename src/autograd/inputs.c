@@ -96,39 +96,46 @@ done:
 
 /* ---- inputs ---- */
 
-static struct shoali_tape_tensor *new_input(struct shoal_tape *tape, shoal_dtype dtype,
-                                            const shoal_shape *shape, bool needs_grad)
+static shoal_status new_input(struct shoal_tape *tape, shoal_dtype dtype, const shoal_shape *shape,
+                              bool needs_grad, struct shoali_tape_tensor **input)
 {
-    struct shoali_tape_tensor *made =
-        shoali_tape_new_tensor(tape, dtype, shape, shoal_shape_count(shape));
-    if (made == NULL)
-        return NULL;
+    shoal_status status;
+    SHOAL_TRY(status, shoali_tape_new_tensor(tape, dtype, shape, shoal_shape_count(shape), input),
+              done);
+    struct shoali_tape_tensor *made = *input;
     made->tensor.needs_grad = needs_grad && tape->needs_grad;
     made->scope = -1;
     made->open = true;
     made->refs = 1;
     if (tape->batch_rows == 0 && shape->ndim > 0)
         tape->batch_rows = shape->dim[0];
-    return made;
+done:
+    return status;
+}
+
+static shoal_status fill_input(struct shoal_tape *tape, struct shoali_tape_tensor *input,
+                               const void *host_data)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_tensor_place(tape, input), done);
+    if (host_data == NULL || shoali_tape_is_meta(tape))
+        SHOAL_TRY(status, shoali_tape_zero(tape, input->tensor.data, input->bytes), done);
+    else
+        SHOAL_TRY(status, send_host_data(tape, input, host_data), done);
+done:
+    return status;
 }
 
 struct shoal_tensor *shoali_tape_add_input(struct shoal_tape *tape, shoal_dtype dtype,
                                            const shoal_shape *shape, const void *host_data,
                                            bool needs_grad)
 {
-    shoal_status status = SHOAL_OK;
+    shoal_status status;
+    struct shoali_tape_tensor *made;
     if (tape->status < 0)
         return NULL;
-    struct shoali_tape_tensor *made = new_input(tape, dtype, shape, needs_grad);
-    if (made == NULL)
-        return shoali_tape_poison(tape, SHOAL_EINVAL);
-    SHOAL_TRY(status, shoali_tensor_place(tape, made), done);
-    if (shoali_tape_is_meta(tape))
-        goto done;
-    if (host_data == NULL)
-        SHOAL_TRY(status, shoali_tape_zero(tape, made->tensor.data, made->bytes), done);
-    else
-        SHOAL_TRY(status, send_host_data(tape, made, host_data), done);
+    SHOAL_TRY(status, new_input(tape, dtype, shape, needs_grad, &made), done);
+    SHOAL_TRY(status, fill_input(tape, made, host_data), done);
 done:
     return status < 0 ? shoali_tape_poison(tape, status) : &made->tensor;
 }
@@ -137,14 +144,15 @@ struct shoal_tensor *shoali_tape_add_device_input(struct shoal_tape *tape, shoal
                                                   const shoal_shape *shape, void *data,
                                                   bool needs_grad)
 {
+    shoal_status status;
+    struct shoali_tape_tensor *made;
     if (tape->status < 0)
         return NULL;
-    struct shoali_tape_tensor *made = new_input(tape, dtype, shape, needs_grad);
-    if (made == NULL)
-        return shoali_tape_poison(tape, SHOAL_EINVAL);
+    SHOAL_TRY(status, new_input(tape, dtype, shape, needs_grad, &made), done);
     made->external = true;
     made->tensor.data = data;
-    return &made->tensor;
+done:
+    return status < 0 ? shoali_tape_poison(tape, status) : &made->tensor;
 }
 
 void shoali_tape_set_batch(struct shoal_tape *tape, struct shoal_tensor *const *inputs,

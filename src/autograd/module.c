@@ -198,8 +198,10 @@ shoal_status shoali_module_init(struct shoali_module *module, const shoal_model 
                           shoal_dtype_name(dtype));
     module->layer =
         shoali_arena_alloc(&module->arena, (size_t)model->layer_count * sizeof(*module->layer));
-    if (module->layer == NULL)
-        return SHOAL_ENOMEM;
+    if (module->layer == NULL) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
     for (int32_t i = 0; i < model->layer_count; i++) {
         SHOAL_TRY(status, declare_layer(module, i), done);
         module->layer_count = i + 1;

@@ -59,13 +59,14 @@ shoal_status shoali_node_output(struct shoal_tape *tape, struct shoali_node *nod
     if (bound_count < 0)
         bound = count < 0 ? count : inherited_bound(node, shape, count);
     SHOAL_ASSERT(bound >= count);
-    struct shoali_tape_tensor *made = shoali_tape_new_tensor(tape, dtype, shape, bound);
-    if (made == NULL)
-        return SHOAL_EINVAL;
+    struct shoali_tape_tensor *made;
+    shoal_status status;
+    SHOAL_TRY(status, shoali_tape_new_tensor(tape, dtype, shape, bound, &made), done);
     made->tensor.node = node->index;
     made->tensor.needs_grad = index == 0 && node->needs_backward;
     node->out[index] = made;
-    return SHOAL_OK;
+done:
+    return status;
 }
 
 struct shoali_stream shoali_node_random(const struct shoal_tape *tape,

@@ -36,22 +36,23 @@ done:
     return status;
 }
 
-struct shoali_tape_tensor *shoali_tape_new_tensor(struct shoal_tape *tape, shoal_dtype dtype,
-                                                  const shoal_shape *shape, int64_t bound)
+shoal_status shoali_tape_new_tensor(struct shoal_tape *tape, shoal_dtype dtype,
+                                    const shoal_shape *shape, int64_t bound,
+                                    struct shoali_tape_tensor **tensor)
 {
+    shoal_status status;
     const size_t width = shoal_dtype_bytes(dtype);
     char text[128];
-    if (bound < 0 || width == 0 || (uint64_t)bound > SIZE_MAX / 8 / width) {
-        (void)SHOAL_FAIL(SHOAL_EINVAL, "a tensor of type %s and shape %s cannot be made",
-                         shoal_dtype_name(dtype), shoali_shape_format(shape, text));
-        return NULL;
-    }
-    if (shoali_grow(&tape->tensor, &tape->tensor_capacity, sizeof(*tape->tensor),
-                    tape->tensor_count + 1, "tensors") < 0)
-        return NULL;
+    if (bound < 0 || width == 0 || (uint64_t)bound > SIZE_MAX / 8 / width)
+        return SHOAL_FAIL(SHOAL_EINVAL, "a tensor of type %s and shape %s cannot be made",
+                          shoal_dtype_name(dtype), shoali_shape_format(shape, text));
+    SHOAL_TRY(status,
+              shoali_grow(&tape->tensor, &tape->tensor_capacity, sizeof(*tape->tensor),
+                          tape->tensor_count + 1, "tensors"),
+              done);
     struct shoali_tape_tensor *made = shoali_arena_alloc(&tape->arena, sizeof(*made));
     if (made == NULL)
-        return NULL;
+        return SHOAL_ENOMEM;
     shoali_tensor_describe(&made->tensor, dtype, shape);
     made->tensor.stream = tape->args.exec.stream;
     made->tensor.tape = tape;
@@ -64,7 +65,9 @@ struct shoali_tape_tensor *shoali_tape_new_tensor(struct shoal_tape *tape, shoal
     made->grad_segment = SHOALI_NO_SEGMENT;
     made->scope = tape->open_scope;
     tape->tensor[tape->tensor_count++] = made;
-    return made;
+    *tensor = made;
+done:
+    return status;
 }
 
 /* ---- parameters of this tape ---- */

@@ -129,9 +129,10 @@ static inline struct shoali_tape_tensor *shoali_tape_tensor_of(struct shoal_tens
 SHOAL_CHECKED shoal_status shoali_grow(void *list_address, int32_t *capacity, size_t entry_bytes,
                                        int32_t needed, const char *what);
 SHOAL_CHECKED shoal_status shoali_tape_event(struct shoal_tape *tape, int32_t event);
-/* A new tensor of the tape, without memory. NULL: out of memory. */
-struct shoali_tape_tensor *shoali_tape_new_tensor(struct shoal_tape *tape, shoal_dtype dtype,
-                                                  const shoal_shape *shape, int64_t bound);
+/* A new tensor of the tape, without memory. SHOAL_EINVAL when there can be no such tensor. */
+SHOAL_CHECKED shoal_status shoali_tape_new_tensor(struct shoal_tape *tape, shoal_dtype dtype,
+                                                  const shoal_shape *shape, int64_t bound,
+                                                  struct shoali_tape_tensor **tensor);
 struct shoali_param_use *shoali_tape_find_use(struct shoal_tape *tape, struct shoal_param *param);
 /* Finds or makes the entry; -1 when out of memory. */
 int32_t shoali_tape_add_use(struct shoal_tape *tape, struct shoal_param *param);

@@ -1,0 +1,155 @@
+/* Declaration of parameters and layers. */
+#include "autograd/test_model.h"
+
+static void test_a_model_is_declared(void **state)
+{
+    (void)state;
+    struct shoali_module module;
+    int64_t elements = 0;
+    rig_ok(shoali_module_init(&module, &model_spec, SHOAL_BF16));
+    assert_int_equal(module.layer_count, MODEL_LAYERS);
+    assert_int_equal(module.param_count, 2 + 2 * 12 + 1);
+    for (int32_t i = 0; i < module.param_count; i++) {
+        const struct shoal_param *param = module.param[i];
+        assert_int_equal(param->index, i);
+        assert_ptr_equal(shoali_module_find(&module, shoal_param_name(param)), param);
+        assert_int_equal(param->dtype, SHOAL_BF16);
+        assert_int_equal(param->sink.dtype, SHOAL_F32);
+        assert_null(param->data);
+        assert_true(param->lr_mult == 1);
+        elements += shoal_param_count(param);
+    }
+    assert_int_equal(module.element_count, elements);
+    assert_string_equal(shoal_param_name(module.param[0]), "embed.table");
+    assert_string_equal(shoal_param_name(module.param[2]), "h.0.ln_1.weight");
+    assert_null(shoali_module_find(&module, "h.0.ln_1"));
+    /* the head's only parameter is the embedding's table */
+    const struct shoal_layer *head = &module.layer[MODEL_LAYERS - 1];
+    assert_int_equal(head->param_count, 1);
+    assert_ptr_equal(shoal_layer_param(head, 0), module.param[0]);
+    assert_null(shoal_layer_param(head, 1));
+    assert_null(shoal_layer_param(head, -1));
+    assert_int_equal(module.param[0]->uses, 2);
+    assert_int_equal(module.param[1]->uses, 1);
+    assert_int_equal(shoal_param_shape(module.param[0])->dim[0], MODEL_VOCABULARY);
+    shoali_module_fini(&module);
+}
+
+/* ---- many parameters ---- */
+
+static shoal_status declare_many(const void *config, shoal_declaration *declaration)
+{
+    shoal_status status = SHOAL_OK;
+    for (int32_t i = 0; i < *(const int32_t *)config; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "expert.%d.weight", (int)i);
+        SHOAL_TRY(
+            status,
+            shoal_declare_param(declaration, &(shoal_param_spec){.name = name, .shape = {1, {2}}}),
+            done);
+    }
+done:
+    return status;
+}
+
+static void no_forward(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
+{
+    (void)layer;
+    (void)tape;
+    (void)boundary;
+}
+
+static void test_names_are_found_among_many(void **state)
+{
+    (void)state;
+    static const shoal_layer_type type = {"many", declare_many, no_forward};
+    const int32_t count = 3000;
+    const shoal_layer_spec layers[] = {{&type, "a", &count}, {&type, "b", &count}};
+    const shoal_model model = {.name = "many", .layers = layers, .layer_count = 2};
+    struct shoali_module module;
+    rig_ok(shoali_module_init(&module, &model, SHOAL_F32));
+    assert_int_equal(module.param_count, 2 * count);
+    assert_int_equal(shoali_module_find(&module, "b.expert.2999.weight")->index, 2 * count - 1);
+    assert_int_equal(shoali_module_find(&module, "a.expert.17.weight")->index, 17);
+    assert_null(shoali_module_find(&module, "b.expert.3000.weight"));
+    shoali_module_fini(&module);
+}
+
+/* ---- mistakes ---- */
+
+static shoal_status declare_spec(const void *config, shoal_declaration *declaration)
+{
+    return shoal_declare_param(declaration, config);
+}
+
+static void expect_refusal(const shoal_param_spec *first, const shoal_param_spec *second,
+                           const char *second_layer, const char *const *words)
+{
+    static const shoal_layer_type type = {"spec", declare_spec, no_forward};
+    const shoal_layer_spec layers[] = {{&type, "one", first}, {&type, second_layer, second}};
+    const shoal_model model = {.name = "wrong", .layers = layers, .layer_count = 2};
+    struct shoali_module module;
+    assert_int_equal(shoali_module_init(&module, &model, SHOAL_F32), SHOAL_EINVAL);
+    for (int32_t i = 0; words[i] != NULL; i++)
+        if (strstr(shoal_error_message(), words[i]) == NULL)
+            fail_msg("'%s' is not in: %s", words[i], shoal_error_message());
+}
+
+static void test_mistakes_have_sentences(void **state)
+{
+    (void)state;
+    const shoal_param_spec good = {.name = "w", .shape = {1, {4}}};
+    const shoal_param_spec untied = {.name = "v", .shape = {1, {4}}, .tied_to = "one.x"};
+    const shoal_param_spec other_shape = {.name = "v", .shape = {2, {4, 1}}, .tied_to = "one.w"};
+    const shoal_param_spec negative = {.name = "v", .shape = {1, {-4}}};
+    const shoal_param_spec nameless = {.shape = {1, {4}}};
+    const shoal_param_spec dotted = {.name = "x.w", .shape = {1, {4}}};
+    const shoal_param_spec plain = {.name = "w", .shape = {1, {4}}};
+    expect_refusal(&good, &good, "one", (const char *const[]){"layers 0 and 1", "one", NULL});
+    expect_refusal(&dotted, &plain, "one.x", (const char *const[]){"one.x.w", "twice", NULL});
+    expect_refusal(&good, &untied, "two", (const char *const[]){"two.v", "'one.x'", NULL});
+    expect_refusal(&good, &other_shape, "two",
+                   (const char *const[]){"two.v", "[4, 1]", "one.w", "[4]", NULL});
+    expect_refusal(&good, &negative, "two", (const char *const[]){"two.v", "[-4]", NULL});
+    expect_refusal(&good, &nameless, "two", (const char *const[]){"two", "without a name", NULL});
+}
+
+static void test_a_module_needs_a_type_to_compute_in(void **state)
+{
+    (void)state;
+    struct shoali_module module;
+    assert_int_equal(shoali_module_init(&module, &model_spec, SHOAL_I32), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "I32"));
+}
+
+static void test_every_allocation_may_fail(void **state)
+{
+    (void)state;
+    int32_t failures = 0;
+    for (int32_t n = 0; n < 200; n++) {
+        struct shoali_module module;
+        char spec[32];
+        snprintf(spec, sizeof spec, "alloc:%d", (int)n);
+        assert_true(shoali_fault_arm(spec));
+        const shoal_status status = shoali_module_init(&module, &model_spec, SHOAL_F32);
+        assert_true(shoali_fault_arm(NULL));
+        if (status >= 0)
+            shoali_module_fini(&module);
+        else
+            assert_int_equal(status, SHOAL_ENOMEM);
+        failures += status < 0;
+    }
+    assert_true(failures > 50 && failures < 200);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_model_is_declared),
+        cmocka_unit_test(test_names_are_found_among_many),
+        cmocka_unit_test(test_mistakes_have_sentences),
+        cmocka_unit_test(test_a_module_needs_a_type_to_compute_in),
+        cmocka_unit_test(test_every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
