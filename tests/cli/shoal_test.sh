@@ -23,9 +23,9 @@ commands=$("$shoal" --help | awk '/^  [a-z]/ { print $1 }')
 [ "$(echo "$commands" | wc -l)" -ge 3 ] || complain "--help lists: $commands"
 for command in $commands; do
     expect 0 "$shoal" "$command" --help
-    says "usage: shoal"
+    says "usage: " "shoal "
     expect 0 "$shoal" help "$command"
-    says "usage: shoal"
+    says "usage: " "shoal "
 done
 expect 0 "$shoal" report
 says "version" "CPU features" "/dev/shm" "devices" "communication" "which kernels serve"
