@@ -12,7 +12,7 @@
  * tensor boundaries, at most max_shard_bytes each (a single larger tensor has its own file): a function of the model alone.
  * Tied tensors are stored once under the primary name.
  *
- * manifest.json: {"format":"shoal-checkpoint","version":1, "engine":{... numbers the engine needs: step, data position, scaler, schedule,
+ * manifest.json: {"format":"shoal-checkpoint","version":1, "step", "engine":{... numbers the engine needs: step, data position, scaler, schedule,
  * seed, kernel set, config}, "client":{...}, "kinds":[{"name","dtype","files":[{"name","bytes","chunks":["<xxh3 hex>", ... one per 16 MiB of the file]}]}],
  * "tensors":[{"name","shape"}], "aliases":{}} and, last member, "hash": xxh3 of everything before it. No host names, no times.
  *

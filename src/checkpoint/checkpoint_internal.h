@@ -1,0 +1,155 @@
+/* checkpoint_internal - what the parts of checkpoint/ share.
+ *
+ *   safetensors.c  headers of files, and how tensors are cut into files
+ *   manifest.c     manifest.json: text from a plan, plan from a text
+ *   find.c         which folder of DIR is meant; shoali_checkpoint_open
+ *   run.c          the ranks of one save or load: agreement, who holds what, pieces
+ *   files.c        creating, sizing, writing, removing files and folders
+ *   save.c load.c  the two collectives
+ */
+#ifndef SHOALI_CHECKPOINT_INTERNAL_H
+#define SHOALI_CHECKPOINT_INTERNAL_H
+
+#include "checkpoint/checkpoint.h"
+
+struct json_t;
+
+enum {
+    SHOALI_CHECKPOINT_KINDS = 16,       /* as many as shoali_checkpoint_info has room for */
+    SHOALI_CHECKPOINT_KIND_BYTES = 32,  /* of a kind's name */
+    SHOALI_CHECKPOINT_TAG_BYTES = 200,  /* of a tag: room for ".partial" in a file name */
+    SHOALI_CHECKPOINT_CHUNK = 16 << 20, /* bytes that are hashed, and sent, at once */
+    SHOALI_SAFETENSORS_ALIGN = 4096     /* of the first data byte */
+};
+
+/* One file of a kind: tensors [first_tensor, first_tensor + tensor_count). */
+struct shoali_checkpoint_file {
+    const char *name; /* without folder */
+    const char *path; /* known to the writer */
+    const char *head; /* length word and padded JSON, data_start bytes; NULL when loading */
+    int64_t data_start, bytes;
+    int64_t flat_begin, flat_count; /* elements of the flat space */
+    int32_t first_tensor, tensor_count;
+    int64_t chunk_count;
+    uint64_t *chunk; /* hashes, [chunk_count]; of use to the writer */
+};
+/* One kind as files; memory from the run's arena. */
+struct shoali_checkpoint_plan {
+    const char *name; /* of the kind */
+    shoal_dtype dtype;
+    struct shoali_checkpoint_file *file;
+    int32_t file_count;
+};
+
+/* ---- safetensors.c ---- */
+
+/* The sum of all tensors' elements; -1 when a shape is impossible or the sum too large. */
+int64_t shoali_checkpoint_flat_count(const shoal_shape *shapes, int32_t count);
+/* Cuts one kind into files with their heads. SHOAL_EINVAL: names that cannot be stored. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_plan_make(const struct shoali_checkpoint_args *args,
+                                                       const struct shoali_checkpoint_kind *kind,
+                                                       struct shoali_arena *arena,
+                                                       struct shoali_checkpoint_plan *plan);
+/* One entry of a header, in file order. */
+struct shoali_safetensors_entry {
+    const char *name; /* from the arena */
+    shoal_dtype dtype;
+    shoal_shape shape;
+    int64_t begin, end; /* bytes from the first data byte */
+};
+/* Reads a header's JSON text. SHOAL_ECORRUPT, with a sentence to be prefixed by the file's name:
+ * not such a header, a dtype or rank this project does not have, gaps, or not data_bytes in all. */
+SHOAL_CHECKED shoal_status shoali_safetensors_read(const char *text, size_t text_bytes,
+                                                   int64_t data_bytes, struct shoali_arena *arena,
+                                                   struct shoali_safetensors_entry **entries,
+                                                   int32_t *count);
+
+/* ---- manifest.c ---- */
+
+/* *text is owned by the caller (free()). */
+SHOAL_CHECKED shoal_status shoali_manifest_format(const struct shoali_checkpoint_args *args,
+                                                  const struct shoali_checkpoint_plan *plans,
+                                                  char **text);
+/* Reads and verifies DIR/TAG/manifest.json; *manifest is owned (json_decref). SHOAL_EINVAL: there
+ * is none; SHOAL_ECORRUPT: it does not verify. */
+SHOAL_CHECKED shoal_status shoali_manifest_read(const char *dir, const char *tag,
+                                                struct json_t **manifest);
+int64_t shoali_manifest_step(const struct json_t *manifest);
+/* SHOAL_EINVAL lists the tensors that are missing, extra or of another shape. */
+SHOAL_CHECKED shoal_status shoali_manifest_match(const struct json_t *manifest,
+                                                 const struct shoali_checkpoint_args *args);
+/* Names, sizes and hashes of a kind's files; what the files' own headers say is left 0. */
+SHOAL_CHECKED shoal_status shoali_manifest_plan(const struct json_t *manifest,
+                                                const struct shoali_checkpoint_kind *kind,
+                                                struct shoali_arena *arena,
+                                                struct shoali_checkpoint_plan *plan);
+/* Engine and client texts, step, kinds. */
+SHOAL_CHECKED shoal_status shoali_manifest_info(const struct json_t *manifest,
+                                                struct shoali_checkpoint_info *info);
+
+/* ---- find.c ---- */
+
+/* A tag is one folder's name that is neither `latest` nor one of this format's own temporaries. */
+bool shoali_checkpoint_tag_valid(const char *tag);
+/* tag NULL: the latest. *found is owned (free()), *manifest too (json_decref). */
+SHOAL_CHECKED shoal_status shoali_checkpoint_find(const char *dir, const char *tag, char **found,
+                                                  struct json_t **manifest);
+
+/* ---- run.c ---- */
+
+/* One save or load on one rank. Rank 0 is the writer: the only one that touches files. */
+struct shoali_checkpoint_run {
+    const struct shoali_checkpoint_args *args;
+    const char *verb; /* "save", "load" */
+    int32_t rank, size;
+    int64_t flat_count;
+    struct shoali_arena arena;
+    char *buffer;    /* SHOALI_CHECKPOINT_CHUNK */
+    int64_t *ranges; /* [size][kind_count]{begin, count} */
+    struct shoali_checkpoint_plan plan[SHOALI_CHECKPOINT_KINDS];
+    /* First failure of this rank since the last agreement. Its later work is left out, but it keeps
+     * sending and receiving, or the others would hang. */
+    shoal_status local;
+};
+void shoali_checkpoint_run_init(struct shoali_checkpoint_run *run,
+                                const struct shoali_checkpoint_args *args, const char *verb);
+void shoali_checkpoint_run_fini(struct shoali_checkpoint_run *run);
+/* Checks the arguments and learns who holds what. Collective. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_run_begin(struct shoali_checkpoint_run *run);
+/* All ranks get the status of the lowest failing rank, and its sentence. Collective; clears
+ * run->local. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_agree(struct shoali_checkpoint_run *run,
+                                                   shoal_status status);
+/* The rank that holds element `at` of kind `kind`, and how many of [at, end) it holds from there.
+ */
+int32_t shoali_checkpoint_owner(const struct shoali_checkpoint_run *run, int32_t kind, int64_t at,
+                                int64_t end, int64_t *count);
+/* Chunk `index` of a file: its bytes, and the elements among them. */
+struct shoali_checkpoint_span {
+    int64_t byte_begin, byte_end; /* of the file */
+    int64_t begin, end;           /* elements of the flat space */
+    int64_t skip;                 /* bytes of the chunk in front of the first element */
+};
+struct shoali_checkpoint_span shoali_checkpoint_chunk(const struct shoali_checkpoint_file *file,
+                                                      shoal_dtype dtype, int64_t index);
+
+/* ---- files.c: DIR, TAG and FILE make a path; FILE "" is the folder, TAG and FILE "" is DIR ----
+ */
+
+/* From the arena; NULL when memory is exhausted. */
+char *shoali_checkpoint_path(struct shoali_arena *arena, const char *dir, const char *tag,
+                             const char *file);
+/* SHOAL_EINVAL when the user must choose another folder, SHOAL_EIO when the system fails. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_make_dir(const char *path);
+/* Removes a folder of plain files; one that does not exist is fine. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_remove_dir(const char *path);
+SHOAL_CHECKED shoal_status shoali_checkpoint_sync_dir(const char *path);
+/* Creates a file with its space reserved; all_bytes is what the whole checkpoint needs. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_create_file(const char *path, int64_t bytes,
+                                                         int64_t all_bytes);
+SHOAL_CHECKED shoal_status shoali_checkpoint_pwrite(int descriptor, const char *path,
+                                                    const char *data, int64_t bytes, int64_t at);
+SHOAL_CHECKED shoal_status shoali_checkpoint_pread(int descriptor, const char *path, char *data,
+                                                   int64_t bytes, int64_t at);
+
+#endif

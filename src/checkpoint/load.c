@@ -1,0 +1,328 @@
+#include "checkpoint/checkpoint_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- the writer learns what the files hold ---- */
+
+/* The header must say what the manifest says: tensors from *tensor on, of this dtype. */
+static shoal_status match_header(const struct shoali_checkpoint_run *run,
+                                 const struct shoali_checkpoint_plan *plan,
+                                 const struct shoali_safetensors_entry *entries, int32_t count,
+                                 int32_t *tensor)
+{
+    const struct shoali_checkpoint_args *args = run->args;
+    for (int32_t i = 0; i < count; i++, (*tensor)++) {
+        if (*tensor < args->tensor_count && entries[i].dtype == plan->dtype &&
+            strcmp(entries[i].name, args->names[*tensor]) == 0 &&
+            shoali_shape_equal(&entries[i].shape, &args->shapes[*tensor]))
+            continue;
+        return SHOAL_FAIL(SHOAL_ECORRUPT, "the header's entry `%s` is not what the manifest lists",
+                          entries[i].name);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status read_head(struct shoali_checkpoint_run *run,
+                              struct shoali_checkpoint_file *file, int descriptor,
+                              struct shoali_safetensors_entry **entries, int32_t *count)
+{
+    shoal_status status;
+    unsigned char word[8];
+    uint64_t text_bytes = 0;
+    const int64_t word_bytes = (int64_t)sizeof word;
+    SHOAL_TRY(status, shoali_checkpoint_pread(descriptor, file->path, (char *)word, word_bytes, 0),
+              done);
+    for (size_t i = 0; i < sizeof word; i++)
+        text_bytes |= (uint64_t)word[i] << (8 * i);
+    if (text_bytes > (uint64_t)(file->bytes - word_bytes)) {
+        status = SHOAL_FAIL(SHOAL_ECORRUPT, "the header claims %llu bytes",
+                            (unsigned long long)text_bytes);
+        goto done;
+    }
+    file->data_start = word_bytes + (int64_t)text_bytes;
+    char *text = shoali_arena_alloc(&run->arena, (size_t)text_bytes + 1);
+    if (!text) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    SHOAL_TRY(
+        status,
+        shoali_checkpoint_pread(descriptor, file->path, text, (int64_t)text_bytes, word_bytes),
+        done);
+    SHOAL_TRY(status,
+              shoali_safetensors_read(text, (size_t)text_bytes, file->bytes - file->data_start,
+                                      &run->arena, entries, count),
+              done);
+done:
+    return status;
+}
+
+static shoal_status open_file(const struct shoali_checkpoint_file *file, int *descriptor)
+{
+    struct stat info;
+    *descriptor = open(file->path, O_RDONLY | O_CLOEXEC);
+    if (*descriptor < 0 && errno == ENOENT)
+        return SHOAL_FAIL(SHOAL_ECORRUPT, "%s is missing, the manifest lists it", file->path);
+    if (*descriptor < 0 || fstat(*descriptor, &info) != 0)
+        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot open: %s", file->path, strerror(errno));
+    if ((int64_t)info.st_size != file->bytes)
+        return SHOAL_FAIL(SHOAL_ECORRUPT, "%s has %lld bytes, the manifest says %lld", file->path,
+                          (long long)info.st_size, (long long)file->bytes);
+    return SHOAL_OK;
+}
+
+/* Fills in what only the file's own header tells. */
+static shoal_status read_file(struct shoali_checkpoint_run *run,
+                              const struct shoali_checkpoint_plan *plan,
+                              struct shoali_checkpoint_file *file, int32_t *tensor)
+{
+    shoal_status status;
+    int descriptor = -1;
+    struct shoali_safetensors_entry *entries = NULL;
+    int32_t count = 0;
+    const int64_t item = (int64_t)shoal_dtype_bytes(plan->dtype);
+    SHOAL_TRY(status, open_file(file, &descriptor), done);
+    status = read_head(run, file, descriptor, &entries, &count);
+    if (status == SHOAL_OK)
+        status = match_header(run, plan, entries, count, tensor);
+    if (status == SHOAL_OK && file->data_start % SHOALI_SAFETENSORS_ALIGN != 0)
+        status = SHOAL_FAIL(SHOAL_ECORRUPT, "the header is not padded to whole pages");
+    if (status == SHOAL_ECORRUPT)
+        shoali_error_prefix(status, "%s, bytes 0 to %lld", file->path,
+                            (long long)(file->data_start > 8 ? file->data_start : 8) - 1);
+    if (status == SHOAL_OK)
+        file->flat_count = (file->bytes - file->data_start) / item;
+done:
+    if (descriptor >= 0)
+        close(descriptor);
+    return status;
+}
+
+static shoal_status read_plan(struct shoali_checkpoint_run *run, const char *folder,
+                              const json_t *manifest, int32_t k)
+{
+    shoal_status status;
+    struct shoali_checkpoint_plan *plan = &run->plan[k];
+    int32_t tensor = 0;
+    int64_t flat = 0;
+    SHOAL_TRY(status, shoali_manifest_plan(manifest, &run->args->kinds[k], &run->arena, plan),
+              done);
+    for (int32_t f = 0; f < plan->file_count; f++) {
+        plan->file[f].flat_begin = flat;
+        plan->file[f].path = shoali_checkpoint_path(&run->arena, folder, "", plan->file[f].name);
+        if (!plan->file[f].path)
+            return SHOAL_ENOMEM;
+        SHOAL_TRY(status, read_file(run, plan, &plan->file[f], &tensor), done);
+        flat += plan->file[f].flat_count;
+    }
+    if (tensor != run->args->tensor_count)
+        status = SHOAL_FAIL(SHOAL_ECORRUPT, "%s: the files of `%s` hold %d of %d tensors", folder,
+                            plan->name, tensor, run->args->tensor_count);
+done:
+    return status;
+}
+
+static shoal_status prepare(struct shoali_checkpoint_run *run)
+{
+    shoal_status status;
+    char *tag = NULL;
+    json_t *manifest = NULL;
+    SHOAL_TRY(status, shoali_checkpoint_find(run->args->dir, run->args->tag, &tag, &manifest),
+              done);
+    const char *folder = shoali_checkpoint_path(&run->arena, run->args->dir, tag, "");
+    if (!folder) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    SHOAL_TRY(status, shoali_manifest_match(manifest, run->args), done);
+    for (int32_t k = 0; k < run->args->kind_count; k++)
+        SHOAL_TRY(status, read_plan(run, folder, manifest, k), done);
+done:
+    json_decref(manifest);
+    free(tag);
+    return status;
+}
+
+/* ---- and tells the others ---- */
+
+enum { FACTS = 4 }; /* of a file: data_start, bytes, flat_begin, flat_count */
+
+/* How many files each kind has. A rank that cannot make room for them says so before they come. */
+static shoal_status share_counts(struct shoali_checkpoint_run *run, int64_t **facts,
+                                 int64_t *file_count)
+{
+    shoal_status status;
+    int32_t counts[SHOALI_CHECKPOINT_KINDS];
+    for (int32_t k = 0; k < run->args->kind_count; k++)
+        counts[k] = run->plan[k].file_count;
+    SHOAL_TRY(status,
+              shoal_broadcast(run->args->group, counts, run->args->kind_count, SHOAL_I32, 0, NULL),
+              done);
+    *file_count = 0;
+    for (int32_t k = 0; k < run->args->kind_count; k++) {
+        struct shoali_checkpoint_plan *plan = &run->plan[k];
+        *file_count += counts[k];
+        if (run->rank == 0)
+            continue;
+        plan->dtype = run->args->kinds[k].dtype;
+        plan->file_count = counts[k];
+        plan->file = shoali_arena_alloc(&run->arena, (size_t)counts[k] * sizeof *plan->file);
+        if (!plan->file)
+            run->local = SHOAL_ENOMEM;
+    }
+    *facts = shoali_arena_alloc(&run->arena, (size_t)*file_count * FACTS * sizeof **facts);
+    if (!*facts)
+        run->local = SHOAL_ENOMEM;
+    SHOAL_TRY(status, shoali_checkpoint_agree(run, SHOAL_OK), done);
+done:
+    return status;
+}
+
+static void copy_facts(struct shoali_checkpoint_run *run, int64_t *facts, bool out)
+{
+    const int64_t chunk = SHOALI_CHECKPOINT_CHUNK;
+    for (int32_t k = 0; k < run->args->kind_count; k++) {
+        for (int32_t f = 0; f < run->plan[k].file_count; f++, facts += FACTS) {
+            struct shoali_checkpoint_file *file = &run->plan[k].file[f];
+            int64_t *const member[FACTS] = {&file->data_start, &file->bytes, &file->flat_begin,
+                                            &file->flat_count};
+            for (int i = 0; i < FACTS; i++)
+                *(out ? &facts[i] : member[i]) = *(out ? member[i] : &facts[i]);
+            file->chunk_count = (file->bytes + chunk - 1) / chunk;
+        }
+    }
+}
+
+/* Collective: afterwards all ranks know where each file's chunks and elements are. */
+static shoal_status share_plans(struct shoali_checkpoint_run *run)
+{
+    shoal_status status;
+    int64_t *facts = NULL, files = 0;
+    SHOAL_TRY(status, share_counts(run, &facts, &files), done);
+    if (run->rank == 0)
+        copy_facts(run, facts, true);
+    SHOAL_TRY(status, shoal_broadcast(run->args->group, facts, files * FACTS, SHOAL_I64, 0, NULL),
+              done);
+    if (run->rank != 0)
+        copy_facts(run, facts, false);
+done:
+    return status;
+}
+
+/* ---- data ---- */
+
+static void put(struct shoali_checkpoint_run *run, const struct shoali_checkpoint_kind *kind,
+                int64_t at, int64_t count, const char *in)
+{
+    if (run->local == SHOAL_OK)
+        run->local = kind->write(kind->user, at, count, in);
+}
+
+/* Elements [at, at+count), all of one holder, from the writer's memory at `in`. Returns only
+ * communication's errors; this rank's own go to run->local. */
+static shoal_status scatter_piece(struct shoali_checkpoint_run *run,
+                                  const struct shoali_checkpoint_kind *kind, int32_t owner,
+                                  int64_t at, int64_t count, char *in)
+{
+    shoal_status status = SHOAL_OK;
+    if (owner != 0 && run->rank == 0)
+        SHOAL_TRY(status, shoal_send(run->args->group, in, count, kind->dtype, owner, NULL), done);
+    if (owner != 0 && run->rank == owner) {
+        in = run->buffer;
+        SHOAL_TRY(status, shoal_recv(run->args->group, in, count, kind->dtype, 0, NULL), done);
+    }
+    if (run->rank == owner)
+        put(run, kind, at, count, in);
+done:
+    return status;
+}
+
+static shoal_status scatter(struct shoali_checkpoint_run *run, int32_t k,
+                            const struct shoali_checkpoint_span *span)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_checkpoint_kind *kind = &run->args->kinds[k];
+    const int64_t item = (int64_t)shoal_dtype_bytes(kind->dtype);
+    char *first = run->buffer + span->skip;
+    int64_t count = span->end - span->begin;
+    if (kind->replicated && count > 0) {
+        if (run->size > 1)
+            SHOAL_TRY(status, shoal_broadcast(run->args->group, first, count, kind->dtype, 0, NULL),
+                      done);
+        put(run, kind, span->begin, count, first);
+        goto done;
+    }
+    for (int64_t at = span->begin; at < span->end; at += count) {
+        const int32_t owner = shoali_checkpoint_owner(run, k, at, span->end, &count);
+        char *in = first + (at - span->begin) * item;
+        SHOAL_TRY(status, scatter_piece(run, kind, owner, at, count, in), done);
+    }
+done:
+    return status;
+}
+
+static shoal_status read_chunk(struct shoali_checkpoint_run *run,
+                               const struct shoali_checkpoint_file *file, int64_t index,
+                               const struct shoali_checkpoint_span *span, int descriptor)
+{
+    shoal_status status;
+    const int64_t bytes = span->byte_end - span->byte_begin;
+    SHOAL_TRY(status,
+              shoali_checkpoint_pread(descriptor, file->path, run->buffer, bytes, span->byte_begin),
+              done);
+    const uint64_t hash = shoali_hash64(run->buffer, (size_t)bytes);
+    if (hash != file->chunk[index])
+        status = SHOAL_FAIL(SHOAL_ECORRUPT,
+                            "%s, bytes %lld to %lld: hash %016llx, the manifest says %016llx: "
+                            "the file is damaged; load another checkpoint",
+                            file->path, (long long)span->byte_begin, (long long)span->byte_end - 1,
+                            (unsigned long long)hash, (unsigned long long)file->chunk[index]);
+done:
+    return status;
+}
+
+/* Collective. Every rank leaves with the same status. */
+static shoal_status load_file(struct shoali_checkpoint_run *run, int32_t k,
+                              const struct shoali_checkpoint_file *file)
+{
+    shoal_status status = SHOAL_OK;
+    int descriptor = -1;
+    if (run->rank == 0)
+        run->local = open_file(file, &descriptor);
+    for (int64_t c = 0; c < file->chunk_count; c++) {
+        const struct shoali_checkpoint_span span =
+            shoali_checkpoint_chunk(file, run->args->kinds[k].dtype, c);
+        if (run->rank == 0 && run->local == SHOAL_OK)
+            run->local = read_chunk(run, file, c, &span, descriptor);
+        SHOAL_TRY(status, scatter(run, k, &span), done);
+    }
+done:
+    if (descriptor >= 0)
+        close(descriptor);
+    return shoali_checkpoint_agree(run, status);
+}
+
+shoal_status shoali_checkpoint_load(const struct shoali_checkpoint_args *args)
+{
+    shoal_status status;
+    struct shoali_checkpoint_run run;
+    shoali_checkpoint_run_init(&run, args, "load");
+    SHOAL_TRY(status, shoali_checkpoint_run_begin(&run), done);
+    if (run.rank == 0)
+        run.local = prepare(&run);
+    SHOAL_TRY(status, shoali_checkpoint_agree(&run, SHOAL_OK), done);
+    if (run.size > 1)
+        SHOAL_TRY(status, share_plans(&run), done);
+    for (int32_t k = 0; k < args->kind_count; k++)
+        for (int32_t f = 0; f < run.plan[k].file_count; f++)
+            SHOAL_TRY(status, load_file(&run, k, &run.plan[k].file[f]), done);
+done:
+    shoali_checkpoint_run_fini(&run);
+    return status;
+}

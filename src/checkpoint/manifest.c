@@ -1,0 +1,400 @@
+/* manifest.json: made from a plan, read back into one. Its last member is the hash of all before
+ * it, so that a torn or edited manifest is no manifest. */
+#include "checkpoint/checkpoint_internal.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    VERSION = 1,
+    TAIL_BYTES = sizeof(",\"hash\":\"0123456789abcdef\"}\n") - 1,
+    LISTED_MAX = 8 /* tensors in one sentence */
+};
+
+/* What stands behind the hashed bytes. */
+static void format_tail(const char *text, size_t bytes, char tail[TAIL_BYTES + 1])
+{
+    snprintf(tail, TAIL_BYTES + 1, ",\"hash\":\"%016llx\"}\n",
+             (unsigned long long)shoali_hash64(text, bytes));
+}
+
+/* ---- format ---- */
+
+static json_t *tensors_json(const struct shoali_checkpoint_args *args)
+{
+    json_t *list = json_array();
+    for (int32_t i = 0; i < args->tensor_count; i++) {
+        json_t *shape = json_array();
+        for (int32_t d = 0; d < args->shapes[i].ndim; d++)
+            json_array_append_new(shape, json_integer(args->shapes[i].dim[d]));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:o}", "name", args->names[i], "shape", shape));
+    }
+    return list;
+}
+
+static json_t *kind_json(const struct shoali_checkpoint_plan *plan)
+{
+    json_t *files = json_array();
+    for (int32_t f = 0; f < plan->file_count; f++) {
+        const struct shoali_checkpoint_file *file = &plan->file[f];
+        json_t *chunks = json_array();
+        for (int64_t c = 0; c < file->chunk_count; c++) {
+            char hex[17];
+            snprintf(hex, sizeof hex, "%016llx", (unsigned long long)file->chunk[c]);
+            json_array_append_new(chunks, json_string(hex));
+        }
+        json_array_append_new(files, json_pack("{s:s, s:I, s:o}", "name", file->name, "bytes",
+                                               (json_int_t)file->bytes, "chunks", chunks));
+    }
+    return json_pack("{s:s, s:s, s:o}", "name", plan->name, "dtype", shoal_dtype_name(plan->dtype),
+                     "files", files);
+}
+
+static shoal_status parse_part(const char *text, const char *what, json_t **part)
+{
+    json_error_t error;
+    *part = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    if (json_is_object(*part))
+        return SHOAL_OK;
+    const char *why = *part ? "it is another value" : error.text;
+    json_decref(*part);
+    *part = NULL;
+    return SHOAL_FAIL(SHOAL_EINVAL, "%s is not the text of a JSON object: %s", what, why);
+}
+
+static json_t *manifest_json(const struct shoali_checkpoint_args *args,
+                             const struct shoali_checkpoint_plan *plans, json_t *engine,
+                             json_t *client)
+{
+    json_t *root = json_pack("{s:s, s:i, s:I, s:O}", "format", "shoal-checkpoint", "version",
+                             VERSION, "step", (json_int_t)args->step, "engine", engine);
+    json_t *kinds = json_array();
+    if (client)
+        json_object_set(root, "client", client);
+    for (int32_t k = 0; k < args->kind_count; k++)
+        json_array_append_new(kinds, kind_json(&plans[k]));
+    json_object_set_new(root, "kinds", kinds);
+    json_object_set_new(root, "tensors", tensors_json(args));
+    json_object_set_new(root, "aliases", json_object());
+    return root;
+}
+
+shoal_status shoali_manifest_format(const struct shoali_checkpoint_args *args,
+                                    const struct shoali_checkpoint_plan *plans, char **text)
+{
+    shoal_status status;
+    json_t *engine = NULL, *client = NULL, *root = NULL;
+    char *body = NULL;
+    SHOAL_TRY(status, parse_part(args->engine_json, "engine_json", &engine), done);
+    if (args->client_json)
+        SHOAL_TRY(status, parse_part(args->client_json, "client_json", &client), done);
+    root = manifest_json(args, plans, engine, client);
+    body = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    char *larger = body ? realloc(body, strlen(body) + TAIL_BYTES + 1) : NULL;
+    if (!larger) {
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the checkpoint's manifest");
+        goto done;
+    }
+    body = NULL;
+    const size_t hashed = strlen(larger) - 1; /* the closing brace goes behind the hash */
+    char tail[TAIL_BYTES + 1];
+    format_tail(larger, hashed, tail);
+    memcpy(larger + hashed, tail, sizeof tail);
+    *text = larger;
+done:
+    free(body);
+    json_decref(root);
+    json_decref(engine);
+    json_decref(client);
+    return status;
+}
+
+/* ---- read ---- */
+
+static shoal_status check_text(const char *path, const char *text, size_t bytes)
+{
+    char tail[TAIL_BYTES + 1];
+    if (bytes > TAIL_BYTES) {
+        format_tail(text, bytes - TAIL_BYTES, tail);
+        if (memcmp(text + bytes - TAIL_BYTES, tail, TAIL_BYTES) == 0)
+            return SHOAL_OK;
+    }
+    return SHOAL_FAIL(SHOAL_ECORRUPT,
+                      "%s, bytes 0 to %zu: the hash at its end does not match; the checkpoint is "
+                      "damaged, load another",
+                      path, bytes);
+}
+
+/* Types of everything later code relies on. */
+static bool well_formed(const json_t *root)
+{
+    size_t i, j;
+    json_t *kind, *file;
+    const json_t *kinds = json_object_get(root, "kinds");
+    if (!json_is_integer(json_object_get(root, "step")) ||
+        !json_is_object(json_object_get(root, "engine")) || !json_is_array(kinds) ||
+        !json_is_array(json_object_get(root, "tensors")) ||
+        json_array_size(kinds) > SHOALI_CHECKPOINT_KINDS)
+        return false;
+    json_array_foreach(kinds, i, kind)
+    {
+        const char *name = json_string_value(json_object_get(kind, "name"));
+        const json_t *files = json_object_get(kind, "files");
+        if (!name || strlen(name) >= SHOALI_CHECKPOINT_KIND_BYTES || !json_is_array(files) ||
+            !json_is_string(json_object_get(kind, "dtype")))
+            return false;
+        json_array_foreach(files, j, file)
+        {
+            const char *file_name = json_string_value(json_object_get(file, "name"));
+            if (!file_name || strchr(file_name, '/') ||
+                json_integer_value(json_object_get(file, "bytes")) <= 0)
+                return false;
+        }
+    }
+    return true;
+}
+
+static shoal_status check_root(const char *path, const json_t *root)
+{
+    const char *format = json_string_value(json_object_get(root, "format"));
+    const json_int_t version = json_integer_value(json_object_get(root, "version"));
+    if (!format || strcmp(format, "shoal-checkpoint") != 0)
+        return SHOAL_FAIL(SHOAL_ECORRUPT, "%s: not a checkpoint's manifest", path);
+    if (version != VERSION)
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                          "%s has version %lld, this program reads version %d: use a newer one",
+                          path, (long long)version, VERSION);
+    if (!well_formed(root))
+        return SHOAL_FAIL(SHOAL_ECORRUPT, "%s: a member is missing or of another type", path);
+    return SHOAL_OK;
+}
+
+shoal_status shoali_manifest_read(const char *dir, const char *tag, json_t **manifest)
+{
+    shoal_status status;
+    struct shoali_str path = {0};
+    char *text = NULL;
+    size_t bytes = 0;
+    json_t *root = NULL;
+    shoali_str_append(&path, "%s/%s/manifest.json", dir, tag);
+    if (path.failed) {
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a manifest's path");
+        goto done;
+    }
+    SHOAL_TRY(status, shoali_read_file(path.text, &text, &bytes), done);
+    SHOAL_TRY(status, check_text(path.text, text, bytes), done);
+    root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+    SHOAL_TRY(status, check_root(path.text, root), done);
+    *manifest = root;
+    root = NULL;
+done:
+    json_decref(root);
+    free(text);
+    shoali_str_fini(&path);
+    return status;
+}
+
+int64_t shoali_manifest_step(const json_t *manifest)
+{
+    return json_integer_value(json_object_get(manifest, "step"));
+}
+
+/* ---- tensors ---- */
+
+static void shape_of(const json_t *tensor, shoal_shape *shape)
+{
+    const json_t *list = json_object_get(tensor, "shape");
+    const size_t dims = json_array_size(list);
+    *shape = (shoal_shape){.ndim = dims > SHOAL_MAX_DIMS ? -1 : (int32_t)dims};
+    for (int32_t i = 0; i < shape->ndim; i++)
+        shape->dim[i] = json_integer_value(json_array_get(list, (size_t)i));
+}
+
+/* A list that stops after some entries and says how many more there are. */
+struct listing {
+    struct shoali_str text;
+    int32_t count;
+};
+
+static void list_add(struct listing *list, const char *what, const char *name, const char *detail)
+{
+    if (list->count++ < LISTED_MAX)
+        shoali_str_append(&list->text, "%s%s `%s`%s", list->count > 1 ? ", " : "", what, name,
+                          detail);
+}
+
+/* Compares by name; `stored` maps names to the manifest's entries, matched ones are taken out. */
+static void compare_tensors(json_t *stored, const struct shoali_checkpoint_args *args,
+                            struct listing *list)
+{
+    const char *name;
+    json_t *tensor;
+    for (int32_t i = 0; i < args->tensor_count; i++) {
+        shoal_shape shape;
+        char got[128], want[128], detail[300];
+        tensor = json_object_get(stored, args->names[i]);
+        if (!tensor) {
+            list_add(list, "missing", args->names[i], "");
+            continue;
+        }
+        shape_of(tensor, &shape);
+        if (!shoali_shape_equal(&shape, &args->shapes[i])) {
+            snprintf(detail, sizeof detail, " (is %s, the model has %s)",
+                     shoali_shape_format(&shape, got), shoali_shape_format(&args->shapes[i], want));
+            list_add(list, "of another shape", args->names[i], detail);
+        }
+        json_object_del(stored, args->names[i]);
+    }
+    json_object_foreach(stored, name, tensor)
+    {
+        list_add(list, "extra", name, "");
+    }
+}
+
+static bool same_order(const json_t *tensors, const struct shoali_checkpoint_args *args)
+{
+    for (int32_t i = 0; i < args->tensor_count; i++) {
+        const json_t *tensor = json_array_get(tensors, (size_t)i);
+        const char *name = json_string_value(json_object_get(tensor, "name"));
+        if (!name || strcmp(name, args->names[i]) != 0)
+            return false;
+    }
+    return true;
+}
+
+shoal_status shoali_manifest_match(const json_t *manifest,
+                                   const struct shoali_checkpoint_args *args)
+{
+    shoal_status status = SHOAL_OK;
+    struct listing list = {0};
+    size_t i;
+    json_t *tensor;
+    const json_t *tensors = json_object_get(manifest, "tensors");
+    json_t *stored = json_object();
+    json_array_foreach(tensors, i, tensor)
+    {
+        const char *name = json_string_value(json_object_get(tensor, "name"));
+        if (!name || json_object_set(stored, name, tensor) != 0) {
+            status = SHOAL_FAIL(SHOAL_ECORRUPT, "the manifest's tensor %zu has no name", i);
+            goto done;
+        }
+    }
+    compare_tensors(stored, args, &list);
+    if (list.count > LISTED_MAX)
+        shoali_str_append(&list.text, " and %d more", list.count - LISTED_MAX);
+    if (list.count > 0)
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "the checkpoint in %s holds another model's tensors: %s; give the "
+                            "model the options it was trained with",
+                            args->dir, shoali_str_get(&list.text));
+    else if (!same_order(tensors, args))
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "the checkpoint in %s holds the model's tensors in another order",
+                            args->dir);
+done:
+    json_decref(stored);
+    shoali_str_fini(&list.text);
+    return status;
+}
+
+/* ---- kinds ---- */
+
+static const json_t *find_kind(const json_t *manifest, const char *name)
+{
+    size_t i;
+    json_t *kind;
+    json_array_foreach(json_object_get(manifest, "kinds"), i, kind)
+    {
+        if (strcmp(json_string_value(json_object_get(kind, "name")), name) == 0)
+            return kind;
+    }
+    return NULL;
+}
+
+static bool parse_hash(const json_t *value, uint64_t *hash)
+{
+    const char *text = json_string_value(value);
+    char *end;
+    if (!text || strlen(text) != 16)
+        return false;
+    *hash = strtoull(text, &end, 16);
+    return *end == '\0';
+}
+
+static shoal_status read_file_row(const json_t *row, struct shoali_arena *arena,
+                                  struct shoali_checkpoint_file *file)
+{
+    const int64_t chunk = SHOALI_CHECKPOINT_CHUNK;
+    const json_t *chunks = json_object_get(row, "chunks");
+    file->name = shoali_arena_strdup(arena, json_string_value(json_object_get(row, "name")));
+    file->bytes = json_integer_value(json_object_get(row, "bytes"));
+    file->chunk_count = (int64_t)json_array_size(chunks);
+    if (!file->name)
+        return SHOAL_ENOMEM;
+    bool good = file->chunk_count == file->bytes / chunk + (file->bytes % chunk != 0);
+    file->chunk = shoali_arena_alloc(arena, (size_t)file->chunk_count * sizeof *file->chunk);
+    if (!file->chunk)
+        return SHOAL_ENOMEM;
+    for (int64_t c = 0; good && c < file->chunk_count; c++)
+        good = parse_hash(json_array_get(chunks, (size_t)c), &file->chunk[c]);
+    if (!good)
+        return SHOAL_FAIL(SHOAL_ECORRUPT, "the manifest does not hold the hashes of %s",
+                          file->name);
+    return SHOAL_OK;
+}
+
+shoal_status shoali_manifest_plan(const json_t *manifest, const struct shoali_checkpoint_kind *kind,
+                                  struct shoali_arena *arena, struct shoali_checkpoint_plan *plan)
+{
+    shoal_status status = SHOAL_OK;
+    const json_t *row = find_kind(manifest, kind->name);
+    if (!row)
+        return SHOAL_FAIL(SHOAL_EINVAL, "the checkpoint has no `%s`", kind->name);
+    const char *dtype = json_string_value(json_object_get(row, "dtype"));
+    if (strcmp(dtype, shoal_dtype_name(kind->dtype)) != 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, "the checkpoint's `%s` is %s, this run has %s", kind->name,
+                          dtype, shoal_dtype_name(kind->dtype));
+    const json_t *files = json_object_get(row, "files");
+    plan->name = kind->name;
+    plan->dtype = kind->dtype;
+    plan->file_count = (int32_t)json_array_size(files);
+    plan->file = shoali_arena_alloc(arena, ((size_t)plan->file_count + 1) * sizeof *plan->file);
+    if (!plan->file)
+        return SHOAL_ENOMEM;
+    for (int32_t f = 0; f < plan->file_count; f++)
+        SHOAL_TRY(status, read_file_row(json_array_get(files, (size_t)f), arena, &plan->file[f]),
+                  done);
+done:
+    return status;
+}
+
+shoal_status shoali_manifest_info(const json_t *manifest, struct shoali_checkpoint_info *info)
+{
+    size_t i;
+    json_t *kind;
+    const json_t *client = json_object_get(manifest, "client");
+    info->step = shoali_manifest_step(manifest);
+    info->engine_json = json_dumps(json_object_get(manifest, "engine"), JSON_COMPACT);
+    info->client_json = client ? json_dumps(client, JSON_COMPACT) : NULL;
+    if (!info->engine_json || (client && !info->client_json))
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the checkpoint's texts");
+    json_array_foreach(json_object_get(manifest, "kinds"), i, kind)
+    {
+        const int32_t at = info->kind_count++;
+        const char *dtype = json_string_value(json_object_get(kind, "dtype"));
+        int found = 0;
+        while (found < SHOAL_DTYPE_COUNT &&
+               strcmp(shoal_dtype_name((shoal_dtype)found), dtype) != 0)
+            found++;
+        if (found == SHOAL_DTYPE_COUNT)
+            return SHOAL_FAIL(SHOAL_ECORRUPT, "the manifest names the unknown dtype %s", dtype);
+        info->kind_dtype[at] = (shoal_dtype)found;
+        snprintf(info->kind_name[at], sizeof info->kind_name[at], "%s",
+                 json_string_value(json_object_get(kind, "name")));
+    }
+    return SHOAL_OK;
+}

@@ -1,0 +1,265 @@
+/* The ranks of one save or load. Every rank walks the same files, chunks and pieces in the same
+ * order, so sends and receives meet without a word about what comes next. */
+#include "checkpoint/checkpoint_internal.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SENTENCE_BYTES = 1024 };
+
+void shoali_checkpoint_run_init(struct shoali_checkpoint_run *run,
+                                const struct shoali_checkpoint_args *args, const char *verb)
+{
+    *run = (struct shoali_checkpoint_run){.args = args, .verb = verb, .size = 1};
+    if (args->group) {
+        run->rank = shoal_comm_rank(args->group);
+        run->size = shoal_comm_size(args->group);
+    }
+    shoali_arena_init(&run->arena);
+}
+
+void shoali_checkpoint_run_fini(struct shoali_checkpoint_run *run)
+{
+    shoali_free(run->buffer);
+    shoali_arena_fini(&run->arena);
+}
+
+/* ---- arguments ---- */
+
+static bool kind_name_valid(const char *name)
+{
+    size_t length = 0;
+    for (; name && name[length]; length++)
+        if (!isalnum((unsigned char)name[length]) && name[length] != '_')
+            return false;
+    return length > 0 && length < SHOALI_CHECKPOINT_KIND_BYTES;
+}
+
+static shoal_status check_kind(const struct shoali_checkpoint_args *args, int32_t index,
+                               int64_t flat_count)
+{
+    const struct shoali_checkpoint_kind *kind = &args->kinds[index];
+    if (!kind_name_valid(kind->name))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "kind %d is named \"%s\": give 1 to %d letters, digits or underscores",
+                          index, kind->name ? kind->name : "", SHOALI_CHECKPOINT_KIND_BYTES - 1);
+    for (int32_t i = 0; i < index; i++)
+        if (strcmp(args->kinds[i].name, kind->name) == 0)
+            return SHOAL_FAIL(SHOAL_EINVAL, "kind `%s` is given twice", kind->name);
+    if (shoal_dtype_bytes(kind->dtype) == 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, "kind `%s` has the unknown dtype %d", kind->name,
+                          (int)kind->dtype);
+    if (!kind->replicated && (kind->begin < 0 || kind->count < 0 ||
+                              (kind->count > 0 && kind->begin > flat_count - kind->count)))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "kind `%s`: this rank holds [%lld, %lld + %lld), the tensors have %lld "
+                          "elements",
+                          kind->name, (long long)kind->begin, (long long)kind->begin,
+                          (long long)kind->count, (long long)flat_count);
+    return SHOAL_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static shoal_status check_names(const struct shoali_checkpoint_args *args,
+                                struct shoali_arena *arena)
+{
+    const size_t count = (size_t)args->tensor_count;
+    const char **sorted = shoali_arena_alloc(arena, (count + 1) * sizeof *sorted);
+    if (!sorted)
+        return SHOAL_ENOMEM;
+    for (size_t i = 0; i < count; i++) {
+        sorted[i] = args->names[i];
+        if (!*sorted[i] || strcmp(sorted[i], "__metadata__") == 0)
+            return SHOAL_FAIL(SHOAL_EINVAL, "tensor %zu cannot be named \"%s\"", i, sorted[i]);
+    }
+    qsort(sorted, count, sizeof *sorted, by_name);
+    for (size_t i = 1; i < count; i++)
+        if (strcmp(sorted[i - 1], sorted[i]) == 0)
+            return SHOAL_FAIL(SHOAL_EINVAL, "two tensors are named \"%s\"", sorted[i]);
+    return SHOAL_OK;
+}
+
+static shoal_status check_args(struct shoali_checkpoint_run *run)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_checkpoint_args *args = run->args;
+    if (!args->dir || !*args->dir)
+        return SHOAL_FAIL(SHOAL_EINVAL, "the checkpoint's folder is empty: name one");
+    if (args->kind_count < 1 || args->kind_count > SHOALI_CHECKPOINT_KINDS)
+        return SHOAL_FAIL(SHOAL_EINVAL, "a checkpoint has 1 to %d kinds of tensors, got %d",
+                          SHOALI_CHECKPOINT_KINDS, args->kind_count);
+    if (args->max_shard_bytes < 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, "max_shard_bytes is %lld, it must be at least 0",
+                          (long long)args->max_shard_bytes);
+    run->flat_count = shoali_checkpoint_flat_count(args->shapes, args->tensor_count);
+    if (run->flat_count < 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, "the tensors' shapes are impossible or too large");
+    SHOAL_TRY(status, check_names(args, &run->arena), done);
+    for (int32_t k = 0; k < args->kind_count; k++)
+        SHOAL_TRY(status, check_kind(args, k, run->flat_count), done);
+    const size_t ranges = (size_t)run->size * (size_t)args->kind_count * 2;
+    run->ranges = shoali_arena_alloc(&run->arena, ranges * sizeof *run->ranges);
+    run->buffer = shoali_calloc(1, SHOALI_CHECKPOINT_CHUNK, "a checkpoint's buffer");
+    if (!run->ranges || !run->buffer)
+        status = SHOAL_ENOMEM;
+done:
+    return status;
+}
+
+/* ---- agreement ---- */
+
+struct verdict {
+    int32_t status;
+    char sentence[SENTENCE_BYTES];
+};
+
+shoal_status shoali_checkpoint_agree(struct shoali_checkpoint_run *run, shoal_status status)
+{
+    shoal_group *group = run->args->group;
+    shoal_status comm;
+    if (status >= 0)
+        status = run->local;
+    run->local = SHOAL_OK;
+    if (run->size == 1)
+        return status;
+    struct verdict verdict = {.status = status};
+    if (status < 0)
+        snprintf(verdict.sentence, sizeof verdict.sentence, "%s", shoal_error_message());
+    int32_t failed = status < 0 ? run->rank : run->size;
+    SHOAL_TRY(comm, shoal_all_reduce(group, &failed, &failed, 1, SHOAL_I32, SHOAL_MIN, NULL), done);
+    if (failed == run->size)
+        return SHOAL_OK;
+    SHOAL_TRY(comm,
+              shoal_broadcast(group, &verdict, (int64_t)sizeof verdict, SHOAL_U8, failed, NULL),
+              done);
+    comm = (shoal_status)verdict.status;
+    if (failed != run->rank)
+        comm = SHOAL_FAIL(comm, "rank %d could not %s: %s", failed, run->verb, verdict.sentence);
+done:
+    return comm;
+}
+
+/* ---- who holds what ---- */
+
+static const int64_t *range_of(const struct shoali_checkpoint_run *run, int32_t rank, int32_t kind)
+{
+    return run->ranges + 2 * (rank * run->args->kind_count + kind);
+}
+
+int32_t shoali_checkpoint_owner(const struct shoali_checkpoint_run *run, int32_t kind, int64_t at,
+                                int64_t end, int64_t *count)
+{
+    for (int32_t rank = 0; rank < run->size; rank++) {
+        const int64_t *range = range_of(run, rank, kind);
+        const int64_t inside = at - range[0];
+        if (inside < 0 || inside >= range[1])
+            continue;
+        *count = range[1] - inside < end - at ? range[1] - inside : end - at;
+        return rank;
+    }
+    return -1;
+}
+
+/* The ranks' parts of a kind have to cover the flat space, each element once. */
+static shoal_status check_cover(const struct shoali_checkpoint_run *run, int32_t kind)
+{
+    const char *name = run->args->kinds[kind].name;
+    int64_t sum = 0, count = 0;
+    for (int32_t rank = 0; rank < run->size; rank++)
+        sum += range_of(run, rank, kind)[1];
+    for (int64_t at = 0; at < run->flat_count; at += count)
+        if (shoali_checkpoint_owner(run, kind, at, run->flat_count, &count) < 0)
+            return SHOAL_FAIL(SHOAL_EINVAL, "kind `%s`: no rank holds element %lld of %lld", name,
+                              (long long)at, (long long)run->flat_count);
+    if (sum != run->flat_count)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "kind `%s`: the ranks hold %lld elements together, the tensors have %lld",
+                          name, (long long)sum, (long long)run->flat_count);
+    return SHOAL_OK;
+}
+
+static uint64_t mix(uint64_t digest, const void *data, size_t bytes)
+{
+    return shoali_hash64_seeded(data, bytes, digest);
+}
+
+/* Everything ranks have to say alike. */
+static int64_t digest_of(const struct shoali_checkpoint_run *run)
+{
+    const struct shoali_checkpoint_args *args = run->args;
+    uint64_t digest = mix(0, &args->max_shard_bytes, sizeof args->max_shard_bytes);
+    for (int32_t i = 0; i < args->tensor_count; i++) {
+        const shoal_shape *shape = &args->shapes[i];
+        digest = mix(digest, args->names[i], strlen(args->names[i]) + 1);
+        digest = mix(digest, shape->dim, (size_t)shape->ndim * sizeof shape->dim[0]);
+    }
+    for (int32_t k = 0; k < args->kind_count; k++) {
+        const struct shoali_checkpoint_kind *kind = &args->kinds[k];
+        const int32_t facts[2] = {(int32_t)kind->dtype, kind->replicated};
+        digest = mix(digest, kind->name, strlen(kind->name) + 1);
+        digest = mix(digest, facts, sizeof facts);
+    }
+    int64_t bits;
+    memcpy(&bits, &digest, sizeof bits);
+    return bits;
+}
+
+/* Ranks that describe different models would send what nobody expects. */
+static shoal_status compare_digests(struct shoali_checkpoint_run *run)
+{
+    shoal_status status;
+    const int64_t own = digest_of(run);
+    int64_t first = own;
+    SHOAL_TRY(status, shoal_broadcast(run->args->group, &first, 1, SHOAL_I64, 0, NULL), done);
+    if (own != first)
+        status = SHOAL_FAIL(SHOAL_EMISMATCH,
+                            "rank %d names other tensors, shapes or kinds than rank 0", run->rank);
+    SHOAL_TRY(status, shoali_checkpoint_agree(run, status), done);
+done:
+    return status;
+}
+
+shoal_status shoali_checkpoint_run_begin(struct shoali_checkpoint_run *run)
+{
+    shoal_status status;
+    const int32_t kinds = run->args->kind_count;
+    SHOAL_TRY(status, shoali_checkpoint_agree(run, check_args(run)), done);
+    if (run->size > 1)
+        SHOAL_TRY(status, compare_digests(run), done);
+    int64_t *own = run->ranges + 2 * run->rank * kinds;
+    for (int32_t k = 0; k < kinds; k++) {
+        own[2 * k] = run->args->kinds[k].begin;
+        own[2 * k + 1] = run->args->kinds[k].count;
+    }
+    if (run->size > 1)
+        SHOAL_TRY(status,
+                  shoal_all_gather(run->args->group, own, run->ranges, 2 * kinds, SHOAL_I64, NULL),
+                  done);
+    for (int32_t k = 0; k < kinds; k++)
+        if (!run->args->kinds[k].replicated)
+            SHOAL_TRY(status, check_cover(run, k), done);
+done:
+    return status;
+}
+
+struct shoali_checkpoint_span shoali_checkpoint_chunk(const struct shoali_checkpoint_file *file,
+                                                      shoal_dtype dtype, int64_t index)
+{
+    const int64_t chunk = SHOALI_CHECKPOINT_CHUNK, item = (int64_t)shoal_dtype_bytes(dtype);
+    struct shoali_checkpoint_span span = {.byte_begin = index * chunk};
+    span.byte_end = file->bytes - span.byte_begin < chunk ? file->bytes : span.byte_begin + chunk;
+    /* Data starts at a page, so both ends are whole elements. */
+    const int64_t first = span.byte_begin > file->data_start ? span.byte_begin : file->data_start;
+    if (first < span.byte_end) {
+        span.begin = file->flat_begin + (first - file->data_start) / item;
+        span.end = file->flat_begin + (span.byte_end - file->data_start) / item;
+        span.skip = first - span.byte_begin;
+    }
+    return span;
+}

@@ -1,0 +1,275 @@
+/* Headers of safetensors files: 8 bytes length (little endian), JSON text, data without gaps.
+ * Format: https://github.com/huggingface/safetensors. Ours are padded with spaces so that the data
+ * starts at a page. */
+#include "checkpoint/checkpoint_internal.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Readers refuse longer headers. */
+static const size_t header_bytes_max = 100000000;
+static const int64_t default_shard_bytes = 5000000000;
+enum { LENGTH_BYTES = 8 };
+
+int64_t shoali_checkpoint_flat_count(const shoal_shape *shapes, int32_t count)
+{
+    int64_t sum = 0;
+    for (int32_t i = 0; i < count; i++) {
+        const int64_t elements = shoal_shape_count(&shapes[i]);
+        /* In bytes too, of the widest type, everything stays an int64_t. */
+        if (elements < 0 || !shoali_add(sum, elements, &sum) || sum > INT64_MAX / 16)
+            return -1;
+    }
+    return sum;
+}
+
+static shoal_status append_name(struct shoali_str *text, const char *name)
+{
+    json_t *value = json_string(name);
+    char *quoted = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    json_decref(value);
+    if (!quoted)
+        return SHOAL_FAIL(SHOAL_EINVAL, "the tensor name \"%s\" cannot be stored: it is not UTF-8",
+                          name);
+    shoali_str_append(text, "%s", quoted);
+    free(quoted);
+    return SHOAL_OK;
+}
+
+static void append_shape(struct shoali_str *text, const shoal_shape *shape)
+{
+    shoali_str_append(text, "[");
+    for (int32_t i = 0; i < shape->ndim; i++)
+        shoali_str_append(text, "%s%lld", i > 0 ? "," : "", (long long)shape->dim[i]);
+    shoali_str_append(text, "]");
+}
+
+/* Length word and padded JSON of one file. The metadata is what loaders of PyTorch weights ask for.
+ */
+static shoal_status make_head(const struct shoali_checkpoint_args *args, shoal_dtype dtype,
+                              struct shoali_arena *arena, struct shoali_checkpoint_file *file)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_str text = {0};
+    const int64_t item = (int64_t)shoal_dtype_bytes(dtype);
+    int64_t at = 0;
+    shoali_str_append(&text, "{\"__metadata__\":{\"format\":\"pt\"}");
+    for (int32_t i = file->first_tensor; i < file->first_tensor + file->tensor_count; i++) {
+        const int64_t end = at + shoal_shape_count(&args->shapes[i]) * item;
+        shoali_str_append(&text, ",");
+        SHOAL_TRY(status, append_name(&text, args->names[i]), done);
+        shoali_str_append(&text, ":{\"dtype\":\"%s\",\"shape\":", shoal_dtype_name(dtype));
+        append_shape(&text, &args->shapes[i]);
+        shoali_str_append(&text, ",\"data_offsets\":[%lld,%lld]}", (long long)at, (long long)end);
+        at = end;
+    }
+    shoali_str_append(&text, "}");
+    const size_t page = SHOALI_SAFETENSORS_ALIGN;
+    const size_t bytes = (LENGTH_BYTES + text.length + page - 1) / page * page;
+    if (!text.failed && bytes - LENGTH_BYTES > header_bytes_max) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%d tensors need a header of %zu bytes, readers of safetensors accept "
+                            "%zu: give a smaller max_shard_bytes",
+                            file->tensor_count, bytes, header_bytes_max);
+        goto done;
+    }
+    char *head = text.failed ? NULL : shoali_arena_alloc(arena, bytes);
+    if (!head) {
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the header of %s", file->name);
+        goto done;
+    }
+    for (int i = 0; i < LENGTH_BYTES; i++)
+        head[i] = (char)(((uint64_t)(bytes - LENGTH_BYTES) >> (8 * i)) & 0xffu);
+    memcpy(head + LENGTH_BYTES, text.text, text.length);
+    memset(head + LENGTH_BYTES + text.length, ' ', bytes - LENGTH_BYTES - text.length);
+    file->head = head;
+    file->data_start = (int64_t)bytes;
+    file->bytes = (int64_t)bytes + at;
+done:
+    shoali_str_fini(&text);
+    return status;
+}
+
+/* Tensor indices at which files begin; `starts` NULL only counts. A tensor that does not fit into
+ * the current file begins the next one, unless the current one has none yet. */
+static int32_t cut(const struct shoali_checkpoint_args *args, int64_t item, int32_t *starts)
+{
+    const int64_t limit = args->max_shard_bytes > 0 ? args->max_shard_bytes : default_shard_bytes;
+    int32_t files = 0;
+    int64_t used = 0;
+    for (int32_t i = 0; i < args->tensor_count; i++) {
+        const int64_t bytes = shoal_shape_count(&args->shapes[i]) * item;
+        if (i == 0 || (bytes > 0 && bytes > limit - used)) {
+            if (starts)
+                starts[files] = i;
+            files++;
+            used = 0;
+        }
+        used = bytes > limit - used ? limit : used + bytes;
+    }
+    if (files == 0 && starts)
+        starts[0] = 0;
+    return files > 0 ? files : 1; /* a model without tensors has one file without any */
+}
+
+static shoal_status fill_file(const struct shoali_checkpoint_args *args, shoal_dtype dtype,
+                              struct shoali_arena *arena, struct shoali_checkpoint_file *file)
+{
+    shoal_status status;
+    SHOAL_TRY(status, make_head(args, dtype, arena, file), done);
+    const int64_t chunk = SHOALI_CHECKPOINT_CHUNK;
+    file->flat_count = (file->bytes - file->data_start) / (int64_t)shoal_dtype_bytes(dtype);
+    file->chunk_count = (file->bytes + chunk - 1) / chunk;
+    file->chunk = shoali_arena_alloc(arena, (size_t)file->chunk_count * sizeof *file->chunk);
+    if (!file->chunk)
+        status = SHOAL_ENOMEM;
+done:
+    return status;
+}
+
+shoal_status shoali_checkpoint_plan_make(const struct shoali_checkpoint_args *args,
+                                         const struct shoali_checkpoint_kind *kind,
+                                         struct shoali_arena *arena,
+                                         struct shoali_checkpoint_plan *plan)
+{
+    shoal_status status = SHOAL_OK;
+    const int64_t item = (int64_t)shoal_dtype_bytes(kind->dtype);
+    const int32_t files = cut(args, item, NULL);
+    int32_t *starts = shoali_arena_alloc(arena, (size_t)files * sizeof *starts);
+    plan->name = kind->name;
+    plan->dtype = kind->dtype;
+    plan->file_count = files;
+    plan->file = shoali_arena_alloc(arena, (size_t)files * sizeof *plan->file);
+    if (!starts || !plan->file)
+        return SHOAL_ENOMEM;
+    (void)cut(args, item, starts);
+    int64_t flat = 0;
+    for (int32_t f = 0; f < files; f++) {
+        struct shoali_checkpoint_file *file = &plan->file[f];
+        const int32_t end = f + 1 < files ? starts[f + 1] : args->tensor_count;
+        file->first_tensor = starts[f];
+        file->tensor_count = end - starts[f];
+        file->flat_begin = flat;
+        file->name =
+            shoali_arena_printf(arena, "%s-%05d-of-%05d.safetensors", kind->name, f + 1, files);
+        if (!file->name)
+            return SHOAL_ENOMEM;
+        SHOAL_TRY(status, fill_file(args, kind->dtype, arena, file), done);
+        flat += file->flat_count;
+    }
+done:
+    return status;
+}
+
+/* ---- reading ---- */
+
+static bool read_dtype(const json_t *value, shoal_dtype *dtype)
+{
+    const char *name = json_string_value(value);
+    for (int i = 0; name && i < SHOAL_DTYPE_COUNT; i++) {
+        if (strcmp(name, shoal_dtype_name((shoal_dtype)i)) == 0) {
+            *dtype = (shoal_dtype)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool read_shape(const json_t *value, shoal_shape *shape)
+{
+    *shape = (shoal_shape){0};
+    if (!json_is_array(value) || json_array_size(value) > SHOAL_MAX_DIMS)
+        return false;
+    shape->ndim = (int32_t)json_array_size(value);
+    for (int32_t i = 0; i < shape->ndim; i++) {
+        const json_t *dim = json_array_get(value, (size_t)i);
+        if (!json_is_integer(dim))
+            return false;
+        shape->dim[i] = json_integer_value(dim);
+    }
+    return shoal_shape_count(shape) >= 0;
+}
+
+static shoal_status read_entry(const char *name, json_t *value, struct shoali_arena *arena,
+                               struct shoali_safetensors_entry *entry)
+{
+    json_t *offsets = json_object_get(value, "data_offsets");
+    int64_t bytes = -1;
+    entry->name = shoali_arena_strdup(arena, name);
+    if (!entry->name)
+        return SHOAL_ENOMEM;
+    if (!read_dtype(json_object_get(value, "dtype"), &entry->dtype) ||
+        !read_shape(json_object_get(value, "shape"), &entry->shape) ||
+        json_array_size(offsets) != 2 || !json_is_integer(json_array_get(offsets, 0)) ||
+        !json_is_integer(json_array_get(offsets, 1)))
+        return SHOAL_FAIL(SHOAL_ECORRUPT, "the header's entry `%s` cannot be read", name);
+    entry->begin = json_integer_value(json_array_get(offsets, 0));
+    entry->end = json_integer_value(json_array_get(offsets, 1));
+    if (!shoali_mul(shoal_shape_count(&entry->shape), (int64_t)shoal_dtype_bytes(entry->dtype),
+                    &bytes) ||
+        entry->begin < 0 || entry->end < entry->begin || entry->end - entry->begin != bytes)
+        return SHOAL_FAIL(SHOAL_ECORRUPT,
+                          "the header's entry `%s` has data_offsets [%lld, %lld], its shape and "
+                          "dtype need %lld bytes",
+                          name, (long long)entry->begin, (long long)entry->end, (long long)bytes);
+    return SHOAL_OK;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct shoali_safetensors_entry *x = a, *y = b;
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    return (x->end > y->end) - (x->end < y->end);
+}
+
+/* Entries in file order; empty tensors at one place keep the header's order. */
+static void sort_entries(struct shoali_safetensors_entry *entries, int32_t count)
+{
+    bool sorted = true;
+    for (int32_t i = 1; i < count; i++)
+        sorted = sorted && by_offset(&entries[i - 1], &entries[i]) <= 0;
+    if (!sorted)
+        qsort(entries, (size_t)count, sizeof *entries, by_offset);
+}
+
+shoal_status shoali_safetensors_read(const char *text, size_t text_bytes, int64_t data_bytes,
+                                     struct shoali_arena *arena,
+                                     struct shoali_safetensors_entry **entries, int32_t *count)
+{
+    shoal_status status = SHOAL_OK;
+    json_error_t error;
+    const char *name;
+    json_t *value;
+    json_t *root = json_loadb(text, text_bytes, JSON_REJECT_DUPLICATES, &error);
+    *count = 0;
+    if (!json_is_object(root)) {
+        status = SHOAL_FAIL(SHOAL_ECORRUPT, "the header is no JSON object: %s",
+                            root ? "another value" : error.text);
+        goto done;
+    }
+    *entries = shoali_arena_alloc(arena, (json_object_size(root) + 1) * sizeof **entries);
+    if (!*entries) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    json_object_foreach(root, name, value)
+    {
+        if (strcmp(name, "__metadata__") != 0)
+            SHOAL_TRY(status, read_entry(name, value, arena, &(*entries)[(*count)++]), done);
+    }
+    sort_entries(*entries, *count);
+    int64_t at = 0;
+    for (int32_t i = 0; i < *count && (*entries)[i].begin == at; i++)
+        at = (*entries)[i].end;
+    if (at != data_bytes || (*count > 0 && (*entries)[*count - 1].end != at))
+        status = SHOAL_FAIL(SHOAL_ECORRUPT,
+                            "the header's tensors do not fill the %lld bytes behind it without "
+                            "gaps: byte %lld",
+                            (long long)data_bytes, (long long)at);
+done:
+    json_decref(root);
+    return status;
+}

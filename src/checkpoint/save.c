@@ -1,0 +1,378 @@
+#include "checkpoint/checkpoint_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Folders of one save; known to the writer. */
+struct folders {
+    const char *dir, *final, *partial, *old, *latest;
+};
+
+static shoal_status name_folders(struct shoali_checkpoint_run *run, struct folders *folders)
+{
+    const char *dir = run->args->dir, *tag = run->args->tag;
+    struct shoali_arena *arena = &run->arena;
+    *folders = (struct folders){.dir = dir,
+                                .final = shoali_checkpoint_path(arena, dir, tag, ""),
+                                .partial = shoali_arena_printf(arena, "%s/%s.partial", dir, tag),
+                                .old = shoali_arena_printf(arena, "%s/%s.old", dir, tag),
+                                .latest = shoali_checkpoint_path(arena, dir, "", "latest")};
+    return folders->final && folders->partial && folders->old && folders->latest ? SHOAL_OK
+                                                                                 : SHOAL_ENOMEM;
+}
+
+/* ---- before ---- */
+
+static bool exists(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+static bool verifies(const char *dir, const char *tag)
+{
+    json_t *manifest = NULL;
+    const bool good = shoali_manifest_read(dir, tag, &manifest) == SHOAL_OK;
+    json_decref(manifest);
+    return good;
+}
+
+static shoal_status move_folder(const char *from, const char *to)
+{
+    if (shoali_fault("ckpt.rename"))
+        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot rename to %s: %s", from, to, strerror(EIO));
+    if (rename(from, to) != 0)
+        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot rename to %s: %s", from, to, strerror(errno));
+    return SHOAL_OK;
+}
+
+/* A save that died between its two renames left no TAG, but a complete TAG.partial and the TAG.old
+ * that it was to replace. Puts the newer one in place before this save clears the temporaries. */
+static shoal_status recover(const struct shoali_checkpoint_run *run, const struct folders *folders)
+{
+    shoal_status status = SHOAL_OK;
+    char name[SHOALI_CHECKPOINT_TAG_BYTES + 16];
+    if (exists(folders->final))
+        return SHOAL_OK;
+    snprintf(name, sizeof name, "%s.partial", run->args->tag);
+    if (verifies(run->args->dir, name))
+        return move_folder(folders->partial, folders->final);
+    if (exists(folders->old))
+        SHOAL_TRY(status, move_folder(folders->old, folders->final), done);
+done:
+    return status;
+}
+
+/* Files that are not ours are never moved aside: they would be removed at the end. */
+static shoal_status check_final(struct shoali_checkpoint_run *run, const struct folders *folders)
+{
+    const char *manifest =
+        shoali_checkpoint_path(&run->arena, run->args->dir, run->args->tag, "manifest.json");
+    if (!manifest)
+        return SHOAL_ENOMEM;
+    if (!exists(folders->final) || exists(manifest) || rmdir(folders->final) == 0)
+        return SHOAL_OK;
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "%s exists and is no checkpoint: choose another tag, or remove it",
+                      folders->final);
+}
+
+static shoal_status create_files(struct shoali_checkpoint_run *run, const struct folders *folders)
+{
+    shoal_status status = SHOAL_OK;
+    int64_t all_bytes = 0;
+    for (int32_t k = 0; k < run->args->kind_count; k++)
+        for (int32_t f = 0; f < run->plan[k].file_count; f++)
+            all_bytes += run->plan[k].file[f].bytes;
+    for (int32_t k = 0; k < run->args->kind_count; k++) {
+        for (int32_t f = 0; f < run->plan[k].file_count; f++) {
+            struct shoali_checkpoint_file *file = &run->plan[k].file[f];
+            file->path = shoali_checkpoint_path(&run->arena, folders->partial, "", file->name);
+            if (!file->path)
+                return SHOAL_ENOMEM;
+            SHOAL_TRY(status, shoali_checkpoint_create_file(file->path, file->bytes, all_bytes),
+                      done);
+        }
+    }
+done:
+    return status;
+}
+
+/* The writer's work before data moves. */
+static shoal_status prepare(struct shoali_checkpoint_run *run, struct folders *folders)
+{
+    shoal_status status;
+    SHOAL_TRY(status, name_folders(run, folders), done);
+    SHOAL_TRY(status, shoali_checkpoint_make_dir(run->args->dir), done);
+    SHOAL_TRY(status, check_final(run, folders), done);
+    SHOAL_TRY(status, recover(run, folders), done);
+    SHOAL_TRY(status, shoali_checkpoint_remove_dir(folders->partial), done);
+    SHOAL_TRY(status, shoali_checkpoint_make_dir(folders->partial), done);
+    SHOAL_TRY(status, create_files(run, folders), done);
+done:
+    return status;
+}
+
+/* ---- data ---- */
+
+/* Elements [at, at+count), all of one holder, into the writer's memory at `out`. Returns only
+ * communication's errors; this rank's own go to run->local. */
+static shoal_status gather_piece(struct shoali_checkpoint_run *run, int32_t k, int32_t owner,
+                                 int64_t at, int64_t count, char *out)
+{
+    const struct shoali_checkpoint_kind *kind = &run->args->kinds[k];
+    if (run->rank == owner && run->local == SHOAL_OK)
+        run->local = kind->read(kind->user, at, count, owner == 0 ? out : run->buffer);
+    if (owner == 0 || (run->rank != 0 && run->rank != owner))
+        return SHOAL_OK;
+    if (run->rank == 0)
+        return shoal_recv(run->args->group, out, count, kind->dtype, owner, NULL);
+    return shoal_send(run->args->group, run->buffer, count, kind->dtype, 0, NULL);
+}
+
+static shoal_status save_chunk(struct shoali_checkpoint_run *run, int32_t k,
+                               struct shoali_checkpoint_file *file, int64_t index, int descriptor)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_checkpoint_kind *kind = &run->args->kinds[k];
+    const struct shoali_checkpoint_span span = shoali_checkpoint_chunk(file, kind->dtype, index);
+    const int64_t bytes = span.byte_end - span.byte_begin;
+    const int64_t item = (int64_t)shoal_dtype_bytes(kind->dtype);
+    int64_t count;
+    if (run->rank == 0 && span.byte_begin < file->data_start)
+        memcpy(run->buffer, file->head + span.byte_begin,
+               (size_t)(span.begin < span.end ? span.skip : bytes));
+    for (int64_t at = span.begin; at < span.end; at += count) {
+        int32_t owner = 0;
+        count = span.end - at;
+        if (!kind->replicated)
+            owner = shoali_checkpoint_owner(run, k, at, span.end, &count);
+        char *out = run->buffer + span.skip + (at - span.begin) * item;
+        SHOAL_TRY(status, gather_piece(run, k, owner, at, count, out), done);
+    }
+    if (run->rank == 0 && run->local == SHOAL_OK) {
+        file->chunk[index] = shoali_hash64(run->buffer, (size_t)bytes);
+        run->local =
+            shoali_checkpoint_pwrite(descriptor, file->path, run->buffer, bytes, span.byte_begin);
+    }
+done:
+    return status;
+}
+
+static shoal_status open_file(const struct shoali_checkpoint_file *file, int *descriptor)
+{
+    *descriptor = open(file->path, O_WRONLY | O_CLOEXEC);
+    if (*descriptor < 0)
+        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot open for writing: %s", file->path,
+                          strerror(errno));
+    return SHOAL_OK;
+}
+
+static shoal_status close_file(const struct shoali_checkpoint_file *file, int descriptor,
+                               shoal_status status)
+{
+    if (descriptor < 0)
+        return status;
+    const bool flushed = status < 0 || (!shoali_fault("ckpt.fsync") && fsync(descriptor) == 0);
+    const int error = flushed ? 0 : errno;
+    /* Some network file systems report a failed write only here. */
+    const bool closed = close(descriptor) == 0;
+    if (status == SHOAL_OK && !(flushed && closed))
+        status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot flush: %s", file->path,
+                            strerror(error ? error : errno));
+    return status;
+}
+
+/* Collective. Every rank leaves with the same status. */
+static shoal_status save_file(struct shoali_checkpoint_run *run, int32_t k,
+                              struct shoali_checkpoint_file *file)
+{
+    shoal_status status = SHOAL_OK;
+    int descriptor = -1;
+    if (run->rank == 0)
+        run->local = open_file(file, &descriptor);
+    for (int64_t c = 0; c < file->chunk_count; c++)
+        SHOAL_TRY(status, save_chunk(run, k, file, c, descriptor), done);
+done:
+    if (status == SHOAL_OK)
+        run->local = close_file(file, descriptor, run->local);
+    else if (descriptor >= 0)
+        close(descriptor);
+    return shoali_checkpoint_agree(run, status);
+}
+
+/* ---- commit ---- */
+
+static shoal_status write_index(struct shoali_checkpoint_run *run, const struct folders *folders,
+                                const struct shoali_checkpoint_plan *plan)
+{
+    shoal_status status = SHOAL_ENOMEM;
+    char *text = NULL;
+    const int64_t bytes = run->flat_count * (int64_t)shoal_dtype_bytes(plan->dtype);
+    json_t *map = json_object();
+    json_t *index =
+        json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
+    const char *path =
+        shoali_checkpoint_path(&run->arena, folders->partial, "", "model.safetensors.index.json");
+    for (int32_t f = 0; f < plan->file_count; f++) {
+        const struct shoali_checkpoint_file *file = &plan->file[f];
+        for (int32_t i = 0; i < file->tensor_count; i++)
+            if (json_object_set_new(map, run->args->names[file->first_tensor + i],
+                                    json_string(file->name)) != 0)
+                goto done;
+    }
+    text = index ? json_dumps(index, JSON_INDENT(2)) : NULL;
+    if (text && path)
+        SHOAL_TRY(status, shoali_write_file_atomic(path, text, strlen(text)), done);
+done:
+    if (status == SHOAL_ENOMEM)
+        status = SHOAL_FAIL(status, "cannot allocate the index of the model's files");
+    free(text);
+    json_decref(index);
+    json_decref(map);
+    return status;
+}
+
+static shoal_status write_manifest(struct shoali_checkpoint_run *run, const struct folders *folders)
+{
+    shoal_status status = SHOAL_OK;
+    char *text = NULL;
+    for (int32_t k = 0; k < run->args->kind_count; k++)
+        if (strcmp(run->plan[k].name, "model") == 0)
+            SHOAL_TRY(status, write_index(run, folders, &run->plan[k]), done);
+    SHOAL_TRY(status, shoali_manifest_format(run->args, run->plan, &text), done);
+    const char *path = shoali_checkpoint_path(&run->arena, folders->partial, "", "manifest.json");
+    if (!path) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    if (shoali_fault("ckpt.manifest")) {
+        status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot write: %s", path, strerror(EIO));
+        goto done;
+    }
+    SHOAL_TRY(status, shoali_write_file_atomic(path, text, strlen(text)), done);
+done:
+    free(text);
+    return status;
+}
+
+/* Moves an existing TAG out of the way. *moved: it is TAG.old now. A damaged TAG must not push
+ * out a good TAG.old. */
+static shoal_status put_aside(struct shoali_checkpoint_run *run, const struct folders *folders,
+                              bool *moved)
+{
+    shoal_status status = SHOAL_OK;
+    if (!exists(folders->final))
+        return SHOAL_OK;
+    if (exists(folders->old) && !verifies(run->args->dir, run->args->tag))
+        return shoali_checkpoint_remove_dir(folders->final);
+    SHOAL_TRY(status, shoali_checkpoint_remove_dir(folders->old), done);
+    SHOAL_TRY(status, move_folder(folders->final, folders->old), done);
+    *moved = true;
+done:
+    return status;
+}
+
+static shoal_status write_latest(struct shoali_checkpoint_run *run, const struct folders *folders)
+{
+    shoal_status status;
+    const char *text = shoali_arena_printf(&run->arena, "%s\n", run->args->tag);
+    if (!text)
+        return SHOAL_ENOMEM;
+    if (shoali_fault("ckpt.rename"))
+        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot write: %s", folders->latest, strerror(EIO));
+    SHOAL_TRY(status, shoali_checkpoint_sync_dir(folders->dir), done);
+    SHOAL_TRY(status, shoali_write_file_atomic(folders->latest, text, strlen(text)), done);
+done:
+    return status;
+}
+
+/* Makes the complete TAG.partial the checkpoint, or puts everything back. */
+static shoal_status commit(struct shoali_checkpoint_run *run, const struct folders *folders)
+{
+    shoal_status status;
+    bool moved = false, placed = false;
+    SHOAL_TRY(status, write_manifest(run, folders), done);
+    SHOAL_TRY(status, put_aside(run, folders, &moved), done);
+    SHOAL_TRY(status, move_folder(folders->partial, folders->final), done);
+    placed = true;
+    SHOAL_TRY(status, write_latest(run, folders), done);
+done:
+    if (status == SHOAL_OK) {
+        if (shoali_checkpoint_remove_dir(folders->old) < 0)
+            SHOALI_WARN("checkpoint", "%s: remove it by hand", shoal_error_message());
+        return SHOAL_OK;
+    }
+    if (placed)
+        (void)rename(folders->final, folders->partial);
+    if (moved)
+        (void)rename(folders->old, folders->final);
+    return status;
+}
+
+/* Takes the unfinished folder away; the error record keeps the first sentence. */
+static shoal_status discard(const struct folders *folders, shoal_status status)
+{
+    char sentence[1024];
+    snprintf(sentence, sizeof sentence, "%s", shoal_error_message());
+    if (folders->partial && shoali_checkpoint_remove_dir(folders->partial) < 0)
+        status = SHOAL_FAIL(status, "%s", sentence);
+    return status;
+}
+
+static shoal_status check_save_args(const struct shoali_checkpoint_args *args)
+{
+    if (!args->tag || !shoali_checkpoint_tag_valid(args->tag))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "the tag \"%s\" cannot name a checkpoint: give one folder name, not "
+                          "`latest`, not ending in .partial or .old, at most %d bytes",
+                          args->tag ? args->tag : "", SHOALI_CHECKPOINT_TAG_BYTES);
+    if (!args->engine_json)
+        return SHOAL_FAIL(SHOAL_EINVAL, "engine_json is missing: give an object's text");
+    return SHOAL_OK;
+}
+
+static shoal_status make_plans(struct shoali_checkpoint_run *run)
+{
+    shoal_status status;
+    SHOAL_TRY(status, check_save_args(run->args), done);
+    for (int32_t k = 0; k < run->args->kind_count; k++)
+        SHOAL_TRY(status,
+                  shoali_checkpoint_plan_make(run->args, &run->args->kinds[k], &run->arena,
+                                              &run->plan[k]),
+                  done);
+done:
+    return status;
+}
+
+shoal_status shoali_checkpoint_save(const struct shoali_checkpoint_args *args)
+{
+    shoal_status status;
+    struct shoali_checkpoint_run run;
+    struct folders folders = {0};
+    bool begun = false;
+    shoali_checkpoint_run_init(&run, args, "save");
+    SHOAL_TRY(status, shoali_checkpoint_run_begin(&run), done);
+    SHOAL_TRY(status, shoali_checkpoint_agree(&run, make_plans(&run)), done);
+    begun = run.rank == 0;
+    if (run.rank == 0)
+        run.local = prepare(&run, &folders);
+    SHOAL_TRY(status, shoali_checkpoint_agree(&run, SHOAL_OK), done);
+    for (int32_t k = 0; k < args->kind_count; k++)
+        for (int32_t f = 0; f < run.plan[k].file_count; f++)
+            SHOAL_TRY(status, save_file(&run, k, &run.plan[k].file[f]), done);
+    if (run.rank == 0)
+        run.local = commit(&run, &folders);
+    SHOAL_TRY(status, shoali_checkpoint_agree(&run, SHOAL_OK), done);
+done:
+    if (status < 0 && begun)
+        status = discard(&folders, status);
+    shoali_checkpoint_run_fini(&run);
+    return status;
+}

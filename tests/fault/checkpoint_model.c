@@ -1,0 +1,297 @@
+#include "checkpoint_model.h"
+
+#include <ftw.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- the model ---- */
+
+void model_add(struct model *model, const char *name, shoal_shape shape)
+{
+    const int32_t at = model->tensor_count++;
+    snprintf(model->name_text[at], sizeof model->name_text[at], "%s", name);
+    model->names[at] = model->name_text[at];
+    model->shapes[at] = shape;
+    model->flat_count += shoal_shape_count(&shape);
+}
+
+void model_add_kind(struct model *model, const char *name, shoal_dtype dtype, bool replicated)
+{
+    model->kinds[model->kind_count++] = (struct model_kind){name, dtype, replicated};
+}
+
+void model_random(struct model *model, uint64_t seed, int64_t dim_max)
+{
+    static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F64, SHOAL_U8, SHOAL_I64};
+    const struct shoali_stream stream = shoali_stream_make(seed, "test", "model", 0);
+    uint64_t next = 0;
+    *model = (struct model){0};
+    const int32_t tensors = (int32_t)shoali_random_below(&stream, next++, MODEL_TENSORS_MAX + 1);
+    for (int32_t i = 0; i < tensors; i++) {
+        char name[32];
+        shoal_shape shape = {.ndim = (int32_t)shoali_random_below(&stream, next++, 6)};
+        for (int32_t d = 0; d < shape.ndim; d++)
+            shape.dim[d] =
+                (int64_t)shoali_random_below(&stream, next++, (uint64_t)(d < 2 ? dim_max : 3) + 1);
+        snprintf(name, sizeof name, "block.%d.\"w\\\xc3\xa9\"", i);
+        model_add(model, name, shape);
+    }
+    static const char *const names[] = {"model", "master", "exp_avg"};
+    for (int i = 0; i < 3; i++) {
+        const uint64_t dtype = shoali_random_below(&stream, next++, 5);
+        model_add_kind(model, names[i], dtypes[dtype],
+                       shoali_random_below(&stream, next++, 3) == 0);
+    }
+    model->max_shard_bytes = 1 + (int64_t)shoali_random_below(&stream, next++, 100000);
+}
+
+/* ---- values ---- */
+
+static uint8_t value_of(uint64_t content, const char *kind, int64_t byte)
+{
+    uint64_t x = (uint64_t)byte + content * 0x9e3779b97f4a7c15u + (uint64_t)kind[0] * 1000003u +
+                 strlen(kind) * 7919u;
+    x ^= x >> 29;
+    x *= 0xbf58476d1ce4e5b9u;
+    return (uint8_t)(x >> 56);
+}
+
+/* One kind as one rank holds it. */
+struct holder {
+    const struct model_kind *kind;
+    int64_t begin, count;
+    uint8_t *data;
+    bool refuses;
+};
+
+static uint8_t *place(struct holder *holder, int64_t first, int64_t count)
+{
+    if (first < holder->begin || first + count > holder->begin + holder->count)
+        abort(); /* asked for elements of another rank */
+    return holder->data + (size_t)(first - holder->begin) * shoal_dtype_bytes(holder->kind->dtype);
+}
+
+static shoal_status read_holder(void *user, int64_t first, int64_t count, void *out)
+{
+    struct holder *holder = user;
+    if (holder->refuses)
+        return SHOAL_FAIL(SHOAL_ENUMERIC, "the device is on fire");
+    memcpy(out, place(holder, first, count),
+           (size_t)count * shoal_dtype_bytes(holder->kind->dtype));
+    return SHOAL_OK;
+}
+
+static shoal_status write_holder(void *user, int64_t first, int64_t count, const void *in)
+{
+    struct holder *holder = user;
+    if (holder->refuses)
+        return SHOAL_FAIL(SHOAL_ENUMERIC, "the device is on fire");
+    memcpy(place(holder, first, count), in, (size_t)count * shoal_dtype_bytes(holder->kind->dtype));
+    return SHOAL_OK;
+}
+
+/* ---- ranks ---- */
+
+struct rank {
+    struct model_run *run;
+    struct shoal_thread_world *world;
+    int32_t rank;
+    bool saves, passed;
+    pthread_t thread;
+};
+
+/* Cuts [0, flat_count) at random places and deals the parts out, not always in rank order. */
+static void part_of(const struct model_run *run, int32_t kind, int32_t rank, int64_t *begin,
+                    int64_t *count)
+{
+    const struct shoali_stream stream =
+        shoali_stream_make(run->layout, "test", "layout", (uint64_t)kind);
+    int64_t cut[MODEL_RANKS_MAX + 1] = {0};
+    const uint64_t room = (uint64_t)run->model->flat_count + 1;
+    for (int32_t i = 1; i < run->ranks; i++) {
+        int64_t at = (int64_t)shoali_random_below(&stream, (uint64_t)i, room);
+        int32_t j = i;
+        for (; cut[j - 1] > at; j--)
+            cut[j] = cut[j - 1];
+        cut[j] = at;
+    }
+    cut[run->ranks] = run->model->flat_count;
+    const int32_t turn = (int32_t)shoali_random_below(&stream, 100, (uint64_t)run->ranks);
+    const int32_t part = (rank + turn) % run->ranks;
+    *begin = cut[part];
+    *count = cut[part + 1] - cut[part];
+}
+
+static void holder_init(struct holder *holder, const struct rank *rank, int32_t kind)
+{
+    const struct model_run *run = rank->run;
+    *holder = (struct holder){.kind = &run->model->kinds[kind],
+                              .count = run->model->flat_count,
+                              .refuses = run->refusing_rank == rank->rank};
+    if (!holder->kind->replicated)
+        part_of(run, kind, rank->rank, &holder->begin, &holder->count);
+    const int64_t item = (int64_t)shoal_dtype_bytes(holder->kind->dtype);
+    holder->data = calloc((size_t)(holder->count * item) + 1, 1);
+    for (int64_t i = 0; rank->saves && i < holder->count * item; i++)
+        holder->data[i] = value_of(run->content, holder->kind->name, holder->begin * item + i);
+}
+
+static bool holder_right(const struct holder *holder, const struct model_run *run)
+{
+    const int64_t item = (int64_t)shoal_dtype_bytes(holder->kind->dtype);
+    for (int64_t i = 0; i < holder->count * item; i++)
+        if (holder->data[i] != value_of(run->content, holder->kind->name, holder->begin * item + i))
+            return false;
+    return true;
+}
+
+static void act(struct rank *rank, shoal_group *group)
+{
+    struct model_run *run = rank->run;
+    const struct model *model = run->model;
+    struct holder holders[MODEL_KINDS_MAX];
+    struct shoali_checkpoint_kind kinds[MODEL_KINDS_MAX];
+    for (int32_t k = 0; k < model->kind_count; k++) {
+        struct holder *holder = &holders[k];
+        holder_init(holder, rank, k);
+        kinds[k] = (struct shoali_checkpoint_kind){.name = holder->kind->name,
+                                                   .dtype = holder->kind->dtype,
+                                                   .begin = holder->begin,
+                                                   .count = holder->count,
+                                                   .replicated = holder->kind->replicated,
+                                                   .user = holder,
+                                                   .read = read_holder,
+                                                   .write = write_holder};
+    }
+    const struct shoali_checkpoint_args args = {.dir = run->dir,
+                                                .tag = run->tag,
+                                                .group = group,
+                                                .names = model->names,
+                                                .shapes = model->shapes,
+                                                .tensor_count = model->tensor_count,
+                                                .kinds = kinds,
+                                                .kind_count = model->kind_count,
+                                                .engine_json = "{\"seed\":7,\"scale\":0.1}",
+                                                .client_json = run->client_json,
+                                                .step = run->step,
+                                                .max_shard_bytes = model->max_shard_bytes};
+    shoali_fault_arm(run->fault);
+    shoal_status status =
+        rank->saves ? shoali_checkpoint_save(&args) : shoali_checkpoint_load(&args);
+    shoali_fault_arm(NULL);
+    run->status[rank->rank] = status;
+    snprintf(run->message[rank->rank], sizeof run->message[0], "%s",
+             status < 0 ? shoal_error_message() : "");
+    rank->passed = true;
+    for (int32_t k = 0; k < model->kind_count; k++) {
+        if (status == SHOAL_OK && !rank->saves)
+            rank->passed = rank->passed && holder_right(&holders[k], run);
+        free(holders[k].data);
+    }
+}
+
+static void *rank_main(void *user)
+{
+    struct rank *rank = user;
+    shoal_group *group = NULL;
+    const shoal_comm_args args = {.rank = rank->rank,
+                                  .world_size = rank->run->ranks,
+                                  .backend = "thread",
+                                  .threads = rank->world,
+                                  .timeout_s = 60};
+    if (shoal_comm_init(&args, &group) != SHOAL_OK)
+        abort();
+    shoali_context_get()->rank = rank->rank;
+    act(rank, group);
+    shoal_comm_destroy(group);
+    return NULL;
+}
+
+static void run_ranks(struct model_run *run, bool saves)
+{
+    struct rank ranks[MODEL_RANKS_MAX];
+    struct shoal_thread_world *world = NULL;
+    for (int32_t r = 0; r < run->ranks; r++)
+        ranks[r] = (struct rank){.run = run, .rank = r, .saves = saves};
+    if (run->ranks == 1) {
+        act(&ranks[0], NULL);
+        assert_true(ranks[0].passed);
+        return;
+    }
+    assert_int_equal(shoal_thread_world_create(run->ranks, &world), SHOAL_OK);
+    for (int32_t r = 0; r < run->ranks; r++) {
+        ranks[r].world = world;
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]), 0);
+    }
+    for (int32_t r = 0; r < run->ranks; r++)
+        pthread_join(ranks[r].thread, NULL);
+    shoal_thread_world_destroy(world);
+    for (int32_t r = 0; r < run->ranks; r++)
+        assert_true(ranks[r].passed);
+}
+
+void model_save(struct model_run *run)
+{
+    run_ranks(run, true);
+}
+
+void model_load(struct model_run *run)
+{
+    run_ranks(run, false);
+}
+
+static void expect(const struct model_run *run, shoal_status status)
+{
+    for (int32_t r = 0; r < run->ranks; r++)
+        if (run->status[r] != status)
+            fail_msg("rank %d of %d: %s instead of %s: %s", r, run->ranks,
+                     shoal_status_name(run->status[r]), shoal_status_name(status), run->message[r]);
+}
+
+void model_save_expect(struct model_run *run, shoal_status status)
+{
+    model_save(run);
+    expect(run, status);
+}
+
+void model_load_expect(struct model_run *run, shoal_status status)
+{
+    model_load(run);
+    expect(run, status);
+}
+
+/* ---- folders ---- */
+
+void model_folder_make(char path[64])
+{
+    snprintf(path, 64, "checkpoint_test_XXXXXX");
+    assert_non_null(mkdtemp(path));
+}
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+    (void)info;
+    (void)kind;
+    (void)where;
+    return remove(path);
+}
+
+void model_folder_remove(const char *path)
+{
+    assert_int_equal(nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+char *model_read_file(const char *dir, const char *name, size_t *bytes)
+{
+    char path[512], *data = NULL;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_int_equal(shoali_read_file(path, &data, bytes), SHOAL_OK);
+    return data;
+}
