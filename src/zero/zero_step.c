@@ -164,8 +164,8 @@ shoal_status shoali_zero_read(struct shoali_zero *zero, int32_t kind, int64_t fi
                               void *out)
 {
     shoal_status status;
-    char *address;
-    size_t bytes;
+    char *address = NULL;
+    size_t bytes = 0;
     SHOAL_TRY(status, locate(zero, kind, first, count, &address, &bytes), done);
     SHOAL_TRY(status, shoali_download(zero->args.exec.stream, out, address, bytes), done);
 done:
@@ -176,8 +176,8 @@ shoal_status shoali_zero_write(struct shoali_zero *zero, int32_t kind, int64_t f
                                const void *in)
 {
     shoal_status status;
-    char *address;
-    size_t bytes;
+    char *address = NULL;
+    size_t bytes = 0;
     SHOAL_TRY(status, locate(zero, kind, first, count, &address, &bytes), done);
     SHOAL_TRY(status, shoali_upload(zero->args.exec.stream, address, in, bytes), done);
 done:
