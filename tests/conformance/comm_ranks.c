@@ -1,5 +1,7 @@
 #include "comm_ranks.h"
 
+#include "comm/thread/thread.h"
+
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
@@ -14,7 +16,7 @@ enum { RANKS_MAX = 64, WATCHDOG_S = 60 };
 
 const char *ranks_kind_name(enum ranks_kind kind)
 {
-    static const char *const names[] = {"self", "thread", "shm"};
+    static const char *const names[] = {"self", "thread", "thread", "shm"};
     return names[kind];
 }
 
@@ -74,8 +76,12 @@ static bool run_threads(struct ranks *ranks)
 {
     struct thread_rank threads[RANKS_MAX];
     bool passed = true;
-    if (ranks->kind == RANKS_THREAD &&
-        shoal_thread_world_create(ranks->size, &ranks->threads) != SHOAL_OK)
+    shoal_status status = SHOAL_OK;
+    if (ranks->kind == RANKS_THREAD)
+        status = shoal_thread_world_create(ranks->size, &ranks->threads);
+    if (ranks->kind == RANKS_APART)
+        status = shoali_thread_world_create_apart(ranks->size, &ranks->threads);
+    if (status != SHOAL_OK)
         return false;
     for (int32_t r = 0; r < ranks->size; r++) {
         threads[r] = (struct thread_rank){.ranks = ranks, .rank = r};

@@ -6,7 +6,8 @@
 
 #include <stdio.h>
 
-enum ranks_kind { RANKS_SELF, RANKS_THREAD, RANKS_SHM };
+/* RANKS_APART: threads that exchange data as processes do. */
+enum ranks_kind { RANKS_SELF, RANKS_THREAD, RANKS_APART, RANKS_SHM };
 
 struct ranks;
 /* What one rank is given. The function returns false when it found a fault (it has printed it). */

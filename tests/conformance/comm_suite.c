@@ -2,6 +2,7 @@
 
 #include "comm_data.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -178,19 +179,21 @@ static bool check_uneven(struct rank_seat *seat, const struct buffers *b, shoal_
 
 bool suite_sizes(struct rank_seat *seat)
 {
-    /* 64 KiB of F32 is the largest small operation; 70001 of them need several chunks. */
+    /* 64 KiB is the largest small operation, 256 KiB the largest chunk. */
     static const struct {
         int64_t count;
         shoal_dtype dtype;
-    } cases[] = {{0, SHOAL_F32},     {1, SHOAL_U8},      {3, SHOAL_F64},     {1023, SHOAL_BF16},
-                 {2340, SHOAL_F32},  {16384, SHOAL_F32}, {16385, SHOAL_F32}, {70001, SHOAL_F32},
-                 {150001, SHOAL_U8}, {33333, SHOAL_BF16}};
+    } cases[] = {{0, SHOAL_F32},    {1, SHOAL_U8},      {3, SHOAL_F64},     {1023, SHOAL_BF16},
+                 {2340, SHOAL_F32}, {16384, SHOAL_F32}, {16385, SHOAL_F32}, {33001, SHOAL_F64},
+                 {65553, SHOAL_U8}, {33333, SHOAL_BF16}};
     for (int shared = 0; shared < 2; shared++) {
         struct buffers b;
         if (!get_buffers(seat, shared, (size_t)300000 * (size_t)seat->size, &b))
             return false;
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
             uint64_t seed = seat->ranks->seed + 1000 + i;
+            if (cases[i].count > 5000 && (seat->size == 4 || seat->size == 7))
+                continue; /* the large ones with few and with many ranks are enough */
             if (!check_reducing(seat, &b, cases[i].dtype, cases[i].count, seed) ||
                 !check_moving(seat, &b, cases[i].dtype, cases[i].count, seed) ||
                 !check_uneven(seat, &b, cases[i].dtype, cases[i].count, seed))
@@ -233,7 +236,7 @@ bool suite_random(struct rank_seat *seat)
 
 bool suite_requests(struct rank_seat *seat)
 {
-    enum { REQUESTS = 16, COUNT = 20000 };
+    enum { REQUESTS = 16, COUNT = 17000 };
     shoal_request *request[REQUESTS];
     float *data = malloc(sizeof(float) * REQUESTS * COUNT);
     EXPECT(data);
@@ -247,8 +250,10 @@ bool suite_requests(struct rank_seat *seat)
         for (int i = 0; i < REQUESTS; i++) {
             int at = round == 1 ? REQUESTS - 1 - i : (i * 5 + seat->rank) % REQUESTS;
             shoal_status status = round == 2 ? SHOAL_IN_PROGRESS : SHOAL_OK;
-            while (status == SHOAL_IN_PROGRESS)
+            while (status == SHOAL_IN_PROGRESS) {
                 status = shoal_request_test(&request[at]);
+                sched_yield(); /* there are more ranks than cores */
+            }
             EXPECT(status == SHOAL_OK);
             EXPECT(shoal_request_wait(&request[at]) == SHOAL_OK);
             EXPECT(request[at] == NULL);

@@ -86,7 +86,7 @@ static shoal_status connect_to_server(struct tcp_store *tcp, double timeout_s)
                                 tcp->host, tcp->port, timeout_s, strerror(errno));
             break;
         }
-        nanosleep(&(struct timespec){0, 10000000}, NULL);
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
     }
     freeaddrinfo(addresses);
     if (status == SHOAL_OK) {

@@ -167,27 +167,38 @@ static void *serve(void *arg)
     }
 }
 
-/* A listening socket, or -1 with errno: EADDRINUSE, EADDRNOTAVAIL, ... */
+static int listen_at_address(const struct addrinfo *address)
+{
+    int on = 1;
+    int fd = socket(address->ai_family, address->ai_socktype | SOCK_CLOEXEC, address->ai_protocol);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, address->ai_addr, address->ai_addrlen) == 0 && listen(fd, 1024) == 0)
+        return fd;
+    int saved = errno;
+    close(fd);
+    errno = saved;
+    return -1;
+}
+
+/* A listening socket, or -1 with errno: EADDRINUSE, EADDRNOTAVAIL, ... The first address that
+ * works. */
 static int listen_at(const char *host, const char *port)
 {
     struct addrinfo hints = {
         .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *addresses = NULL;
     int fd = -1, saved = EADDRNOTAVAIL;
-    if (getaddrinfo(host, port, &hints, &addresses) == 0) {
-        const struct addrinfo *at = addresses;
-        fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-        int on = 1;
-        if (fd >= 0)
-            setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-        if (fd < 0 || bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen(fd, 1024) != 0) {
-            saved = errno;
-            if (fd >= 0)
-                close(fd);
-            fd = -1;
-        }
-        freeaddrinfo(addresses);
+    if (getaddrinfo(host, port, &hints, &addresses) != 0)
+        addresses = NULL;
+    for (const struct addrinfo *at = addresses; at && fd < 0 && saved != EADDRINUSE;
+         at = at->ai_next) {
+        fd = listen_at_address(at);
+        saved = errno;
     }
+    if (addresses)
+        freeaddrinfo(addresses);
     errno = saved;
     return fd;
 }

@@ -1,8 +1,8 @@
-/* One rank: everything is a copy. */
+/* One rank: everything is a copy. Buffers are pages, zeroed like those of the other backends. */
 #include "comm/comm.h"
 
-#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 struct self_group {
     shoal_status failed; /* SHOAL_OK, or the status it was aborted with */
@@ -13,6 +13,7 @@ struct self_group {
 struct self_memory {
     struct self_memory *next;
     void *address;
+    size_t bytes;
 };
 
 static bool probe(void)
@@ -35,7 +36,7 @@ static void destroy(void *backend)
     while (group->memory) {
         struct self_memory *memory = group->memory;
         group->memory = memory->next;
-        free(memory->address);
+        munmap(memory->address, memory->bytes);
         shoali_free(memory);
     }
     shoali_free(group);
@@ -99,8 +100,10 @@ static shoal_status alloc(void *backend, size_t bytes, void **address)
     *address = NULL;
     if (!memory)
         return SHOAL_ENOMEM;
-    if (bytes > SIZE_MAX / 2 ||
-        posix_memalign(&memory->address, 4096, bytes > 0 ? bytes : 1) != 0) {
+    memory->bytes = bytes > 0 ? bytes : 1;
+    memory->address = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory->address == MAP_FAILED) {
         shoali_free(memory);
         return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a buffer of %zu bytes", bytes);
     }
@@ -118,7 +121,7 @@ static void release(void *backend, void *address)
         if (memory->address != address)
             continue;
         *link = memory->next;
-        free(memory->address);
+        munmap(memory->address, memory->bytes);
         shoali_free(memory);
         return;
     }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -36,21 +37,25 @@ shoal_status shoali_shm_peers_create(const struct shoali_world_shared *shared, i
     return SHOAL_OK;
 }
 
-static bool is_gone(struct shoali_shm_peers *peers, int32_t rank)
+static bool is_gone(const struct shoali_shm_peers *peers, const struct pollfd *watched,
+                    int32_t rank)
 {
-    if (peers->watched[rank].fd >= 0)
-        return (peers->watched[rank].revents & POLLIN) != 0;
+    if (watched[rank].fd >= 0)
+        return (watched[rank].revents & POLLIN) != 0;
     return peers->gone[rank] ||
            (kill(atomic_load(&peers->shared->seat[rank].pid), 0) != 0 && errno == ESRCH);
 }
 
 int32_t shoali_shm_find_dead(void *user)
 {
-    struct shoali_shm_peers *peers = user;
-    if (poll(peers->watched, (nfds_t)peers->size, 0) < 0)
+    const struct shoali_shm_peers *peers = user;
+    struct pollfd watched[SHOALI_MAX_RANKS]; /* own: two threads of a rank may look at once */
+    memcpy(watched, peers->watched, sizeof(watched));
+    if (poll(watched, (nfds_t)peers->size, 0) < 0)
         return -1;
     for (int32_t r = 0; r < peers->size; r++)
-        if (r != peers->rank && is_gone(peers, r) && !atomic_load(&peers->shared->seat[r].left))
+        if (r != peers->rank && is_gone(peers, watched, r) &&
+            !atomic_load(&peers->shared->seat[r].left))
             return r;
     return -1;
 }

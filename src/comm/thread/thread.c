@@ -1,4 +1,6 @@
 /* Ranks as threads of one process: the control memory is on the heap and a pointer is a place. */
+#include "comm/thread/thread.h"
+
 #include "comm/algorithms/slots.h"
 
 #include <errno.h>
@@ -20,6 +22,7 @@ struct heap_segment {
  * instead of freed memory. */
 struct shoal_thread_world {
     int32_t ranks;
+    const struct shoali_slots_host *host;
     pthread_mutex_t lock;
     struct heap_segment *first;
     uint64_t last_number;
@@ -111,7 +114,18 @@ static const struct shoali_slots_host host = {
     .close = close_user,
 };
 
-shoal_status shoal_thread_world_create(int32_t ranks, struct shoal_thread_world **out)
+static const struct shoali_slots_host host_apart = {
+    .any_address = false,
+    .create = create_segment,
+    .attach = attach_segment,
+    .seal = seal_segment,
+    .detach = detach_segment,
+    .find_dead = NULL,
+    .close = close_user,
+};
+
+static shoal_status create_world(int32_t ranks, const struct shoali_slots_host *world_host,
+                                 struct shoal_thread_world **out)
 {
     shoal_status status = SHOAL_OK;
     struct shoal_thread_world *threads = NULL;
@@ -124,6 +138,7 @@ shoal_status shoal_thread_world_create(int32_t ranks, struct shoal_thread_world 
     if (!threads)
         return SHOAL_ENOMEM;
     threads->ranks = ranks;
+    threads->host = world_host;
     pthread_mutex_init(&threads->lock, NULL);
     SHOAL_TRY(
         status,
@@ -138,6 +153,16 @@ shoal_status shoal_thread_world_create(int32_t ranks, struct shoal_thread_world 
 done:
     shoal_thread_world_destroy(threads);
     return status;
+}
+
+shoal_status shoal_thread_world_create(int32_t ranks, struct shoal_thread_world **world)
+{
+    return create_world(ranks, &host, world);
+}
+
+shoal_status shoali_thread_world_create_apart(int32_t ranks, struct shoal_thread_world **world)
+{
+    return create_world(ranks, &host_apart, world);
 }
 
 void shoal_thread_world_destroy(struct shoal_thread_world *threads)
@@ -194,7 +219,7 @@ static shoal_status create(const shoal_comm_args *args, void **backend)
                           "backend thread needs shoal_comm_args.threads, made by "
                           "shoal_thread_world_create for the %d ranks",
                           (int)args->world_size);
-    struct shoali_world_args world_args = {.host = &host,
+    struct shoali_world_args world_args = {.host = threads->host,
                                            .user = threads,
                                            .segment = threads->shared,
                                            .rank = args->rank,
