@@ -1,16 +1,21 @@
 /* engine.h - training: one engine per rank, DeepSpeed's semantics.
  *
- *   shoal_engine_create(&(shoal_engine_args){.model = &model, .config_path = "ds_config.json", .group = world}, &engine);
+ *   shoal_engine_create(&(shoal_engine_args){.model = &model, .config_path = "ds_config.json",
+ *   .group = world}, &engine);
  *   for each micro-batch:  shoal_engine_forward(engine, &batch, &loss);
  *                          shoal_engine_backward(engine);
- *                          shoal_engine_step(engine);      updates at every gas-th call, counts otherwise
+ *                          shoal_engine_step(engine);      updates at every gas-th call, counts
+ *                          otherwise
  *   or, one call per optimizer step:  shoal_engine_train_batch(engine, next_batch, user, &result);
  *
- * The caller owns the main loop; the engine never exits and prints only through the log sink. All functions are
+ * The caller owns the main loop; the engine never exits and prints only through the log sink. All
+ * functions are
  * collective over the engine's group unless they say otherwise, and block.
  *
- * Micro-batches are numbered globally: a step has M = gradient_accumulation_steps * N of them, each of
- * train_micro_batch_size_per_gpu samples; rank r computes numbers r*gas ... r*gas+gas-1, so that with
+ * Micro-batches are numbered globally: a step has M = gradient_accumulation_steps * N of them, each
+ * of
+ * train_micro_batch_size_per_gpu samples; rank r computes numbers r*gas ... r*gas+gas-1, so that
+ * with
  * "reduction": "exact" the bits do not depend on N.
  */
 #ifndef SHOAL_ENGINE_H
@@ -26,34 +31,44 @@ extern "C" {
 typedef struct shoal_engine shoal_engine;
 
 typedef struct shoal_engine_args {
-    const shoal_model *model;   /* borrowed until destroy */
-    const char *config_path;    /* ds_config.json */
-    const char *config_text;    /* or its text; exactly one of both */
-    shoal_group *group;         /* NULL: one rank (no communication); borrowed until destroy */
-    uint64_t seed;              /* of init, dropout; the config's "seed" key is used when 0 (default 1234) */
-    int32_t threads;            /* 0: config "threads", else SHOAL_NUM_THREADS, else cores of this machine / local ranks */
-    const char *accelerator;    /* NULL: SHOAL_ACCELERATOR, DS_ACCELERATOR, detection */
-    const char *ops;            /* NULL: SHOAL_OPS, detection */
-    int32_t inference;          /* 1: no gradients, no optimizer */
+    const shoal_model *model; /* borrowed until destroy */
+    const char *config_path;  /* ds_config.json */
+    const char *config_text;  /* or its text; exactly one of both */
+    shoal_group *group;       /* NULL: one rank (no communication); borrowed until destroy */
+    uint64_t seed;   /* of init, dropout; the config's "seed" key is used when 0 (default 1234) */
+    int32_t threads; /* 0: config "threads", else SHOAL_NUM_THREADS, else cores of this machine /
+                        local ranks */
+    const char *accelerator; /* NULL: SHOAL_ACCELERATOR, DS_ACCELERATOR, detection */
+    const char *ops;         /* NULL: SHOAL_OPS, detection */
+    int32_t inference;       /* 1: no gradients, no optimizer */
 } shoal_engine_args;
 
-SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_create(const shoal_engine_args *args, shoal_engine **engine);
+/* Reads the configuration, places and initialises the model, plans the activation memory. *engine
+ * is
+ * owned by the caller. SHOAL_ECONFIG and SHOAL_EINVAL name the key or argument; SHOAL_ENOMEM. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_create(const shoal_engine_args *args,
+                                                         shoal_engine **engine);
 /* Not collective. NULL is fine. */
 SHOAL_API void shoal_engine_destroy(shoal_engine *engine);
 
-/* One micro-batch: host arrays in the order of the model's input specs, each samples * sample shape, borrowed for the call. */
+/* One micro-batch: host arrays in the order of the model's input specs, each samples * sample
+ * shape, borrowed for the call. */
 #define SHOAL_MAX_INPUTS 8
 typedef struct shoal_batch {
     const void *data[SHOAL_MAX_INPUTS];
     int64_t samples; /* 0: train_micro_batch_size_per_gpu */
 } shoal_batch;
 
-/* Runs the model forward. *loss is a device scalar borrowed until step; shoal_tensor_get_scalar reads it (synchronises).
+/* Runs the model forward. *loss is a device scalar borrowed until step; shoal_tensor_get_scalar
+ * reads it (synchronises).
  * Errors of the model's ops arrive here. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_forward(shoal_engine *engine, const shoal_batch *batch, shoal_tensor **loss);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_forward(shoal_engine *engine,
+                                                          const shoal_batch *batch,
+                                                          shoal_tensor **loss);
 /* Backward of the last forward, with loss scaling. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_backward(shoal_engine *engine);
-/* At a boundary: reduces gradients, clips, updates, advances the schedule; else counts. SHOAL_SKIPPED: overflow, nothing
+/* At a boundary: reduces gradients, clips, updates, advances the schedule; else counts.
+ * SHOAL_SKIPPED: overflow, nothing
  * changed but the loss scale. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_step(shoal_engine *engine);
 SHOAL_API int32_t shoal_engine_is_gradient_accumulation_boundary(const shoal_engine *engine);
@@ -63,22 +78,32 @@ typedef struct shoal_step_info {
     int64_t step;          /* 0-based index of the step just done */
     int64_t skipped_steps; /* so far */
     double loss, grad_norm, lr, loss_scale;
-    int32_t applied;       /* 0: skipped */
+    int32_t applied;                                               /* 0: skipped */
     double step_ms, forward_ms, backward_ms, reduce_ms, update_ms; /* this rank */
 } shoal_step_info;
 
-/* Fills *batch for global micro-batch `micro` of step `step`; arrays must stay valid until the next call. */
-typedef shoal_status (*shoal_batch_source)(void *user, int64_t step, int64_t micro, shoal_batch *batch);
+/* Fills *batch for global micro-batch `micro` of step `step`; arrays must stay valid until the next
+ * call. */
+typedef shoal_status (*shoal_batch_source)(void *user, int64_t step, int64_t micro,
+                                           shoal_batch *batch);
 /* gas micro-batches forward and backward, then the update. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_train_batch(shoal_engine *engine, shoal_batch_source source, void *user, shoal_step_info *info);
-/* Mean loss over `micro_batches` global evaluation micro-batches (each weighted by its number of valid targets), spread over ranks;
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_train_batch(shoal_engine *engine,
+                                                              shoal_batch_source source, void *user,
+                                                              shoal_step_info *info);
+/* Mean loss over `micro_batches` global evaluation micro-batches (each weighted by its number of
+ * valid targets), spread over ranks;
  * the same bits for any N. No dropout. `step` passed to the source is -1. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_eval_batch(shoal_engine *engine, shoal_batch_source source, void *user, int64_t micro_batches, double *loss);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_eval_batch(shoal_engine *engine,
+                                                             shoal_batch_source source, void *user,
+                                                             int64_t micro_batches, double *loss);
 
 /* Not collective: */
 SHOAL_API void shoal_engine_get_step_info(const shoal_engine *engine, shoal_step_info *info);
-SHOAL_API int64_t shoal_engine_global_steps(const shoal_engine *engine); /* optimizer steps done, skipped ones included */
-SHOAL_API void shoal_engine_get_batch_info(const shoal_engine *engine, int64_t *train_batch_size, int64_t *micro_batch_size, int64_t *gradient_accumulation_steps);
+SHOAL_API int64_t shoal_engine_global_steps(
+    const shoal_engine *engine); /* optimizer steps done, skipped ones included */
+SHOAL_API void shoal_engine_get_batch_info(const shoal_engine *engine, int64_t *train_batch_size,
+                                           int64_t *micro_batch_size,
+                                           int64_t *gradient_accumulation_steps);
 SHOAL_API int64_t shoal_engine_param_count(const shoal_engine *engine);
 /* Bytes by kind, from counters. */
 typedef struct shoal_memory_info {
@@ -93,25 +118,38 @@ SHOAL_API int32_t shoal_engine_stop_requested(const shoal_engine *engine);
 SHOAL_API int32_t shoal_engine_rank(const shoal_engine *engine);
 SHOAL_API int32_t shoal_engine_world_size(const shoal_engine *engine);
 
-/* Full parameter or its gradient of the last step as fp32, on every rank (tests, tools): out has shoal_param_count elements. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_param(shoal_engine *engine, const char *name, float *out);
-SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_gradient(shoal_engine *engine, const char *name, float *out);
+/* Full parameter or its gradient of the last step as fp32, on every rank (tests, tools): out has
+ * shoal_param_count elements. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_param(shoal_engine *engine, const char *name,
+                                                            float *out);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_gradient(shoal_engine *engine,
+                                                               const char *name, float *out);
 /* "exp_avg", "exp_avg_sq", "momentum". */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_state(shoal_engine *engine, const char *name, const char *state, float *out);
-SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_set_param(shoal_engine *engine, const char *name, const float *values);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_state(shoal_engine *engine, const char *name,
+                                                            const char *state, float *out);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_set_param(shoal_engine *engine, const char *name,
+                                                            const float *values);
 /* The index-th parameter in canonical order, NULL beyond the last. */
 SHOAL_API const char *shoal_engine_param_name(const shoal_engine *engine, int32_t index);
 /* 64-bit fingerprint of weights (masters) and optimizer states, layout-free. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_fingerprint(shoal_engine *engine, uint64_t *hash);
 
-/* Writes DIR/TAG as checkpoint/checkpoint.h describes; tag NULL: "global_stepN". client_json: text stored in the manifest
+/* Writes DIR/TAG as checkpoint/checkpoint.h describes; tag NULL: "global_stepN". client_json: text
+ * stored in the manifest
  * (tokenizer, model flags ...), may be NULL. Only at a step boundary. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_save_checkpoint(shoal_engine *engine, const char *dir, const char *tag, const char *client_json);
-/* tag NULL: DIR/latest. Without a checkpoint: SHOAL_EINVAL. *client_json (optional) is owned by the caller (free()). weights_only: no
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_save_checkpoint(shoal_engine *engine,
+                                                                  const char *dir, const char *tag,
+                                                                  const char *client_json);
+/* tag NULL: DIR/latest. Without a checkpoint: SHOAL_EINVAL. *client_json (optional) is owned by the
+ * caller (free()). weights_only: no
  * optimizer states, step 0. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_load_checkpoint(shoal_engine *engine, const char *dir, const char *tag, int32_t weights_only, char **client_json);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_load_checkpoint(shoal_engine *engine,
+                                                                  const char *dir, const char *tag,
+                                                                  int32_t weights_only,
+                                                                  char **client_json);
 /* Reads just the client JSON and the step of a checkpoint. Not collective. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_checkpoint_peek(const char *dir, const char *tag, char **client_json, int64_t *step);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_checkpoint_peek(const char *dir, const char *tag,
+                                                           char **client_json, int64_t *step);
 
 #ifdef __cplusplus
 }

@@ -26,9 +26,9 @@ typedef enum shoal_log_level {
 typedef void (*shoal_log_sink)(void *user, shoal_log_level level, const char *subsystem, int rank,
                                const char *text);
 
-/* Sets the sink and the level of the calling rank (thread) from now on. `spec` is a level, or a list
- * such as "warning,comm=debug"; NULL reads the variable SHOAL_LOG. `sink` NULL is standard error.
- * Not collective. SHOAL_ECONFIG names a word that is no level. */
+/* Sets the sink and the level of the calling rank (thread) from now on. `spec` is a level, or a
+ * list such as "warning,comm=debug"; NULL reads the variable SHOAL_LOG. `sink` NULL is standard
+ * error. Not collective. SHOAL_ECONFIG names a word that is no level. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_log_configure(const char *spec, shoal_log_sink sink,
                                                          void *user);
 

@@ -74,6 +74,7 @@ typedef struct shoal_progress_values {
     double loss_scale;       /* shown when not 1 */
 } shoal_progress_values;
 
+/* Makes the line; *progress is owned. Not collective; SHOAL_ENOMEM only. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_progress_create(const shoal_progress_args *args,
                                                            shoal_progress **progress);
 /* Ends the live line with a newline. NULL is fine. */

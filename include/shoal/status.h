@@ -1,7 +1,7 @@
 /* status.h - how every Shoal call reports success or failure.
  *
- * A call returns a `shoal_status`: 0 is success, a positive value is a normal outcome that is not an
- * error (end of data, still in progress), a negative value is an error. The first failing place
+ * A call returns a `shoal_status`: 0 is success, a positive value is a normal outcome that is not
+ * an error (end of data, still in progress), a negative value is an error. The first failing place
  * writes one sentence into the calling thread's error record (what is wrong, where, what to do);
  * every caller on the way out may add a frame. The record stays readable until the next error of
  * the same thread. The library never exits and never prints: the caller shows the message.
@@ -15,7 +15,7 @@ extern "C" {
 
 #if defined(__GNUC__)
 #define SHOAL_CHECKED __attribute__((warn_unused_result))
-#define SHOAL_PRINTF(format_index, first_arg)                                                      \
+#define SHOAL_PRINTF(format_index, first_arg) \
     __attribute__((format(printf, format_index, first_arg)))
 #define SHOAL_API __attribute__((visibility("default")))
 #else
@@ -32,18 +32,18 @@ typedef enum shoal_status {
     SHOAL_END = 2,         /* no more data */
     SHOAL_SKIPPED = 3,     /* the optimizer step was skipped (overflow) */
 
-    SHOAL_EINVAL = -1,       /* an argument is wrong: the sentence says which and what to give */
-    SHOAL_ECONFIG = -2,      /* a configuration key or flag is wrong */
-    SHOAL_EUNSUPPORTED = -3, /* known, but not (yet) supported in this combination */
-    SHOAL_EIO = -4,          /* the operating system refused a file or network operation */
-    SHOAL_ENOMEM = -5,       /* host, device or shared memory is exhausted */
-    SHOAL_EPEER = -6,        /* another rank failed; the sentence names it */
-    SHOAL_ETIMEOUT = -7,     /* a wait passed its deadline */
-    SHOAL_EMISMATCH = -8,    /* ranks disagree on what they are doing */
-    SHOAL_ENUMERIC = -9,     /* NaN, infinity or a value out of the representable range */
-    SHOAL_ECORRUPT = -10,    /* stored data does not verify */
+    SHOAL_EINVAL = -1,        /* an argument is wrong: the sentence says which and what to give */
+    SHOAL_ECONFIG = -2,       /* a configuration key or flag is wrong */
+    SHOAL_EUNSUPPORTED = -3,  /* known, but not (yet) supported in this combination */
+    SHOAL_EIO = -4,           /* the operating system refused a file or network operation */
+    SHOAL_ENOMEM = -5,        /* host, device or shared memory is exhausted */
+    SHOAL_EPEER = -6,         /* another rank failed; the sentence names it */
+    SHOAL_ETIMEOUT = -7,      /* a wait passed its deadline */
+    SHOAL_EMISMATCH = -8,     /* ranks disagree on what they are doing */
+    SHOAL_ENUMERIC = -9,      /* NaN, infinity or a value out of the representable range */
+    SHOAL_ECORRUPT = -10,     /* stored data does not verify */
     SHOAL_EINTERRUPTED = -11, /* stopped by a signal or by shoal_engine_request_stop */
-    SHOAL_EINTERNAL = -12    /* a bug in Shoal */
+    SHOAL_EINTERNAL = -12     /* a bug in Shoal */
 } shoal_status;
 
 /* Returns the name of a status, e.g. "SHOAL_EIO". Never NULL. Borrowed, static. */

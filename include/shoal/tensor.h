@@ -39,20 +39,24 @@ typedef struct shoal_shape {
 
 typedef struct shoal_tensor shoal_tensor;
 
+/* Bytes of one element. */
 SHOAL_API size_t shoal_dtype_bytes(shoal_dtype dtype);
 /* "F32", "BF16", ... as safetensors names them. */
 SHOAL_API const char *shoal_dtype_name(shoal_dtype dtype);
 /* Product of the dims, -1 on overflow or a negative dim. */
 SHOAL_API int64_t shoal_shape_count(const shoal_shape *shape);
 
+/* The type its elements are stored in. */
 SHOAL_API shoal_dtype shoal_tensor_dtype(const shoal_tensor *tensor);
 SHOAL_API const shoal_shape *shoal_tensor_shape(const shoal_tensor *tensor); /* borrowed */
 /* Copies count elements from element `first` to host memory and waits for them: one counted host
- * synchronisation. SHOAL_EINVAL when the range is outside; SHOAL_EINVAL in meta mode (no memory). */
+ * synchronisation. SHOAL_EINVAL when the range is outside; SHOAL_EINVAL in meta mode (no memory).
+ */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_tensor_read(const shoal_tensor *tensor, int64_t first,
                                                        int64_t count, void *out);
 /* Reads a one-element floating tensor of any type as double; synchronises. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_tensor_get_scalar(const shoal_tensor *tensor, double *value);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_tensor_get_scalar(const shoal_tensor *tensor,
+                                                             double *value);
 
 static inline shoal_shape shoal_shape_1(int64_t a)
 {

@@ -34,6 +34,7 @@ typedef struct shoal_gpt_config {
     int32_t untie_embeddings; /* an output matrix of its own: lm_head.weight */
 } shoal_gpt_config;
 
+/* Fills in Megatron's defaults: 4h feed-forward, dropout 0.1, std 0.02, epsilon 1e-5, biases on. */
 SHOAL_API void shoal_gpt_config_defaults(shoal_gpt_config *config);
 /* Checks the numbers (heads divide hidden, positions >= sequence ...), SHOAL_EINVAL naming the
  * flags, and builds the layers. *model is owned by the caller: shoal_gpt_destroy. Inputs of the

@@ -21,8 +21,9 @@
  *   - Fan-in: contributions to one tensor's gradient are added in reverse tape order, each complete
  * before the add, rounded to the activation dtype at each add. Independent of recompute and fusion.
  *   - Recompute: a scope flagged so (by an observer at its begin) drops everything inside but its
- * outputs at its end; before the backward of its last node all its nodes run again in order,
- * side-effect nodes excepted, collectives included.
+ * outputs at its end; before the backward of its last node its nodes run again in order:
+ * those whose results a backward or such a node reads, and all collectives; side-effect nodes never.
+ * Inside a recomputed scope further flags are cleared.
  *   - Several tapes are alive at once, each with its own slot, in any order.
  *   - Backward takes outputs + seeds, inputs + where their gradients go; a loss is the case seed =
  * loss scale.
@@ -209,8 +210,9 @@ void shoali_tape_totals(const struct shoal_tape *tape, int64_t *flops_forward,
 
 #define SHOALI_NODE_MAX_INPUTS 4
 #define SHOALI_NODE_MAX_PARAMS 3
-#define SHOALI_NODE_MAX_OUTPUTS 4 /* output 0 is the result, others are hidden (mean, rstd, lse) \
-                                   */
+#define SHOALI_NODE_MAX_OUTPUTS                                      \
+    4 /* output 0 is the result, others are hidden (mean, rstd, lse) \
+       */
 struct shoali_node;
 struct shoali_op_row {
     uint32_t abi;
