@@ -1,18 +1,14 @@
 /* autograd.h - layers, parameters and the ops a forward pass is written with.
  *
  * The user writes only the forward pass, as layers. A layer is a const table {declare, forward}:
- * `declare`
- * names its parameters (global shape, init rule, tags) before any memory exists; `forward` turns
- * its boundary
- * tensors into the next layer's. The same forward runs for training, for evaluation and in *meta
- * mode*
- * (shapes only: plans, arena sizes). Each op appends a node to the tape; backward replays it in
- * reverse.
+ * `declare` names its parameters (global shape, init rule, tags) before any memory exists;
+ * `forward` turns its boundary tensors into the next layer's. The same forward runs for training,
+ * for evaluation and in *meta mode* (shapes only: plans, arena sizes). Each op appends a node to
+ * the tape; backward replays it in reverse.
  *
- * Errors: ops return a tensor handle. A failed op poisons the tape and returns NULL; every later op
- * on that tape is a
- * no-op returning NULL, and the status comes from whoever ran the forward (shoal_engine_forward).
- * All handles are borrowed from the tape and die with it.
+ * Errors: ops return a tensor handle. A failed op poisons the tape and returns NULL; every later
+ * op on that tape is a no-op returning NULL, and the status comes from whoever ran the forward
+ * (shoal_engine_forward). All handles are borrowed from the tape and die with it.
  *
  * Not collective, except ops whose name says so. One tape belongs to one thread at a time.
  */
@@ -43,9 +39,8 @@ typedef enum shoal_init_kind {
 #define SHOAL_PARAM_NO_DECAY 1u /* weight decay does not apply */
 #define SHOAL_PARAM_FROZEN 2u   /* no gradient, no optimizer state */
 
-/* What a layer says about a parameter before it has memory. Its global name is "LAYER.NAME"; a NAME
- * that begins
- * with "/" is the global name itself (without the "/"). */
+/* What a layer says about a parameter before it has memory. Its global name is "LAYER.NAME"; a
+ * NAME that begins with "/" is the global name itself (without the "/"). */
 typedef struct shoal_param_spec {
     const char *name;  /* e.g. "ln_1.weight"; borrowed for the call */
     shoal_shape shape; /* global */
@@ -93,8 +88,8 @@ SHOAL_API const void *shoal_layer_config(const shoal_layer *layer);
 /* The index-th declared parameter of this layer; NULL when out of range. */
 SHOAL_API shoal_param *shoal_layer_param(const shoal_layer *layer, int32_t index);
 
-/* One array of a batch: per sample shape, e.g. {"tokens", SHOAL_I32, shape_1(T)}; the tape sees [B,
- * ...]. */
+/* One array of a batch: per sample shape, e.g. {"tokens", SHOAL_I32, shape_1(T)}; the tape sees
+ * [B, ...]. */
 typedef struct shoal_input_spec {
     const char *name;
     shoal_dtype dtype; /* I32, or F32 (converted to the compute dtype) */
@@ -102,8 +97,7 @@ typedef struct shoal_input_spec {
 } shoal_input_spec;
 
 /* A model: layers in order; the last one's boundary is exactly one scalar, the mean loss of the
- * micro-batch. The
- * caller owns all arrays and keeps them until the engine is destroyed. */
+ * micro-batch. The caller owns all arrays and keeps them until the engine is destroyed. */
 typedef struct shoal_model {
     const char *name;
     const shoal_layer_spec *layers;
@@ -123,8 +117,8 @@ SHOAL_API int32_t shoal_tape_training(const shoal_tape *tape);
 SHOAL_API shoal_dtype shoal_tape_dtype(const shoal_tape *tape);
 
 /* Nested scopes name parts of a layer for profiling, recompute and random streams. Layers are
- * scopes by themselves. End lists the
- * tensors that live on; others of the scope are freed unless backward needs them. */
+ * scopes by themselves. End lists the tensors that live on; others of the scope are freed unless
+ * backward needs them. */
 SHOAL_API void shoal_scope_begin(shoal_tape *tape, const char *name);
 SHOAL_API void shoal_scope_end(shoal_tape *tape, shoal_tensor *const *outputs,
                                int32_t output_count);
@@ -137,8 +131,8 @@ typedef enum shoal_activation {
 } shoal_activation;
 
 /* y = act(x w + bias) + residual over the last dim of x. weight is [in, out] (GPT-2's Conv1D
- * layout), or [out, in] when
- * weight_out_in. bias, residual may be NULL. FLOPs 2*R*in*out forward, twice that backward. */
+ * layout), or [out, in] when weight_out_in. bias, residual may be NULL. FLOPs 2*R*in*out forward,
+ * twice that backward. */
 typedef struct shoal_linear_args {
     shoal_param *bias;
     shoal_tensor *residual;
@@ -157,8 +151,7 @@ SHOAL_API shoal_tensor *shoal_rms_norm(shoal_tape *tape, shoal_tensor *x, shoal_
                                        double eps);
 
 /* Causal self-attention from packed qkv [B, T, (H + 2*KV) * D] (all q heads, then k heads, then v
- * heads) -> [B, T, H*D]. scale 0:
- * 1/sqrt(D). */
+ * heads) -> [B, T, H*D]. scale 0: 1/sqrt(D). */
 typedef struct shoal_attention_args {
     int64_t heads, kv_heads; /* kv_heads 0: heads */
     double scale;
@@ -172,8 +165,8 @@ SHOAL_API shoal_tensor *shoal_attention(shoal_tape *tape, shoal_tensor *qkv,
  * element). */
 SHOAL_API shoal_tensor *shoal_dropout(shoal_tape *tape, shoal_tensor *x, double probability,
                                       shoal_tensor *residual);
-/* Mean cross-entropy over the rows whose target is >= 0: logits [.., V], targets I32 [..] -> scalar
- * F32. */
+/* Mean cross-entropy over the rows whose target is >= 0: logits [.., V], targets I32 [..] ->
+ * scalar F32. */
 SHOAL_API shoal_tensor *shoal_cross_entropy(shoal_tape *tape, shoal_tensor *logits,
                                             shoal_tensor *targets);
 /* Sum over rows of the squared difference / count -> scalar F32: mean squared error. */
@@ -221,8 +214,8 @@ SHOAL_API shoal_tensor *shoal_transpose(shoal_tape *tape, shoal_tensor *x, int32
                                         int32_t dim_b);
 /* The parameter itself as a tensor (for elementwise use). */
 SHOAL_API shoal_tensor *shoal_param_tensor(shoal_tape *tape, shoal_param *param);
-/* Elements i of x [R, C] selected by I32 row indices [n] (n data-dependent, bound = capacity rows):
- * rows -> [n, C]. */
+/* Elements i of x [R, C] selected by I32 row indices [n] (n data-dependent, bound = capacity
+ * rows): rows -> [n, C]. */
 SHOAL_API shoal_tensor *shoal_gather_rows(shoal_tape *tape, shoal_tensor *x, shoal_tensor *rows);
 /* Rows of x [R, C] where mask I32 [R] is nonzero, in order: an op with data-dependent size, 0
  * included; bound R. Synchronises. */
@@ -231,8 +224,7 @@ SHOAL_API shoal_tensor *shoal_select_rows(shoal_tape *tape, shoal_tensor *x, sho
 /* Collective over `group` in forward and backward. Backward of a sum is a sum of the gradients. */
 SHOAL_API shoal_tensor *shoal_all_reduce_sum(shoal_tape *tape, shoal_tensor *x, shoal_group *group);
 /* Rows of x [R, C] go to ranks by send_counts[N] (host array, copied; sum = R); the output [sum
- * recv, C] has at most bound_rows rows.
- * Backward is the reverse exchange. Synchronises. */
+ * recv, C] has at most bound_rows rows. Backward is the reverse exchange. Synchronises. */
 SHOAL_API shoal_tensor *shoal_all_to_all_rows(shoal_tape *tape, shoal_tensor *x, shoal_group *group,
                                               const int64_t *send_counts, int64_t bound_rows);
 

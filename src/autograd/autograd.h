@@ -1,12 +1,12 @@
-/* autograd - the tape: ops recorded in forward, walked backward; parameters, sinks, scopes, layers,
- * meta mode. Level L5.
+/* autograd - the tape: ops recorded in forward, walked backward; parameters, sinks, scopes,
+ * layers, meta mode. Level L5.
  *
  * WORDS
  *   row     const description of an op kind {infer, forward, backward_input, backward_weight, cost,
- * saves}; lives in the folder that owns the op; there is no central list. node    one recorded op:
- * row, attributes, inputs, parameters, outputs. Replayable: forward(node) may run again at any time
- *           and gives the same bits (random numbers come from coordinates).
- *   slot    memory of one tape: one device block and an offset allocator (first fit,
+ *           saves}; lives in the folder that owns the op; there is no central list.
+ *   node    one recorded op: row, attributes, inputs, parameters, outputs. Replayable:
+ * forward(node) may run again at any time and gives the same bits (random numbers come from
+ * coordinates). slot    memory of one tape: one device block and an offset allocator (first fit,
  * deterministic). In meta mode the allocator runs without memory, so its peak *is* the plan, and a
  * run needs exactly that. sink    where a parameter's gradient goes. grad_ready fires exactly once
  * per tape and parameter. scope   a marked range of nodes with a path ("transformer.h.0/attn");
@@ -16,17 +16,18 @@
  *   - A parameter's address is resolved when a kernel is launched, never when a node is recorded.
  *   - Writing a parameter (shoali_param_begin_write) while a live tape reads it is an error.
  *   - Memory: a tensor's data is freed when (its scope has ended without listing it, or its tape is
- * done) and no later backward needs it. In backward, a saved tensor is freed after its last
- * reader's backward; gradients of activations after their producer's backward.
+ *     done) and no later backward needs it. In backward, a saved tensor is freed after its last
+ *     reader's backward; gradients of activations after their producer's backward.
  *   - Fan-in: contributions to one tensor's gradient are added in reverse tape order, each complete
- * before the add, rounded to the activation dtype at each add. Independent of recompute and fusion.
+ *     before the add, rounded to the activation dtype at each add. Independent of recompute and
+ *     fusion.
  *   - Recompute: a scope flagged so (by an observer at its begin) drops everything inside but its
- * outputs at its end; before the backward of its last node its nodes run again in order:
- * those whose results a backward or such a node reads, and all collectives; side-effect nodes never.
- * Inside a recomputed scope further flags are cleared.
+ *     outputs at its end; before the backward of its last node its nodes run again in order: those
+ *     whose results a backward or such a node reads, and all collectives; side-effect nodes never.
+ *     Inside a recomputed scope further flags are cleared.
  *   - Several tapes are alive at once, each with its own slot, in any order.
  *   - Backward takes outputs + seeds, inputs + where their gradients go; a loss is the case seed =
- * loss scale.
+ *     loss scale.
  *
  * META MODE: exec.stream == NULL. Shapes and the allocator only: no kernels, no memory.
  */
@@ -144,8 +145,8 @@ SHOAL_CHECKED shoal_status shoali_tape_create(const struct shoali_tape_args *arg
                                               struct shoal_tape **tape);
 void shoali_tape_destroy(struct shoal_tape *tape);
 
-/* Starts a recording: frees what a former one left, sets the coordinates. needs_grad false: nothing
- * is saved (evaluation). */
+/* Starts a recording: frees what a former one left, sets the coordinates. needs_grad false:
+ * nothing is saved (evaluation). */
 struct shoali_tape_begin {
     int64_t step;         /* of random streams */
     int64_t first_sample; /* global index of row 0 of the batch */
@@ -232,8 +233,9 @@ struct shoali_op_row {
     unsigned flags;                       /* SHOALI_ROW_* */
 };
 #define SHOALI_OP_ROW_ABI 1u
-/* forward and backward are called in meta mode too, so that their temporaries are part of the plan;
- * they put each kernel, copy and collective into this: `call` outside meta mode, else SHOAL_OK. */
+/* forward and backward are called in meta mode too, so that their temporaries are part of the
+ * plan; they put each kernel, copy and collective into this: `call` outside meta mode, else
+ * SHOAL_OK. */
 #define SHOALI_LAUNCH(tape, call) (shoali_tape_is_meta(tape) ? SHOAL_OK : (call))
 #define SHOALI_ROW_HOST_SYNC 1u
 #define SHOALI_ROW_SIDE_EFFECT 2u /* not replayed */

@@ -3,49 +3,39 @@
  *
  *   DIR/latest                                   text: the tag
  *   DIR/TAG/manifest.json                        written last; a directory is a checkpoint if its
- *   manifest verifies
- *   DIR/TAG/model-00001-of-0000K.safetensors     weights under their global names: other tools open
- *   them as they are
- *   DIR/TAG/model.safetensors.index.json
+ *                                                manifest verifies
+ *   DIR/TAG/model-00001-of-0000K.safetensors     weights under their global names: other tools
+ *                                                open them as they are
+ *   DIR/TAG/model.safetensors.index.json         which file holds which tensor
  *   DIR/TAG/master-..., exp_avg-..., ...         same names and shapes: fp32 masters and optimizer
- *   states
+ *                                                states
  *
- * A *kind* is one set of tensors ("model", "master", "exp_avg"): all parameters in canonical order,
- * one dtype. File order = flat order:
- * within a file tensors follow each other without gaps (safetensors readers reject holes); the JSON
- * header is padded with
- * spaces so that data starts at a multiple of 4096; header bytes are a pure function of (names,
- * dtype, shapes). Files are cut at
+ * A *kind* is one set of tensors ("model", "master", "exp_avg"): all parameters in canonical
+ * order, one dtype. File order = flat order: within a file tensors follow each other without gaps
+ * (safetensors readers reject holes); the JSON header is padded with spaces so that data starts at
+ * a multiple of 4096; header bytes are a pure function of (names, dtype, shapes). Files are cut at
  * tensor boundaries, at most max_shard_bytes each (a single larger tensor has its own file): a
- * function of the model alone.
- * Tied tensors are stored once under the primary name.
+ * function of the model alone. Tied tensors are stored once under the primary name.
  *
- * manifest.json: {"format":"shoal-checkpoint","version":1, "step", "engine":{... numbers the engine
- * needs: step, data position, scaler, schedule,
- * seed, kernel set, config}, "client":{...},
+ * manifest.json: {"format":"shoal-checkpoint","version":1, "step", "engine":{... numbers the
+ * engine needs: step, data position, scaler, schedule, seed, kernel set, config}, "client":{...},
  * "kinds":[{"name","dtype","files":[{"name","bytes","chunks":["<xxh3 hex>", ... one per 16 MiB of
- * the file]}]}],
- * "tensors":[{"name","shape"}], "aliases":{}} and, last member, "hash": xxh3 of everything before
- * it. No host names, no times.
+ * the file]}]}], "tensors":[{"name","shape"}], "aliases":{}} and, last member, "hash": xxh3 of
+ * everything before it. No host names, no times.
  *
  * SAVE  into DIR/TAG.partial; files are created, sized with posix_fallocate (a full disk is known
- * before anything is
- * written), filled by pwrite, fsynced; statuses of all ranks reduced; then manifest, fsync, rename
- * to TAG (an old TAG becomes TAG.old
- * first and is removed at the end), fsync of DIR, `latest` by temp + rename. A failure at any point
- * leaves older checkpoints
- * untouched and removes TAG.partial. One writer: rank 0; other ranks' elements reach it in pieces
- * of at most 16 MiB
- * in flat order, so memory is bounded. Fault points: ckpt.create, ckpt.write, ckpt.fsync,
- * ckpt.manifest, ckpt.rename.
+ *       before anything is written), filled by pwrite, fsynced; statuses of all ranks reduced;
+ *       then manifest, fsync, rename to TAG (an old TAG becomes TAG.old first and is removed at
+ *       the end), fsync of DIR, `latest` by temp + rename. A failure at any point leaves older
+ *       checkpoints untouched and removes TAG.partial. One writer: rank 0; other ranks' elements
+ *       reach it in pieces of at most 16 MiB in flat order, so memory is bounded. Fault points:
+ *       ckpt.create, ckpt.write, ckpt.fsync, ckpt.manifest, ckpt.rename.
  *
  * LOAD  the writer reads and verifies each chunk once and sends every rank the elements it holds.
- * Without `latest`, or when
- * it dangles, the directories of DIR are scanned for the verifying manifest with the highest step,
- * and that is said. Names
- * and shapes must match exactly: the message lists what is missing, extra or of another shape. Any
- * hash mismatch: SHOAL_ECORRUPT naming
- * file and byte range.
+ *       Without `latest`, or when it dangles, the directories of DIR are scanned for the verifying
+ *       manifest with the highest step, and that is said. Names and shapes must match exactly: the
+ *       message lists what is missing, extra or of another shape. Any hash mismatch:
+ *       SHOAL_ECORRUPT naming file and byte range.
  */
 #ifndef SHOALI_CHECKPOINT_H
 #define SHOALI_CHECKPOINT_H

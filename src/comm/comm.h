@@ -1,7 +1,7 @@
 /* comm - groups, collectives, wrappers. Level L4.
  *
- * A backend is one table (struct shoali_comm_ops) over a group object of its own; shoal_group holds
- * the outermost table of a stack: wrap/check > wrap/record > wrap/fault > backend. A wrapper
+ * A backend is one table (struct shoali_comm_ops) over a group object of its own; shoal_group
+ * holds the outermost table of a stack: wrap/check > wrap/record > wrap/fault > backend. A wrapper
  * implements the same table and forwards, so there is no #ifdef and no branch in the data path.
  *
  *   self    one rank: copies.
@@ -141,8 +141,8 @@ SHOAL_CHECKED shoal_status shoali_comm_device(shoal_group *group,
                                               struct shoali_device_stream *stream,
                                               const struct shoali_post *post);
 
-/* Device memory that is also good for collectives without staging: shoal_comm_alloc when the device
- * is host accessible and N > 1, else device memory. Collective. */
+/* Device memory that is also good for collectives without staging: shoal_comm_alloc when the
+ * device is host accessible and N > 1, else device memory. Collective. */
 SHOAL_CHECKED shoal_status shoali_comm_device_alloc(shoal_group *group,
                                                     struct shoali_device *device, size_t bytes,
                                                     void **address);

@@ -1,60 +1,51 @@
 /* ops - math kernels: one table per backend, `ref` is the oracle, `cpu` the fast one. Level L3.
  *
  * A kernel is a C function on an argument block whose pointers are device addresses at the caller
- * and usable
- * addresses when the kernel runs (accelerator.h translates). Kernels know pointers, sizes and
- * strides; they know
- * nothing of tapes, FLOPs or gradients of anything else. Callers use the fronts below
- * (shoali_op_*): they check sizes,
- * choose the function for the dtype, and launch.
+ * and usable addresses when the kernel runs (accelerator.h translates). Kernels know pointers,
+ * sizes and strides; they know nothing of tapes, FLOPs or gradients of anything else. Callers use
+ * the fronts below (shoali_op_*): they check sizes, choose the function for the dtype, and launch.
  *
  * ORDER OF SUMS (binding for every backend; results are then equal bit by bit for scalar, AVX2 and
- * AVX-512 and for any
- * number of threads, where a kernel is marked [bits]):
+ * AVX-512 and for any number of threads, where a kernel is marked [bits]):
  *   dot order   one accumulator from +0, k = 0, 1, ..., K-1, each acc = fma(a_k, b_k, acc) in fp32
- *   (fp64 for F64). Blocking of K
- *               continues the same accumulator. 16-bit operands are widened first; the instruction
- *               vdpbf16ps (backend avx512_bf16 alone) sums pairs its own way: bf16 products are not
- *               [bits] across backends.
+ *               (fp64 for F64). Blocking of K continues the same accumulator. 16-bit operands are
+ *               widened first; the instruction vdpbf16ps (backend avx512_bf16 alone) sums pairs
+ *               its own way: bf16 products are not [bits] across backends.
  *   lane order  reduction of a contiguous row of n: 16 partial sums, partial j takes elements j,
- *   j+16, ... in order from +0;
- *               then p[j] += p[j+8] (j<8), p[j] += p[j+4] (j<4), p[j] += p[j+2], p[0] + p[1].
- *               Elements beyond n do
- *               not take part. Sums of products use fma into the partial. Max is order-free.
+ *               j+16, ... in order from +0; then p[j] += p[j+8] (j<8), p[j] += p[j+4] (j<4), p[j]
+ *               += p[j+2], p[0] + p[1]. Elements beyond n do not take part. Sums of products use
+ *               fma into the partial. Max is order-free.
  *   row order   reduction over rows (column sums): one accumulator per column, rows in increasing
- *   order.
+ *               order.
  * Threads split outputs, never a sum. Values are computed in fp32 whatever the storage (fp64 for
- * F64) and rounded once to
- * the output's dtype (nearest even).
+ * F64) and rounded once to the output's dtype (nearest even).
  *
  * Elementary functions are polynomials with explicit fma, written once in ops/vmath.h for a vector
- * of 16 floats and
- * used by ref too, so exp, tanh, erf, log have the same bits in all backends.
+ * of 16 floats and used by ref too, so exp, tanh, erf, log have the same bits in all backends.
  *
  * WHERE A FORMULA BELOW LEAVES A CHOICE, this is what [bits] means (each line one rounding unless
- * fma is written; doubles in an
- * argument block are rounded to fp32 first; names of functions are those of ops/vmath.h):
+ * fma is written; doubles in an argument block are rounded to fp32 first; names of functions are
+ * those of ops/vmath.h):
  *   norm            a row's n is (float)columns; y without beta: ((x-mean)*rstd)*gamma
  *   norm_backward   a = sum(h)/n (rms: a = 0), b = sum(h*xhat)/n, dx = rstd * fma(-xhat, b, h - a)
  *   cross_entropy   lse = max + log(sum exp(x-max));  backward: g = dloss/max(count,1), dx =
- *   (exp(x-lse) - onehot) * g
+ *                   (exp(x-lse) - onehot) * g
  *   softmax         y = exp(x-max) / sum;  backward: s = sum(y*dy) (fma), dx = y * (dy - s)
  *   dropout         scale = (float)(1/(1-(double)p)); v = keep ? x*scale : +0; v = residual + v
  *   unary backward  exp dy*exp(x), log dy/x, sqrt dy*(0.5/sqrt(x)), square dy*(x+x), scale
- *   dy*alpha, the others dy times
- *                   the *_derivative of vmath
+ *                   dy*alpha, the others dy times the *_derivative of vmath
  *   reduce          v = factor * sum;  accumulate everywhere: y + v, never fused
  *   adam            (1-b1), (1-b2), (-lr*wd) are fp32; d = sqrt(v)*inv_sqrt_c2, d = d + eps; u =
- *   m/d, u = step_size*u, p = p - u
+ *                   m/d, u = step_size*u, p = p - u
  *   sgd             g = fma(wd,p,g); buf = fma(momentum,buf,(1-dampening)*g); g =
- *   fma(momentum,buf,g); p = fma(-lr,g,p)
+ *                   fma(momentum,buf,g); p = fma(-lr,g,p)
  *   reduce_sources  acc = x[0]; acc = acc op x[s] (min, max: v16_min(acc, x), v16_max(acc, x));
- *   avg: acc * (1/sources)
- *   loss_mean, random_fill, to_fixed, from_fixed: every operation in fp64, one rounding at the end
+ *                   avg: acc * (1/sources)
+ *   loss_mean, random_fill, to_fixed, from_fixed
+ *                   every operation in fp64, one rounding at the end
  *
  * `accumulate`: false = output is overwritten, true = output += result, the result being complete
- * before the one add.
- * Parameter gradients are always fp32 (fp64 when the operands are F64).
+ * before the one add. Parameter gradients are always fp32 (fp64 when the operands are F64).
  */
 #ifndef SHOALI_OPS_H
 #define SHOALI_OPS_H
@@ -71,14 +62,15 @@ enum shoali_activation {
 };
 
 /* C[M,N] = epilogue(op(A)[M,K] op(B)[K,N]).  op transposes when the flag is set: A is then stored
- * [K,M], B [N,K].
- * lda/ldb/ldc: row strides of the stored matrices. dot order, then:  v = sum; if accumulate v = C +
- * v;
- * if bias v += bias[n]; if preact preact[m,n] = round(v) (and v = that rounded value, so that
- * backward sees the same);
- * v = act(v); if residual v = residual[m,n] + v; C = round(v).  A, B same dtype; bias, residual,
- * preact of dtype_c or,
- * for bias, of dtype_ab; dtype_c is F32 or dtype_ab. [bits for F32] */
+ *                                            [K,M], B [N,K]. lda/ldb/ldc: row strides of the
+ *                                            stored matrices. dot order, then:  v = sum; if
+ *                                            accumulate v = C + v; if bias v += bias[n]; if preact
+ *                                            preact[m,n] = round(v) (and v = that rounded value,
+ *                                            so that backward sees the same); v = act(v); if
+ *                                            residual v = residual[m,n] + v; C = round(v).  A, B
+ *                                            same dtype; bias, residual, preact of dtype_c or, for
+ *                                            bias, of dtype_ab; dtype_c is F32 or dtype_ab. [bits
+ *                                            for F32] */
 struct shoali_gemm_args {
     const void *a, *b;
     void *c;
@@ -90,11 +82,10 @@ struct shoali_gemm_args {
     shoal_dtype dtype_ab, dtype_c, dtype_bias;
 };
 
-/* y = (x - mean) * rstd * gamma + beta per row of `columns`; mean and rstd are saved (fp32). mean =
- * sum/n (lane order);
- * var = sum((x-mean)^2)/n (lane order, fma); rstd = 1/sqrt(var+eps); y = fma((x-mean)*rstd, gamma,
- * beta).
- * beta NULL: no bias. rms != 0: RMSNorm (mean = 0, var = sum(x^2)/n). [bits] */
+/* y = (x - mean) * rstd * gamma + beta per row of `columns`; mean and rstd are saved (fp32). mean
+ * = sum/n (lane order); var = sum((x-mean)^2)/n (lane order, fma); rstd = 1/sqrt(var+eps); y =
+ * fma((x-mean)*rstd, gamma, beta). beta NULL: no bias. rms != 0: RMSNorm (mean = 0, var =
+ * sum(x^2)/n). [bits] */
 struct shoali_norm_args {
     const void *x, *gamma, *beta;
     void *y;
@@ -105,9 +96,8 @@ struct shoali_norm_args {
     shoal_dtype dtype;
 };
 /* xhat = (x-mean)*rstd; h = dy*gamma; dx = rstd*(h - sum(h)/n - xhat*sum(h*xhat)/n) (lane order);
- * dx is added to when
- * accumulate_dx. dgamma[c] = sum over rows dy*xhat (row order, fma), dbeta[c] = sum dy; either may
- * be NULL; dx may be NULL. [bits] */
+ * dx is added to when accumulate_dx. dgamma[c] = sum over rows dy*xhat (row order, fma), dbeta[c]
+ * = sum dy; either may be NULL; dx may be NULL. [bits] */
 struct shoali_norm_backward_args {
     const void *x, *gamma, *dy;
     const float *mean, *rstd;
@@ -119,18 +109,14 @@ struct shoali_norm_backward_args {
 };
 
 /* Causal (or full) attention without the T x T matrix. q[b,t,h,:] at q + ((b*q_len + t)*q_stride +
- * h*D), likewise k and v
- * with kv_len and kv_stride; out with out_stride; strides in elements between tokens, so a packed
- * [B,T,3,H,D] works.
- * Query t sees keys j <= t + kv_len - q_len when causal. kv head = h / (heads/kv_heads).
- * lse[b,h,t] (fp32, F64: double) = log sum exp of the scaled scores. p = exp(s*scale - lse); with
- * dropout p is multiplied by
- * mask/(1-dropout), keep by the rule of shoali_dropout_threshold at index (((first_sample+b)*heads
- * + h)*q_len + t)*kv_len + j
- * Threads split (b,h) or query tiles, never a row's sum. Order of the row sums: keys in tiles of
+ * h*D), likewise k and v with kv_len and kv_stride; out with out_stride; strides in elements
+ * between tokens, so a packed [B,T,3,H,D] works. Query t sees keys j <= t + kv_len - q_len when
+ * causal. kv head = h / (heads/kv_heads). lse[b,h,t] (fp32, F64: double) = log sum exp of the
+ * scaled scores. p = exp(s*scale - lse); with dropout p is multiplied by mask/(1-dropout), keep by
+ * the rule of shoali_dropout_threshold at index (((first_sample+b)*heads + h)*q_len + t)*kv_len +
+ * j Threads split (b,h) or query tiles, never a row's sum. Order of the row sums: keys in tiles of
  * SHOALI_ATTENTION_TILE in increasing order, the backend's own within a tile (not [bits] across
- * backends, [bits] across
- * threads). */
+ * backends, [bits] across threads). */
 #define SHOALI_ATTENTION_TILE 64
 struct shoali_attention_args {
     const void *q, *k, *v;
@@ -145,11 +131,9 @@ struct shoali_attention_args {
     int64_t first_sample;
     shoal_dtype dtype;
 };
-/* Gradients of the above from dout, recomputing p from lse. dq, dk, dv use q_stride / kv_stride and
- * are overwritten.
- * delta[b,h,t] = sum_d dout*out (workspace, fp32, F64: double). dk, dv of a kv head sum over
- * queries in increasing order and
- * over its query heads in increasing order. */
+/* Gradients of the above from dout, recomputing p from lse. dq, dk, dv use q_stride / kv_stride
+ * and are overwritten. delta[b,h,t] = sum_d dout*out (workspace, fp32, F64: double). dk, dv of a
+ * kv head sum over queries in increasing order and over its query heads in increasing order. */
 struct shoali_attention_backward_args {
     const void *q, *k, *v, *out, *dout;
     const float *lse;
@@ -166,8 +150,8 @@ struct shoali_attention_backward_args {
 };
 
 /* out[r,:] = table[ids[r],:] + (positions ? positions[(r % period) + first_position,:] : 0). Ids
- * must be in [0,rows_in_table):
- * others set *bad_id to r+1 (an int64 on the device, pre-set to 0) and give zeros. [bits] */
+ * must be in [0,rows_in_table): others set *bad_id to r+1 (an int64 on the device, pre-set to 0)
+ * and give zeros. [bits] */
 struct shoali_embedding_args {
     const int32_t *ids;
     const void *table, *positions;
@@ -177,8 +161,7 @@ struct shoali_embedding_args {
     shoal_dtype dtype;
 };
 /* dtable[ids[r],:] += dout[r,:], r increasing; with accumulate 0 the whole gradient is zeroed
- * first. Same for dpositions.
- * Threads split columns. Either gradient may be NULL. [bits] */
+ * first. Same for dpositions. Threads split columns. Either gradient may be NULL. [bits] */
 struct shoali_embedding_backward_args {
     const int32_t *ids;
     const void *dout;
@@ -188,8 +171,8 @@ struct shoali_embedding_backward_args {
     shoal_dtype dtype;
 };
 
-/* Row losses: lse = log sum exp (max first; sum of exp in lane order), loss = lse - logits[target];
- * target -1: loss 0. [bits] */
+/* Row losses: lse = log sum exp (max first; sum of exp in lane order), loss = lse -
+ * logits[target]; target -1: loss 0. [bits] */
 struct shoali_cross_entropy_args {
     const void *logits;
     const int32_t *targets;
@@ -206,8 +189,8 @@ struct shoali_loss_mean_args {
     int64_t rows;
     shoal_dtype dtype;
 };
-/* dlogits = (exp(logits - lse) - [c == target]) * (dloss[0] / max(count[0],1)); 0 for ignored rows.
- * In place allowed. [bits] */
+/* dlogits = (exp(logits - lse) - [c == target]) * (dloss[0] / max(count[0],1)); 0 for ignored
+ * rows. In place allowed. [bits] */
 struct shoali_cross_entropy_backward_args {
     const void *logits;
     const int32_t *targets;
@@ -229,9 +212,8 @@ struct shoali_softmax_args {
 };
 
 /* y = residual + keep*x/(1-p); residual optional; keep by shoali_dropout_threshold at global
- * element index
- * first_element + i. With p = 0 a copy/add. Backward is the same kernel on dy without residual.
- * [bits] */
+ * element index first_element + i. With p = 0 a copy/add. Backward is the same kernel on dy
+ * without residual. [bits] */
 struct shoali_dropout_args {
     const void *x, *residual;
     void *y;
@@ -294,8 +276,7 @@ struct shoali_axpy_args {
     shoal_dtype dtype;
 };
 /* View x as [outer, reduced, inner]: y[outer, inner] (+)= factor * sum over reduced. inner == 1:
- * lane order; else row order.
- * Output dtype may be F32 with 16-bit input. [bits] */
+ * lane order; else row order. Output dtype may be F32 with 16-bit input. [bits] */
 struct shoali_reduce_args {
     const void *x;
     void *y;
@@ -351,9 +332,8 @@ struct shoali_random_fill_args {
 
 /* ---- exact reduction (DESIGN section 6) ----------------------------------------------------- */
 
-/* fixed[i] (=|+=) rint(x[i] * 2^unit_log2) as int64 (adds wrap on uint64). |x| >= limit, NaN: *flag
- * |= 1 (uint32 on the device) and
- * the contribution is 0. */
+/* fixed[i] (=|+=) rint(x[i] * 2^unit_log2) as int64 (adds wrap on uint64). |x| >= limit, NaN:
+ * *flag |= 1 (uint32 on the device) and the contribution is 0. */
 struct shoali_to_fixed_args {
     const float *x;
     int64_t *fixed;
@@ -371,9 +351,8 @@ struct shoali_from_fixed_args {
     double divisor;
 };
 /* Adds sum over i of rint(x_i^2 * 2^62) to the 192-bit integer limbs[3] (little end first, two's
- * complement unused: values >= 0). The
- * square is exact in fp64. Any NaN, infinity or |x| >= 2^60: *flag |= 1. Order-free, so any split
- * gives the same bits. */
+ * complement unused: values >= 0). The square is exact in fp64. Any NaN, infinity or |x| >= 2^60:
+ * *flag |= 1. Order-free, so any split gives the same bits. */
 struct shoali_norm2_args {
     const float *x;
     uint64_t *limbs;
@@ -381,10 +360,9 @@ struct shoali_norm2_args {
     int64_t count;
 };
 /* Device-side decision for the step, one element of work:
- *   norm = sqrt(limbs * 2^-62) / loss_scale; bad = *flag != 0 ;
- *   multiplier = (1/loss_scale) * (max_norm > 0 && norm > max_norm ? max_norm / (norm + 1e-6) : 1)
- *   ;
- *   out[0] = norm (NaN when bad), out[1] = multiplier, out[2] = bad ? 1 : 0   (floats) */
+ *   norm = sqrt(limbs * 2^-62) / loss_scale; bad = *flag != 0 ; multiplier = (1/loss_scale) *
+ *   (max_norm > 0 && norm > max_norm ? max_norm / (norm + 1e-6) : 1) ; out[0] = norm (NaN when
+ *   bad), out[1] = multiplier, out[2] = bad ? 1 : 0   (floats) */
 struct shoali_clip_args {
     const uint64_t *limbs;
     const uint32_t *flag;
@@ -395,11 +373,10 @@ struct shoali_clip_args {
 /* ---- optimizer ------------------------------------------------------------------------------ */
 
 /* g = grad[i]*control[1]; when control[2] != 0 nothing is written. control = out of
- * shoali_clip_args (NULL: 1, 0).
- * L2: g = fma(wd, p, g);  m = fma(b1, m, (1-b1)*g);  v = fma(b2, v, (1-b2)*(g*g));
- * d = sqrt(v)*inv_sqrt_c2 + eps;  decoupled: p = fma(-lr*wd, p, p);  p = p - step_size*(m/d)  with
- * step_size = lr/c1 (host, rounded to float).
- * low (bf16/f16, optional) = round(p). All fp32, IEEE, in this order. [bits] */
+ * shoali_clip_args (NULL: 1, 0). L2: g = fma(wd, p, g);  m = fma(b1, m, (1-b1)*g);  v = fma(b2, v,
+ * (1-b2)*(g*g)); d = sqrt(v)*inv_sqrt_c2 + eps;  decoupled: p = fma(-lr*wd, p, p);  p = p -
+ * step_size*(m/d)  with step_size = lr/c1 (host, rounded to float). low (bf16/f16, optional) =
+ * round(p). All fp32, IEEE, in this order. [bits] */
 struct shoali_adam_args {
     float *param, *exp_avg, *exp_avg_sq;
     const float *grad, *control;
@@ -410,8 +387,7 @@ struct shoali_adam_args {
     shoal_dtype low_dtype;
 };
 /* torch's SGD: g += wd*p; buf = momentum*buf + (1-dampening)*g (first step: buf = g); g = nesterov
- * ? g + momentum*buf : buf;
- * p -= lr*g. momentum 0: no buffer. */
+ * ? g + momentum*buf : buf; p -= lr*g. momentum 0: no buffer. */
 struct shoali_sgd_args {
     float *param, *momentum_buffer;
     const float *grad, *control;
@@ -427,9 +403,8 @@ struct shoali_sgd_args {
 enum shoali_reduce_op { SHOALI_SUM, SHOALI_MIN, SHOALI_MAX, SHOALI_PROD, SHOALI_BOR, SHOALI_AVG };
 #define SHOALI_REDUCE_MAX_SOURCES 64
 /* y[i] = x[0][i] op x[1][i] op ... in source order; fp32 arithmetic for 16-bit floats with one
- * rounding; integers wrap. AVG: sum * (1/sources).
- * y may equal any source. Up to 4 further destinations receive the same values (direct both-write).
- * [bits] */
+ * rounding; integers wrap. AVG: sum * (1/sources). y may equal any source. Up to 4 further
+ * destinations receive the same values (direct both-write). [bits] */
 struct shoali_reduce_sources_args {
     const void *x[SHOALI_REDUCE_MAX_SOURCES];
     int32_t sources;
@@ -443,9 +418,8 @@ struct shoali_reduce_sources_args {
 /* ---- tables --------------------------------------------------------------------------------- */
 
 /* One backend. Optional members may be NULL in all but `ref`; `dtypes` says for which operand
- * dtypes the functions hold
- * (bit 1 << dtype); others fall to `ref`. One global symbol per backend. Adding a backend = one
- * such table. */
+ * dtypes the functions hold (bit 1 << dtype); others fall to `ref`. One global symbol per backend.
+ * Adding a backend = one such table. */
 struct shoali_ops_table {
     uint32_t abi; /* SHOALI_OPS_ABI */
     size_t bytes;
@@ -470,8 +444,8 @@ struct shoali_ops {
     const char *name;                        /* of the best table: ranks compare it at init */
 };
 /* `name` NULL: SHOAL_OPS, else the best whose probe is true. "ref" gives the oracle alone;
- * "cpu-avx2" at most that.
- * SHOAL_ECONFIG lists the names when unknown; SHOAL_EUNSUPPORTED when the CPU lacks it. */
+ * "cpu-avx2" at most that. SHOAL_ECONFIG lists the names when unknown; SHOAL_EUNSUPPORTED when the
+ * CPU lacks it. */
 SHOAL_CHECKED shoal_status shoali_ops_select(const char *name, struct shoali_ops *ops);
 /* For `shoal report`: kernel names and which table serves them for a dtype. */
 int32_t shoali_ops_kernel_count(void);
@@ -519,8 +493,8 @@ SHOALI_OP_FRONT(adam, shoali_adam_args);
 SHOALI_OP_FRONT(sgd, shoali_sgd_args);
 SHOALI_OP_FRONT(reduce_sources, shoali_reduce_sources_args);
 
-/* Runs reduce_sources directly on host memory (collectives of host-memory backends), on the calling
- * thread. */
+/* Runs reduce_sources directly on host memory (collectives of host-memory backends), on the
+ * calling thread. */
 void shoali_host_reduce(const struct shoali_ops *ops,
                         const struct shoali_reduce_sources_args *args);
 
