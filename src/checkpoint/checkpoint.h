@@ -45,11 +45,17 @@
 
 /* One set of tensors as this rank holds it. read/write move elements of the flat space between it
  * and host memory. */
+struct shoali_checkpoint_range {
+    int64_t begin, count; /* of the flat space */
+};
 struct shoali_checkpoint_kind {
     const char *name;
     shoal_dtype dtype;
     int64_t begin, count; /* held by this rank, of the flat space */
-    bool replicated;      /* all ranks hold everything */
+    /* Instead of the one above, when range_count > 0: several; the same number on every rank. */
+    const struct shoali_checkpoint_range *ranges;
+    int32_t range_count;
+    bool replicated; /* all ranks hold everything */
     void *user;
     shoal_status (*read)(void *user, int64_t first, int64_t count, void *out);
     shoal_status (*write)(void *user, int64_t first, int64_t count, const void *in);

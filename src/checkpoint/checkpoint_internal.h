@@ -3,7 +3,8 @@
  *   safetensors.c  headers of files, and how tensors are cut into files
  *   manifest.c     manifest.json: text from a plan, plan from a text
  *   find.c         which folder of DIR is meant; shoali_checkpoint_open
- *   run.c          the ranks of one save or load: agreement, who holds what, pieces
+ *   run.c          the ranks of one save or load: agreement, pieces
+ *   holders.c      who holds what
  *   files.c        creating, sizing, writing, removing files and folders
  *   save.c load.c  the two collectives
  */
@@ -97,6 +98,10 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_find(const char *dir, const char *t
 
 /* ---- run.c ---- */
 
+struct shoali_checkpoint_holding {
+    int64_t begin, count;
+    int32_t rank;
+};
 /* One save or load on one rank. Rank 0 is the writer: the only one that touches files. */
 struct shoali_checkpoint_run {
     const struct shoali_checkpoint_args *args;
@@ -104,8 +109,10 @@ struct shoali_checkpoint_run {
     int32_t rank, size;
     int64_t flat_count;
     struct shoali_arena arena;
-    char *buffer;    /* SHOALI_CHECKPOINT_CHUNK */
-    int64_t *ranges; /* [size][kind_count]{begin, count} */
+    char *buffer; /* SHOALI_CHECKPOINT_CHUNK */
+    /* Of each kind that is not replicated: what the ranks hold, in the order of the flat space. */
+    struct shoali_checkpoint_holding *holding[SHOALI_CHECKPOINT_KINDS];
+    int32_t holding_count[SHOALI_CHECKPOINT_KINDS];
     struct shoali_checkpoint_plan plan[SHOALI_CHECKPOINT_KINDS];
     /* First failure of this rank since the last agreement. Its later work is left out, but it keeps
      * sending and receiving, or the others would hang. */
@@ -120,10 +127,6 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_run_begin(struct shoali_checkpoint_
  * run->local. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_agree(struct shoali_checkpoint_run *run,
                                                    shoal_status status);
-/* The rank that holds element `at` of kind `kind`, and how many of [at, end) it holds from there.
- */
-int32_t shoali_checkpoint_owner(const struct shoali_checkpoint_run *run, int32_t kind, int64_t at,
-                                int64_t end, int64_t *count);
 /* Chunk `index` of a file: its bytes, and the elements among them. */
 struct shoali_checkpoint_span {
     int64_t byte_begin, byte_end; /* of the file */
@@ -132,6 +135,19 @@ struct shoali_checkpoint_span {
 };
 struct shoali_checkpoint_span shoali_checkpoint_chunk(const struct shoali_checkpoint_file *file,
                                                       shoal_dtype dtype, int64_t index);
+
+/* ---- holders.c ---- */
+
+/* Learns what every rank holds, and that it is everything, each element once. Collective. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_learn_holders(struct shoali_checkpoint_run *run);
+/* The ranges of a kind on this rank: `ranges`, or the single one as such. */
+const struct shoali_checkpoint_range *
+shoali_checkpoint_ranges(const struct shoali_checkpoint_kind *kind,
+                         struct shoali_checkpoint_range *single, int32_t *count);
+/* The rank that holds element `at` of kind `kind`, and how many of [at, end) it holds from there.
+ */
+int32_t shoali_checkpoint_owner(const struct shoali_checkpoint_run *run, int32_t kind, int64_t at,
+                                int64_t end, int64_t *count);
 
 /* ---- files.c: DIR, TAG and FILE make a path; FILE "" is the folder, TAG and FILE "" is DIR ----
  */

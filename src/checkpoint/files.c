@@ -36,9 +36,10 @@ static shoal_status folder_status(int error)
 shoal_status shoali_checkpoint_make_dir(const char *path)
 {
     errno = 0;
-    if (shoali_make_dirs(path) == SHOAL_OK)
-        return SHOAL_OK;
-    const shoal_status status = folder_status(errno);
+    shoal_status status = shoali_make_dirs(path);
+    if (status != SHOAL_EIO)
+        return status;
+    status = folder_status(errno);
     return SHOAL_FAIL(status, "%s%s", shoal_error_message(),
                       status == SHOAL_EINVAL ? "; choose another folder to save in" : "");
 }

@@ -41,6 +41,9 @@ static shoal_status check_kind(const struct shoali_checkpoint_args *args, int32_
                                int64_t flat_count)
 {
     const struct shoali_checkpoint_kind *kind = &args->kinds[index];
+    struct shoali_checkpoint_range single;
+    int32_t ranges;
+    const struct shoali_checkpoint_range *range = shoali_checkpoint_ranges(kind, &single, &ranges);
     if (!kind_name_valid(kind->name))
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "kind %d is named \"%s\": give 1 to %d letters, digits or underscores",
@@ -51,13 +54,15 @@ static shoal_status check_kind(const struct shoali_checkpoint_args *args, int32_
     if (shoal_dtype_bytes(kind->dtype) == 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "kind `%s` has the unknown dtype %d", kind->name,
                           (int)kind->dtype);
-    if (!kind->replicated && (kind->begin < 0 || kind->count < 0 ||
-                              (kind->count > 0 && kind->begin > flat_count - kind->count)))
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "kind `%s`: this rank holds [%lld, %lld + %lld), the tensors have %lld "
-                          "elements",
-                          kind->name, (long long)kind->begin, (long long)kind->begin,
-                          (long long)kind->count, (long long)flat_count);
+    for (int32_t r = 0; r < ranges && !kind->replicated; r++) {
+        const int64_t begin = range[r].begin, count = range[r].count;
+        if (begin < 0 || count < 0 || (count > 0 && begin > flat_count - count))
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "kind `%s`: this rank holds [%lld, %lld + %lld), the tensors have "
+                              "%lld elements",
+                              kind->name, (long long)begin, (long long)begin, (long long)count,
+                              (long long)flat_count);
+    }
     return SHOAL_OK;
 }
 
@@ -103,10 +108,8 @@ static shoal_status check_args(struct shoali_checkpoint_run *run)
     SHOAL_TRY(status, check_names(args, &run->arena), done);
     for (int32_t k = 0; k < args->kind_count; k++)
         SHOAL_TRY(status, check_kind(args, k, run->flat_count), done);
-    const size_t ranges = (size_t)run->size * (size_t)args->kind_count * 2;
-    run->ranges = shoali_arena_alloc(&run->arena, ranges * sizeof *run->ranges);
     run->buffer = shoali_calloc(1, SHOALI_CHECKPOINT_CHUNK, "a checkpoint's buffer");
-    if (!run->ranges || !run->buffer)
+    if (!run->buffer)
         status = SHOAL_ENOMEM;
 done:
     return status;
@@ -145,44 +148,7 @@ done:
     return comm;
 }
 
-/* ---- who holds what ---- */
-
-static const int64_t *range_of(const struct shoali_checkpoint_run *run, int32_t rank, int32_t kind)
-{
-    return run->ranges + 2 * (rank * run->args->kind_count + kind);
-}
-
-int32_t shoali_checkpoint_owner(const struct shoali_checkpoint_run *run, int32_t kind, int64_t at,
-                                int64_t end, int64_t *count)
-{
-    for (int32_t rank = 0; rank < run->size; rank++) {
-        const int64_t *range = range_of(run, rank, kind);
-        const int64_t inside = at - range[0];
-        if (inside < 0 || inside >= range[1])
-            continue;
-        *count = range[1] - inside < end - at ? range[1] - inside : end - at;
-        return rank;
-    }
-    return -1;
-}
-
-/* The ranks' parts of a kind have to cover the flat space, each element once. */
-static shoal_status check_cover(const struct shoali_checkpoint_run *run, int32_t kind)
-{
-    const char *name = run->args->kinds[kind].name;
-    int64_t sum = 0, count = 0;
-    for (int32_t rank = 0; rank < run->size; rank++)
-        sum += range_of(run, rank, kind)[1];
-    for (int64_t at = 0; at < run->flat_count; at += count)
-        if (shoali_checkpoint_owner(run, kind, at, run->flat_count, &count) < 0)
-            return SHOAL_FAIL(SHOAL_EINVAL, "kind `%s`: no rank holds element %lld of %lld", name,
-                              (long long)at, (long long)run->flat_count);
-    if (sum != run->flat_count)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "kind `%s`: the ranks hold %lld elements together, the tensors have %lld",
-                          name, (long long)sum, (long long)run->flat_count);
-    return SHOAL_OK;
-}
+/* ---- the same on all ranks ---- */
 
 static uint64_t mix(uint64_t digest, const void *data, size_t bytes)
 {
@@ -201,7 +167,7 @@ static int64_t digest_of(const struct shoali_checkpoint_run *run)
     }
     for (int32_t k = 0; k < args->kind_count; k++) {
         const struct shoali_checkpoint_kind *kind = &args->kinds[k];
-        const int32_t facts[2] = {(int32_t)kind->dtype, kind->replicated};
+        const int32_t facts[3] = {(int32_t)kind->dtype, kind->replicated, kind->range_count};
         digest = mix(digest, kind->name, strlen(kind->name) + 1);
         digest = mix(digest, facts, sizeof facts);
     }
@@ -228,22 +194,10 @@ done:
 shoal_status shoali_checkpoint_run_begin(struct shoali_checkpoint_run *run)
 {
     shoal_status status;
-    const int32_t kinds = run->args->kind_count;
     SHOAL_TRY(status, shoali_checkpoint_agree(run, check_args(run)), done);
     if (run->size > 1)
         SHOAL_TRY(status, compare_digests(run), done);
-    int64_t *own = run->ranges + 2 * run->rank * kinds;
-    for (int32_t k = 0; k < kinds; k++) {
-        own[2 * k] = run->args->kinds[k].begin;
-        own[2 * k + 1] = run->args->kinds[k].count;
-    }
-    if (run->size > 1)
-        SHOAL_TRY(status,
-                  shoal_all_gather(run->args->group, own, run->ranges, 2 * kinds, SHOAL_I64, NULL),
-                  done);
-    for (int32_t k = 0; k < kinds; k++)
-        if (!run->args->kinds[k].replicated)
-            SHOAL_TRY(status, check_cover(run, k), done);
+    SHOAL_TRY(status, shoali_checkpoint_learn_holders(run), done);
 done:
     return status;
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -269,18 +270,33 @@ void model_load_expect(struct model_run *run, shoal_status status)
 
 /* ---- folders ---- */
 
-void model_folder_make(char path[64])
-{
-    snprintf(path, 64, "checkpoint_test_XXXXXX");
-    assert_non_null(mkdtemp(path));
-}
-
 static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *where)
 {
     (void)info;
     (void)kind;
     (void)where;
     return remove(path);
+}
+
+static char made[64]; /* the last folder, for the end of a failed test */
+
+static void remove_made(void)
+{
+    nftw(made, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* In memory where there is room: flushing real disks is most of the time otherwise. */
+void model_folder_make(char path[64])
+{
+    struct statvfs info;
+    const double room_bytes = 256e6;
+    const bool memory = access("/dev/shm", W_OK) == 0 && statvfs("/dev/shm", &info) == 0 &&
+                        (double)info.f_bavail * (double)info.f_frsize > room_bytes;
+    if (!*made)
+        atexit(remove_made);
+    snprintf(path, 64, "%scheckpoint_test_XXXXXX", memory ? "/dev/shm/" : "");
+    assert_non_null(mkdtemp(path));
+    snprintf(made, sizeof made, "%s", path);
 }
 
 void model_folder_remove(const char *path)

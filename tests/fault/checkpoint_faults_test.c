@@ -1,0 +1,285 @@
+/* A save that fails or is killed at any point leaves the older checkpoint as it was. */
+#include "checkpoint_model.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *const points[] = {"ckpt.create",   "ckpt.write",  "ckpt.fsync",
+                                     "ckpt.manifest", "ckpt.rename", "write_file"};
+enum { POINTS = sizeof points / sizeof points[0], PASSES_MAX = 40 };
+
+static void small_model(struct model *model)
+{
+    *model = (struct model){.max_shard_bytes = 4000};
+    model_add(model, "a", shoal_shape_2(30, 40));
+    model_add(model, "b", shoal_shape_1(500));
+    model_add_kind(model, "model", SHOAL_F32, false);
+    model_add_kind(model, "master", SHOAL_BF16, true);
+}
+
+static int count_entries(const char *path)
+{
+    int count = 0;
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder))
+        count += entry->d_name[0] != '.';
+    closedir(folder);
+    return count;
+}
+
+/* The step of the checkpoint that is found without a tag; its bytes are verified. */
+static int64_t load_latest(struct model_run run)
+{
+    struct shoali_checkpoint_info info;
+    assert_int_equal(shoali_checkpoint_open(run.dir, NULL, &info), SHOAL_OK);
+    const int64_t step = info.step;
+    run.tag = NULL;
+    run.fault = NULL;
+    run.refusing_rank = -1;
+    run.content = (uint64_t)step; /* these tests save content `step` at step `step` */
+    model_load_expect(&run, SHOAL_OK);
+    shoali_checkpoint_info_fini(&info);
+    return step;
+}
+
+static struct model_run start(const struct model *model, const char *dir, int32_t ranks)
+{
+    struct model_run run = {.model = model,
+                            .dir = dir,
+                            .tag = "first",
+                            .ranks = ranks,
+                            .layout = 4,
+                            .content = 1,
+                            .step = 1,
+                            .refusing_rank = -1};
+    model_save_expect(&run, SHOAL_OK);
+    run.step = 2;
+    run.content = 2;
+    return run;
+}
+
+/* Fails the 1st, 2nd, ... pass of a point until a save has fewer passes. Returns how many failed.
+ */
+static int fail_each_pass(struct model_run *run, const char *point)
+{
+    for (int skip = 0; skip < PASSES_MAX; skip++) {
+        char fault[64];
+        snprintf(fault, sizeof fault, "%s:%d@0", point, skip);
+        run->fault = fault;
+        model_save(run);
+        run->fault = NULL;
+        if (run->status[0] == SHOAL_OK)
+            return skip;
+        for (int32_t r = 1; r < run->ranks; r++) {
+            assert_int_equal(run->status[r], run->status[0]);
+            assert_non_null(strstr(run->message[r], "rank 0 could not save: "));
+            assert_non_null(strstr(run->message[r], run->message[0]));
+        }
+        assert_int_equal(run->status[0], SHOAL_EIO);
+        assert_int_equal(count_entries(run->dir), 2); /* the old checkpoint and `latest` */
+        assert_int_equal(load_latest(*run), 1);
+    }
+    fail_msg("%s never stops failing", point);
+    return -1;
+}
+
+static void test_failures(void **state)
+{
+    (void)state;
+    static const int passes[2][POINTS] = {{3, 3, 3, 1, 2, 3}, {3, 3, 3, 1, 3, 3}};
+    for (int same_tag = 0; same_tag < 2; same_tag++) {
+        for (int p = 0; p < POINTS; p++) {
+            char dir[64];
+            struct model model;
+            small_model(&model);
+            model_folder_make(dir);
+            struct model_run run = start(&model, dir, 1 + p % 3);
+            run.tag = same_tag ? "first" : "second";
+            assert_int_equal(fail_each_pass(&run, points[p]), passes[same_tag][p]);
+            assert_int_equal(load_latest(run), 2);
+            assert_int_equal(count_entries(dir), same_tag ? 2 : 3);
+            model_folder_remove(dir);
+        }
+    }
+}
+
+static void test_full_disk_sentence(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct model model;
+    small_model(&model);
+    model_folder_make(dir);
+    struct model_run run = start(&model, dir, 2);
+    run.fault = "ckpt.create:1@0";
+    model_save_expect(&run, SHOAL_EIO);
+    /* 1700 elements in 2 kinds and 3 files with a page of header each */
+    const long long need = 1700 * (4 + 2) + 3 * 4096;
+    char text[64];
+    snprintf(text, sizeof text, "needs %lld bytes", need);
+    assert_non_null(strstr(run.message[0], "the disk is full"));
+    if (!strstr(run.message[0], text))
+        fail_msg("no \"%s\" in: %s", text, run.message[0]);
+    assert_non_null(strstr(run.message[1], "are free here now"));
+    model_folder_remove(dir);
+}
+
+/* Saves in a child that dies at a pass of a point; false: the save had fewer passes. */
+static bool killed_at(struct model_run *run, const char *point, int skip)
+{
+    char fault[64];
+    int status = 0;
+    snprintf(fault, sizeof fault, "%s:%d=kill", point, skip);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        run->fault = fault;
+        model_save(run);
+        _exit(run->status[0] == SHOAL_OK ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFSIGNALED(status)) {
+        assert_int_equal(WTERMSIG(status), SIGKILL);
+        return true;
+    }
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return false;
+}
+
+static void test_kills(void **state)
+{
+    (void)state;
+    for (int same_tag = 0; same_tag < 2; same_tag++) {
+        char dir[64];
+        struct model model;
+        small_model(&model);
+        model_folder_make(dir);
+        int64_t step = 1;
+        struct model_run run = start(&model, dir, 1);
+        for (int p = 0; p < POINTS; p++) {
+            for (int skip = 0;; skip++) {
+                assert_true(skip < PASSES_MAX);
+                run.step = step + 1;
+                run.content = (uint64_t)run.step;
+                run.tag = same_tag ? "first" : run.step % 2 ? "odd" : "even";
+                const bool killed = killed_at(&run, points[p], skip);
+                const int64_t found = load_latest(run);
+                /* Before its manifest is complete the new one does not count. */
+                if (killed && p < 4)
+                    assert_int_equal(found, step);
+                else if (!killed)
+                    assert_int_equal(found, run.step);
+                else
+                    assert_true(found == step || found == run.step);
+                step = found;
+                if (!killed)
+                    break;
+            }
+            assert_int_equal(count_entries(dir), same_tag ? 2 : p == 0 ? 3 : 4);
+        }
+        model_folder_remove(dir);
+    }
+}
+
+/* Killed between the two renames: there is no TAG, only TAG.partial (complete) and TAG.old. Neither
+ * a save that fails nor one that succeeds may lose both. */
+static void test_after_a_kill_between_renames(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct model model;
+    small_model(&model);
+    model_folder_make(dir);
+    struct model_run run = start(&model, dir, 1);
+    assert_true(killed_at(&run, "ckpt.rename", 1));
+    assert_int_equal(count_entries(dir), 3);
+    assert_int_equal(load_latest(run), 2);
+    run.step = 3;
+    run.content = 3;
+    run.fault = "ckpt.write";
+    model_save_expect(&run, SHOAL_EIO);
+    assert_int_equal(load_latest(run), 2);
+    run.fault = NULL;
+    model_save_expect(&run, SHOAL_OK);
+    assert_int_equal(load_latest(run), 3);
+    assert_int_equal(count_entries(dir), 2);
+    model_folder_remove(dir);
+}
+
+static void test_failing_rank(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct model model;
+    small_model(&model);
+    model_folder_make(dir);
+    struct model_run run = start(&model, dir, 3);
+    for (int32_t rank = 0; rank < 3; rank++) {
+        char text[64];
+        const int32_t other = (rank + 1) % 3;
+        run.refusing_rank = rank;
+        run.layout = 21; /* every rank holds something */
+        run.tag = "second";
+        model_save_expect(&run, SHOAL_ENUMERIC);
+        assert_string_equal(run.message[rank], "the device is on fire");
+        snprintf(text, sizeof text, "rank %d could not save: the device is on fire", rank);
+        assert_string_equal(run.message[other], text);
+        assert_int_equal(load_latest(run), 1);
+        run.tag = NULL;
+        run.content = 1;
+        model_load_expect(&run, SHOAL_ENUMERIC);
+        snprintf(text, sizeof text, "rank %d could not load: the device is on fire", rank);
+        assert_string_equal(run.message[other], text);
+    }
+    model_folder_remove(dir);
+}
+
+/* Memory runs out at the 1st, 2nd, ... allocation, on the writer or on another rank. */
+static void test_allocations(void **state)
+{
+    (void)state;
+    for (int32_t ranks = 1; ranks <= 2; ranks++) {
+        char dir[64];
+        struct model model;
+        small_model(&model);
+        model_folder_make(dir);
+        struct model_run run = start(&model, dir, ranks);
+        int failures = 0;
+        run.tag = "second";
+        for (int skip = 0; skip < 200; skip++) {
+            char fault[64];
+            snprintf(fault, sizeof fault, "alloc:%d@%d", skip, ranks - 1);
+            run.fault = fault;
+            model_save(&run);
+            run.fault = NULL;
+            if (run.status[0] == SHOAL_OK)
+                break;
+            for (int32_t r = 0; r < ranks; r++)
+                assert_int_equal(run.status[r], SHOAL_ENOMEM);
+            assert_int_equal(load_latest(run), 1);
+            assert_int_equal(count_entries(dir), 2);
+            failures++;
+        }
+        assert_true(failures > 5 && failures < 200);
+        model_folder_remove(dir);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_failures),     cmocka_unit_test(test_full_disk_sentence),
+        cmocka_unit_test(test_kills),        cmocka_unit_test(test_after_a_kill_between_renames),
+        cmocka_unit_test(test_failing_rank), cmocka_unit_test(test_allocations)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,417 @@
+/* What the user can get wrong, and what a disk can: each has its status and its sentence. */
+#include "checkpoint_model.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void small_model(struct model *model)
+{
+    *model = (struct model){.max_shard_bytes = 4000};
+    model_add(model, "a", shoal_shape_2(30, 40));
+    model_add(model, "b", shoal_shape_1(500));
+    model_add(model, "c", shoal_shape_1(5));
+    model_add_kind(model, "model", SHOAL_F32, false);
+}
+
+struct fixture {
+    char dir[64];
+    struct model model;
+    struct model_run run;
+};
+
+static int set_up(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    model_folder_make(fixture->dir);
+    small_model(&fixture->model);
+    fixture->run = (struct model_run){.model = &fixture->model,
+                                      .dir = fixture->dir,
+                                      .tag = "one",
+                                      .ranks = 2,
+                                      .layout = 3,
+                                      .content = 1,
+                                      .step = 1,
+                                      .refusing_rank = -1};
+    *state = fixture;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    model_folder_remove(fixture->dir);
+    free(fixture);
+    return 0;
+}
+
+static void expect_text(const char *message, const char *part)
+{
+    if (!strstr(message, part))
+        fail_msg("no \"%s\" in: %s", part, message);
+}
+
+static void write_text(const char *dir, const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_int_equal(shoali_write_file_atomic(path, text, strlen(text)), SHOAL_OK);
+}
+
+/* ---- folders ---- */
+
+static void test_folder_is_created(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model_run *run = &fixture->run;
+    char dir[128];
+    snprintf(dir, sizeof dir, "%s/new/and/deep", fixture->dir);
+    run->dir = dir;
+    model_save_expect(run, SHOAL_OK);
+    model_load_expect(run, SHOAL_OK);
+}
+
+static void test_folder_that_cannot_be_written(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model_run *run = &fixture->run;
+    char dir[128];
+    snprintf(dir, sizeof dir, "%s/file/below", fixture->dir);
+    write_text(fixture->dir, "file", "text");
+    run->dir = dir;
+    model_save_expect(run, SHOAL_EINVAL);
+    expect_text(run->message[0], "choose another folder to save in");
+    expect_text(run->message[1], "rank 0 could not save: ");
+    model_load_expect(run, SHOAL_EINVAL);
+    run->dir = "";
+    model_save_expect(run, SHOAL_EINVAL);
+    run->dir = fixture->dir;
+    if (geteuid() != 0) {
+        assert_int_equal(chmod(fixture->dir, 0500), 0);
+        model_save_expect(run, SHOAL_EINVAL);
+        assert_int_equal(chmod(fixture->dir, 0700), 0);
+    }
+}
+
+static void test_tags(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model_run *run = &fixture->run;
+    char path[128];
+    static const char *const bad[] = {"", ".", "..", "a/b", "latest", "x.partial", "x.old", NULL};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        run->tag = bad[i];
+        model_save_expect(run, SHOAL_EINVAL);
+        expect_text(run->message[0], "cannot name a checkpoint");
+    }
+    /* Someone's own folder is never replaced. */
+    snprintf(path, sizeof path, "%s/data", fixture->dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    write_text(path, "precious", "text");
+    run->tag = "data";
+    model_save_expect(run, SHOAL_EINVAL);
+    expect_text(run->message[0], "is no checkpoint: choose another tag");
+    size_t bytes;
+    free(model_read_file(path, "precious", &bytes));
+    assert_int_equal(bytes, 4);
+}
+
+/* ---- finding ---- */
+
+static void open_expect(const char *dir, const char *tag, shoal_status status, const char *text)
+{
+    struct shoali_checkpoint_info info;
+    assert_int_equal(shoali_checkpoint_open(dir, tag, &info), status);
+    if (status == SHOAL_OK)
+        assert_string_equal(info.tag, text);
+    else
+        expect_text(shoal_error_message(), text);
+    shoali_checkpoint_info_fini(&info);
+}
+
+static void test_no_checkpoint(void **state)
+{
+    struct fixture *fixture = *state;
+    char text[256];
+    snprintf(text, sizeof text, "there is no checkpoint in %s", fixture->dir);
+    open_expect(fixture->dir, NULL, SHOAL_EINVAL, text);
+    open_expect("no_such_folder", NULL, SHOAL_EINVAL, "there is no checkpoint in no_such_folder");
+    open_expect("no_such_folder", "tag", SHOAL_EINVAL, "there is no checkpoint in no_such_folder");
+    model_load_expect(&fixture->run, SHOAL_EINVAL);
+    model_save_expect(&fixture->run, SHOAL_OK);
+    open_expect(fixture->dir, "two", SHOAL_EINVAL, "there are: one");
+    open_expect(fixture->dir, "../one", SHOAL_EINVAL, "not the name of a checkpoint's folder");
+}
+
+static void test_latest(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model_run *run = &fixture->run;
+    static const char *const tags[] = {"one", "nine", "two"};
+    static const char *const dangling[] = {"gone\n", "../one", "", "latest"};
+    char path[128];
+    for (int i = 0; i < 3; i++) {
+        run->tag = tags[i];
+        run->step = i == 1 ? 9 : i;
+        model_save_expect(run, SHOAL_OK);
+    }
+    open_expect(fixture->dir, NULL, SHOAL_OK, "two");
+    for (int i = 0; i < 4; i++) {
+        write_text(fixture->dir, "latest", dangling[i]);
+        open_expect(fixture->dir, NULL, SHOAL_OK, "nine");
+    }
+    snprintf(path, sizeof path, "%s/latest", fixture->dir);
+    assert_int_equal(unlink(path), 0);
+    open_expect(fixture->dir, NULL, SHOAL_OK, "nine");
+    run->tag = NULL;
+    model_load_expect(run, SHOAL_OK);
+    /* The best one is damaged: the next is taken; asked for by name it is an error. */
+    snprintf(path, sizeof path, "%s/nine", fixture->dir);
+    write_text(path, "manifest.json", "{\"format\":\"shoal-checkpoint\"}");
+    open_expect(fixture->dir, NULL, SHOAL_OK, "two");
+    open_expect(fixture->dir, "nine", SHOAL_ECORRUPT, "nine/manifest.json");
+}
+
+static void test_newer_version(void **state)
+{
+    struct fixture *fixture = *state;
+    char path[128], text[256];
+    static const char body[] = "{\"format\":\"shoal-checkpoint\",\"version\":2";
+    model_save_expect(&fixture->run, SHOAL_OK);
+    snprintf(path, sizeof path, "%s/one", fixture->dir);
+    snprintf(text, sizeof text, "%s,\"hash\":\"%016llx\"}\n", body,
+             (unsigned long long)shoali_hash64(body, strlen(body)));
+    write_text(path, "manifest.json", text);
+    open_expect(fixture->dir, NULL, SHOAL_EUNSUPPORTED, "has version 2");
+}
+
+/* ---- damage ---- */
+
+static void change_byte(const char *path, int64_t at, int bit)
+{
+    unsigned char byte;
+    const int file = open(path, O_RDWR);
+    assert_true(file >= 0);
+    assert_int_equal(pread(file, &byte, 1, (off_t)at), 1);
+    byte = (unsigned char)(byte ^ (1u << bit));
+    assert_int_equal(pwrite(file, &byte, 1, (off_t)at), 1);
+    close(file);
+}
+
+static void test_flipped_bits(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model_run *run = &fixture->run;
+    static const char *const names[] = {"model-00001-of-00002.safetensors",
+                                        "model-00002-of-00002.safetensors", "manifest.json"};
+    const struct shoali_stream stream = shoali_stream_make(77, "test", "flips", 0);
+    model_save_expect(run, SHOAL_OK);
+    for (uint64_t i = 0; i < 150; i++) {
+        struct stat info;
+        char path[256];
+        const uint64_t file = shoali_random_below(&stream, 4 * i, 3);
+        snprintf(path, sizeof path, "%s/one/%s", fixture->dir, names[file]);
+        assert_int_equal(stat(path, &info), 0);
+        /* Half of them near the front, where the header is. */
+        const uint64_t room = i % 2 && info.st_size > 200 ? 200 : (uint64_t)info.st_size;
+        const int64_t at = (int64_t)shoali_random_below(&stream, 4 * i + 1, room);
+        const int bit = (int)shoali_random_below(&stream, 4 * i + 2, 8);
+        change_byte(path, at, bit);
+        model_load(run);
+        if (run->status[0] != SHOAL_ECORRUPT || run->status[1] != SHOAL_ECORRUPT)
+            fail_msg("seed 77, %s, byte %lld, bit %d: %s", path, (long long)at, bit,
+                     run->message[0]);
+        expect_text(run->message[0], path);
+        expect_text(run->message[1], ", bytes ");
+        change_byte(path, at, bit);
+    }
+    model_load_expect(run, SHOAL_OK);
+}
+
+static void test_truncated_and_missing_files(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model_run *run = &fixture->run;
+    char path[256];
+    model_save_expect(run, SHOAL_OK);
+    snprintf(path, sizeof path, "%s/one/model-00002-of-00002.safetensors", fixture->dir);
+    assert_int_equal(truncate(path, 5000), 0);
+    model_load_expect(run, SHOAL_ECORRUPT);
+    expect_text(run->message[0], "has 5000 bytes, the manifest says");
+    assert_int_equal(unlink(path), 0);
+    model_load_expect(run, SHOAL_ECORRUPT);
+    expect_text(run->message[1], "is missing, the manifest lists it");
+}
+
+/* ---- another model ---- */
+
+static void test_other_tensors(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model_run *run = &fixture->run;
+    struct model other = {0};
+    model_save_expect(run, SHOAL_OK);
+    model_add(&other, "a", shoal_shape_2(40, 30));
+    model_add(&other, "c", shoal_shape_1(5));
+    model_add(&other, "d", shoal_shape_1(6));
+    model_add_kind(&other, "model", SHOAL_F32, false);
+    run->model = &other;
+    model_load_expect(run, SHOAL_EINVAL);
+    expect_text(run->message[0], "of another shape `a` (is [30, 40], the model has [40, 30])");
+    expect_text(run->message[0], "missing `d`");
+    expect_text(run->message[1], "extra `b`");
+    struct model turned = {0};
+    model_add(&turned, "b", shoal_shape_1(500));
+    model_add(&turned, "a", shoal_shape_2(30, 40));
+    model_add(&turned, "c", shoal_shape_1(5));
+    model_add_kind(&turned, "model", SHOAL_F32, false);
+    run->model = &turned;
+    model_load_expect(run, SHOAL_EINVAL);
+    expect_text(run->message[0], "in another order");
+}
+
+static void test_impossible_models(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model_run *run = &fixture->run;
+    struct model model = fixture->model;
+    run->model = &model;
+    for (int i = 0; i < 3; i++)
+        model.names[i] = model.name_text[i];
+    model.names[2] = "a";
+    model_save_expect(run, SHOAL_EINVAL);
+    expect_text(run->message[0], "two tensors are named \"a\"");
+    model.names[2] = "\xff\xfe";
+    model_save_expect(run, SHOAL_EINVAL);
+    expect_text(run->message[1], "not UTF-8");
+    model.names[2] = "__metadata__";
+    model_save_expect(run, SHOAL_EINVAL);
+    model.names[2] = "c";
+    model.kinds[0].name = "../x";
+    model_save_expect(run, SHOAL_EINVAL);
+    expect_text(run->message[0], "letters, digits or underscores");
+    model.kinds[0].name = "model";
+    run->client_json = "[1]";
+    model_save_expect(run, SHOAL_EINVAL);
+    expect_text(run->message[0], "client_json is not the text of a JSON object");
+    run->client_json = "{";
+    model_save_expect(run, SHOAL_EINVAL);
+    open_expect(fixture->dir, NULL, SHOAL_EINVAL, "there is no checkpoint in ");
+}
+
+/* ---- ranks that do not fit together ---- */
+
+struct odd_rank {
+    struct shoal_thread_world *world;
+    const char *dir, *name;
+    int64_t begin, count;
+    int32_t rank;
+    shoal_status status;
+    char message[512];
+};
+
+static shoal_status read_zeros(void *user, int64_t first, int64_t count, void *out)
+{
+    (void)user;
+    (void)first;
+    memset(out, 0, (size_t)count * 4);
+    return SHOAL_OK;
+}
+
+static void *odd_main(void *user)
+{
+    struct odd_rank *rank = user;
+    shoal_group *group = NULL;
+    const shoal_comm_args comm = {.rank = rank->rank,
+                                  .world_size = 2,
+                                  .backend = "thread",
+                                  .threads = rank->world,
+                                  .timeout_s = 30};
+    const shoal_shape shape = shoal_shape_1(10);
+    const struct shoali_checkpoint_kind kind = {.name = "model",
+                                                .dtype = SHOAL_F32,
+                                                .begin = rank->begin,
+                                                .count = rank->count,
+                                                .read = read_zeros};
+    if (shoal_comm_init(&comm, &group) != SHOAL_OK)
+        abort();
+    rank->status = shoali_checkpoint_save(&(struct shoali_checkpoint_args){.dir = rank->dir,
+                                                                           .tag = "t",
+                                                                           .group = group,
+                                                                           .names = &rank->name,
+                                                                           .shapes = &shape,
+                                                                           .tensor_count = 1,
+                                                                           .kinds = &kind,
+                                                                           .kind_count = 1,
+                                                                           .engine_json = "{}"});
+    snprintf(rank->message, sizeof rank->message, "%s", shoal_error_message());
+    shoal_comm_destroy(group);
+    return NULL;
+}
+
+static void odd_save(const char *dir, struct odd_rank ranks[2], shoal_status status,
+                     const char *text)
+{
+    struct shoal_thread_world *world = NULL;
+    pthread_t threads[2];
+    assert_int_equal(shoal_thread_world_create(2, &world), SHOAL_OK);
+    for (int32_t r = 0; r < 2; r++) {
+        ranks[r].world = world;
+        ranks[r].dir = dir;
+        ranks[r].rank = r;
+        assert_int_equal(pthread_create(&threads[r], NULL, odd_main, &ranks[r]), 0);
+    }
+    for (int32_t r = 0; r < 2; r++)
+        pthread_join(threads[r], NULL);
+    shoal_thread_world_destroy(world);
+    for (int32_t r = 0; r < 2; r++) {
+        assert_int_equal(ranks[r].status, status);
+        if (status < 0)
+            expect_text(ranks[r].message, text);
+    }
+}
+
+static void test_ranks_disagree(void **state)
+{
+    struct fixture *fixture = *state;
+    struct odd_rank ranks[2] = {{.name = "w", .begin = 0, .count = 6},
+                                {.name = "v", .begin = 6, .count = 4}};
+    odd_save(fixture->dir, ranks, SHOAL_EMISMATCH, "rank 1 names other tensors");
+    ranks[1].name = "w";
+    ranks[1].begin = 7;
+    ranks[1].count = 3;
+    odd_save(fixture->dir, ranks, SHOAL_EINVAL, "no rank holds element 6 of 10");
+    ranks[1].begin = 5;
+    ranks[1].count = 5;
+    odd_save(fixture->dir, ranks, SHOAL_EINVAL, "the ranks hold 11 elements together");
+    ranks[1].count = 6;
+    odd_save(fixture->dir, ranks, SHOAL_EINVAL, "this rank holds [5, 5 + 6)");
+    ranks[1].begin = 6;
+    ranks[1].count = 4;
+    odd_save(fixture->dir, ranks, SHOAL_OK, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_folder_is_created, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_folder_that_cannot_be_written, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_tags, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_checkpoint, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_latest, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_newer_version, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_flipped_bits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_truncated_and_missing_files, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_other_tensors, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_impossible_models, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_ranks_disagree, set_up, tear_down)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
