@@ -141,6 +141,10 @@ static shoal_status plan_slot(struct shoal_engine *engine, size_t *bytes)
     struct shoali_slot *slot = NULL;
     struct shoal_tape *tape = NULL;
     struct shoal_tensor *loss;
+    /* zero places the sinks later; what they cost in workspace depends on their type alone */
+    for (int32_t i = 0; i < engine->module.param_count; i++)
+        if (engine->config.reduction == SHOALI_REDUCTION_EXACT)
+            engine->module.param[i]->sink.dtype = SHOAL_I64;
     SHOAL_TRY(status, shoali_slot_create(NULL, 0, &slot), done);
     SHOAL_TRY(status, create_tape(engine, slot, true, &tape), done);
     struct shoali_run_layers run = {.tape = tape, .samples = engine->batch.micro};
