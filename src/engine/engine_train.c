@@ -137,6 +137,9 @@ static shoal_status finish_step(struct shoal_engine *engine)
     struct shoali_zero_verdict verdict;
     shoal_step_info *info = &engine->info;
     int64_t begin = shoali_now_ns();
+    if (engine->loss) /* a forward more than the step has micro-batches: dropped */
+        shoali_tape_end(engine->tape);
+    engine->loss = NULL;
     SHOAL_TRY(
         status,
         shoali_zero_reduce(engine->zero, engine->scaler.scale, engine->stop_asked != 0, &verdict),
