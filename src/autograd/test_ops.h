@@ -1,0 +1,401 @@
+/* test_ops - every op of the public header as a function of inputs and parameters, with odd sizes.
+ * Used by gradients_test.c alone, which differentiates them.
+ */
+#ifndef SHOALI_AUTOGRAD_TEST_OPS_H
+#define SHOALI_AUTOGRAD_TEST_OPS_H
+
+#include "autograd/test_rig.h"
+
+enum { MAX_INPUTS = 6, MAX_ELEMENTS = 4096 };
+
+typedef shoal_tensor *(*build_fn)(shoal_tape *tape, shoal_tensor *const *in,
+                                  shoal_param *const *param);
+
+/* One op with inputs of odd sizes. Inputs with ids_below > 0 are I32 in [ids_low, ids_below). */
+struct op_case {
+    const char *name;
+    build_fn build;
+    shoal_shape in[MAX_INPUTS];
+    int32_t inputs;
+    int32_t ids_below[MAX_INPUTS], ids_low;
+    shoal_shape param[3];
+    int32_t params;
+    double low, high; /* of values; 0, 0: -1, 1 */
+};
+
+#define R2(a, b) \
+    {            \
+        2,       \
+        {        \
+            a, b \
+        }        \
+    }
+#define R3(a, b, c) \
+    {               \
+        3,          \
+        {           \
+            a, b, c \
+        }           \
+    }
+#define R1(a) \
+    {         \
+        1,    \
+        {     \
+            a \
+        }     \
+    }
+
+static shoal_tensor *linear_plain(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_linear(t, in[0], p[0], NULL);
+}
+static shoal_tensor *linear_bias(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_linear(t, in[0], p[0], &(shoal_linear_args){.bias = p[1], .weight_out_in = 1});
+}
+static shoal_tensor *linear_gelu(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_linear(t, in[0], p[0],
+                        &(shoal_linear_args){
+                            .bias = p[1], .activation = SHOAL_ACTIVATION_GELU, .weight_out_in = 1});
+}
+static shoal_tensor *linear_gelu_tanh(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_linear(
+        t, in[0], p[0],
+        &(shoal_linear_args){.residual = in[1], .activation = SHOAL_ACTIVATION_GELU_TANH});
+}
+static shoal_tensor *linear_relu(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_linear(t, in[0], p[0], &(shoal_linear_args){.activation = SHOAL_ACTIVATION_RELU});
+}
+static shoal_tensor *linear_residual(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_linear(t, in[0], p[0], &(shoal_linear_args){.bias = p[1], .residual = in[1]});
+}
+/* x is its own residual, and read once more. */
+static shoal_tensor *linear_self(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    shoal_tensor *y = shoal_linear(t, in[0], p[0], &(shoal_linear_args){.residual = in[0]});
+    return shoal_add(t, y, in[0]);
+}
+static shoal_tensor *embedding(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_embedding(t, in[0], p[0], p[1]);
+}
+static shoal_tensor *embedding_table(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_embedding(t, in[0], p[0], NULL);
+}
+static shoal_tensor *layer_norm(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_layer_norm(t, in[0], p[0], p[1], 1e-5);
+}
+static shoal_tensor *layer_norm_plain(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_layer_norm(t, in[0], p[0], NULL, 1e-5);
+}
+static shoal_tensor *rms_norm(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_rms_norm(t, in[0], p[0], 1e-5);
+}
+static shoal_tensor *attention(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_attention(t, in[0], &(shoal_attention_args){.heads = 2});
+}
+static shoal_tensor *attention_grouped(shoal_tape *t, shoal_tensor *const *in,
+                                       shoal_param *const *p)
+{
+    (void)p;
+    return shoal_attention(
+        t, in[0], &(shoal_attention_args){.heads = 4, .kv_heads = 2, .scale = 0.7, .full = 1});
+}
+static shoal_tensor *attention_dropout(shoal_tape *t, shoal_tensor *const *in,
+                                       shoal_param *const *p)
+{
+    (void)p;
+    return shoal_attention(t, in[0], &(shoal_attention_args){.heads = 2, .dropout = 0.3});
+}
+/* Two readers of qkv: attention's gradient, which cannot accumulate, meets another. */
+static shoal_tensor *attention_twice(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    shoal_tensor *a = attention(t, in, p), *b = attention_dropout(t, in, p);
+    return shoal_mul(t, a, b);
+}
+static shoal_tensor *dropout(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_dropout(t, in[0], 0.4, NULL);
+}
+static shoal_tensor *dropout_residual(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_dropout(t, in[0], 0.4, in[1]);
+}
+static shoal_tensor *dropout_off(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_dropout(t, in[0], 0, in[1]);
+}
+static shoal_tensor *cross_entropy(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_cross_entropy(t, in[0], in[1]);
+}
+/* The logits come from an op, in a scope that ends: their memory takes the gradient. */
+static shoal_tensor *cross_entropy_over(shoal_tape *t, shoal_tensor *const *in,
+                                        shoal_param *const *p)
+{
+    shoal_scope_begin(t, "head");
+    shoal_tensor *logits = shoal_linear(t, in[0], p[0], NULL);
+    shoal_tensor *loss = shoal_cross_entropy(t, logits, in[1]);
+    shoal_scope_end(t, &loss, 1);
+    return loss;
+}
+static shoal_tensor *mse(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_mse(t, in[0], in[1]);
+}
+static shoal_tensor *softmax(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_softmax(t, in[0]);
+}
+static shoal_tensor *gelu(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_gelu(t, in[0], SHOAL_ACTIVATION_GELU);
+}
+static shoal_tensor *gelu_tanh(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_gelu(t, in[0], SHOAL_ACTIVATION_GELU_TANH);
+}
+static shoal_tensor *relu(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_relu(t, in[0]);
+}
+static shoal_tensor *tanh_(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_tanh(t, in[0]);
+}
+static shoal_tensor *sigmoid(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_sigmoid(t, in[0]);
+}
+static shoal_tensor *silu(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_silu(t, in[0]);
+}
+static shoal_tensor *exp_(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_exp(t, in[0]);
+}
+static shoal_tensor *ln(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_ln(t, in[0]);
+}
+static shoal_tensor *sqrt_(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_sqrt(t, in[0]);
+}
+static shoal_tensor *square(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_square(t, in[0]);
+}
+static shoal_tensor *scale(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_add(t, shoal_scale(t, in[0], -1.75), shoal_scale(t, in[0], 0.5));
+}
+static shoal_tensor *add_scalar(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_square(t, shoal_add_scalar(t, in[0], 0.75));
+}
+static shoal_tensor *add(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_add(t, in[0], in[1]);
+}
+/* The same tensor on both sides of a hand-over. */
+static shoal_tensor *add_self(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    shoal_tensor *x = shoal_square(t, in[0]);
+    return shoal_mul(t, shoal_add(t, x, x), x);
+}
+static shoal_tensor *sub(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_sub(t, in[0], in[1]);
+}
+static shoal_tensor *mul(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_mul(t, in[0], in[1]);
+}
+static shoal_tensor *div_(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_div(t, in[0], in[1]);
+}
+static shoal_tensor *sum_0(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_sum(t, in[0], 0);
+}
+static shoal_tensor *sum_last(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_sum(t, in[0], -1);
+}
+static shoal_tensor *mean_1(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_mean(t, in[0], 1);
+}
+static shoal_tensor *mean_all(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_mean(t, shoal_square(t, in[0]), SHOAL_ALL_DIMS);
+}
+static shoal_tensor *reshape(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    shoal_tensor *x = shoal_square(t, in[0]);
+    return shoal_reshape(t,
+                         shoal_mul(t, shoal_reshape(t, x, shoal_shape_2(5, 6)),
+                                   shoal_reshape(t, in[0], shoal_shape_2(5, 6))),
+                         shoal_shape_1(30));
+}
+static shoal_tensor *slice(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    shoal_tensor *a = shoal_slice(t, in[0], 1, 1, 3), *b = shoal_slice(t, in[0], 1, 2, 3);
+    return shoal_mul(t, a, b);
+}
+static shoal_tensor *concat(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    shoal_tensor *const parts[] = {in[0], in[1], in[0], in[2], in[1], in[0]};
+    return shoal_square(t, shoal_concat(t, parts, 6, -2));
+}
+static shoal_tensor *transpose(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_square(t, shoal_transpose(t, in[0], 0, -1));
+}
+static shoal_tensor *param_tensor(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    shoal_tensor *w = shoal_param_tensor(t, p[0]);
+    return shoal_mul(t, shoal_mul(t, in[0], w), w);
+}
+static shoal_tensor *gather_rows(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_mul(t, shoal_gather_rows(t, in[0], in[1]), shoal_gather_rows(t, in[0], in[2]));
+}
+static shoal_tensor *select_rows(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_linear(t, shoal_select_rows(t, shoal_square(t, in[0]), in[1]), p[0], NULL);
+}
+
+static const struct op_case cases[] = {
+    {"linear", linear_plain, {R3(2, 3, 5)}, 1, {0}, 0, {R2(5, 7)}, 1, 0, 0},
+    {"linear bias out_in", linear_bias, {R2(3, 5)}, 1, {0}, 0, {R2(7, 5), R1(7)}, 2, 0, 0},
+    {"linear gelu", linear_gelu, {R2(3, 5)}, 1, {0}, 0, {R2(7, 5), R1(7)}, 2, 0, 0},
+    {"linear gelu_tanh residual",
+     linear_gelu_tanh,
+     {R2(3, 5), R2(3, 7)},
+     2,
+     {0},
+     0,
+     {R2(5, 7)},
+     1,
+     0,
+     0},
+    {"linear relu", linear_relu, {R2(3, 5)}, 1, {0}, 0, {R2(5, 3)}, 1, 0, 0},
+    {"linear residual",
+     linear_residual,
+     {R2(3, 5), R2(3, 7)},
+     2,
+     {0},
+     0,
+     {R2(5, 7), R1(7)},
+     2,
+     0,
+     0},
+    {"linear self residual", linear_self, {R2(3, 5)}, 1, {0}, 0, {R2(5, 5)}, 1, 0, 0},
+    {"embedding", embedding, {R2(2, 5)}, 1, {7}, 0, {R2(7, 3), R2(6, 3)}, 2, 0, 0},
+    {"embedding table", embedding_table, {R2(3, 5)}, 1, {4}, 0, {R2(4, 3)}, 1, 0, 0},
+    {"layer_norm", layer_norm, {R3(2, 3, 17)}, 1, {0}, 0, {R1(17), R1(17)}, 2, 0, 0},
+    {"layer_norm no beta", layer_norm_plain, {R2(3, 5)}, 1, {0}, 0, {R1(5)}, 1, 0, 0},
+    {"rms_norm", rms_norm, {R2(3, 19)}, 1, {0}, 0, {R1(19)}, 1, 0, 0},
+    {"attention", attention, {R3(2, 5, 18)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"attention grouped full", attention_grouped, {R3(1, 5, 24)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"attention dropout", attention_dropout, {R3(2, 3, 18)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"attention twice", attention_twice, {R3(1, 3, 18)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"dropout", dropout, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"dropout residual", dropout_residual, {R2(3, 7), R2(3, 7)}, 2, {0}, 0, {{0}}, 0, 0, 0},
+    {"dropout off", dropout_off, {R2(3, 7), R2(3, 7)}, 2, {0}, 0, {{0}}, 0, 0, 0},
+    {"cross_entropy", cross_entropy, {R3(2, 3, 11), R2(2, 3)}, 2, {0, 11}, -1, {{0}}, 0, 0, 0},
+    {"cross_entropy in place",
+     cross_entropy_over,
+     {R2(3, 5), R1(3)},
+     2,
+     {0, 9},
+     -1,
+     {R2(5, 9)},
+     1,
+     0,
+     0},
+    {"mse", mse, {R2(3, 5), R2(3, 5)}, 2, {0}, 0, {{0}}, 0, 0, 0},
+    {"softmax", softmax, {R2(3, 19)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"gelu", gelu, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, -3, 3},
+    {"gelu_tanh", gelu_tanh, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, -3, 3},
+    {"relu", relu, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"tanh", tanh_, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"sigmoid", sigmoid, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"silu", silu, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, -3, 3},
+    {"exp", exp_, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"ln", ln, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, 0.2, 2},
+    {"sqrt", sqrt_, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, 0.2, 2},
+    {"square", square, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"scale", scale, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"add_scalar", add_scalar, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"add", add, {R2(3, 5), R2(3, 5)}, 2, {0}, 0, {{0}}, 0, 0, 0},
+    {"add broadcast", add, {R3(2, 3, 5), R2(3, 5)}, 2, {0}, 0, {{0}}, 0, 0, 0},
+    {"add self", add_self, {R2(3, 5)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"sub", sub, {R2(3, 5), R2(3, 5)}, 2, {0}, 0, {{0}}, 0, 0, 0},
+    {"sub broadcast", sub, {R3(2, 3, 5), R1(5)}, 2, {0}, 0, {{0}}, 0, 0, 0},
+    {"mul", mul, {R2(3, 5), R2(3, 5)}, 2, {0}, 0, {{0}}, 0, 0, 0},
+    {"mul broadcast", mul, {R3(2, 3, 5), R1(5)}, 2, {0}, 0, {{0}}, 0, 0, 0},
+    {"mul by one", mul, {R2(3, 5), R1(1)}, 2, {0}, 0, {{0}}, 0, 0, 0},
+    {"div", div_, {R2(3, 5), R2(3, 5)}, 2, {0}, 0, {{0}}, 0, 0.4, 2},
+    {"div broadcast", div_, {R3(2, 3, 5), R2(3, 5)}, 2, {0}, 0, {{0}}, 0, 0.4, 2},
+    {"sum dim 0", sum_0, {R3(2, 3, 5)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"sum last dim", sum_last, {R2(3, 17)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"mean dim 1", mean_1, {R3(2, 3, 5)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"mean all", mean_all, {R3(2, 3, 5)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"reshape", reshape, {R3(2, 3, 5)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"slice", slice, {R3(2, 5, 3)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"concat", concat, {R3(2, 2, 3), R3(2, 1, 3), R3(2, 3, 3)}, 3, {0}, 0, {{0}}, 0, 0, 0},
+    {"transpose", transpose, {R3(2, 3, 5)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"param_tensor", param_tensor, {R2(3, 5)}, 1, {0}, 0, {R1(5)}, 1, 0, 0},
+    {"gather_rows", gather_rows, {R2(5, 3), R1(7), R1(7)}, 3, {0, 5, 5}, 0, {{0}}, 0, 0, 0},
+    {"select_rows", select_rows, {R2(5, 3), R1(5)}, 2, {0, 2}, 0, {R2(3, 2)}, 1, 0, 0},
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+#endif
