@@ -1,0 +1,288 @@
+/* Ten steps are five, a checkpoint, and five more: bit for bit, also with another number of ranks.
+ */
+#include "base/fault.h"
+#include "engine/test_gpt.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { STEPS = 10, HALF = 5 };
+static struct gpt_seat reference[GPT_RANKS_MAX], seats[GPT_RANKS_MAX];
+static char folder[64];
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk)
+{
+    (void)info;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/shoal-resume-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* ---- save and go on -------------------------------------------------------------------------- */
+
+static bool train_half_and_save(struct gpt_seat *seat)
+{
+    EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
+    while (seat->steps_done < HALF)
+        EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat,
+                                        &seat->info[seat->steps_done++]) >= 0);
+    EXPECT(shoal_engine_save_checkpoint(seat->engine, folder, NULL, "{\"who\":\"test\"}") ==
+           SHOAL_OK);
+    return gpt_train(seat); /* saving changes nothing */
+}
+
+static bool load_and_train(struct gpt_seat *seat)
+{
+    char *client = NULL;
+    int64_t step;
+    EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
+    EXPECT(shoal_checkpoint_peek(folder, NULL, NULL, &step) == SHOAL_OK && step == HALF);
+    EXPECT(shoal_engine_load_checkpoint(seat->engine, folder, NULL, 0, &client) == SHOAL_OK);
+    EXPECT(client && strstr(client, "\"who\""));
+    free(client);
+    EXPECT(shoal_engine_global_steps(seat->engine) == HALF);
+    memcpy(seat->info, reference[0].info, HALF * sizeof seat->info[0]);
+    seat->steps_done = HALF;
+    return gpt_train(seat);
+}
+
+#define SCHEDULE                                                                                  \
+    ",\"scheduler\":{\"type\":\"WarmupDecayLR\",\"params\":{\"total_num_steps\":12,\"warmup_num_" \
+    "steps\":3}}"
+struct case_ {
+    const char *options, *optimizer;
+    bool exact;
+    int64_t lonely_step;
+};
+static const struct case_ cases[] = {
+    {"\"gradient_clipping\":0.5" SCHEDULE, NULL, false, 0},
+    {"\"bf16\":{\"enabled\":true}" SCHEDULE, NULL, false, 0},
+    {"\"reduction\":\"exact\"" SCHEDULE, NULL, true, 0},
+    {"\"reduction\":\"exact\",\"bf16\":{\"enabled\":true}", NULL, true, 0},
+    {"\"reduction\":\"exact\"", "{\"type\":\"SGD\",\"params\":{\"lr\":0.1,\"momentum\":0.9}}", true,
+     0},
+    /* the scaler's state: an overflow at step 3, growth due after the checkpoint */
+    {"\"reduction\":\"exact\",\"exact_unit_log2\":30,\"fp16\":{\"enabled\":true,"
+     "\"initial_scale_power\":16,\"hysteresis\":1,\"loss_scale_window\":4}" SCHEDULE,
+     NULL, true, 3},
+};
+
+static struct gpt_run run_of(const struct case_ *of)
+{
+    return (struct gpt_run){.options = of->options,
+                            .optimizer = of->optimizer,
+                            .dropout = 0.1,
+                            .steps = STEPS,
+                            .lonely_step = of->lonely_step,
+                            .lonely_micro = 10};
+}
+
+static void save_at(const struct case_ *of, int32_t ranks, const char *accelerator)
+{
+    struct gpt_run run = run_of(of);
+    run.ranks = ranks;
+    run.accelerator = accelerator;
+    gpt_run_ranks(run, reference);
+    run.run = train_half_and_save;
+    gpt_run_ranks(run, seats);
+    gpt_assert_same(seats, ranks, reference, "with a save in between");
+}
+
+static void resume_at(const struct case_ *of, int32_t ranks, const char *accelerator)
+{
+    struct gpt_run run = run_of(of);
+    run.ranks = ranks;
+    run.accelerator = accelerator;
+    run.run = load_and_train;
+    gpt_run_ranks(run, seats);
+    gpt_assert_same(seats, ranks, reference, of->options);
+}
+
+static void test_resume(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        save_at(&cases[c], 2, NULL);
+        resume_at(&cases[c], 2, NULL);
+        for (int32_t n = 1; cases[c].exact && n <= 4; n++)
+            resume_at(&cases[c], n, n == 4 ? "sim" : NULL);
+        printf("%s %s: resumed\n", cases[c].options, cases[c].optimizer ? cases[c].optimizer : "");
+    }
+    const shoal_step_info *info = reference[0].info; /* the last case was fp16 */
+    assert_true(!info[3].applied && info[HALF - 1].loss_scale == 32768);
+}
+
+static void test_resume_sim(void **state)
+{
+    (void)state;
+    save_at(&cases[2], 3, "sim");
+    resume_at(&cases[2], 2, "cpu");
+    resume_at(&cases[2], 1, "sim");
+}
+
+/* A resumed run that forgot anything of the state would differ: what is left out on purpose shows.
+ */
+static bool load_weights_only(struct gpt_seat *seat)
+{
+    EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
+    EXPECT(shoal_engine_load_checkpoint(seat->engine, folder, NULL, 1, NULL) == SHOAL_OK);
+    EXPECT(shoal_engine_global_steps(seat->engine) == 0);
+    EXPECT(gpt_train(seat));
+    EXPECT(seat->fingerprint != reference[0].fingerprint);
+    EXPECT(seat->info[0].loss < reference[0].info[0].loss - 0.1); /* trained weights they are */
+    return true;
+}
+
+static void test_weights_only(void **state)
+{
+    (void)state;
+    save_at(&cases[2], 1, NULL);
+    struct gpt_run run = run_of(&cases[2]);
+    run.run = load_weights_only;
+    gpt_run_ranks(run, seats);
+}
+
+/* ---- what does not fit ------------------------------------------------------------------------
+ */
+
+static bool refuse(struct gpt_seat *seat)
+{
+    const char *const *expected = seat->run->user; /* folder, tag, sentence */
+    EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
+    uint64_t before, after;
+    EXPECT(shoal_engine_fingerprint(seat->engine, &before) == SHOAL_OK);
+    const shoal_status status =
+        shoal_engine_load_checkpoint(seat->engine, expected[0], expected[1], 0, NULL);
+    EXPECT(status < 0);
+    if (!strstr(shoal_error_message(), expected[2])) {
+        fprintf(stderr, "\"%s\" is missing in: %s\n", expected[2], shoal_error_message());
+        return false;
+    }
+    EXPECT(shoal_engine_fingerprint(seat->engine, &after) == SHOAL_OK && before == after);
+    return true;
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    save_at(&cases[2], 1, NULL);
+    struct gpt_run run = run_of(&cases[2]);
+    run.run = refuse;
+    run.user = (const char *[]){"/nowhere", NULL, "/nowhere"};
+    gpt_run_ranks(run, seats);
+    run.user = (const char *[]){folder, "global_step6", "global_step6"};
+    gpt_run_ranks(run, seats);
+    run.untied = true; /* one matrix more */
+    run.user = (const char *[]){folder, NULL, "lm_head.weight"};
+    gpt_run_ranks(run, seats);
+    run.untied = false;
+    run.optimizer = cases[4].optimizer;
+    run.user = (const char *[]){folder, NULL, "another optimizer"};
+    gpt_run_ranks(run, seats);
+}
+
+/* ---- saves that fail ---------------------------------------------------------------------------
+ */
+
+static const char *const faults[] = {"ckpt.create", "ckpt.write", "ckpt.fsync", "ckpt.manifest",
+                                     "ckpt.rename"};
+
+/* The first checkpoint survives a failing second save, training goes on, and a third one works. */
+static bool fail_to_save(struct gpt_seat *seat)
+{
+    int64_t step;
+    EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
+    for (; seat->steps_done < HALF; seat->steps_done++)
+        EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat,
+                                        &seat->info[seat->steps_done]) >= 0);
+    EXPECT(shoal_engine_save_checkpoint(seat->engine, folder, NULL, "{\"who\":1}") == SHOAL_OK);
+    EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat, NULL) >= 0);
+    EXPECT(shoali_fault_arm(seat->run->user));
+    EXPECT(shoal_engine_save_checkpoint(seat->engine, folder, NULL, NULL) < 0);
+    EXPECT(shoali_fault_arm(NULL));
+    EXPECT(shoal_checkpoint_peek(folder, NULL, NULL, &step) == SHOAL_OK && step == HALF);
+    EXPECT(shoal_checkpoint_peek(folder, "global_step6", NULL, &step) == SHOAL_EINVAL);
+    return true;
+}
+
+static bool same_file(const char *path, uint64_t *hash)
+{
+    static char bytes[1 << 20];
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return false;
+    const size_t count = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    const uint64_t now = shoali_hash64(bytes, count);
+    const bool same = *hash == 0 || *hash == now;
+    *hash = now;
+    return same;
+}
+
+static void test_failing_saves(void **state)
+{
+    (void)state;
+    char manifest[128], latest[128];
+    snprintf(manifest, sizeof manifest, "%s/global_step5/manifest.json", folder);
+    snprintf(latest, sizeof latest, "%s/latest", folder);
+    gpt_run_ranks(run_of(&cases[2]), reference);
+    uint64_t manifest_hash = 0, latest_hash = 0;
+    for (size_t f = 0; f < sizeof faults / sizeof faults[0]; f++)
+        for (int32_t n = 1; n <= 2; n++) {
+            struct gpt_run run = run_of(&cases[2]);
+            run.ranks = n;
+            run.run = fail_to_save;
+            run.user = (void *)(uintptr_t)faults[f];
+            gpt_run_ranks(run, seats);
+            assert_true(same_file(manifest, &manifest_hash) && same_file(latest, &latest_hash));
+            resume_at(&cases[2], 3 - n, NULL);
+        }
+}
+
+/* A folder that cannot be: below a file. */
+static bool save_below_file(struct gpt_seat *seat)
+{
+    char path[128];
+    EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
+    snprintf(path, sizeof path, "%s/latest/deeper", folder);
+    const shoal_status status = shoal_engine_save_checkpoint(seat->engine, path, NULL, NULL);
+    EXPECT(status < 0 && strstr(shoal_error_message(), "latest"));
+    EXPECT(shoal_engine_save_checkpoint(seat->engine, "", NULL, NULL) == SHOAL_EINVAL);
+    return true;
+}
+
+static void test_save_below_file(void **state)
+{
+    (void)state;
+    save_at(&cases[2], 1, NULL);
+    gpt_run_ranks((struct gpt_run){.run = save_below_file}, seats);
+    gpt_run_ranks((struct gpt_run){.ranks = 2, .run = save_below_file}, seats);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_resume, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_resume_sim, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_weights_only, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_refusals, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_failing_saves, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_save_below_file, make_folder, remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
