@@ -66,6 +66,18 @@ static inline int64_t pick_size(struct trial *trial)
     return sizes[pick(trial, 10)];
 }
 
+/* The same with a size that makes a backend use its threads. */
+static inline int64_t pick_rows(struct trial *trial)
+{
+    static const int64_t sizes[] = {1, 7, 15, 16, 17, 31, 33, 63, 65, 1100};
+    return sizes[pick(trial, 10)];
+}
+static inline int64_t pick_count(struct trial *trial)
+{
+    static const int64_t sizes[] = {1, 15, 16, 17, 33, 63, 65, 130, 1001, 66001};
+    return sizes[pick(trial, 10)];
+}
+
 static inline void put_float(void *array, int64_t i, double x, shoal_dtype dtype)
 {
     if (dtype == SHOAL_F64)

@@ -11,7 +11,7 @@ static void dropout(struct trial *t)
     const float probability = probabilities[pick(t, 3)];
     const bool residual = pick(t, 2) != 0, far = pick(t, 2) != 0;
     const int32_t accumulate = (int32_t)pick(t, 2);
-    const int64_t count = pick_size(t) * 3;
+    const int64_t count = pick_count(t);
     const struct shoali_dropout_args args = {
         .x = floats(t, count, t->dtype),
         .residual = residual ? floats(t, count, t->dtype) : NULL,
@@ -48,7 +48,7 @@ static void unary(struct trial *t)
     const enum shoali_unary kind = (enum shoali_unary)pick(t, SHOALI_ADD_SCALAR + 1);
     const int32_t backward = (int32_t)pick(t, 2), accumulate = (int32_t)pick(t, 2);
     const bool any = pick(t, 2) != 0;
-    const int64_t count = any ? 3001 : pick_size(t);
+    const int64_t count = any ? 3001 : pick_count(t);
     const struct shoali_unary_args args = {
         .x = any ? any_floats(t, count) : floats_between(t, count, t->dtype, -6, 6),
         .dy = backward ? floats(t, count, t->dtype) : NULL,
@@ -69,7 +69,8 @@ static void binary(struct trial *t)
     const enum shoali_binary kind = (enum shoali_binary)pick(t, 4);
     const int32_t accumulate = (int32_t)pick(t, 2);
     const bool in_place = pick(t, 2) != 0;
-    const int64_t repeats = (int64_t[]){1, 2, 5}[pick(t, 3)], b_count = pick_size(t);
+    const int64_t repeats = (int64_t[]){1, 2, 5}[pick(t, 3)];
+    const int64_t b_count = repeats == 5 ? pick_size(t) : pick_count(t);
     const int64_t count = b_count * repeats;
     void *y = floats(t, count, t->dtype);
     const struct shoali_binary_args args = {
@@ -90,7 +91,7 @@ static void axpy(struct trial *t)
 {
     const bool with_x = pick(t, 2) != 0;
     const int32_t accumulate = (int32_t)pick(t, 2);
-    const int64_t count = pick_size(t) * 7;
+    const int64_t count = pick_count(t);
     const struct shoali_axpy_args args = {
         .x = with_x ? floats(t, count, t->dtype) : NULL,
         .y = floats(t, count, t->dtype),
@@ -105,9 +106,10 @@ static void axpy(struct trial *t)
 
 static void reduce(struct trial *t)
 {
-    static const int64_t shapes[][3] = {
-        {1, 1, 1}, {3, 130, 1}, {5, 15, 1}, {2, 17, 33},  {1, 65, 130}, {7, 31, 16}, {3, 0, 5},
-        {4, 0, 1}, {1, 9, 7},   {2, 3, 1},  {1, 1000, 1}, {33, 16, 1},  {2, 64, 15}};
+    static const int64_t shapes[][3] = {{1, 1, 1},    {3, 130, 1},   {5, 15, 1},   {2, 17, 33},
+                                        {1, 65, 130}, {7, 31, 16},   {3, 0, 5},    {4, 0, 1},
+                                        {1, 9, 7},    {2, 3, 1},     {1, 1000, 1}, {33, 16, 1},
+                                        {2, 64, 15},  {1, 300, 700}, {900, 65, 1}, {70, 33, 40}};
     const int64_t *shape = shapes[pick(t, (int64_t)SHOALI_COUNT_OF(shapes))];
     const int32_t accumulate = (int32_t)pick(t, 2);
     const shoal_dtype dtype_out = pick(t, 2) ? SHOAL_F32 : t->dtype;
@@ -128,7 +130,7 @@ static void reduce(struct trial *t)
 
 static void broadcast(struct trial *t)
 {
-    const int64_t outer = 1 + pick(t, 3), reduced = pick_size(t), inner = pick_size(t);
+    const int64_t outer = 1 + pick(t, 3), reduced = pick_rows(t), inner = pick_size(t);
     const int32_t accumulate = (int32_t)pick(t, 2);
     const struct shoali_broadcast_args args = {
         .x = floats(t, outer * inner, t->dtype),
@@ -148,8 +150,9 @@ static void broadcast(struct trial *t)
 
 static void copy_strided(struct trial *t)
 {
-    static const int64_t dims[][3] = {{1, 1, 1}, {2, 3, 17}, {5, 16, 4}, {3, 33, 65}, {7, 1, 31}};
-    const int64_t *dim = dims[pick(t, 5)];
+    static const int64_t dims[][3] = {{1, 1, 1},   {2, 3, 17}, {5, 16, 4},
+                                      {3, 33, 65}, {7, 1, 31}, {30, 33, 67}};
+    const int64_t *dim = dims[pick(t, 6)];
     const bool transposed = pick(t, 2) != 0;
     const bool is_float = (FLOATS32 >> t->dtype & 1u) != 0;
     const int32_t accumulate = pick(t, 2) && is_float;
@@ -183,7 +186,7 @@ static void convert(struct trial *t)
     const shoal_dtype out = outs[pick(t, 3)];
     const bool in_place = pick(t, 2) && shoal_dtype_bytes(out) == shoal_dtype_bytes(t->dtype);
     const bool any = pick(t, 2) != 0;
-    const int64_t count = any ? 5003 : pick_size(t);
+    const int64_t count = any ? 5003 : pick_count(t);
     void *x = any ? any_floats(t, count) : floats(t, count, t->dtype);
     const struct shoali_convert_args args = {
         .x = x,
@@ -199,7 +202,7 @@ static void convert(struct trial *t)
 static void set(struct trial *t)
 {
     const double value = (double[]){0, 1, 2.5, 100}[pick(t, 4)];
-    const int64_t count = pick_size(t);
+    const int64_t count = pick_count(t);
     const struct shoali_set_args args = {block(t, count, t->dtype), count, value, t->dtype};
     t->fn(&args, t->pool);
     give(t, args.y, count, t->dtype);
@@ -208,7 +211,7 @@ static void set(struct trial *t)
 static void random_fill(struct trial *t)
 {
     const int32_t uniform = (int32_t)pick(t, 2);
-    const int64_t first = pick(t, 2) * ((INT64_C(3) << 32) - 5), count = pick_size(t);
+    const int64_t first = pick(t, 2) * ((INT64_C(3) << 32) - 5), count = pick_count(t);
     const struct shoali_random_fill_args args = {
         .y = block(t, count, t->dtype),
         .count = count,
@@ -251,7 +254,7 @@ static uint32_t *flag_of(struct trial *t)
 
 static void to_fixed(struct trial *t)
 {
-    const int64_t bad = pick(t, 4), count = pick_size(t) * 5;
+    const int64_t bad = pick(t, 4), count = pick_count(t);
     const int32_t accumulate = (int32_t)pick(t, 2);
     struct shoali_to_fixed_args args = {
         .x = wide_floats(t, count, 14, bad),
@@ -269,7 +272,7 @@ static void to_fixed(struct trial *t)
 
 static void from_fixed(struct trial *t)
 {
-    const int64_t count = pick_size(t) * 5;
+    const int64_t count = pick_count(t);
     const double divisor = (double[]){1, 8, 3}[pick(t, 3)];
     const struct shoali_stream random = next_stream(t);
     int64_t *fixed = block(t, count, SHOAL_I64);
@@ -284,12 +287,15 @@ static void from_fixed(struct trial *t)
 
 static void norm2(struct trial *t)
 {
-    const int64_t bad = pick(t, 4), count = pick_size(t) * 40;
+    const int64_t bad = pick(t, 4);
+    const int32_t high =
+        (int32_t[]){59, 7, -20}[pick(t, 3)]; /* of all sizes, and of small ones alone */
+    const int64_t count = pick_count(t);
     uint64_t *limbs = block(t, 3, SHOAL_I64);
     limbs[0] = UINT64_MAX; /* so that the first addition carries */
     limbs[1] = UINT64_MAX;
     limbs[2] = 3;
-    const struct shoali_norm2_args args = {wide_floats(t, count, 59, bad), limbs, flag_of(t),
+    const struct shoali_norm2_args args = {wide_floats(t, count, high, bad), limbs, flag_of(t),
                                            count};
     t->fn(&args, t->pool);
     give(t, limbs, 3, SHOAL_I64);
@@ -330,7 +336,7 @@ static shoal_dtype low_of(int64_t kind)
 
 static void adam(struct trial *t)
 {
-    const int64_t control = pick(t, 3), low = pick(t, 3), count = pick_size(t) * 3;
+    const int64_t control = pick(t, 3), low = pick(t, 3), count = pick_count(t);
     const int32_t decoupled = (int32_t)pick(t, 2);
     const struct shoali_adam_args args = {
         .param = floats(t, count, SHOAL_F32),
@@ -363,7 +369,7 @@ static void sgd(struct trial *t)
     const int64_t control = pick(t, 3), low = pick(t, 3);
     const float momentum = pick(t, 2) ? 0.9f : 0.0f;
     const int32_t nesterov = (int32_t)pick(t, 2), first = (int32_t)pick(t, 2);
-    const int64_t count = pick_size(t) * 3;
+    const int64_t count = pick_count(t);
     const struct shoali_sgd_args args = {
         .param = floats(t, count, SHOAL_F32),
         .momentum_buffer = momentum != 0 ? floats(t, count, SHOAL_F32) : NULL,
@@ -399,7 +405,7 @@ static void reduce_sources(struct trial *t)
     args.sources = counts[pick(t, 6)];
     args.destinations = 1 + (int32_t)pick(t, 3);
     const bool in_place = pick(t, 2) != 0;
-    args.count = pick_size(t);
+    args.count = args.sources > 3 ? pick_size(t) : pick_count(t);
     for (int32_t i = 0; i < args.sources; i++)
         args.x[i] = is_float ? floats(t, args.count, t->dtype)
                              : (void *)ints(t, args.count * 2 + 2, INT32_MIN, INT32_MAX);
@@ -412,24 +418,24 @@ static void reduce_sources(struct trial *t)
     t->fn(&args, t->pool);
 }
 
-#define CASE(function, kernel, variants, dtypes)              \
-    {                                                         \
-        SHOALI_KERNEL_##kernel, function, variants, dtypes, 0 \
+#define CASE(function, kernel, variants, dtypes)               \
+    {                                                          \
+        SHOALI_KERNEL_##kernel, function, variants, dtypes, 40 \
     }
 static const struct conformance_case cases[] = {
     CASE(dropout, DROPOUT, 240, FLOATS32),
     CASE(unary, UNARY, 1040, FLOATS32),
     CASE(binary, BINARY, 480, FLOATS32),
     CASE(axpy, AXPY, 40, FLOATS32),
-    CASE(reduce, REDUCE, 52, FLOATS32),
+    CASE(reduce, REDUCE, 64, FLOATS32),
     CASE(broadcast, BROADCAST, 600, FLOATS32),
-    CASE(copy_strided, COPY_STRIDED, 40, FLOATS32 | INTEGERS),
+    CASE(copy_strided, COPY_STRIDED, 48, FLOATS32 | INTEGERS),
     CASE(convert, CONVERT, 120, FLOATS32),
     CASE(set, SET, 40, FLOATS32 | INTEGERS),
     CASE(random_fill, RANDOM_FILL, 40, FLOATS32),
     CASE(to_fixed, TO_FIXED, 80, ONLY_F32),
     CASE(from_fixed, FROM_FIXED, 30, ONLY_F32),
-    CASE(norm2, NORM2, 40, ONLY_F32),
+    CASE(norm2, NORM2, 120, ONLY_F32),
     CASE(clip, CLIP, 72, ONLY_F32),
     CASE(adam, ADAM, 180, ONLY_F32),
     CASE(sgd, SGD, 720, ONLY_F32),

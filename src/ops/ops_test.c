@@ -87,7 +87,7 @@ static void norm(struct trial *t)
 {
     const int32_t rms = (int32_t)pick(t, 2);
     const bool bias = pick(t, 2) != 0;
-    const int64_t rows = pick_size(t), columns = pick_size(t);
+    const int64_t rows = pick_rows(t), columns = pick_size(t);
     const struct shoali_norm_args args = {
         .x = floats_between(t, rows * columns, t->dtype, -1, 5),
         .gamma = floats(t, columns, t->dtype),
@@ -113,7 +113,7 @@ static void norm_backward(struct trial *t)
     const int32_t rms = (int32_t)pick(t, 2), accumulate_dx = (int32_t)pick(t, 2);
     const int32_t accumulate_params = (int32_t)pick(t, 2);
     const int64_t wanted = pick(t, 4); /* which outputs */
-    const int64_t rows = pick_size(t) - 1, columns = pick_size(t);
+    const int64_t rows = pick_rows(t) - 1, columns = pick_size(t);
     struct shoali_norm_backward_args args = {
         .x = floats(t, rows * columns, t->dtype),
         .gamma = floats(t, columns, t->dtype),
@@ -247,7 +247,7 @@ static void attention_backward(struct trial *t)
 static void embedding(struct trial *t)
 {
     const bool with_positions = pick(t, 2) != 0, with_bad = pick(t, 2) != 0;
-    const int64_t rows = pick_size(t), columns = pick_size(t), table_rows = 9;
+    const int64_t rows = pick_rows(t), columns = pick_size(t), table_rows = 9;
     int32_t *ids = ints(t, rows, 0, table_rows);
     int64_t *bad_id = block(t, 1, SHOAL_I64);
     *bad_id = 0;
@@ -276,7 +276,7 @@ static void embedding_backward(struct trial *t)
     const int64_t wanted = pick(t, 3);
     const int32_t accumulate_table = (int32_t)pick(t, 2);
     const int32_t accumulate_positions = (int32_t)pick(t, 2);
-    const int64_t rows = pick_size(t) - 1, columns = pick_size(t), table_rows = 9;
+    const int64_t rows = pick_rows(t) - 1, columns = pick_size(t), table_rows = 9;
     const struct shoali_embedding_backward_args args = {
         .ids = ints(t, rows, 0, table_rows),
         .dout = floats(t, rows * columns, t->dtype),
@@ -303,7 +303,7 @@ static void embedding_backward(struct trial *t)
 
 static void cross_entropy(struct trial *t)
 {
-    const int64_t pad = pick(t, 2) * 5, rows = pick_size(t), columns = pick_size(t);
+    const int64_t pad = pick(t, 2) * 5, rows = pick_rows(t), columns = pick_size(t);
     const struct shoali_cross_entropy_args args = {
         .logits = floats_between(t, rows * (columns + pad), t->dtype, -20, 20),
         .targets = ints(t, rows, -1, columns),
@@ -321,7 +321,7 @@ static void cross_entropy(struct trial *t)
 
 static void loss_mean(struct trial *t)
 {
-    const int64_t rows = pick_size(t) - 1, ignored = pick(t, 2);
+    const int64_t rows = pick_count(t) - 1, ignored = pick(t, 2);
     const struct shoali_loss_mean_args args = {
         .loss = floats_between(t, rows, SHOAL_F32, 0, 10),
         .targets = ints(t, rows, -1, ignored ? 0 : 4),
@@ -338,7 +338,7 @@ static void loss_mean(struct trial *t)
 static void cross_entropy_backward(struct trial *t)
 {
     const bool in_place = pick(t, 2) != 0;
-    const int64_t pad = pick(t, 2) * 5, rows = pick_size(t), columns = pick_size(t);
+    const int64_t pad = pick(t, 2) * 5, rows = pick_rows(t), columns = pick_size(t);
     const int64_t count = rows * (columns + pad);
     void *logits = floats_between(t, count, t->dtype, -8, 8);
     struct shoali_cross_entropy_backward_args args = {
@@ -360,7 +360,7 @@ static void cross_entropy_backward(struct trial *t)
 static void softmax(struct trial *t)
 {
     const int32_t backward = (int32_t)pick(t, 2), accumulate = (int32_t)pick(t, 2);
-    const int64_t rows = pick_size(t), columns = pick_size(t);
+    const int64_t rows = pick_rows(t), columns = pick_size(t);
     const struct shoali_softmax_args args = {
         .x = floats_between(t, rows * columns, t->dtype, backward ? 0 : -30, backward ? 1 : 30),
         .dy = backward ? floats(t, rows * columns, t->dtype) : NULL,

@@ -3,6 +3,126 @@
 #include "ops/conformance.h"
 #include "ops/ref/ref.h"
 
+#include <stdlib.h>
+
+/* ---- moving and element-wise ---- */
+
+static void test_copy_strided(void **state)
+{
+    (void)state;
+    /* [2, 3, 2] out of rows of 5, to [2, 2, 3]. */
+    int32_t x[30], y[12] = {0};
+    for (int i = 0; i < 30; i++)
+        x[i] = i;
+    struct shoali_copy_strided_args args = {.x = x,
+                                            .y = y,
+                                            .ndim = 3,
+                                            .dim = {2, 3, 2},
+                                            .x_stride = {15, 5, 1},
+                                            .y_stride = {6, 1, 3},
+                                            .dtype = SHOAL_I32};
+    shoali_ref_copy_strided(&args, NULL);
+    for (int a = 0; a < 2; a++)
+        for (int b = 0; b < 3; b++)
+            for (int c = 0; c < 2; c++)
+                assert_int_equal(y[a * 6 + c * 3 + b], x[a * 15 + b * 5 + c]);
+    const float one = 1.5f;
+    float sum = 2;
+    args = (struct shoali_copy_strided_args){.x = &one, .y = &sum, .accumulate = 1};
+    shoali_ref_copy_strided(&args, NULL);
+    assert_true(sum == 3.5f);
+}
+
+static void test_reduce_and_broadcast(void **state)
+{
+    (void)state;
+    const double x[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}; /* [2, 3, 2] */
+    double y[4] = {100, 100, 100, 100}, back[12];
+    const struct shoali_reduce_args reduce = {.x = x,
+                                              .y = y,
+                                              .outer = 2,
+                                              .reduced = 3,
+                                              .inner = 2,
+                                              .factor = 0.5,
+                                              .accumulate = 1,
+                                              .dtype = SHOAL_F64,
+                                              .dtype_out = SHOAL_F64};
+    shoali_ref_reduce(&reduce, NULL);
+    assert_true(y[0] == 104.5 && y[1] == 106 && y[2] == 113.5 && y[3] == 115);
+    const struct shoali_broadcast_args broadcast = {
+        .x = y, .y = back, .outer = 2, .reduced = 3, .inner = 2, .factor = 2, .dtype = SHOAL_F64};
+    shoali_ref_broadcast(&broadcast, NULL);
+    for (int i = 0; i < 12; i++)
+        assert_true(back[i] == 2 * y[i / 6 * 2 + i % 2]);
+}
+
+static void test_binary_and_axpy(void **state)
+{
+    (void)state;
+    const double a[4] = {1, 2, 3, 4}, b[2] = {2, 8};
+    const double want[4][4] = {
+        {3, 10, 5, 12}, {-1, -6, 1, -4}, {2, 16, 6, 32}, {0.5, 0.25, 1.5, 0.5}};
+    for (int kind = SHOALI_ADD; kind <= SHOALI_DIV; kind++) {
+        double y[4];
+        const struct shoali_binary_args args = {a, b,        y, 4, 2, (enum shoali_binary)kind,
+                                                0, SHOAL_F64};
+        shoali_ref_binary(&args, NULL);
+        assert_memory_equal(y, want[kind], sizeof y);
+    }
+    double y[4] = {10, 10, 10, 10};
+    const struct shoali_axpy_args axpy = {a, y, 4, -2, 1, SHOAL_F64};
+    shoali_ref_axpy(&axpy, NULL);
+    assert_true(y[0] == 8 && y[3] == 2);
+}
+
+/* The share that is kept, its scale, and that shards draw what the whole draws. */
+static void test_dropout_and_random_fill(void **state)
+{
+    (void)state;
+    enum { N = 20000 };
+    static double x[N], y[N], z[N];
+    struct shoali_set_args set = {x, N, 1.0, SHOAL_F64};
+    shoali_ref_set(&set, NULL);
+    struct shoali_dropout_args dropout = {.x = x,
+                                          .y = y,
+                                          .count = N,
+                                          .probability = 0.25f,
+                                          .random = shoali_stream_make(1, "dropout", "", 0),
+                                          .dtype = SHOAL_F64};
+    shoali_ref_dropout(&dropout, NULL);
+    int kept = 0;
+    for (int i = 0; i < N; i++) {
+        assert_true(y[i] == 0 || fabs(y[i] - 4.0 / 3) < 1e-15);
+        kept += y[i] != 0;
+    }
+    assert_true(abs(kept - 3 * N / 4) < 5 * 61); /* five standard deviations of sqrt(N 3/16) */
+    dropout.first_element = 1000;
+    dropout.count = N - 1000;
+    dropout.y = z;
+    shoali_ref_dropout(&dropout, NULL);
+    assert_memory_equal(z, y + 1000, sizeof(double) * (N - 1000));
+
+    struct shoali_random_fill_args fill = {.y = x,
+                                           .count = N,
+                                           .first_element = 7,
+                                           .a = 2,
+                                           .b = 3,
+                                           .random = shoali_stream_make(1, "init", "w", 0),
+                                           .dtype = SHOAL_F64};
+    shoali_ref_random_fill(&fill, NULL);
+    double mean = 0, square = 0;
+    for (int i = 0; i < N; i++) {
+        mean += x[i] / N;
+        square += (x[i] - 2) * (x[i] - 2) / N;
+    }
+    assert_true(x[5] == 2 + 3 * shoali_random_normal(&fill.random, 12));
+    assert_true(fabs(mean - 2) < 5 * 3 / sqrt(N) && fabs(square / 9 - 1) < 5 * sqrt(2.0 / N));
+    fill.uniform = 1;
+    shoali_ref_random_fill(&fill, NULL);
+    for (int i = 0; i < N; i++)
+        assert_true(x[i] >= 2 && x[i] < 3);
+}
+
 /* ---- conversions ---- */
 
 static void test_convert_rounds_once(void **state)
@@ -156,6 +276,10 @@ static void test_reduce_sources(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_copy_strided),
+        cmocka_unit_test(test_reduce_and_broadcast),
+        cmocka_unit_test(test_binary_and_axpy),
+        cmocka_unit_test(test_dropout_and_random_fill),
         cmocka_unit_test(test_convert_rounds_once),
         cmocka_unit_test(test_norm2_is_exact),
         cmocka_unit_test(test_clip),

@@ -236,12 +236,56 @@ static void naive_attention_row(const struct shoali_attention_args *a, int64_t b
     }
 }
 
+enum { B = 2, T = 5, S = 7, H = 4, G = 2, D = 3, PAD = 2 };
+enum { Q_COUNT = B * T * (H * D + PAD), KV_COUNT = B * S * (G * D + PAD) };
+
+/* q, k, v are what args points to, writable. */
+static void check_attention_gradients(const struct shoali_attention_args *args, double *q,
+                                      double *k, double *v)
+{
+    const double *dout = doubles(B * T * H * D, -1, 1);
+    double *dq = doubles(Q_COUNT, 0, 0), *dk = doubles(KV_COUNT, 0, 0),
+           *dv = doubles(KV_COUNT, 0, 0);
+    const struct shoali_attention_backward_args back = {
+        .q = args->q,
+        .k = args->k,
+        .v = args->v,
+        .out = args->out,
+        .dout = dout,
+        .lse = args->lse,
+        .delta = (float *)doubles(B * H * T, 0, 0),
+        .dq = dq,
+        .dk = dk,
+        .dv = dv,
+        .batch = B,
+        .q_len = T,
+        .kv_len = S,
+        .heads = H,
+        .kv_heads = G,
+        .head_size = D,
+        .q_stride = args->q_stride,
+        .kv_stride = args->kv_stride,
+        .out_stride = args->out_stride,
+        .scale = args->scale,
+        .causal = args->causal,
+        .dropout = args->dropout,
+        .random = args->random,
+        .first_sample = 3,
+        .dtype = SHOAL_F64,
+    };
+    shoali_ref_attention_backward(&back, NULL);
+    struct function f = {forward_attention, args, q, Q_COUNT, args->out, dout, B * T * H * D};
+    check_gradient(&f, dq, "dq"); /* the padding's gradient is the 0 it was filled with */
+    f.x = k;
+    f.count = KV_COUNT;
+    check_gradient(&f, dk, "dk");
+    f.x = v;
+    check_gradient(&f, dv, "dv");
+}
 static void check_attention(int32_t causal, float dropout)
 {
-    enum { B = 2, T = 5, S = 7, H = 4, G = 2, D = 3, PAD = 2 };
-    const int64_t q_count = B * T * (H * D + PAD), kv_count = B * S * (G * D + PAD);
-    double *q = doubles(q_count, -1, 1), *k = doubles(kv_count, -1, 1),
-           *v = doubles(kv_count, -1, 1);
+    double *q = doubles(Q_COUNT, -1, 1), *k = doubles(KV_COUNT, -1, 1),
+           *v = doubles(KV_COUNT, -1, 1);
     double *out = doubles(B * T * H * D, 0, 0), *lse = doubles(B * H * T, 0, 0), row[D];
     const struct shoali_attention_args args = {
         .q = q,
@@ -271,44 +315,7 @@ static void check_attention(int32_t causal, float dropout)
         for (int64_t d = 0; d < D; d++)
             assert_near(out[i * D + d], row[d], 1e-13, "out");
     }
-    const double *dout = doubles(B * T * H * D, -1, 1);
-    double *dq = doubles(q_count, 0, 0), *dk = doubles(kv_count, 0, 0),
-           *dv = doubles(kv_count, 0, 0);
-    const struct shoali_attention_backward_args back = {
-        .q = q,
-        .k = k,
-        .v = v,
-        .out = out,
-        .dout = dout,
-        .lse = (float *)lse,
-        .delta = (float *)doubles(B * H * T, 0, 0),
-        .dq = dq,
-        .dk = dk,
-        .dv = dv,
-        .batch = B,
-        .q_len = T,
-        .kv_len = S,
-        .heads = H,
-        .kv_heads = G,
-        .head_size = D,
-        .q_stride = args.q_stride,
-        .kv_stride = args.kv_stride,
-        .out_stride = args.out_stride,
-        .scale = args.scale,
-        .causal = causal,
-        .dropout = dropout,
-        .random = args.random,
-        .first_sample = 3,
-        .dtype = SHOAL_F64,
-    };
-    shoali_ref_attention_backward(&back, NULL);
-    struct function f = {forward_attention, &args, q, q_count, out, dout, B * T * H * D};
-    check_gradient(&f, dq, "dq"); /* the padding's gradient is the 0 it was filled with */
-    f.x = k;
-    f.count = kv_count;
-    check_gradient(&f, dk, "dk");
-    f.x = v;
-    check_gradient(&f, dv, "dv");
+    check_attention_gradients(&args, q, k, v);
 }
 static void test_attention(void **state)
 {
