@@ -1,0 +1,76 @@
+# For people; the build itself is CMake's (CMakeLists.txt, CMakePresets.json).
+#   make             build/bin/shoal, build/lib/libshoal.a, build/lib/libshoal.so
+#   make test        builds and runs the tests             make quickstart  trains a small GPT in a minute
+#   make asan tsan   the tests under sanitizers            make sim         the tests on the simulated device
+#   make check       formatting, layers, documentation     make format      formats the C files
+#   make install     PREFIX=/usr/local DESTDIR=            make clean       removes all build folders
+
+PREFIX ?= /usr/local
+VERSION = $$(build/bin/shoal --version | cut -d' ' -f2)
+JOBS := $(shell nproc 2>/dev/null || echo 2)
+TEST_JOBS ?= $(JOBS)
+CTEST := ctest --output-on-failure -j $(TEST_JOBS)
+TARGET := $(DESTDIR)$(PREFIX)
+# What ThreadSanitizer is for: everything with threads of its own or ranks as threads.
+TSAN_TESTS := ^(base\.(pool|log|fault)|accelerator|ops|conformance\.comm|comm|fault|autograd|data|monitor|zero|engine|parity|examples)
+
+.PHONY: all test quickstart asan tsan sim check format install clean
+
+all:
+	@scripts/install-deps build
+	@[ -f build/build.ninja ] || cmake --preset release -DSHOAL_TESTS=OFF >/dev/null
+	@ninja -C build shoal shoal_static shoal_shared
+	@echo "built build/bin/shoal and build/lib/libshoal.{a,so}"
+
+test:
+	@scripts/install-deps test
+	@cmake --preset release -DSHOAL_TESTS=ON >/dev/null
+	@ninja -C build
+	@$(CTEST) --test-dir build
+
+quickstart: all
+	@scripts/quickstart
+
+asan:
+	@scripts/install-deps test
+	@cmake --preset asan >/dev/null
+	@ninja -C build-asan
+	@UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(CTEST) --test-dir build-asan
+
+# Old runtimes of ThreadSanitizer do not start with much address randomisation.
+tsan:
+	@scripts/install-deps test
+	@cmake --preset tsan >/dev/null
+	@ninja -C build-tsan
+	@$$(setarch -R true 2>/dev/null && echo setarch -R) $(CTEST) --test-dir build-tsan -R '$(TSAN_TESTS)'
+
+sim:
+	@scripts/install-deps test
+	@cmake --preset release -DSHOAL_TESTS=ON >/dev/null
+	@ninja -C build
+	@SHOAL_ACCELERATOR=sim $(CTEST) --test-dir build
+
+check:
+	@scripts/install-deps check
+	scripts/check-format
+	scripts/check-layers
+	scripts/check-docs
+
+format:
+	@scripts/install-deps check
+	scripts/check-format --fix
+
+install: all
+	install -d $(TARGET)/bin $(TARGET)/lib/pkgconfig $(TARGET)/include/shoal
+	install -m 755 build/bin/shoal $(TARGET)/bin
+	install -m 644 include/shoal/*.h $(TARGET)/include/shoal
+	install -m 644 build/lib/libshoal.a $(TARGET)/lib
+	cp -P build/lib/libshoal.so* $(TARGET)/lib
+	printf '%s\n' 'prefix=$(PREFIX)' 'Name: shoal' "Version: $(VERSION)" \
+	    'Description: distributed training of transformer models' 'Requires.private: jansson libxxhash' \
+	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lshoal' 'Libs.private: -lm -pthread' \
+	    >$(TARGET)/lib/pkgconfig/shoal.pc
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
+
+clean:
+	rm -rf build build-*/
