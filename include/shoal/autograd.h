@@ -200,7 +200,8 @@ SHOAL_API shoal_tensor *shoal_add(shoal_tape *tape, shoal_tensor *a, shoal_tenso
 SHOAL_API shoal_tensor *shoal_sub(shoal_tape *tape, shoal_tensor *a, shoal_tensor *b);
 SHOAL_API shoal_tensor *shoal_mul(shoal_tape *tape, shoal_tensor *a, shoal_tensor *b);
 SHOAL_API shoal_tensor *shoal_div(shoal_tape *tape, shoal_tensor *a, shoal_tensor *b);
-/* Reduce one dim (dim < 0: from the end; SHOAL_ALL_DIMS: to a scalar). */
+/* Reduce one dim (dim < 0: from the end; SHOAL_ALL_DIMS: to a scalar, F32 for 16-bit
+ * tensors as losses are). */
 #define SHOAL_ALL_DIMS 1000
 SHOAL_API shoal_tensor *shoal_sum(shoal_tape *tape, shoal_tensor *x, int32_t dim);
 SHOAL_API shoal_tensor *shoal_mean(shoal_tape *tape, shoal_tensor *x, int32_t dim);

@@ -189,29 +189,31 @@ static void test_several_outputs_and_seeds(void **state)
 
 /* ---- data-dependent sizes ---- */
 
-/* Rows of [4, 3] whose mask is set go through a linear and come back summed; returns the slot's
+enum { ROWS = 40 };
+
+/* Rows of [40, 3] whose mask is set go through a linear and come back summed; returns the slot's
  * peak. */
 static size_t run_dynamic(struct fixture *f, struct shoal_tape *tape, struct shoali_slot *slot,
                           const int32_t *mask, double *grad)
 {
-    const shoal_shape rows = shoal_shape_1(4);
+    const shoal_shape rows = shoal_shape_1(ROWS);
     rig_ok(shoali_tape_begin(tape, &(struct shoali_tape_begin){.needs_grad = true}));
     const bool meta = shoali_tape_is_meta(tape);
-    shoal_tensor *x = counting(tape, shoal_shape_2(4, 3));
+    shoal_tensor *x = counting(tape, shoal_shape_2(ROWS, 3));
     shoal_tensor *m = shoali_tape_add_input(tape, SHOAL_I32, &rows, meta ? NULL : mask, false);
     shoal_tensor *picked = shoal_select_rows(tape, x, m);
     shoal_tensor *h = shoal_linear(tape, picked, &f->weight,
                                    &(shoal_linear_args){.activation = SHOAL_ACTIVATION_GELU_TANH});
     shoal_tensor *y = shoal_sum(tape, shoal_square(tape, h), SHOAL_ALL_DIMS);
     rig_ok(shoali_tape_status(tape));
-    void *to = rig_alloc(&f->rig, 12 * 4);
+    void *to = rig_alloc(&f->rig, ROWS * 12);
     rig_ok(shoali_tape_backward(tape, &(struct shoali_backward){.outputs = &y,
                                                                 .output_count = 1,
                                                                 .seed_value = 1,
                                                                 .inputs = &x,
                                                                 .input_grads = &to,
                                                                 .input_count = 1}));
-    rig_read_values(&f->rig, SHOAL_F32, to, grad, 12);
+    rig_read_values(&f->rig, SHOAL_F32, to, grad, 3 * ROWS);
     rig_free(&f->rig, to);
     return shoali_slot_peak_bytes(slot);
 }
@@ -219,8 +221,12 @@ static size_t run_dynamic(struct fixture *f, struct shoal_tape *tape, struct sho
 static void test_dynamic_sizes_down_to_zero(void **state)
 {
     struct fixture *f = *state;
-    static const int32_t masks[][4] = {{0, 1, 0, 1}, {0, 0, 0, 0}, {1, 1, 1, 1}};
-    double weights[12], grad[12], weight_grad[12];
+    int32_t masks[3][ROWS] = {{0}};
+    double weights[12], grad[3 * ROWS], weight_grad[12];
+    for (int32_t r = 0; r < ROWS; r++) {
+        masks[0][r] = r % 3 == 1;
+        masks[2][r] = 1;
+    }
     rig_random(3, "weights", -1, 1, weights, 12);
     rig_write_values(&f->rig, SHOAL_F32, f->weight.data, weights, 12);
     struct shoali_slot *meta_slot;
@@ -236,7 +242,7 @@ static void test_dynamic_sizes_down_to_zero(void **state)
         /* whatever the actual size, the bound was allocated */
         assert_int_equal(run_dynamic(f, tape, slot, masks[i], grad), plan);
         assert_int_equal(shoali_slot_growth_count(slot), 0);
-        for (int32_t e = 0; e < 12; e++)
+        for (int32_t e = 0; e < 3 * ROWS; e++)
             assert_true(masks[i][e / 3] != 0 ? grad[e] != 0 : grad[e] == 0);
         rig_read_values(&f->rig, SHOAL_F32, f->weight.sink.destination, weight_grad, 12);
         for (int32_t e = 0; e < 12; e++)

@@ -1,4 +1,5 @@
-/* rows_reduce.c - sum and mean over one dim or all. */
+/* rows_reduce.c - sum and mean over one dim or all. A scalar over all dims is fp32 for 16-bit
+ * tensors, as losses are. */
 #include "autograd/rows.h"
 
 struct reduce_attr {
@@ -29,7 +30,8 @@ static shoal_status reduce_infer(struct shoal_tape *tape, struct shoali_node *no
         }
     }
     attr->factor = attr->mean && attr->reduced > 0 ? 1.0 / (double)attr->reduced : 1.0;
-    SHOAL_TRY(status, shoali_node_output(tape, node, 0, x->dtype, &shape, -1), done);
+    const shoal_dtype dtype = attr->dim == SHOAL_ALL_DIMS ? shoali_wide(x->dtype) : x->dtype;
+    SHOAL_TRY(status, shoali_node_output(tape, node, 0, dtype, &shape, -1), done);
 done:
     return status;
 }
@@ -45,9 +47,27 @@ static shoal_status reduce_forward(struct shoal_tape *tape, struct shoali_node *
         .inner = attr->inner,
         .factor = attr->factor,
         .dtype = node->in[0]->tensor.dtype,
-        .dtype_out = node->in[0]->tensor.dtype,
+        .dtype_out = node->out[0]->tensor.dtype,
     };
     return SHOALI_RUN(tape, reduce, &args);
+}
+
+/* The output's gradient in the input's type: a scalar may have to be narrowed. */
+static shoal_status narrow_gradient(struct shoal_tape *tape, const struct shoali_node *node,
+                                    const void **dy)
+{
+    shoal_status status = SHOAL_OK;
+    const shoal_dtype dtype = node->in[0]->tensor.dtype, given = node->out[0]->tensor.dtype;
+    void *narrowed;
+    if (given == dtype)
+        goto done;
+    SHOAL_TRY(status, shoali_tape_workspace(tape, shoal_dtype_bytes(dtype), &narrowed), done);
+    const struct shoali_convert_args args = {
+        .x = *dy, .y = narrowed, .count = 1, .dtype = given, .dtype_out = dtype};
+    SHOAL_TRY(status, SHOALI_RUN(tape, convert, &args), done);
+    *dy = narrowed;
+done:
+    return status;
 }
 
 static shoal_status reduce_backward(struct shoal_tape *tape, struct shoali_node *node)
@@ -56,9 +76,11 @@ static shoal_status reduce_backward(struct shoal_tape *tape, struct shoali_node 
     const struct reduce_attr *attr = shoali_node_attr(node);
     void *to;
     bool accumulate;
+    const void *dy = shoali_node_grad(tape, node, 0);
+    SHOAL_TRY(status, narrow_gradient(tape, node, &dy), done);
     SHOAL_TRY(status, shoali_grad_begin(tape, node, 0, true, &to, &accumulate), done);
     const struct shoali_broadcast_args args = {
-        .x = shoali_node_grad(tape, node, 0),
+        .x = dy,
         .y = to,
         .outer = attr->outer,
         .reduced = attr->reduced,

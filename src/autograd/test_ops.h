@@ -153,6 +153,18 @@ static shoal_tensor *cross_entropy_over(shoal_tape *t, shoal_tensor *const *in,
     shoal_scope_end(t, &loss, 1);
     return loss;
 }
+/* ... which it must not when another backward still reads them. */
+static shoal_tensor *cross_entropy_shared(shoal_tape *t, shoal_tensor *const *in,
+                                          shoal_param *const *p)
+{
+    shoal_scope_begin(t, "head");
+    shoal_tensor *logits = shoal_linear(t, in[0], p[0], NULL);
+    shoal_tensor *penalty = shoal_mean(t, shoal_square(t, logits), SHOAL_ALL_DIMS);
+    shoal_tensor *loss = shoal_add(t, shoal_cross_entropy(t, logits, in[1]),
+                                   shoal_reshape(t, penalty, (shoal_shape){0}));
+    shoal_scope_end(t, &loss, 1);
+    return loss;
+}
 static shoal_tensor *mse(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
 {
     (void)p;
@@ -234,6 +246,13 @@ static shoal_tensor *add_self(shoal_tape *t, shoal_tensor *const *in, shoal_para
     (void)p;
     shoal_tensor *x = shoal_square(t, in[0]);
     return shoal_mul(t, shoal_add(t, x, x), x);
+}
+/* ... whose first contribution it is. */
+static shoal_tensor *add_both(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    shoal_tensor *x = shoal_square(t, in[0]);
+    return shoal_square(t, shoal_add(t, x, x));
 }
 static shoal_tensor *sub(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
 {
@@ -360,6 +379,16 @@ static const struct op_case cases[] = {
      1,
      0,
      0},
+    {"cross_entropy of shared logits",
+     cross_entropy_shared,
+     {R2(3, 5), R1(3)},
+     2,
+     {0, 9},
+     -1,
+     {R2(5, 9)},
+     1,
+     0,
+     0},
     {"mse", mse, {R2(3, 5), R2(3, 5)}, 2, {0}, 0, {{0}}, 0, 0, 0},
     {"softmax", softmax, {R2(3, 19)}, 1, {0}, 0, {{0}}, 0, 0, 0},
     {"gelu", gelu, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, -3, 3},
@@ -377,6 +406,7 @@ static const struct op_case cases[] = {
     {"add", add, {R2(3, 5), R2(3, 5)}, 2, {0}, 0, {{0}}, 0, 0, 0},
     {"add broadcast", add, {R3(2, 3, 5), R2(3, 5)}, 2, {0}, 0, {{0}}, 0, 0, 0},
     {"add self", add_self, {R2(3, 5)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"add both sides", add_both, {R2(3, 5)}, 1, {0}, 0, {{0}}, 0, 0, 0},
     {"sub", sub, {R2(3, 5), R2(3, 5)}, 2, {0}, 0, {{0}}, 0, 0, 0},
     {"sub broadcast", sub, {R3(2, 3, 5), R1(5)}, 2, {0}, 0, {{0}}, 0, 0, 0},
     {"mul", mul, {R2(3, 5), R2(3, 5)}, 2, {0}, 0, {{0}}, 0, 0, 0},
