@@ -11,8 +11,7 @@ static const struct shoali_ops_table *const built[] = {
     &shoali_ops_cpu_avx512_bf16,
     &shoali_ops_cpu_avx512,
     &shoali_ops_cpu_avx2,
-#endif
-#if defined(SHOALI_OPS_CPU)
+#elif defined(SHOALI_OPS_CPU)
     &shoali_ops_cpu_generic,
 #endif
     &shoali_ops_ref,

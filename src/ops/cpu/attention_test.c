@@ -14,11 +14,12 @@
 #include <cmocka.h>
 
 static const struct shoali_ops_table *const tables[] = {
-    &shoali_ops_cpu_generic,
 #if defined(__x86_64__)
     &shoali_ops_cpu_avx2,
     &shoali_ops_cpu_avx512,
     &shoali_ops_cpu_avx512_bf16,
+#else
+    &shoali_ops_cpu_generic,
 #endif
 };
 #define TABLES (sizeof tables / sizeof tables[0])
