@@ -77,7 +77,8 @@ static const struct shoali_option zero_rows[] = {
         "0: nothing is partitioned; 1: optimizer states; 2: also gradients; 3: also weights.",
         .min = 0, .max = 3),
     ROW(zero, BOOL, contiguous_gradients, 1, "Gradients always lie in one buffer.", NOEFFECT),
-    ROW(zero, BOOL, reduce_scatter, 1, "Reduce each gradient to its owner only.", ),
+    ROW(zero, BOOL, reduce_scatter, 1,
+        "Stages 1 to 3: reduce each gradient to its owner only; false: by all-reduce.", ),
     ROW(zero, INT, reduce_bucket_size, 5e8, "Gradient elements reduced at once.", .min = 1,
         .max = NO_MAX, .unit = "elements"),
     ROW(zero, BOOL, use_multi_rank_bucket_allreduce, 1,
@@ -87,7 +88,7 @@ static const struct shoali_option zero_rows[] = {
     ROW(zero, INT, allgather_bucket_size, 5e8, "Weight elements gathered at once.", .min = 2,
         .max = NO_MAX, .unit = "elements"),
     ROW(zero, BOOL, overlap_comm, 0,
-        "Communicate while computing; not given: on in stage 3 and off otherwise.", ),
+        "Stage 3: gather the next layer while a layer computes; not given: on in stage 3.", ),
     ROW(zero, BOOL, load_from_fp32_weights, 1,
         "Master weights are always read from the checkpoint's fp32 files.", NOEFFECT),
     ROW(zero, BOOL, elastic_checkpoint, 0, "leave it out: every checkpoint loads into any layout",
@@ -102,18 +103,19 @@ static const struct shoali_option zero_rows[] = {
     ROW(zero, BOOL, cpu_offload_param, 0, "use offload_param: {\"device\": \"cpu\"}", DEAD),
     ROW(zero, BOOL, cpu_offload_use_pin_memory, 0,
         "use pin_memory in offload_param or offload_optimizer", DEAD),
-    STAGE3(INT, prefetch_bucket_size, 5e7, "Elements fetched ahead.", .min = 0, .max = NO_MAX,
-           .unit = "elements"),
-    STAGE3(INT, param_persistence_threshold, 1e5, "Parameters up to this size stay gathered.",
-           .min = 0, .max = NO_MAX, .unit = "elements"),
+    STAGE3(INT, prefetch_bucket_size, 5e7, "Stage 3: elements gathered ahead.", .min = 0,
+           .max = NO_MAX, .unit = "elements"),
+    STAGE3(INT, param_persistence_threshold, 1e5,
+           "Layers whose parameters are all up to this size stay gathered.", .min = 0,
+           .max = NO_MAX, .unit = "elements"),
     STAGE3(INT, model_persistence_threshold, EVERYTHING,
-           "Limit for all parameters that stay gathered.", .min = 0, .max = NO_MAX,
+           "Limit for the sum of all layers that stay gathered.", .min = 0, .max = NO_MAX,
            .unit = "elements"),
     STAGE3(INT, max_live_parameters, 1e9, "Elements that may be gathered at a time.", .min = 0,
            .max = NO_MAX, .unit = "elements"),
     STAGE3(INT, max_reuse_distance, 1e9,
-           "A parameter used again within this many elements is not released.", .min = 0,
-           .max = NO_MAX, .unit = "elements"),
+           "A layer used again within this many elements is not released.", .min = 0, .max = NO_MAX,
+           .unit = "elements"),
     STAGE3(BOOL, gather_16bit_weights_on_model_save, 0,
            "Checkpoints always hold whole weights; nothing is gathered for it.", NOEFFECT),
     ROW(zero, BOOL, stage3_gather_fp16_weights_on_model_save, 0,
@@ -181,10 +183,11 @@ const struct shoali_section shoali_zero_section =
 
 shoal_status shoali_config_zero_supported(const struct shoali_zero_config *zero)
 {
-    if (zero->stage > 0)
+    if (zero->offload_param.device != SHOALI_OFFLOAD_NONE)
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                          "zero_optimization.stage: stage %lld is not supported yet; use stage 0",
-                          (long long)zero->stage);
+                          "zero_optimization.offload_param.device: %s is not supported yet; use "
+                          "none",
+                          offload_devices[zero->offload_param.device]);
     if (zero->offload_optimizer.device != SHOALI_OFFLOAD_NONE)
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
                           "zero_optimization.offload_optimizer.device: %s is not supported yet; "

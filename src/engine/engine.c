@@ -170,6 +170,7 @@ done:
 static shoal_status create_zero(struct shoal_engine *engine)
 {
     const struct shoali_ds_config *config = &engine->config;
+    const struct shoali_zero_config *zero = &config->zero_optimization;
     return shoali_zero_create(
         &(struct shoali_zero_args){
             .module = &engine->module,
@@ -178,15 +179,24 @@ static shoal_status create_zero(struct shoal_engine *engine)
             .group = engine->group,
             .optimizer = engine->inference ? NULL : &engine->optimizer,
             .seed = engine->seed,
-            .stage = (int32_t)config->zero_optimization.stage,
+            .stage = (int32_t)zero->stage,
             .exact = config->reduction == SHOALI_REDUCTION_EXACT,
             .unit_log2 = (int32_t)config->exact_unit_log2,
-            .reduce_bucket_size = config->zero_optimization.reduce_bucket_size,
+            .reduce_bucket_size = zero->reduce_bucket_size,
+            .allgather_bucket_size = zero->allgather_bucket_size,
+            .sub_group_size = zero->sub_group_size,
+            .all_reduce = !zero->reduce_scatter,
             .prescale_gradients = config->prescale_gradients,
             .gradient_sum = config->gradient_allreduce_op == SHOALI_GRADIENT_SUM,
             .gradient_predivide_factor = config->gradient_predivide_factor,
             .max_norm = config->gradient_clipping,
             .gas = engine->batch.accumulation,
+            .fetch = {.overlap = zero->overlap_comm,
+                      .prefetch_bucket = zero->stage3_prefetch_bucket_size,
+                      .param_persistence = zero->stage3_param_persistence_threshold,
+                      .model_persistence = zero->stage3_model_persistence_threshold,
+                      .max_live = zero->stage3_max_live_parameters,
+                      .max_reuse_distance = zero->stage3_max_reuse_distance},
         },
         &engine->zero);
 }

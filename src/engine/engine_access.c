@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-#define FINGERPRINT_BLOCK \
-    16 /* elements hashed together: parts of ranks are cut at multiples of it */
+#define SLICE_GRAIN 16 /* stage 0: ranks share the work in slices of multiples of this */
 #define FINGERPRINT_READ ((int64_t)1 << 18)
 
 void shoal_engine_get_step_info(const shoal_engine *engine, shoal_step_info *info)
@@ -95,17 +94,18 @@ static shoal_status find_param(const struct shoal_engine *engine, const char *na
                       near ? "; nearest is `" : "", near ? near : "", near ? "`" : "");
 }
 
-/* The part of a parameter that this rank owns: elements [*first, *first + *count) of it. */
-static void own_part(const struct shoal_engine *engine, const struct shoal_param *param,
-                     int64_t *first, int64_t *count)
+/* The i-th own range cut to a parameter, in the flat space. */
+static bool own_run(const struct shoal_engine *engine, const struct shoal_param *param, int32_t i,
+                    int64_t *begin, int64_t *count)
 {
-    int64_t begin, end;
-    const int64_t offset = shoali_zero_param_offset(engine->zero, param->index);
-    shoali_zero_own_range(engine->zero, &begin, &end);
-    begin = begin > offset ? begin : offset;
-    end = end < offset + param->count ? end : offset + param->count;
-    *first = begin < end ? begin - offset : 0;
-    *count = begin < end ? end - begin : 0;
+    int32_t ranges;
+    const struct shoali_zero_range *range = shoali_zero_own_ranges(engine->zero, &ranges);
+    const int64_t first = shoali_zero_param_offset(engine->zero, param->index);
+    int64_t end = range[i].begin + range[i].count;
+    *begin = range[i].begin > first ? range[i].begin : first;
+    end = end < first + param->count ? end : first + param->count;
+    *count = end - *begin;
+    return *begin < end;
 }
 
 /* Every element is owned by one rank (stages 1-3) or by all: the others contribute nothing to a
@@ -117,20 +117,29 @@ static shoal_status share_parts(struct shoal_engine *engine, float *out, int64_t
     return shoal_all_reduce(engine->group, out, out, count, SHOAL_I32, SHOAL_BOR, NULL);
 }
 
+static shoal_status read_elements(struct shoal_engine *engine, int32_t kind, int64_t begin,
+                                  int64_t count, float *out)
+{
+    return kind < 0 ? shoali_zero_read_gradient(engine->zero, begin, count, out)
+                    : shoali_zero_read(engine->zero, kind, begin, count, out);
+}
+
+/* Kind -1: the gradient. */
 static shoal_status get_kind(struct shoal_engine *engine, const char *name, int32_t kind,
                              float *out)
 {
     shoal_status status;
     struct shoal_param *param;
-    int64_t first, count;
+    int64_t begin, count;
+    int32_t ranges;
     SHOAL_TRY(status, find_param(engine, name, &param), done);
-    own_part(engine, param, &first, &count);
+    const int64_t first = shoali_zero_param_offset(engine->zero, param->index);
     memset(out, 0, (size_t)param->count * sizeof(float));
-    SHOAL_TRY(status,
-              shoali_zero_read(engine->zero, kind,
-                               shoali_zero_param_offset(engine->zero, param->index) + first, count,
-                               out + first),
-              done);
+    shoali_zero_own_ranges(engine->zero, &ranges);
+    for (int32_t i = 0; i < ranges; i++)
+        if (own_run(engine, param, i, &begin, &count))
+            SHOAL_TRY(status, read_elements(engine, kind, begin, count, out + (begin - first)),
+                      done);
     SHOAL_TRY(status, share_parts(engine, out, param->count), done);
 done:
     return status;
@@ -155,37 +164,26 @@ shoal_status shoal_engine_get_state(shoal_engine *engine, const char *name, cons
 
 shoal_status shoal_engine_get_gradient(shoal_engine *engine, const char *name, float *out)
 {
-    shoal_status status;
-    struct shoal_param *param;
-    int64_t first, count;
-    SHOAL_TRY(status, find_param(engine, name, &param), done);
-    if (engine->inference || engine->global_steps == 0 || engine->micro) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "gradients can be read after a step and before the next forward");
-        goto done;
-    }
-    own_part(engine, param, &first, &count);
-    memset(out, 0, (size_t)param->count * sizeof(float));
-    SHOAL_TRY(status,
-              shoali_zero_read_gradient(engine->zero, param->index, first, count, out + first),
-              done);
-    SHOAL_TRY(status, share_parts(engine, out, param->count), done);
-done:
-    return status;
+    if (engine->inference || engine->global_steps == 0 || engine->micro)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "gradients can be read after a step and before the next forward");
+    return get_kind(engine, name, -1, out);
 }
 
 shoal_status shoal_engine_set_param(shoal_engine *engine, const char *name, const float *values)
 {
     shoal_status status;
     struct shoal_param *param;
-    int64_t first, count;
+    int64_t begin, count;
+    int32_t ranges;
     SHOAL_TRY(status, find_param(engine, name, &param), done);
-    own_part(engine, param, &first, &count);
-    SHOAL_TRY(status,
-              shoali_zero_write(engine->zero, 0,
-                                shoali_zero_param_offset(engine->zero, param->index) + first, count,
-                                values + first),
-              done);
+    const int64_t first = shoali_zero_param_offset(engine->zero, param->index);
+    shoali_zero_own_ranges(engine->zero, &ranges);
+    for (int32_t i = 0; i < ranges; i++)
+        if (own_run(engine, param, i, &begin, &count))
+            SHOAL_TRY(status,
+                      shoali_zero_write(engine->zero, 0, begin, count, values + (begin - first)),
+                      done);
     SHOAL_TRY(status, shoali_zero_masters_changed(engine->zero), done);
 done:
     return status;
@@ -193,21 +191,41 @@ done:
 
 /* ---- fingerprint ---------------------------------------------------------------------------- */
 
-/* Sum of the hashes of 16-element blocks keyed by (kind, block): the same for any cut at block
- * edges. */
-static shoal_status hash_kind(struct shoal_engine *engine, int32_t index, int64_t begin,
-                              int64_t end, float *buffer, uint64_t *sum)
+/* Sum of the hashes of elements keyed by (kind, element): the same for any cut. */
+static shoal_status hash_range(struct shoal_engine *engine, int32_t index, int64_t begin,
+                               int64_t end, float *buffer, uint64_t *sum)
 {
     shoal_status status = SHOAL_OK;
     for (int64_t at = begin; at < end; at += FINGERPRINT_READ) {
         const int64_t count = end - at < FINGERPRINT_READ ? end - at : FINGERPRINT_READ;
         SHOAL_TRY(status, shoali_zero_read(engine->zero, index, at, count, buffer), done);
-        for (int64_t i = 0; i < count; i += FINGERPRINT_BLOCK) {
-            const int64_t block = count - i < FINGERPRINT_BLOCK ? count - i : FINGERPRINT_BLOCK;
-            const uint64_t key = ((uint64_t)index << 56) + (uint64_t)((at + i) / FINGERPRINT_BLOCK);
-            *sum += shoali_hash64_seeded(buffer + i, (size_t)block * sizeof(float), key);
-        }
+        for (int64_t i = 0; i < count; i++)
+            *sum += shoali_hash64_seeded(&buffer[i], sizeof buffer[i],
+                                         ((uint64_t)index << 56) + (uint64_t)(at + i));
     }
+done:
+    return status;
+}
+
+static shoal_status hash_kind(struct shoal_engine *engine, int32_t index, float *buffer,
+                              uint64_t *sum)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_zero_kind kind;
+    shoali_zero_get_kind(engine->zero, index, &kind);
+    if (kind.dtype != SHOAL_F32)
+        return SHOAL_OK;
+    if (kind.replicated) {
+        int64_t begin, end;
+        shoali_pool_slice(shoali_zero_flat_count(engine->zero), SLICE_GRAIN, engine->rank,
+                          engine->world, &begin, &end);
+        return hash_range(engine, index, begin, end, buffer, sum);
+    }
+    for (int32_t i = 0; i < kind.range_count; i++)
+        SHOAL_TRY(status,
+                  hash_range(engine, index, kind.range[i].begin,
+                             kind.range[i].begin + kind.range[i].count, buffer, sum),
+                  done);
 done:
     return status;
 }
@@ -216,20 +234,11 @@ shoal_status shoal_engine_fingerprint(shoal_engine *engine, uint64_t *hash)
 {
     shoal_status status = SHOAL_ENOMEM;
     uint64_t sum = 0;
-    int64_t begin, end;
     float *buffer = shoali_malloc(FINGERPRINT_READ * sizeof(float), "the fingerprint");
     if (!buffer)
         goto done;
-    shoali_zero_own_range(engine->zero, &begin, &end);
-    if (engine->config.zero_optimization.stage == 0)
-        shoali_pool_slice(shoali_zero_flat_count(engine->zero), FINGERPRINT_BLOCK, engine->rank,
-                          engine->world, &begin, &end);
-    for (int32_t k = 0; k < shoali_zero_kind_count(engine->zero); k++) {
-        struct shoali_zero_kind kind;
-        shoali_zero_get_kind(engine->zero, k, &kind);
-        if (kind.dtype == SHOAL_F32)
-            SHOAL_TRY(status, hash_kind(engine, k, begin, end, buffer, &sum), done);
-    }
+    for (int32_t k = 0; k < shoali_zero_kind_count(engine->zero); k++)
+        SHOAL_TRY(status, hash_kind(engine, k, buffer, &sum), done);
     status = SHOAL_OK;
     if (engine->world > 1)
         SHOAL_TRY(status,

@@ -33,6 +33,7 @@ struct tensors {
     shoal_shape *shapes;
     struct shoali_checkpoint_kind kind[MAX_KINDS];
     struct kind_access access[MAX_KINDS];
+    struct shoali_checkpoint_range *ranges[MAX_KINDS]; /* owned */
     int32_t kind_count;
 };
 
@@ -40,6 +41,8 @@ static void tensors_fini(struct tensors *tensors)
 {
     shoali_free(tensors->names);
     shoali_free(tensors->shapes);
+    for (int32_t k = 0; k < tensors->kind_count; k++)
+        shoali_free(tensors->ranges[k]);
 }
 
 static shoal_status tensors_init(struct tensors *tensors, const struct shoal_engine *engine)
@@ -59,21 +62,30 @@ static shoal_status tensors_init(struct tensors *tensors, const struct shoal_eng
     return SHOAL_OK;
 }
 
-static void add_kind(struct tensors *tensors, const struct shoal_engine *engine, int32_t index,
-                     const char *name)
+static shoal_status add_kind(struct tensors *tensors, const struct shoal_engine *engine,
+                             int32_t index, const char *name)
 {
     struct shoali_zero_kind kind;
-    const int32_t at = tensors->kind_count++;
+    const int32_t at = tensors->kind_count;
     shoali_zero_get_kind(engine->zero, index, &kind);
+    tensors->ranges[at] = shoali_calloc((size_t)kind.range_count + 1, sizeof *tensors->ranges[at],
+                                        "ranges of a checkpoint");
+    if (!tensors->ranges[at])
+        return SHOAL_ENOMEM;
+    for (int32_t r = 0; r < kind.range_count; r++)
+        tensors->ranges[at][r] =
+            (struct shoali_checkpoint_range){kind.range[r].begin, kind.range[r].count};
+    tensors->kind_count++;
     tensors->access[at] = (struct kind_access){engine->zero, index};
     tensors->kind[at] = (struct shoali_checkpoint_kind){.name = name ? name : kind.name,
                                                         .dtype = kind.dtype,
-                                                        .begin = kind.begin,
-                                                        .count = kind.count,
+                                                        .ranges = tensors->ranges[at],
+                                                        .range_count = kind.range_count,
                                                         .replicated = kind.replicated,
                                                         .user = &tensors->access[at],
                                                         .read = read_kind,
                                                         .write = write_kind};
+    return SHOAL_OK;
 }
 
 static struct shoali_checkpoint_args checkpoint_args(const struct tensors *tensors,
@@ -188,7 +200,7 @@ shoal_status shoal_engine_save_checkpoint(shoal_engine *engine, const char *dir,
         goto done;
     }
     for (int32_t k = 0; k < shoali_zero_kind_count(engine->zero); k++)
-        add_kind(&tensors, engine, k, NULL);
+        SHOAL_TRY(status, add_kind(&tensors, engine, k, NULL), done);
     snprintf(default_tag, sizeof default_tag, "global_step%lld", (long long)engine->global_steps);
     struct shoali_checkpoint_args args =
         checkpoint_args(&tensors, engine, dir, tag ? tag : default_tag);
@@ -217,6 +229,7 @@ static bool has_kind(const struct shoali_checkpoint_info *info, const char *name
 static shoal_status choose_kinds(struct tensors *tensors, const struct shoal_engine *engine,
                                  const struct shoali_checkpoint_info *info, bool weights_only)
 {
+    shoal_status status;
     const char *master = has_kind(info, "master") ? "master" : "model";
     struct shoali_zero_kind kind;
     for (int32_t i = 0; i < info->kind_count; i++)
@@ -225,7 +238,7 @@ static shoal_status choose_kinds(struct tensors *tensors, const struct shoal_eng
                 SHOAL_EUNSUPPORTED,
                 "the checkpoint holds only %s weights; fp32 weights or masters are needed",
                 shoal_dtype_name(info->kind_dtype[i]));
-    add_kind(tensors, engine, 0, master);
+    SHOAL_TRY(status, add_kind(tensors, engine, 0, master), done);
     for (int32_t k = 1; k < shoali_zero_kind_count(engine->zero) && !weights_only; k++) {
         shoali_zero_get_kind(engine->zero, k, &kind);
         if (strcmp(kind.name, "model") == 0)
@@ -235,9 +248,10 @@ static shoal_status choose_kinds(struct tensors *tensors, const struct shoal_eng
                               "the checkpoint has no `%s`: it was trained with another optimizer; "
                               "load weights only (--finetune) to start this one afresh",
                               kind.name);
-        add_kind(tensors, engine, k, NULL);
+        SHOAL_TRY(status, add_kind(tensors, engine, k, NULL), done);
     }
-    return SHOAL_OK;
+done:
+    return status;
 }
 
 shoal_status shoal_engine_load_checkpoint(shoal_engine *engine, const char *dir, const char *tag,

@@ -67,8 +67,13 @@ shoal_status shoal_engine_eval_batch(shoal_engine *engine, shoal_batch_source so
                             "evaluation in the middle of a step: call shoal_engine_step first");
         goto done;
     }
-    for (int64_t m = engine->rank; m < micro_batches; m += engine->world) {
+    for (int64_t first = 0; first < micro_batches; first += engine->world) {
         shoal_batch batch = {0};
+        const int64_t m = first + engine->rank;
+        if (m >= micro_batches) { /* in the last round some ranks only help to fetch weights */
+            SHOAL_TRY(status, shoali_zero_idle_forward(engine->zero), done);
+            break;
+        }
         SHOAL_TRY(status, source(user, -1, m, &batch), done);
         SHOAL_TRY(status, eval_micro(engine, &batch, m, sums), done);
     }

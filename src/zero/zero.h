@@ -2,33 +2,53 @@
  * Level L6.
  *
  * All parameters of a module lie in one flat space in canonical order without gaps: flat order =
- * file order. Frozen ones take part in weights only by having no segment in the optimizer's walk. A
- * rank owns [own_begin, own_end) of it: everything in stage 0, the r-th of N equal parts (padded to
- * N*16 elements) in stages 1-3.
+ * file order. Frozen ones take part in weights only by having no segment in the optimizer's walk.
+ *
+ *   unit     parameters that are fetched and reduced together: in stages 2 and 3 those that one
+ * layer declared first (tied ones belong to their first layer), in stages 0 and 1 all. bucket   a
+ * run of a unit, at most reduce_bucket_size and allgather_bucket_size elements: one message. It is
+ * cut in N equal parts of a multiple of 16 elements; rank r owns the r-th. Only the last bucket of
+ * a unit is padded, and only in memory. range    what a rank owns of one bucket: elements [begin,
+ * begin+count) of the flat space. A rank's parts follow each other in its part buffers.
  *
  *              weights (compute dtype)   gradients (F32, or I64 exact)   master + states (F32)
  *   stage 0    all                       all                             all
- *   stage 1    all                       all                             own part
- *   stage 2    all                       own part + buckets              own part
- *   stage 3    own part + fetched layers own part + buckets              own part
+ *   stage 1    all                       all, own parts of the sums      own parts
+ *   stage 2    all                       own parts + live units          own parts
+ *   stage 3    own parts + live units    own parts + live units          own parts
  *
- * fp32 models: master = weights (one buffer). Gradients are written by the kernels through sinks
- * straight into the flat gradient buffer; the first micro-batch of a step overwrites, nothing is
- * zeroed.
+ * With one rank every stage is stage 0. fp32 models: master = weights (one buffer).
+ *
+ * GRADIENTS are written by the kernels through sinks; the first micro-batch of a step overwrites,
+ * nothing is zeroed. Stages 0 and 1 accumulate in the whole buffer and sum over ranks once per
+ * step. In stages 2 and 3 a unit gets a buffer when the backward of a layer that uses it begins;
+ * when the backward of its own layer ends no use is left, so it is summed over ranks, added to the
+ * own parts, and the buffer goes to the next unit.
+ *
+ * FETCHES of stage 3 follow the layer list, which all ranks share: a layer's scope holds the units
+ * it declared or is tied to, counted, in forward and again in backward. A unit is given back at the
+ * scope's end unless it is used again within max_reuse_distance elements and no more than
+ * max_live_parameters are gathered. With overlap the next layer's units are asked for before this
+ * layer computes. Units of small parameters only stay gathered, and are refreshed after an update.
+ * A parameter's `data` is NULL while it is not gathered.
  *
  * REDUCTION fast: fp32 sums in rank order; seed of backward = loss_scale/gas; the mean over N is
  * folded into the update's multiplier. prescale_gradients and gradient_predivide_factor scale
- * before the sum as DeepSpeed does. REDUCTION exact: each contribution is converted once to a
- * 64-bit integer (unit 2^-unit) and summed as integers over micro-batches and ranks; then g =
- * (float)((double)sum * 2^-unit / M). Seed = loss scale alone. Order-free, so the bits do not
- * depend on N, the stage, buckets or the backend. A contribution of magnitude >=
- * 2^(63-unit-ceil(log2(M*uses))) or NaN skips the step on every rank.
+ * before the sum as DeepSpeed does. With one micro-batch per rank and step all stages give the same
+ * bits; with more, stages 2 and 3 add over ranks first and over micro-batches second, the others
+ * the other way round. REDUCTION exact: each contribution is converted once to a 64-bit integer
+ * (unit 2^-unit) and summed as integers over micro-batches and ranks; then g = (float)((double)sum
+ * * 2^-unit / M). Seed = loss scale alone. Order-free, so the bits do not depend on N, the stage,
+ * buckets or the backend. A contribution of magnitude >= 2^(63-unit-ceil(log2(M*uses))) or NaN
+ * skips the step on every rank.
  *
- * STEP  reduce -> norm2 of the own part (each element once) -> {limbs, flag, loss} of all ranks
+ * STEP  reduce -> norm2 of the own parts (each element once) -> {limbs, flag, loss} of all ranks
  * gathered in one small message (the step's only host synchronisation) -> host decides norm,
  * overflow, clip -> control {norm, multiplier, skip} to the device -> the optimizer on every
- * segment of the own part -> weights gathered (stages 1-3). The norm is a 192-bit integer sum, so
+ * segment of the own parts -> weights gathered (stages 1-3). The norm is a 192-bit integer sum, so
  * it is the same number for any layout.
+ *
+ * TRAFFIC per step and rank, in units of P (N-1)/N elements, with one micro-batch: 2, 2, 2, 3.
  *
  * Sources: Rajbhandari et al. 2020, "ZeRO: Memory optimizations toward training trillion parameter
  * models".
@@ -41,6 +61,14 @@
 
 struct shoali_zero;
 
+/* Stage 3: what is gathered when. All in elements. */
+struct shoali_zero_fetch {
+    bool overlap;            /* ask for the next layer's units before this layer computes */
+    int64_t prefetch_bucket; /* at most so many at once */
+    int64_t param_persistence, model_persistence; /* units of parameters up to the first stay
+                                                     gathered, up to the second in sum */
+    int64_t max_live, max_reuse_distance;
+};
 struct shoali_zero_args {
     struct shoali_module *module; /* borrowed; its params get data and sinks */
     struct shoali_device *device;
@@ -51,10 +79,13 @@ struct shoali_zero_args {
     int32_t stage;
     bool exact;
     int32_t unit_log2;
-    int64_t reduce_bucket_size; /* elements */
+    int64_t reduce_bucket_size, allgather_bucket_size; /* elements; 0: no limit */
+    int64_t sub_group_size; /* stage 3: elements updated at once; 0: no limit */
+    bool all_reduce;        /* stages 1-3: sum by all-reduce instead of reduce-scatter */
     bool prescale_gradients, gradient_sum;
     double gradient_predivide_factor, max_norm;
     int64_t gas;
+    struct shoali_zero_fetch fetch;
 };
 /* Places and initialises everything. Collective. */
 SHOAL_CHECKED shoal_status shoali_zero_create(const struct shoali_zero_args *args,
@@ -67,8 +98,11 @@ double shoali_zero_seed(const struct shoali_zero *zero, double loss_scale);
 SHOAL_CHECKED shoal_status shoali_zero_add_loss(struct shoali_zero *zero, const float *loss);
 /* Before the micro-batch's backward: points the sinks; `index` counts 0..gas-1 within the step. */
 SHOAL_CHECKED shoal_status shoali_zero_micro_begin(struct shoali_zero *zero, int64_t index);
-/* Observer for tapes (prefetch, grad_ready); borrowed. */
+/* Observer for tapes (fetches, gradients); borrowed. */
 const struct shoali_observer *shoali_zero_observer(struct shoali_zero *zero);
+/* Takes part in the fetches of one forward pass without computing: for a rank that has no
+ * micro-batch left while others do. Collective. */
+SHOAL_CHECKED shoal_status shoali_zero_idle_forward(struct shoali_zero *zero);
 
 /* The step's shared record: what each rank adds; the sums come back. Losses in fixed point 2^-44.
  */
@@ -93,13 +127,18 @@ struct shoali_zero_now {
 SHOAL_CHECKED shoal_status shoali_zero_step(struct shoali_zero *zero,
                                             const struct shoali_zero_now *now);
 
+/* Elements [begin, begin+count) of the flat space, which lie at element `at` of some buffer. */
+struct shoali_zero_range {
+    int64_t begin, count, at;
+};
 /* What checkpoints, fingerprints and getters see: one stored kind of element-wise tensors. */
 struct shoali_zero_kind {
     const char *name; /* "model", "master", "exp_avg", ... */
     shoal_dtype dtype;
-    void *data;           /* device: the elements [begin, begin+count) of the flat space */
-    int64_t begin, count; /* held by this rank */
-    bool replicated;      /* all ranks hold the same */
+    void *data;                            /* device */
+    const struct shoali_zero_range *range; /* held by this rank; rising, some may be empty */
+    int32_t range_count;                   /* the same on every rank */
+    bool replicated;                       /* all ranks hold everything */
 };
 int32_t shoali_zero_kind_count(const struct shoali_zero *zero);
 void shoali_zero_get_kind(const struct shoali_zero *zero, int32_t index,
@@ -109,18 +148,20 @@ int64_t shoali_zero_param_offset(const struct shoali_zero *zero,
 int64_t shoali_zero_flat_count(const struct shoali_zero *zero); /* unpadded */
 /* After masters were written from outside (load, set): rounds them into the weights. Collective. */
 SHOAL_CHECKED shoal_status shoali_zero_masters_changed(struct shoali_zero *zero);
-/* Copies elements of a kind to/from the host; the range must be held. */
+/* Copies elements of a kind to/from the host; they must be held. */
 SHOAL_CHECKED shoal_status shoali_zero_read(struct shoali_zero *zero, int32_t kind, int64_t first,
                                             int64_t count, void *out);
 SHOAL_CHECKED shoal_status shoali_zero_write(struct shoali_zero *zero, int32_t kind, int64_t first,
                                              int64_t count, const void *in);
-/* Elements [first, first+count) of a parameter's final (reduced, averaged, unscaled, not clipped)
- * fp32 gradient; they must lie in the own part; valid until the next micro_begin. */
-SHOAL_CHECKED shoal_status shoali_zero_read_gradient(struct shoali_zero *zero, int32_t param,
-                                                     int64_t first, int64_t count, float *out);
-/* The part of the flat space this rank updates. */
-void shoali_zero_own_range(const struct shoali_zero *zero, int64_t *begin, int64_t *end);
+/* The ranges of the flat space that this rank updates (their `at` is of the part buffers). */
+const struct shoali_zero_range *shoali_zero_own_ranges(const struct shoali_zero *zero,
+                                                       int32_t *count);
+/* Elements [begin, begin+count) of the flat space of the final (reduced, averaged, unscaled, not
+ * clipped) fp32 gradient; they must lie in one own range; valid until the next micro_begin. */
+SHOAL_CHECKED shoal_status shoali_zero_read_gradient(struct shoali_zero *zero, int64_t begin,
+                                                     int64_t count, float *out);
 
+/* What is allocated. `buffers` are live units, sums under way, conversions. */
 struct shoali_zero_memory {
     int64_t weights_bytes, gradients_bytes, states_bytes, buffers_bytes;
 };

@@ -1,4 +1,14 @@
-/* zero_internal - the object behind zero.h, shared by the files of this folder. */
+/* zero_internal - the object behind zero.h, shared by the files of this folder.
+ *
+ *   zero_layout.c    units, buckets, ranges, segments: pure arithmetic
+ *   zero.c           memory and initial values
+ *   zero_pool.c      buffers of live units
+ *   zero_fetch.c     weights on demand, the observer
+ *   zero_gradients.c sinks, sums over ranks
+ *   zero_reduce.c    from the sums to the verdict
+ *   zero_step.c      the update
+ *   zero_access.c    what is held, for checkpoints and getters
+ */
 #ifndef SHOALI_ZERO_INTERNAL_H
 #define SHOALI_ZERO_INTERNAL_H
 
@@ -8,29 +18,74 @@
 /* Elements converted at a time where exact sums become fp32 gradients: bounds the extra memory. */
 #define SHOALI_ZERO_CHUNK ((int64_t)1 << 20)
 
-/* A run of neighbouring trainable parameters with equal multipliers, cut to the own part. */
+/* The "whole" space is the flat space with each unit padded: buffers that hold everything. The
+ * "part" space is the same for the own parts. */
+struct shoali_zero_bucket {
+    int64_t begin, count;   /* flat space */
+    int64_t whole, local;   /* where it begins in the whole and in the part space */
+    int64_t part;           /* elements per rank, padded */
+    shoal_request *request; /* of a gather under way, or NULL */
+};
+struct shoali_zero_unit {
+    int32_t first_param, param_count, first_bucket, bucket_count;
+    int64_t begin, count;  /* flat space */
+    int64_t whole, padded; /* whole space */
+    int32_t holders;       /* scopes that use it now */
+    bool trains;           /* some parameter is not frozen */
+    bool persistent;       /* stage 3: always gathered */
+    void *weights;         /* stage 3: gathered, NULL when not */
+    void *gradients;       /* stages 2, 3: this micro-batch's, NULL when not in use */
+};
+
+/* A run of neighbouring trainable parameters with equal multipliers, inside one own range. */
 struct shoali_zero_segment {
-    int64_t begin, count; /* flat space */
+    int64_t begin, count;  /* flat space */
+    int64_t local, weight; /* in the part buffers; in `weights` */
     double lr_multiplier, weight_decay_multiplier;
+};
+
+struct shoali_zero_buffer {
+    void *memory;
+    size_t bytes;
+    bool taken;
+    struct shoali_zero_buffer *next;
 };
 
 struct shoali_zero {
     struct shoali_zero_args args;
     struct shoali_optimizer optimizer;
-    int32_t rank, world;
-    int64_t flat_count, padded_count;
-    int64_t own_begin, own_end; /* updated by this rank; within [0, flat_count] */
-    int64_t part_count;         /* padded_count / world (stage 0: padded_count) */
-    int64_t *offset;            /* [params] */
+    int32_t rank, world, stage; /* stage 0 when there is one rank */
+
+    int64_t flat_count, whole_count, part_count;
+    int64_t *offset;        /* [params], flat space */
+    int32_t *unit_of_param; /* [params] */
+    bool *ready;            /* [params] stages 2, 3: this micro-batch's gradient is complete */
+    struct shoali_zero_unit *unit;
+    struct shoali_zero_bucket *bucket;
+    int32_t unit_count, bucket_count;
+    struct shoali_zero_range *part_range;   /* [buckets] own elements in the part buffers */
+    struct shoali_zero_range *weight_range; /* ... in `weights` */
+    struct shoali_zero_range *whole_range;  /* all elements in whole buffers */
     struct shoali_zero_segment *segment;
     int32_t segment_count;
+    /* Of layer i: its units are need[need_begin[i]] ... need[need_begin[i+1] - 1]. */
+    int32_t *need_begin, *need, *own_unit; /* own_unit: -1 none */
+    int64_t *layer_elements;               /* of a layer's units */
 
-    void *weights;        /* [padded], compute dtype */
-    float *master;        /* [part]; F32: inside weights */
-    void *gradients;      /* [padded], F32 or I64 */
-    void *part_gradients; /* stage >= 1 with several ranks: the reduced own part */
+    void *weights;        /* compute dtype; [whole], stage 3 [part] */
+    float *master;        /* [part]; F32 models: weights */
+    void *gradients;      /* stages 0, 1: [whole], F32 or I64 */
+    void *part_gradients; /* stages 1-3: [part] */
+    void *arrival;        /* stages 2, 3, fast, gas > 1: one bucket's part */
+    int64_t arrival_count;
     float *state[SHOALI_OPTIMIZER_MAX_STATES]; /* [part] each */
     float *chunk;                              /* exact: [SHOALI_ZERO_CHUNK] */
+    struct shoali_zero_buffer *pool;
+    int64_t live; /* gathered elements that are not persistent */
+    int64_t micro;
+    int32_t requests; /* gathers under way */
+    bool planning;    /* scopes are walked to make the pool: nothing is sent */
+
     struct shoali_clip clip;
     int64_t *loss_sum; /* device: fixed point; beside it the loss flag */
     uint32_t *loss_flag;
@@ -41,24 +96,69 @@ struct shoali_zero {
     struct shoali_observer observer;
 };
 
-/* Address of flat element `index` in a buffer that begins at flat element `base`. */
-static inline char *shoali_zero_at(void *buffer, int64_t base, int64_t index, shoal_dtype dtype)
+static inline char *shoali_zero_at(void *buffer, int64_t index, shoal_dtype dtype)
 {
-    return (char *)buffer + (size_t)(index - base) * shoal_dtype_bytes(dtype);
+    return (char *)buffer + (size_t)index * shoal_dtype_bytes(dtype);
 }
-/* The reduced gradient buffer and the flat element it begins at. */
-static inline void *shoali_zero_reduced(const struct shoali_zero *zero, int64_t *base)
+static inline shoal_dtype shoali_zero_gradient_dtype(const struct shoali_zero *zero)
 {
-    *base = zero->part_gradients ? zero->own_begin : 0;
-    return zero->part_gradients ? zero->part_gradients : zero->gradients;
+    return zero->args.exact ? SHOAL_I64 : SHOAL_F32;
 }
-/* fp32 gradient of [begin, begin+count), count <= chunk when exact: a pointer into the buffer, or
- * into the chunk. Still multiplied by the loss scale. */
-SHOAL_CHECKED shoal_status shoali_zero_final_gradient(struct shoali_zero *zero, int64_t begin,
+/* Where a part's element lies in `master`. */
+static inline float *shoali_zero_master(const struct shoali_zero *zero, int64_t local,
+                                        int64_t weight)
+{
+    return zero->master + (zero->args.module->dtype == SHOAL_F32 ? weight : local);
+}
+
+static inline int32_t shoali_zero_ceil_log2(int64_t value)
+{
+    int32_t bits = 0;
+    while (((int64_t)1 << bits) < value)
+        bits++;
+    return bits;
+}
+
+/* ---- zero_layout.c ---- */
+SHOAL_CHECKED shoal_status shoali_zero_lay_out(struct shoali_zero *zero);
+void shoali_zero_layout_fini(struct shoali_zero *zero);
+/* The range that holds flat element `index`, NULL when none does. */
+const struct shoali_zero_range *shoali_zero_find_range(const struct shoali_zero_range *range,
+                                                       int32_t count, int64_t index);
+
+/* ---- zero_pool.c ---- */
+/* Memory that collectives reach without staging. Collective. */
+SHOAL_CHECKED shoal_status shoali_zero_alloc_shared(struct shoali_zero *zero, size_t bytes,
+                                                    void **address);
+void shoali_zero_free_shared(struct shoali_zero *zero, void *address);
+/* A buffer of the pool, or a new one. All ranks ask in the same order. */
+SHOAL_CHECKED shoal_status shoali_zero_take(struct shoali_zero *zero, size_t bytes, void **address);
+void shoali_zero_give(struct shoali_zero *zero, void *address);
+int64_t shoali_zero_pool_bytes(const struct shoali_zero *zero);
+void shoali_zero_pool_fini(struct shoali_zero *zero);
+
+/* ---- zero_fetch.c ---- */
+/* Fills zero->observer and makes the pool. */
+SHOAL_CHECKED shoal_status shoali_zero_watch(struct shoali_zero *zero);
+/* After the own parts changed: gathers what has to be (stages 1, 2: everything), forgets the rest.
+ */
+SHOAL_CHECKED shoal_status shoali_zero_gather_weights(struct shoali_zero *zero);
+/* Waits for gathers under way, so that memory may go. */
+void shoali_zero_settle_all(struct shoali_zero *zero);
+
+/* ---- zero_gradients.c ---- */
+/* Backward of layer `index` begins: its units get buffers and sinks. Ends: its own unit is summed.
+ */
+SHOAL_CHECKED shoal_status shoali_zero_gradients_begin(struct shoali_zero *zero, int32_t index);
+SHOAL_CHECKED shoal_status shoali_zero_gradients_end(struct shoali_zero *zero, int32_t index);
+/* At the step: what is left to sum. Afterwards stored gradients are (true mean) * *factor * loss
+ * scale. */
+SHOAL_CHECKED shoal_status shoali_zero_sum_gradients(struct shoali_zero *zero, double *factor);
+/* fp32 gradient of the elements that lie at `local` of the part buffers, count <= piece: a pointer
+ * into the buffer, or into the chunk. Still multiplied by the loss scale. */
+SHOAL_CHECKED shoal_status shoali_zero_final_gradient(struct shoali_zero *zero, int64_t local,
                                                       int64_t count, const float **gradient);
 /* Longest piece final_gradient can give. */
 int64_t shoali_zero_piece(const struct shoali_zero *zero);
-/* Gathers the parts of the weights from all ranks (stages 1, 2). */
-SHOAL_CHECKED shoal_status shoali_zero_gather_weights(struct shoali_zero *zero);
 
 #endif

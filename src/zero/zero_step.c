@@ -1,28 +1,28 @@
-/* The update, and access to what this rank holds. */
+/* The update. */
 #include "zero/zero_internal.h"
-
-#include <string.h>
 
 static shoal_status step_segment(struct shoali_zero *zero, const struct shoali_optimizer_now *now,
                                  const struct shoali_zero_segment *segment)
 {
     shoal_status status = SHOAL_OK;
     const shoal_dtype dtype = zero->args.module->dtype;
-    const int64_t piece = shoali_zero_piece(zero), end = segment->begin + segment->count;
-    for (int64_t at = segment->begin; at < end; at += piece < end - at ? piece : end - at) {
-        const int64_t count = piece < end - at ? piece : end - at, own = at - zero->own_begin;
+    const int64_t piece = shoali_zero_piece(zero);
+    for (int64_t at = 0; at < segment->count;) {
+        const int64_t count = piece < segment->count - at ? piece : segment->count - at;
+        const int64_t local = segment->local + at, weight = segment->weight + at;
         struct shoali_optimizer_segment part = {
-            .param = zero->master + own,
-            .low = dtype == SHOAL_F32 ? NULL : shoali_zero_at(zero->weights, 0, at, dtype),
+            .param = shoali_zero_master(zero, local, weight),
+            .low = dtype == SHOAL_F32 ? NULL : shoali_zero_at(zero->weights, weight, dtype),
             .low_dtype = dtype,
             .count = count,
             .lr_multiplier = segment->lr_multiplier,
             .weight_decay_multiplier = segment->weight_decay_multiplier,
         };
         for (int32_t s = 0; s < zero->optimizer.state_count; s++)
-            part.state[s] = zero->state[s] + own;
-        SHOAL_TRY(status, shoali_zero_final_gradient(zero, at, count, &part.grad), done);
+            part.state[s] = zero->state[s] + local;
+        SHOAL_TRY(status, shoali_zero_final_gradient(zero, local, count, &part.grad), done);
         SHOAL_TRY(status, shoali_optimizer_step(&zero->optimizer, now, &part), done);
+        at += count;
     }
 done:
     return status;
@@ -54,168 +54,30 @@ done:
     return status;
 }
 
-shoal_status shoali_zero_gather_weights(struct shoali_zero *zero)
+static shoal_status round_range(struct shoali_zero *zero, int32_t range)
 {
-    if (zero->args.stage == 0 || zero->world == 1)
-        return SHOAL_OK;
     const shoal_dtype dtype = zero->args.module->dtype;
-    return shoali_comm_device(
-        zero->args.group, zero->args.exec.stream,
-        &(struct shoali_post){
-            .kind = SHOALI_ALL_GATHER,
-            .here = SHOAL_HERE,
-            .in = shoali_zero_at(zero->weights, 0, zero->rank * zero->part_count, dtype),
-            .out = zero->weights,
-            .count = zero->part_count,
-            .dtype = dtype});
+    const struct shoali_zero_range *part = &zero->part_range[range];
+    if (part->count == 0)
+        return SHOAL_OK;
+    return shoali_op_convert(
+        &zero->args.exec,
+        &(struct shoali_convert_args){
+            .x = zero->master + part->at,
+            .y = shoali_zero_at(zero->weights, zero->weight_range[range].at, dtype),
+            .count = part->count,
+            .dtype = SHOAL_F32,
+            .dtype_out = dtype});
 }
 
 shoal_status shoali_zero_masters_changed(struct shoali_zero *zero)
 {
     shoal_status status;
-    const shoal_dtype dtype = zero->args.module->dtype;
-    const int64_t count = zero->own_end - zero->own_begin;
+    const bool low = zero->args.module->dtype != SHOAL_F32;
     SHOAL_TRY(status, begin_writes(zero), done);
-    if (dtype != SHOAL_F32 && count > 0)
-        SHOAL_TRY(
-            status,
-            shoali_op_convert(&zero->args.exec,
-                              &(struct shoali_convert_args){
-                                  .x = zero->master,
-                                  .y = shoali_zero_at(zero->weights, 0, zero->own_begin, dtype),
-                                  .count = count,
-                                  .dtype = SHOAL_F32,
-                                  .dtype_out = dtype}),
-            done);
+    for (int32_t r = 0; low && r < zero->bucket_count; r++)
+        SHOAL_TRY(status, round_range(zero, r), done);
     SHOAL_TRY(status, shoali_zero_gather_weights(zero), done);
 done:
     return status;
-}
-
-/* ---- what is held --------------------------------------------------------------------------- */
-
-/* Kind 0 is the fp32 master (for fp32 models the weights themselves), then the states, then 16-bit
- * weights. */
-int32_t shoali_zero_kind_count(const struct shoali_zero *zero)
-{
-    return 1 + (zero->args.optimizer ? zero->optimizer.state_count : 0) +
-           (zero->args.module->dtype != SHOAL_F32);
-}
-
-void shoali_zero_get_kind(const struct shoali_zero *zero, int32_t index,
-                          struct shoali_zero_kind *kind)
-{
-    const bool low = zero->args.module->dtype != SHOAL_F32;
-    const int32_t states = zero->args.optimizer ? zero->optimizer.state_count : 0;
-    const bool replicated = zero->args.stage == 0 || zero->world == 1;
-    *kind = (struct shoali_zero_kind){.dtype = SHOAL_F32,
-                                      .begin = zero->own_begin,
-                                      .count = zero->own_end - zero->own_begin,
-                                      .replicated = replicated};
-    if (index == 0) {
-        kind->name = low ? "master" : "model";
-        kind->data = zero->master;
-    } else if (index <= states) {
-        kind->name = zero->optimizer.type->states[index - 1].name;
-        kind->data = zero->state[index - 1];
-    } else {
-        *kind = (struct shoali_zero_kind){.name = "model",
-                                          .dtype = zero->args.module->dtype,
-                                          .data = zero->weights,
-                                          .begin = 0,
-                                          .count = zero->flat_count,
-                                          .replicated = true};
-    }
-}
-
-int64_t shoali_zero_param_offset(const struct shoali_zero *zero, int32_t param)
-{
-    return zero->offset[param];
-}
-
-void shoali_zero_own_range(const struct shoali_zero *zero, int64_t *begin, int64_t *end)
-{
-    *begin = zero->own_begin;
-    *end = zero->own_end;
-}
-
-int64_t shoali_zero_flat_count(const struct shoali_zero *zero)
-{
-    return zero->flat_count;
-}
-
-static shoal_status locate(struct shoali_zero *zero, int32_t index, int64_t first, int64_t count,
-                           char **address, size_t *bytes)
-{
-    struct shoali_zero_kind kind;
-    shoali_zero_get_kind(zero, index, &kind);
-    if (first < kind.begin || count < 0 || first + count > kind.begin + kind.count)
-        return SHOAL_FAIL(
-            SHOAL_EINTERNAL,
-            "elements [%lld, %lld) of %s are not held by rank %d, which has [%lld, %lld)",
-            (long long)first, (long long)(first + count), kind.name, (int)zero->rank,
-            (long long)kind.begin, (long long)(kind.begin + kind.count));
-    *address = shoali_zero_at(kind.data, kind.begin, first, kind.dtype);
-    *bytes = (size_t)count * shoal_dtype_bytes(kind.dtype);
-    return SHOAL_OK;
-}
-
-shoal_status shoali_zero_read(struct shoali_zero *zero, int32_t kind, int64_t first, int64_t count,
-                              void *out)
-{
-    shoal_status status;
-    char *address = NULL;
-    size_t bytes = 0;
-    SHOAL_TRY(status, locate(zero, kind, first, count, &address, &bytes), done);
-    SHOAL_TRY(status, shoali_download(zero->args.exec.stream, out, address, bytes), done);
-done:
-    return status;
-}
-
-shoal_status shoali_zero_write(struct shoali_zero *zero, int32_t kind, int64_t first, int64_t count,
-                               const void *in)
-{
-    shoal_status status;
-    char *address = NULL;
-    size_t bytes = 0;
-    SHOAL_TRY(status, locate(zero, kind, first, count, &address, &bytes), done);
-    SHOAL_TRY(status, shoali_upload(zero->args.exec.stream, address, in, bytes), done);
-done:
-    return status;
-}
-
-shoal_status shoali_zero_read_gradient(struct shoali_zero *zero, int32_t param, int64_t first,
-                                       int64_t count, float *out)
-{
-    shoal_status status = SHOAL_OK;
-    const int64_t piece = shoali_zero_piece(zero), begin = zero->offset[param] + first;
-    for (int64_t done_count = 0; done_count < count;) {
-        const int64_t part = piece < count - done_count ? piece : count - done_count;
-        const float *gradient;
-        SHOAL_TRY(status, shoali_zero_final_gradient(zero, begin + done_count, part, &gradient),
-                  done);
-        SHOAL_TRY(status,
-                  shoali_download(zero->args.exec.stream, out + done_count, gradient,
-                                  (size_t)part * sizeof(float)),
-                  done);
-        done_count += part;
-    }
-    for (int64_t i = 0; i < count; i++)
-        out[i] = (float)((double)out[i] / zero->divisor);
-done:
-    return status;
-}
-
-void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memory *memory)
-{
-    const bool low = zero->args.module->dtype != SHOAL_F32, trains = zero->args.optimizer != NULL;
-    const int64_t gradient = zero->args.exact ? 8 : 4;
-    const int64_t weight = (int64_t)shoal_dtype_bytes(zero->args.module->dtype);
-    *memory = (struct shoali_zero_memory){
-        .weights_bytes = zero->padded_count * weight,
-        .gradients_bytes = trains ? zero->padded_count * gradient : 0,
-        .states_bytes = zero->part_count * 4 * (low + (trains ? zero->optimizer.state_count : 0)),
-        .buffers_bytes = (zero->part_gradients ? zero->part_count * gradient : 0) +
-                         (zero->chunk ? SHOALI_ZERO_CHUNK * 4 : 0),
-    };
 }

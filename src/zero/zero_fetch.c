@@ -1,0 +1,363 @@
+/* Weights on demand: which units are gathered, when they come and when they go. Every decision is a
+ * function of the layer list, so all ranks gather the same units in the same order.
+ *
+ * A pass over the model has positions: layer i computes forward at position i, and backward, when
+ * there is training, at 2 * layers - 1 - i. */
+#include "zero/zero_internal.h"
+
+#define REQUESTS_MAX 8 /* gathers under way: leaves room in the group's queue for others' */
+
+/* ---- one unit ------------------------------------------------------------------------------- */
+
+static bool runs_at_once(const struct shoali_zero *zero)
+{
+    return shoali_device_accelerator(zero->args.device)->host_accessible;
+}
+
+static shoal_status gather_bucket(struct shoali_zero *zero, struct shoali_zero_bucket *bucket,
+                                  const void *own, void *out, bool ahead)
+{
+    shoal_status status;
+    const struct shoali_post post = {.kind = SHOALI_ALL_GATHER,
+                                     .here = SHOAL_HERE,
+                                     .in = own,
+                                     .out = out,
+                                     .count = bucket->part,
+                                     .dtype = zero->args.module->dtype};
+    if (!ahead || zero->requests >= REQUESTS_MAX || !runs_at_once(zero))
+        return shoali_comm_device(zero->args.group, zero->args.exec.stream, &post);
+    SHOAL_TRY(status, shoali_comm_post(zero->args.group, &post, &bucket->request), done);
+    zero->requests += bucket->request != NULL;
+done:
+    return status;
+}
+
+static shoal_status settle(struct shoali_zero *zero, const struct shoali_zero_unit *unit)
+{
+    shoal_status status = SHOAL_OK;
+    for (int32_t b = unit->first_bucket; b < unit->first_bucket + unit->bucket_count; b++) {
+        if (!zero->bucket[b].request)
+            continue;
+        const shoal_status one = shoal_request_wait(&zero->bucket[b].request);
+        zero->requests--;
+        status = status < 0 ? status : one;
+    }
+    return status;
+}
+
+void shoali_zero_settle_all(struct shoali_zero *zero)
+{
+    for (int32_t u = 0; u < zero->unit_count && zero->requests > 0; u++)
+        (void)settle(zero, &zero->unit[u]); /* the buffers are no longer wanted */
+}
+
+static void point_params(struct shoali_zero *zero, const struct shoali_zero_unit *unit)
+{
+    struct shoali_module *module = zero->args.module;
+    for (int32_t i = unit->first_param; i < unit->first_param + unit->param_count; i++)
+        module->param[i]->data =
+            unit->weights
+                ? shoali_zero_at(unit->weights, zero->offset[i] - unit->begin, module->dtype)
+                : NULL;
+}
+
+static shoal_status refresh(struct shoali_zero *zero, struct shoali_zero_unit *unit, bool ahead)
+{
+    shoal_status status = SHOAL_OK;
+    const shoal_dtype dtype = zero->args.module->dtype;
+    for (int32_t b = unit->first_bucket; b < unit->first_bucket + unit->bucket_count; b++) {
+        struct shoali_zero_bucket *bucket = &zero->bucket[b];
+        SHOAL_TRY(status,
+                  gather_bucket(zero, bucket, shoali_zero_at(zero->weights, bucket->local, dtype),
+                                shoali_zero_at(unit->weights, bucket->whole - unit->whole, dtype),
+                                ahead),
+                  done);
+    }
+done:
+    return status;
+}
+
+static shoal_status fetch(struct shoali_zero *zero, struct shoali_zero_unit *unit, bool ahead)
+{
+    shoal_status status;
+    const size_t bytes = (size_t)unit->padded * shoal_dtype_bytes(zero->args.module->dtype);
+    if (unit->weights)
+        return SHOAL_OK;
+    SHOAL_TRY(status, shoali_zero_take(zero, bytes, &unit->weights), done);
+    zero->live += unit->count;
+    if (zero->planning)
+        return SHOAL_OK;
+    SHOAL_TRY(status, refresh(zero, unit, ahead), done);
+    point_params(zero, unit);
+done:
+    return status;
+}
+
+static void release(struct shoali_zero *zero, struct shoali_zero_unit *unit)
+{
+    unit->holders = 0;
+    if (!unit->weights || unit->persistent)
+        return;
+    shoali_zero_give(zero, unit->weights);
+    unit->weights = NULL;
+    zero->live -= unit->count;
+    point_params(zero, unit);
+}
+
+/* ---- a pass over the layers ----------------------------------------------------------------- */
+
+static int32_t position_count(const struct shoali_zero *zero)
+{
+    const int32_t layers = zero->args.module->layer_count;
+    return zero->args.optimizer ? 2 * layers : layers;
+}
+
+static int32_t layer_at(const struct shoali_zero *zero, int32_t position)
+{
+    const int32_t layers = zero->args.module->layer_count;
+    return position < layers ? position : 2 * layers - 1 - position;
+}
+
+static bool needs(const struct shoali_zero *zero, int32_t layer, int32_t unit)
+{
+    for (int32_t n = zero->need_begin[layer]; n < zero->need_begin[layer + 1]; n++)
+        if (zero->need[n] == unit)
+            return true;
+    return false;
+}
+
+/* Another micro-batch with the same weights follows this pass, as far as this rank knows. */
+static bool pass_repeats(const struct shoali_zero *zero)
+{
+    return !zero->args.optimizer || zero->micro + 1 < zero->args.gas;
+}
+
+static bool used_again_soon(const struct shoali_zero *zero, int32_t unit, int32_t position)
+{
+    const int32_t count = position_count(zero);
+    const int32_t end = pass_repeats(zero) ? position + count : count - 1;
+    int64_t distance = 0;
+    if (zero->live > zero->args.fetch.max_live)
+        return false;
+    for (int32_t p = position + 1; p <= end; p++) {
+        const int32_t layer = layer_at(zero, p % count);
+        if (needs(zero, layer, unit))
+            return distance <= zero->args.fetch.max_reuse_distance;
+        distance += zero->layer_elements[layer];
+    }
+    return false;
+}
+
+/* The next layer's units, while this layer computes. */
+static shoal_status look_ahead(struct shoali_zero *zero, int32_t position)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_zero_fetch *limit = &zero->args.fetch;
+    int64_t asked = 0;
+    if (!limit->overlap || position + 1 >= position_count(zero))
+        return SHOAL_OK;
+    const int32_t layer = layer_at(zero, position + 1);
+    for (int32_t n = zero->need_begin[layer]; n < zero->need_begin[layer + 1]; n++) {
+        struct shoali_zero_unit *unit = &zero->unit[zero->need[n]];
+        if (unit->weights)
+            continue;
+        asked += unit->count;
+        if (asked > limit->prefetch_bucket || zero->live + unit->count > limit->max_live)
+            break;
+        SHOAL_TRY(status, fetch(zero, unit, true), done);
+    }
+done:
+    return status;
+}
+
+static shoal_status enter(struct shoali_zero *zero, int32_t position)
+{
+    shoal_status status = SHOAL_OK;
+    const int32_t layer = layer_at(zero, position);
+    for (int32_t n = zero->need_begin[layer]; n < zero->need_begin[layer + 1]; n++) {
+        struct shoali_zero_unit *unit = &zero->unit[zero->need[n]];
+        SHOAL_TRY(status, fetch(zero, unit, false), done);
+        SHOAL_TRY(status, settle(zero, unit), done);
+        unit->holders++;
+    }
+    SHOAL_TRY(status, look_ahead(zero, position), done);
+done:
+    return status;
+}
+
+static void leave(struct shoali_zero *zero, int32_t position)
+{
+    const int32_t layer = layer_at(zero, position);
+    for (int32_t n = zero->need_begin[layer]; n < zero->need_begin[layer + 1]; n++) {
+        struct shoali_zero_unit *unit = &zero->unit[zero->need[n]];
+        if (unit->holders > 0 && --unit->holders == 0 &&
+            !used_again_soon(zero, zero->need[n], position))
+            release(zero, unit);
+    }
+}
+
+shoal_status shoali_zero_idle_forward(struct shoali_zero *zero)
+{
+    shoal_status status = SHOAL_OK;
+    for (int32_t i = 0; zero->stage == 3 && i < zero->args.module->layer_count; i++) {
+        SHOAL_TRY(status, enter(zero, i), done);
+        leave(zero, i);
+    }
+done:
+    return status;
+}
+
+/* ---- after the own parts changed ------------------------------------------------------------ */
+
+shoal_status shoali_zero_gather_weights(struct shoali_zero *zero)
+{
+    shoal_status status = SHOAL_OK;
+    const shoal_dtype dtype = zero->args.module->dtype;
+    if (zero->stage == 0)
+        return SHOAL_OK;
+    for (int32_t b = 0; b < zero->bucket_count && zero->stage < 3; b++) {
+        struct shoali_zero_bucket *bucket = &zero->bucket[b];
+        char *out = shoali_zero_at(zero->weights, bucket->whole, dtype);
+        SHOAL_TRY(status,
+                  gather_bucket(zero, bucket, shoali_zero_at(out, zero->rank * bucket->part, dtype),
+                                out, false),
+                  done);
+    }
+    shoali_zero_settle_all(zero);
+    for (int32_t u = 0; u < zero->unit_count && zero->stage == 3; u++) {
+        if (zero->unit[u].persistent)
+            SHOAL_TRY(status, refresh(zero, &zero->unit[u], false), done);
+        release(zero, &zero->unit[u]);
+    }
+done:
+    return status;
+}
+
+/* ---- the observer --------------------------------------------------------------------------- */
+
+static int32_t backward_position(const struct shoali_zero *zero, int32_t layer)
+{
+    return 2 * zero->args.module->layer_count - 1 - layer;
+}
+
+static shoal_status forward_begin(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    (void)tape;
+    return scope->layer ? enter(user, scope->layer->index) : SHOAL_OK;
+}
+
+static shoal_status forward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    (void)tape;
+    if (scope->layer)
+        leave(user, scope->layer->index);
+    return SHOAL_OK;
+}
+
+static shoal_status backward_begin(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_zero *zero = user;
+    (void)tape;
+    if (!scope->layer)
+        return SHOAL_OK;
+    if (zero->stage == 3)
+        SHOAL_TRY(status, enter(zero, backward_position(zero, scope->layer->index)), done);
+    SHOAL_TRY(status, shoali_zero_gradients_begin(zero, scope->layer->index), done);
+done:
+    return status;
+}
+
+static shoal_status backward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_zero *zero = user;
+    (void)tape;
+    if (!scope->layer)
+        return SHOAL_OK;
+    SHOAL_TRY(status, shoali_zero_gradients_end(zero, scope->layer->index), done);
+    if (zero->stage == 3)
+        leave(zero, backward_position(zero, scope->layer->index));
+done:
+    return status;
+}
+
+static shoal_status grad_ready(void *user, struct shoal_tape *tape, struct shoal_param *param)
+{
+    struct shoali_zero *zero = user;
+    (void)tape;
+    zero->ready[param->index] = true;
+    return SHOAL_OK;
+}
+
+/* ---- creation ------------------------------------------------------------------------------- */
+
+static shoal_status choose_persistent(struct shoali_zero *zero)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_module *module = zero->args.module;
+    const size_t item = shoal_dtype_bytes(module->dtype);
+    int64_t left = zero->args.fetch.model_persistence;
+    for (int32_t u = 0; u < zero->unit_count; u++) {
+        struct shoali_zero_unit *unit = &zero->unit[u];
+        unit->persistent = unit->count <= left;
+        for (int32_t i = unit->first_param; i < unit->first_param + unit->param_count; i++)
+            unit->persistent =
+                unit->persistent && module->param[i]->count <= zero->args.fetch.param_persistence;
+        if (!unit->persistent)
+            continue;
+        left -= unit->count;
+        SHOAL_TRY(status,
+                  shoali_zero_alloc_shared(zero, (size_t)unit->padded * item, &unit->weights),
+                  done);
+        point_params(zero, unit);
+    }
+done:
+    return status;
+}
+
+/* Walks the scopes of a step without sending, so that its buffers exist before the first. */
+static shoal_status make_pool(struct shoali_zero *zero)
+{
+    shoal_status status = SHOAL_OK;
+    const int32_t layers = zero->args.module->layer_count, count = position_count(zero);
+    const int32_t passes = zero->args.optimizer && zero->args.gas > 1 ? 2 : 1;
+    zero->planning = true;
+    for (int32_t p = 0; p < passes * count; p++) {
+        const int32_t position = p % count, layer = layer_at(zero, position);
+        zero->micro = p / count;
+        if (zero->stage == 3)
+            SHOAL_TRY(status, enter(zero, position), done);
+        if (position >= layers) {
+            SHOAL_TRY(status, shoali_zero_gradients_begin(zero, layer), done);
+            SHOAL_TRY(status, shoali_zero_gradients_end(zero, layer), done);
+        }
+        if (zero->stage == 3)
+            leave(zero, position);
+    }
+    for (int32_t u = 0; u < zero->unit_count; u++)
+        release(zero, &zero->unit[u]);
+done:
+    zero->planning = false;
+    zero->micro = 0;
+    return status;
+}
+
+shoal_status shoali_zero_watch(struct shoali_zero *zero)
+{
+    shoal_status status = SHOAL_OK;
+    zero->observer = (struct shoali_observer){.user = zero};
+    if (zero->stage < 2)
+        return SHOAL_OK;
+    if (zero->stage == 3) {
+        zero->observer.forward_begin = forward_begin;
+        zero->observer.forward_end = forward_end;
+        SHOAL_TRY(status, choose_persistent(zero), done);
+    }
+    zero->observer.backward_begin = backward_begin;
+    zero->observer.backward_end = backward_end;
+    zero->observer.grad_ready = grad_ready;
+    SHOAL_TRY(status, make_pool(zero), done);
+done:
+    return status;
+}

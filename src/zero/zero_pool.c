@@ -1,0 +1,83 @@
+/* Memory: shared with the other ranks, and the pool of buffers that live units take turns in. */
+#include "zero/zero_internal.h"
+
+shoal_status shoali_zero_alloc_shared(struct shoali_zero *zero, size_t bytes, void **address)
+{
+    if (zero->world > 1)
+        return shoali_comm_device_alloc(zero->args.group, zero->args.device, bytes, address);
+    return shoali_device_alloc(zero->args.device, bytes, address);
+}
+
+void shoali_zero_free_shared(struct shoali_zero *zero, void *address)
+{
+    if (!address)
+        return;
+    if (zero->world > 1)
+        shoali_comm_device_free(zero->args.group, zero->args.device, address);
+    else
+        shoali_device_free(zero->args.device, address);
+}
+
+/* A large buffer is not spent on a small unit: there would soon be none for the next large one. */
+static bool suits(const struct shoali_zero_buffer *buffer, size_t bytes)
+{
+    return !buffer->taken && buffer->bytes >= bytes && buffer->bytes / 2 <= bytes;
+}
+
+static shoal_status add_buffer(struct shoali_zero *zero, size_t bytes,
+                               struct shoali_zero_buffer **made)
+{
+    shoal_status status;
+    struct shoali_zero_buffer *buffer = shoali_calloc(1, sizeof *buffer, "a buffer of zero's pool");
+    if (!buffer)
+        return SHOAL_ENOMEM;
+    buffer->bytes = bytes;
+    buffer->next = zero->pool;
+    zero->pool = buffer;
+    SHOAL_TRY(status, shoali_zero_alloc_shared(zero, bytes, &buffer->memory), done);
+    SHOAL_TRY(status, shoali_fill(zero->args.exec.stream, buffer->memory, 0, bytes), done);
+    *made = buffer;
+done:
+    return status;
+}
+
+shoal_status shoali_zero_take(struct shoali_zero *zero, size_t bytes, void **address)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_zero_buffer *best = NULL;
+    bytes = bytes > 0 ? bytes : 1;
+    for (struct shoali_zero_buffer *buffer = zero->pool; buffer; buffer = buffer->next)
+        if (suits(buffer, bytes) && (!best || buffer->bytes < best->bytes))
+            best = buffer;
+    if (!best)
+        SHOAL_TRY(status, add_buffer(zero, bytes, &best), done);
+    best->taken = true;
+    *address = best->memory;
+done:
+    return status;
+}
+
+void shoali_zero_give(struct shoali_zero *zero, void *address)
+{
+    for (struct shoali_zero_buffer *buffer = zero->pool; buffer; buffer = buffer->next)
+        if (buffer->memory == address)
+            buffer->taken = false;
+}
+
+int64_t shoali_zero_pool_bytes(const struct shoali_zero *zero)
+{
+    int64_t sum = 0;
+    for (const struct shoali_zero_buffer *buffer = zero->pool; buffer; buffer = buffer->next)
+        sum += (int64_t)buffer->bytes;
+    return sum;
+}
+
+void shoali_zero_pool_fini(struct shoali_zero *zero)
+{
+    while (zero->pool) {
+        struct shoali_zero_buffer *buffer = zero->pool;
+        zero->pool = buffer->next;
+        shoali_zero_free_shared(zero, buffer->memory);
+        shoali_free(buffer);
+    }
+}
