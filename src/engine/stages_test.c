@@ -168,6 +168,54 @@ static void test_checkpoints(void **state)
     remove_tree(dir);
 }
 
+/* Weights without gradients and states: an engine made for inference, any stage. */
+static bool evaluate_loaded(struct gpt_seat *seat)
+{
+    const struct task *task = seat->run->user;
+    char text[2048];
+    double loss;
+    gpt_config_text(seat->run, text, sizeof text);
+    EXPECT(gpt_make_model(seat->run, &seat->model) == SHOAL_OK);
+    EXPECT(shoal_engine_create(&(shoal_engine_args){.model = seat->model,
+                                                    .config_text = text,
+                                                    .group = seat->group,
+                                                    .threads = 1,
+                                                    .inference = 1},
+                               &seat->engine) == SHOAL_OK);
+    EXPECT(shoal_engine_load_checkpoint(seat->engine, task->dir, task->tag, 1, NULL) == SHOAL_OK);
+    for (int32_t i = 0; i < 2; i++)
+        EXPECT(shoal_engine_eval_batch(seat->engine, gpt_next, seat, EVAL, &loss) == SHOAL_OK);
+    seat->info[0].loss = loss;
+    return true;
+}
+
+static bool save_and_evaluate(struct gpt_seat *seat)
+{
+    double loss;
+    EXPECT(save_half(seat));
+    EXPECT(shoal_engine_eval_batch(seat->engine, gpt_next, seat, EVAL, &loss) == SHOAL_OK);
+    seat->info[0].loss = loss;
+    return true;
+}
+
+static void test_inference(void **state)
+{
+    char options[1024], dir[] = "stages_test_XXXXXX";
+    struct task task = {.dir = dir, .tag = "half"};
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    for (int32_t s = 0; s < STAGE_COUNT; s++) {
+        struct gpt_run run = make_run(stages[s], precisions[1], "exact", options, sizeof options);
+        run.ranks = s == 0 ? 1 : 3;
+        run.run = s == 0 ? save_and_evaluate : evaluate_loaded;
+        run.user = &task;
+        gpt_run_ranks(run, s == 0 ? reference : seats);
+        for (int32_t r = 0; r < run.ranks && s > 0; r++)
+            assert_memory_equal(&seats[r].info[0].loss, &reference[0].info[0].loss, sizeof(double));
+    }
+    remove_tree(dir);
+}
+
 /* ---- single parameters ---------------------------------------------------------------------- */
 
 enum { WTE = GPT_VOCAB * 32 };
@@ -216,13 +264,14 @@ static void test_parameters(void **state)
 /* Buffers exist before the first step and nothing comes after. */
 static bool count_allocations(struct gpt_seat *seat)
 {
-    shoal_memory_info before, after;
+    shoal_memory_info created, before, after;
     EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
+    shoal_engine_get_memory_info(seat->engine, &created);
     EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat, NULL) >= 0);
     shoal_engine_get_memory_info(seat->engine, &before);
     EXPECT(gpt_train(seat));
     shoal_engine_get_memory_info(seat->engine, &after);
-    EXPECT(after.buffers_bytes == before.buffers_bytes);
+    EXPECT(after.buffers_bytes == created.buffers_bytes);
     EXPECT(after.device_alloc_count == before.device_alloc_count);
     return true;
 }
@@ -249,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_sim),
         cmocka_unit_test_prestate(test_checkpoints, (void *)(uintptr_t)precisions[0]),
         cmocka_unit_test_prestate(test_checkpoints, (void *)(uintptr_t)precisions[1]),
+        cmocka_unit_test(test_inference),
         cmocka_unit_test(test_parameters),
         cmocka_unit_test(test_allocations),
     };
