@@ -37,7 +37,7 @@ void SHOALI_CPU_SYMBOL(convert)(const void *args, struct shoali_pool *pool)
               fast ? 8 : 64);
 }
 
-/* ---- set, random_fill --------------------------------------------------------------------------
+/* ---- set --------------------------------------------------------------------------------------
  */
 
 struct fill {
@@ -68,21 +68,6 @@ void SHOALI_CPU_SYMBOL(set)(const void *args, struct shoali_pool *pool)
     range_run(pool, fill_range, &fill, words, 64, 4);
     if (words * per_word < set->count)
         memcpy(fill.y + 4 * words, &fill.pattern, 2);
-}
-
-static void random_fill_range(const void *block, int64_t begin, int64_t end)
-{
-    struct shoali_random_fill_args part = *(const struct shoali_random_fill_args *)block;
-    part.y = (char *)part.y + (size_t)begin * shoal_dtype_bytes(part.dtype);
-    part.first_element += begin;
-    part.count = end - begin;
-    shoali_ops_ref.random_fill(&part, NULL);
-}
-
-void SHOALI_CPU_SYMBOL(random_fill)(const void *args, struct shoali_pool *pool)
-{
-    const struct shoali_random_fill_args *fill = args;
-    range_run(pool, random_fill_range, fill, fill->count, 64, 256);
 }
 
 /* ---- strided copies ---------------------------------------------------------------------------

@@ -33,21 +33,34 @@ SHOALI_INLINE void finish_vector(const struct shoali_gemm_args *args, v16 v, int
     v16_store_as_n(args->c, at, lanes, v, dtype);
 }
 
-/* The two commonest cases without the questions of the general one. */
+/* Sums with at most a bias and an addition to C, without the questions of the general case. Where
+ * bf16 products are the CPU's own, so is the rounding: to nearest even, but numbers below 2^-126
+ * become 0. */
 SHOALI_INLINE bool finish_fast(const struct shoali_gemm_args *args, const float *sum, int64_t at,
                                int64_t n)
 {
-    if (args->dtype_c != SHOAL_F32 || args->preact || args->residual ||
-        args->activation != SHOALI_ACT_NONE)
+    if (args->preact || args->residual || args->activation != SHOALI_ACT_NONE)
         return false;
-    float *c = (float *)args->c + at;
     v16 v = v16_load(sum);
-    if (args->accumulate)
-        v = v16_add(v16_load(c), v);
-    if (args->bias)
-        v = v16_add(v, v16_load_as(args->bias, n, args->dtype_bias));
-    v16_store(c, v);
-    return true;
+    if (args->dtype_c == SHOAL_F32) {
+        float *c = (float *)args->c + at;
+        if (args->accumulate)
+            v = v16_add(v16_load(c), v);
+        if (args->bias)
+            v = v16_add(v, v16_load_as(args->bias, n, args->dtype_bias));
+        v16_store(c, v);
+        return true;
+    }
+#if SHOALI_CPU_PAIRS
+    if (args->dtype_c == SHOAL_BF16 && !args->accumulate) {
+        if (args->bias)
+            v = v16_add(v, v16_load_as(args->bias, n, args->dtype_bias));
+        const __m256bh half = _mm512_cvtneps_pbh(v);
+        memcpy((uint16_t *)args->c + at, &half, sizeof half);
+        return true;
+    }
+#endif
+    return false;
 }
 
 void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const float *sum,

@@ -1,0 +1,187 @@
+/* random - fills with uniform or normal numbers, sixteen elements side by side.
+ *
+ * Initial weights of a large model are hundreds of millions of normals, so the rule of base/rng.h
+ * and the operations of base/mathx.c (ln, cos, in their order, for the range that occurs here) are
+ * written again without branches, for the compiler to turn into vectors. The conformance test holds
+ * them to the same bits. Without a hardware fma the emulated one would cost more than everything
+ * else: then ref's kernel runs, on each thread's part.
+ */
+#include "ops/cpu/range.h"
+#include "ops/ref/scalars.h"
+
+#define LANES 16
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define HAVE_FMA 1
+#else
+#define HAVE_FMA 0
+#endif
+
+#if HAVE_FMA
+/* Words 0 and 1 of the Philox blocks first .. first+15; v16_random_u32 is word 0 of the same. */
+static void two_words(const struct shoali_stream *stream, uint64_t first, uint32_t word0[LANES],
+                      uint32_t word1[LANES])
+{
+    const v16i low = v16i_set1((uint32_t)first), high = v16i_set1((uint32_t)(first >> 32));
+    v16i c0 = v16i_add(low, v16i_iota());
+    v16i c1 = v16i_select(v16i_geu(c0, low), high, v16i_add(high, v16i_set1(1)));
+    v16i c2 = v16i_set1(stream->high[0]), c3 = v16i_set1(stream->high[1]);
+    uint32_t k0 = stream->key[0], k1 = stream->key[1];
+    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+        v16i high0, low0, high1, low1;
+        v16i_mul_wide(c0, 0xD2511F53u, &high0, &low0);
+        v16i_mul_wide(c2, 0xCD9E8D57u, &high1, &low1);
+        c0 = v16i_xor(v16i_xor(high1, c1), v16i_set1(k0));
+        c1 = low1;
+        c2 = v16i_xor(v16i_xor(high0, c3), v16i_set1(k1));
+        c3 = low0;
+    }
+    v16i_store(word0, c0);
+    v16i_store(word1, c1);
+}
+
+/* An unevaluated sum. */
+struct pair {
+    double high, low;
+};
+SHOALI_INLINE struct pair two_sum(double a, double b)
+{
+    const double sum = a + b, b_part = sum - a;
+    return (struct pair){sum, (a - (sum - b_part)) + (b - b_part)};
+}
+SHOALI_INLINE struct pair fast_two_sum(double a, double b)
+{
+    const double sum = a + b;
+    return (struct pair){sum, b - (sum - a)};
+}
+
+/* ln(x), 2^-33 <= x < 1. */
+SHOALI_INLINE double ln(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint64_t mantissa = bits & 0xfffffffffffffu;
+    const uint64_t halved = mantissa >= 0x6a09e667f3bcdu ? 1 : 0;
+    const double k = (double)((int32_t)(bits >> 52) - 1023 + (int32_t)halved);
+    const uint64_t m_bits = mantissa | (1023 - halved) << 52;
+    double m;
+    memcpy(&m, &m_bits, sizeof m);
+    const struct pair plus = two_sum(1.0, m);
+    const double f = m - 1.0, s = f / plus.high;
+    const double s_low = __builtin_fma(-s, plus.low, __builtin_fma(-s, plus.high, f)) / plus.high;
+    const double z = s * s;
+    double p = 2.0 / 23.0;
+    p = __builtin_fma(p, z, 2.0 / 21.0);
+    p = __builtin_fma(p, z, 2.0 / 19.0);
+    p = __builtin_fma(p, z, 2.0 / 17.0);
+    p = __builtin_fma(p, z, 2.0 / 15.0);
+    p = __builtin_fma(p, z, 2.0 / 13.0);
+    p = __builtin_fma(p, z, 2.0 / 11.0);
+    p = __builtin_fma(p, z, 2.0 / 9.0);
+    p = __builtin_fma(p, z, 2.0 / 7.0);
+    p = __builtin_fma(p, z, 2.0 / 5.0);
+    p = __builtin_fma(p, z, 2.0 / 3.0);
+    const double rest = __builtin_fma(s * z, p, 2.0 * s_low);
+    const struct pair sum = fast_two_sum(k * 0x1.62e42fefa3800p-1, 2.0 * s);
+    return fast_two_sum(sum.high, sum.low + __builtin_fma(k, 0x1.ef35793c76730p-45, rest)).high;
+}
+
+SHOALI_INLINE double sin_kernel(struct pair r)
+{
+    const double z = r.high * r.high;
+    double p = 1.0 / 355687428096000.0;
+    p = __builtin_fma(p, z, -1.0 / 1307674368000.0);
+    p = __builtin_fma(p, z, 1.0 / 6227020800.0);
+    p = __builtin_fma(p, z, -1.0 / 39916800.0);
+    p = __builtin_fma(p, z, 1.0 / 362880.0);
+    p = __builtin_fma(p, z, -1.0 / 5040.0);
+    p = __builtin_fma(p, z, 1.0 / 120.0);
+    p = __builtin_fma(p, z, -1.0 / 6.0);
+    const double low = __builtin_fma(-0.5 * z, r.low, r.low);
+    return r.high + __builtin_fma(r.high * z, p, low);
+}
+
+SHOALI_INLINE double cos_kernel(struct pair r)
+{
+    const double z = r.high * r.high, z_low = __builtin_fma(r.high, r.high, -z);
+    double p = -1.0 / 6402373705728000.0;
+    p = __builtin_fma(p, z, 1.0 / 20922789888000.0);
+    p = __builtin_fma(p, z, -1.0 / 87178291200.0);
+    p = __builtin_fma(p, z, 1.0 / 479001600.0);
+    p = __builtin_fma(p, z, -1.0 / 3628800.0);
+    p = __builtin_fma(p, z, 1.0 / 40320.0);
+    p = __builtin_fma(p, z, -1.0 / 720.0);
+    p = __builtin_fma(p, z, 1.0 / 24.0);
+    const struct pair head = fast_two_sum(1.0, -0.5 * z);
+    const double low = __builtin_fma(-r.high, r.low, __builtin_fma(-0.5, z_low, head.low));
+    return head.high + __builtin_fma(z * z, p, low);
+}
+
+/* cos(x), 0 <= x <= 2 pi. */
+SHOALI_INLINE double cosine(double x)
+{
+    const double k = __builtin_rint(x * 0x1.45f306dc9c883p-1);
+    const struct pair first =
+        two_sum(__builtin_fma(-k, 0x1.921fb54400000p+0, x), -(k * 0x1.0b4611a600000p-34));
+    const struct pair second = two_sum(first.high, -(k * 0x1.3198a2e000000p-69));
+    const double rest = __builtin_fma(-k, 0x1.b839a252049c1p-104, first.low + second.low);
+    const struct pair r = fast_two_sum(second.high, rest);
+    const double c = cos_kernel(r), s = sin_kernel(r);
+    const int32_t quadrant = ((int32_t)k + 1) & 3;
+    const double value = quadrant & 1 ? c : s;
+    return quadrant & 2 ? -value : value;
+}
+
+static void normals(const struct shoali_random_fill_args *args, uint64_t first, double v[LANES])
+{
+    uint32_t word0[LANES], word1[LANES];
+    two_words(&args->random, first, word0, word1);
+    for (int j = 0; j < LANES; j++) {
+        const double radius = ((double)word0[j] + 0.5) * 0x1p-32, turn = (double)word1[j] * 0x1p-32;
+        const double normal =
+            __builtin_sqrt(-2.0 * ln(radius)) * cosine(turn * 0x1.921fb54442d18p+2);
+        v[j] = args->a + args->b * normal;
+    }
+}
+
+static void uniforms(const struct shoali_random_fill_args *args, uint64_t first, double v[LANES])
+{
+    uint32_t word[LANES];
+    v16i_store(word, v16_random_u32(&args->random, first));
+    for (int j = 0; j < LANES; j++)
+        v[j] = args->a + (args->b - args->a) * ((double)(word[j] >> 8) * 0x1p-24);
+}
+
+static void random_range(const void *block, int64_t begin, int64_t end)
+{
+    const struct shoali_random_fill_args *args = block;
+    for (int64_t i = begin; i < end; i += LANES) {
+        const int64_t n = SHOALI_MIN(LANES, end - i);
+        double v[LANES];
+        if (args->uniform)
+            uniforms(args, (uint64_t)(args->first_element + i), v);
+        else
+            normals(args, (uint64_t)(args->first_element + i), v);
+        if (args->dtype == SHOAL_F32)
+            for (int64_t j = 0; j < n; j++)
+                ((float *)args->y)[i + j] = (float)v[j];
+        else
+            for (int64_t j = 0; j < n; j++)
+                store_f64(args->y, i + j, v[j], args->dtype);
+    }
+}
+#else
+static void random_range(const void *block, int64_t begin, int64_t end)
+{
+    struct shoali_random_fill_args part = *(const struct shoali_random_fill_args *)block;
+    part.y = (char *)part.y + (size_t)begin * shoal_dtype_bytes(part.dtype);
+    part.first_element += begin;
+    part.count = end - begin;
+    shoali_ops_ref.random_fill(&part, NULL);
+}
+#endif
+
+void SHOALI_CPU_SYMBOL(random_fill)(const void *args, struct shoali_pool *pool)
+{
+    const struct shoali_random_fill_args *fill = args;
+    range_run(pool, random_range, fill, fill->count, 64, 256);
+}
