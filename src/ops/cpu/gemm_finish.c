@@ -1,6 +1,6 @@
 /* gemm_finish - what happens to a tile's sums on their way into C. */
 #include "ops/cpu/gemm.h"
-#include "ops/vmath.h"
+#include "ops/cpu/range.h"
 
 /* Sixteen columns (lanes of them valid) of one row; `at` is the element of C, n its column. */
 SHOALI_INLINE void finish_vector(const struct shoali_gemm_args *args, v16 v, int64_t at, int64_t n,
@@ -8,12 +8,12 @@ SHOALI_INLINE void finish_vector(const struct shoali_gemm_args *args, v16 v, int
 {
     const shoal_dtype dtype = args->dtype_c;
     if (args->accumulate)
-        v = v16_add(v16_load_as_n(args->c, at, lanes, dtype), v);
+        v = v16_add(lanes_load(args->c, at, lanes, dtype), v);
     if (args->bias)
-        v = v16_add(v, v16_load_as_n(args->bias, n, lanes, args->dtype_bias));
+        v = v16_add(v, lanes_load(args->bias, n, lanes, args->dtype_bias));
     if (args->preact) {
         v = v16_round_as(v, dtype);
-        v16_store_as_n(args->preact, at, lanes, v, dtype);
+        lanes_store(args->preact, at, lanes, v, dtype);
     }
     switch (args->activation) {
     case SHOALI_ACT_NONE:
@@ -29,49 +29,66 @@ SHOALI_INLINE void finish_vector(const struct shoali_gemm_args *args, v16 v, int
         break;
     }
     if (args->residual)
-        v = v16_add(v16_load_as_n(args->residual, at, lanes, dtype), v);
-    v16_store_as_n(args->c, at, lanes, v, dtype);
+        v = v16_add(lanes_load(args->residual, at, lanes, dtype), v);
+    lanes_store(args->c, at, lanes, v, dtype);
 }
 
-/* Sums with at most a bias and an addition to C, without the questions of the general case. Where
- * bf16 products are the CPU's own, so is the rounding: to nearest even, but numbers below 2^-126
- * become 0. */
-SHOALI_INLINE bool finish_fast(const struct shoali_gemm_args *args, const float *sum, int64_t at,
-                               int64_t n)
+/* Sums with at most a bias and an addition to C; whole vectors of fp32. */
+static void finish_plain(const struct shoali_gemm_args *args, const float *sum, int64_t sum_ld,
+                         int64_t m0, int64_t rows, int64_t n0, int64_t columns)
 {
-    if (args->preact || args->residual || args->activation != SHOALI_ACT_NONE)
-        return false;
-    v16 v = v16_load(sum);
-    if (args->dtype_c == SHOAL_F32) {
-        float *c = (float *)args->c + at;
-        if (args->accumulate)
-            v = v16_add(v16_load(c), v);
-        if (args->bias)
-            v = v16_add(v, v16_load_as(args->bias, n, args->dtype_bias));
-        v16_store(c, v);
-        return true;
+    for (int64_t j = 0; j < columns; j += 16) {
+        const v16 bias =
+            args->bias ? v16_load_as(args->bias, n0 + j, args->dtype_bias) : v16_set1(0.0f);
+        float *c = (float *)args->c + m0 * args->ldc + n0 + j;
+        for (int64_t i = 0; i < rows; i++, c += args->ldc) {
+            v16 v = v16_load(sum + i * sum_ld + j);
+            if (args->accumulate)
+                v = v16_add(v16_load(c), v);
+            if (args->bias)
+                v = v16_add(v, bias);
+            v16_store(c, v);
+        }
     }
+}
+
+/* The same into bf16, where the CPU multiplies pairs. Its rounding is used too: to nearest even,
+ * but numbers below 2^-126 become 0. */
+static void finish_half(const struct shoali_gemm_args *args, const float *sum, int64_t sum_ld,
+                        int64_t m0, int64_t rows, int64_t n0, int64_t columns)
+{
 #if SHOALI_CPU_PAIRS
-    if (args->dtype_c == SHOAL_BF16 && !args->accumulate) {
-        if (args->bias)
-            v = v16_add(v, v16_load_as(args->bias, n, args->dtype_bias));
-        const __m256bh half = _mm512_cvtneps_pbh(v);
-        memcpy((uint16_t *)args->c + at, &half, sizeof half);
-        return true;
+    for (int64_t j = 0; j < columns; j += 16) {
+        const v16 bias =
+            args->bias ? v16_load_as(args->bias, n0 + j, args->dtype_bias) : v16_set1(0.0f);
+        uint16_t *c = (uint16_t *)args->c + m0 * args->ldc + n0 + j;
+        for (int64_t i = 0; i < rows; i++, c += args->ldc) {
+            const __m256bh half = _mm512_cvtneps_pbh(v16_add(v16_load(sum + i * sum_ld + j), bias));
+            memcpy(c, &half, sizeof half);
+        }
     }
+#else
+    (void)args, (void)sum, (void)sum_ld, (void)m0, (void)rows, (void)n0, (void)columns;
 #endif
-    return false;
 }
 
 void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const float *sum,
                                     int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
                                     int64_t columns)
 {
+    const bool simple = !args->preact && !args->residual && args->activation == SHOALI_ACT_NONE &&
+                        columns % 16 == 0;
+    if (simple && args->dtype_c == SHOAL_F32) {
+        finish_plain(args, sum, sum_ld, m0, rows, n0, columns);
+        return;
+    }
+    if (simple && SHOALI_CPU_PAIRS && args->dtype_c == SHOAL_BF16 && !args->accumulate) {
+        finish_half(args, sum, sum_ld, m0, rows, n0, columns);
+        return;
+    }
     for (int64_t i = 0; i < rows; i++, sum += sum_ld) {
-        for (int64_t j = 0; j < columns; j += 16) {
-            const int64_t lanes = SHOALI_MIN(16, columns - j), at = (m0 + i) * args->ldc + n0 + j;
-            if (lanes < 16 || !finish_fast(args, sum + j, at, n0 + j))
-                finish_vector(args, v16_load(sum + j), at, n0 + j, lanes);
-        }
+        for (int64_t j = 0; j < columns; j += 16)
+            finish_vector(args, v16_load(sum + j), (m0 + i) * args->ldc + n0 + j, n0 + j,
+                          SHOALI_MIN(16, columns - j));
     }
 }
