@@ -2,12 +2,15 @@
 #include "pretrain.h"
 
 #include "base/clock.h"
+#include "base/str.h"
 #include "tool.h"
 
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The engine a signal asks to stop; written before the handler is installed. */
@@ -281,11 +284,26 @@ done:
     return status;
 }
 
+/* A folder that cannot be written is a matter of the first second, not of the last. */
+static shoal_status check_save(const struct pretrain *run)
+{
+    const char *folder = run->options.save;
+    if (!folder || !is_first(run))
+        return SHOAL_OK;
+    if (shoali_make_dirs(folder) < 0)
+        return shoali_error_prefix(SHOAL_EINVAL, "--save %s", folder);
+    if (access(folder, W_OK | X_OK) != 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--save %s: cannot write there: %s", folder,
+                          strerror(errno));
+    return SHOAL_OK;
+}
+
 static shoal_status prepare(struct pretrain *run)
 {
     shoal_status status;
     bool found;
     SHOAL_TRY(status, shoal_comm_init(&(shoal_comm_args){0}, &run->group), done);
+    SHOAL_TRY(status, check_save(run), done);
     SHOAL_TRY(status, peek_checkpoint(run, &found), done);
     SHOAL_TRY(status, open_data(run), done);
     SHOAL_TRY(status, make_model(run), done);
@@ -334,13 +352,18 @@ static void release(struct pretrain *run, shoal_status status)
     pretrain_options_fini(&run->options);
 }
 
-/* Every rank finds a user's mistake; one of them says it. */
+/* Every rank finds a user's mistake, and all others hear of a failing one: one sentence is enough.
+ * So rank 0, or the one that failed, speaks at once; the rest wait until the launcher ends them,
+ * and speak when nobody does. */
 static int report_failure(shoal_status status)
 {
     const char *rank = getenv("RANK");
-    if (rank && strcmp(rank, "0") != 0 && shoal_status_exit_code(status) == 2)
-        return 2;
-    return tool_fail(status);
+    const bool first = !rank || strcmp(rank, "0") == 0;
+    if (status != SHOAL_EPEER && (first || shoal_status_exit_code(status) != 2))
+        return tool_fail(status);
+    if (rank && nanosleep(&(struct timespec){.tv_sec = 1}, NULL) != 0)
+        return shoal_status_exit_code(status);
+    return tool_fail(rank ? shoali_error_prefix(status, "rank %s", rank) : status);
 }
 
 int tool_pretrain(int argc, char **argv)

@@ -1,0 +1,207 @@
+#!/usr/bin/env bash
+# `shoal pretrain` as processes: the same bits for any number of ranks and device, continuing, mistakes in
+# one sentence each, ranks that die, nothing left behind.  Usage: pretrain_test.sh SHOAL
+. "$(dirname "$0")/check.sh"
+shoal=$1
+unset KMP_AFFINITY SHOAL_COMM SHOAL_LOG SHOAL_OPS SHOAL_ACCELERATOR DS_ACCELERATOR RANK WORLD_SIZE
+export SHOAL_SIM_BYTES=268435456
+cd "$folder" || exit 1
+segments() { ls /dev/shm | grep '^shoal-' | sort; }
+before=$(segments)
+
+for i in $(seq 200); do
+    echo "line $i: the quick brown fox jumps over the lazy dog $((i * 7919 % 1000))"
+done >text
+cat >ds.json <<'CONFIG'
+{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "reduction": "exact",
+ "steps_per_print": 1000000, "gradient_clipping": 1.0,
+ "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}}
+CONFIG
+shape="--num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 16 --threads 1"
+data="--data-path text --tokenizer-type char --eval-iters 2"
+gpt="$shoal pretrain gpt $shape"
+train="$gpt $data --deepspeed_config ds.json"
+ranks() { echo "$shoal run --master_port 0 --num_gpus $1"; }
+final_loss() { grep "on validation set" <<<"$output" | tail -1; }
+# same_weights DIR: its tensors are those of one/
+same_weights() {
+    local file
+    for file in one/global_step8/*.safetensors; do
+        cmp -s "$file" "$1/global_step8/${file##*/}" || complain "$1: ${file##*/} differs from one rank's"
+    done
+}
+
+# ---- one rank, many ranks, another device, continuing ----
+expect 0 $train --train-iters 8 --save one
+says "step 8/8" "saved step 8" "lm loss value"
+loss=$(final_loss)
+[ -n "$loss" ] || complain "no final loss: $output"
+[ -f one/global_step8/manifest.json ] || complain "no manifest in $(ls -R one)"
+for n in 2 4; do
+    expect 0 $(ranks $n) $train --train-iters 8 --save "cpu$n"
+    [ "$(final_loss)" = "$loss" ] || complain "$n ranks: $(final_loss), one rank: $loss"
+    same_weights "cpu$n"
+done
+for mode in late thread; do
+    expect 0 env SHOAL_ACCELERATOR=sim SHOAL_SIM_STREAMS=$mode $(ranks 2) $train --train-iters 8 --save "sim$mode"
+    [ "$(final_loss)" = "$loss" ] || complain "sim $mode: $(final_loss), one rank: $loss"
+    same_weights "sim$mode"
+done
+expect 0 $(ranks 2) $train --train-iters 5 --save parts
+expect 0 $(ranks 4) $train --train-iters 8 --load parts --save parts
+says "step 8/8"
+[ "$(final_loss)" = "$loss" ] || complain "continued: $(final_loss), one rank: $loss"
+same_weights parts
+expect 0 $train --train-iters 8 --load parts # nothing left to do
+[ "$(final_loss)" = "$loss" ] || complain "only evaluated: $(final_loss), one rank: $loss"
+# Another number of steps is another loss: the comparison can fail
+expect 0 $train --train-iters 7
+[ "$(final_loss)" != "$loss" ] || complain "7 steps have the loss of 8"
+
+# ---- generating from it ----
+expect 0 "$shoal" generate --load one --prompt "line 1" --num-tokens 40 --top-k 1 --threads 1
+says "line 1"
+text=$output
+[ "${#text}" -ge 40 ] || complain "too short: $text"
+expect 0 "$shoal" generate --load parts --prompt "line 1" --num-tokens 40 --top-k 1 --threads 1
+[ "$output" = "$text" ] || complain "the same weights wrote another text: $output"
+expect 2 "$shoal" generate --load nowhere
+says "nowhere"
+expect 2 "$shoal" generate --load one --prompt "~"
+says "U+007E"
+expect 2 "$shoal" generate --load one --prompt "line" --temperature 0
+says "--temperature"
+
+# ---- mistakes: exit code 2 and one sentence, of whichever rank ----
+# refused RANKS SENTENCE_PART COMMAND...
+refused() {
+    local n=$1 part=$2 command
+    shift 2
+    for command in "" "$(ranks "$n")"; do
+        [ -n "$command" ] || [ "$n" = 2 ] || continue
+        expect 2 $command "$@"
+        says "$part"
+        local sentences
+        sentences=$(grep -c "^shoal" <<<"$output")
+        [ "$sentences" = 1 ] || complain "$sentences sentences instead of one: $output"
+    done
+}
+: >empty
+printf 'too short' >short
+mkdir hollow
+refused 2 "missing.txt" $gpt --deepspeed_config ds.json --train-iters 2 --data-path missing.txt
+refused 2 "empty" $gpt --deepspeed_config ds.json --train-iters 2 --data-path empty
+refused 2 "hollow" $gpt --deepspeed_config ds.json --train-iters 2 --data-path hollow
+refused 2 "9 tokens" $gpt --deepspeed_config ds.json --train-iters 2 --data-path short --split 1,0
+refused 2 "no training data" $gpt --deepspeed_config ds.json --train-iters 2
+refused 2 "absent.json" $gpt $data --train-iters 2 --deepspeed_config absent.json
+# with CONFIG: writes it to bad.json
+with() { printf '%s\n' "$1" >bad.json; }
+bad="$gpt $data --train-iters 2 --deepspeed_config bad.json"
+adam='"optimizer": {"type": "AdamW"}'
+with "{\"train_batch_sise\": 8, $adam}"
+refused 2 "train_batch_size" $bad
+with "{\"train_batch_size\": 8"
+refused 2 "bad.json" $bad
+with "{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 3, $adam}"
+refused 2 "train_batch_size 8 is not train_micro_batch_size_per_gpu 3" $bad
+with "{\"train_batch_size\": 2, $adam}"
+refused 4 "train_batch_size 2" $bad
+with '{"train_batch_size": 8}'
+refused 2 "optimizer" $bad
+with '{"train_batch_size": 8, "optimizer": {"type": "AdamV"}}'
+refused 2 "AdamV" $bad
+refused 2 "not divisible by --num-attention-heads 4" $train --train-iters 2 --hidden-size 30
+refused 2 "100000" $train --train-iters 2 --seq-length 100000
+refused 2 "--lr is 0.5" $train --train-iters 2 --lr 0.5
+refused 2 "nearest flag is --num-layers" $train --train-iters 2 --num-layer 3
+refused 2 "global_step77" $train --train-iters 9 --load one --load-tag global_step77
+refused 2 "bpe" $train --train-iters 2 --tokenizer-type bpe
+refused 2 "transformer.h.1" $train --train-iters 9 --load one --num-layers 1
+touch file
+refused 2 "file/below" $train --train-iters 2 --save file/below
+says "--save"
+case $output in *"step 1/"*) complain "trained before it looked at --save: $output" ;; esac
+same_weights one # nothing above has touched it
+[ "$(cat one/latest)" = global_step8 ] || complain "one/latest is $(cat one/latest)"
+
+# ---- the surroundings ----
+# A port that is taken. Bash cannot listen; python3 can.
+if python3 -c '' 2>/dev/null; then
+    python3 -c '
+import socket, time
+s = socket.socket()
+s.bind(("127.0.0.1", 0))
+s.listen()
+print(s.getsockname()[1], flush=True)
+time.sleep(60)' >port &
+    listener=$!
+    for _ in $(seq 100); do [ -s port ] && break; sleep 0.05; done
+    code=0
+    output=$("$shoal" run --master_port "$(cat port)" --num_gpus 2 $train --train-iters 2 2>&1) || code=$?
+    [ "$code" -ne 0 ] || complain "a taken port went unnoticed: $output"
+    says "$(cat port)"
+    kill "$listener"
+    wait "$listener" 2>/dev/null
+fi
+# A /dev/shm too small for the segments: memory comes from elsewhere, the bits are the same. One that
+# cannot be written: a sentence.
+if unshare -m mount -t tmpfs -o size=64k tmpfs /dev/shm 2>/dev/null; then
+    expect 0 unshare -m bash -c "mount -t tmpfs -o size=64k tmpfs /dev/shm &&
+        $(ranks 2) $train --train-iters 8 && ls -A /dev/shm"
+    [ "$(final_loss)" = "$loss" ] || complain "in a small /dev/shm: $(final_loss), else $loss"
+    case $output in *$'\nshoal-'*) complain "left in the small /dev/shm: $output" ;; esac
+    expect 2 unshare -m bash -c "mount -t tmpfs -o size=64k,ro tmpfs /dev/shm &&
+        $(ranks 2) $train --train-iters 2"
+    says "shm" "does not work on this machine"
+fi
+
+# ---- death ----
+# A rank killed in the middle: 137 and one line, soon; the checkpoints until then are whole.
+cat >rank.sh <<'RANK'
+echo $$ >"pid.$RANK"
+exec "$@"
+RANK
+# Waits until the file exists
+wait_for() {
+    for _ in $(seq 600); do
+        [ -e "$1" ] && return
+        sleep 0.05
+    done
+    complain "$1 did not come: $(cat out)"
+}
+$(ranks 4) bash rank.sh $train --train-iters 100000000 --save killed --save-interval 20 >out 2>&1 </dev/null &
+job=$!
+wait_for killed/latest
+killed=$(cat pid.2)
+begin=${EPOCHREALTIME/[.,]/}
+kill -9 "$killed"
+code=0
+wait "$job" || code=$?
+elapsed=$((${EPOCHREALTIME/[.,]/} - begin))
+output=$(cat out)
+[ "$code" -eq 137 ] || complain "a killed rank ended with $code: $output"
+[ "$elapsed" -lt "${PRETRAIN_TEST_VERDICT_US:-2000000}" ] || complain "the verdict took $elapsed us"
+says "rank 2 (pid $killed) was killed by signal 9"
+[ "$(grep -c "^shoal\|^\[shoal" out)" = 1 ] || complain "more than one line of verdict: $output"
+for rank in 0 1 3; do
+    kill -0 "$(cat pid.$rank)" 2>/dev/null && complain "rank $rank is still there"
+done
+step=$(sed 's/global_step//' killed/latest)
+expect 0 $(ranks 2) $train --train-iters $((step + 1)) --load killed
+says "step $((step + 1))/"
+
+# SIGTERM with --exit-signal-handler: the step is finished, saved, exit code 0
+rm -f pid.*
+bash rank.sh $train --train-iters 100000000 --save stopped --exit-signal-handler --log-interval 1 >out 2>&1 </dev/null &
+job=$!
+for _ in $(seq 600); do grep -q "step 3" out && break; sleep 0.05; done
+kill -TERM "$job"
+code=0
+wait "$job" || code=$?
+[ "$code" -eq 0 ] || complain "SIGTERM ended with $code: $(cat out)"
+[ -f stopped/latest ] || complain "nothing saved after SIGTERM: $(cat out)"
+
+after=$(segments)
+[ "$before" = "$after" ] || complain "left in /dev/shm: $after"
+finish
