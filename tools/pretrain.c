@@ -101,20 +101,40 @@ static shoal_status make_model(struct pretrain *run)
     return shoal_gpt_create(&config, &run->model);
 }
 
+static shoal_status list_modules(struct pretrain *run)
+{
+    const struct shoali_strings *given = &run->options.recompute_modules;
+    if (!given->count)
+        return SHOAL_OK;
+    run->recompute_modules =
+        shoali_calloc((size_t)given->count + 1, sizeof *run->recompute_modules, "module names");
+    if (!run->recompute_modules)
+        return SHOAL_ENOMEM;
+    for (int32_t i = 0; i < given->count; i++)
+        run->recompute_modules[i] = given->value[i];
+    return SHOAL_OK;
+}
+
 static shoal_status make_engine(struct pretrain *run)
 {
     shoal_status status;
     const char *path;
     char *text = NULL;
+    SHOAL_TRY(status, list_modules(run), done);
     SHOAL_TRY(status, pretrain_config(&run->options, &path, &text), done);
     SHOAL_TRY(status,
-              shoal_engine_create(&(shoal_engine_args){.model = run->model,
-                                                       .config_path = path,
-                                                       .config_text = text,
-                                                       .group = run->group,
-                                                       .seed = (uint64_t)run->options.seed,
-                                                       .threads = (int32_t)run->options.threads},
-                                  &run->engine),
+              shoal_engine_create(
+                  &(shoal_engine_args){.model = run->model,
+                                       .config_path = path,
+                                       .config_text = text,
+                                       .group = run->group,
+                                       .seed = (uint64_t)run->options.seed,
+                                       .threads = (int32_t)run->options.threads,
+                                       .recompute_granularity = run->options.recompute_granularity,
+                                       .recompute_method = run->options.recompute_method,
+                                       .recompute_num_layers = run->options.recompute_num_layers,
+                                       .recompute_modules = run->recompute_modules},
+                  &run->engine),
               done);
     shoal_engine_get_batch_info(run->engine, &run->train_batch, &run->micro_batch,
                                 &run->accumulation);
@@ -349,6 +369,7 @@ static void release(struct pretrain *run, shoal_status status)
     shoali_free(run->tokens);
     shoali_free(run->targets);
     shoali_free(run->client_json);
+    shoali_free(run->recompute_modules);
     pretrain_options_fini(&run->options);
 }
 

@@ -35,6 +35,9 @@ struct pretrain_options {
     double attention_dropout, hidden_dropout, init_method_std, norm_epsilon;
     bool disable_bias_linear, openai_gelu, untie;
     /* data */
+    struct shoali_strings recompute_modules;
+    const char *recompute_granularity, *recompute_method;
+    int64_t recompute_num_layers;
     struct shoali_strings data_path;
     const char *tokenizer_type, *split;
     bool mock_data, full_validation;
@@ -70,6 +73,7 @@ struct pretrain {
     shoal_loader *train, *valid;
     shoal_progress *progress;
     int32_t *tokens, *targets;
+    const char **recompute_modules; /* NULL-terminated; NULL: none */
     int64_t train_batch, micro_batch, accumulation;
     int64_t micro_per_step; /* M: global micro-batches of a step */
     char *client_json;

@@ -40,7 +40,12 @@ typedef struct shoal_engine_args {
                         local ranks */
     const char *accelerator; /* NULL: SHOAL_ACCELERATOR, DS_ACCELERATOR, detection */
     const char *ops;         /* NULL: SHOAL_OPS, detection */
-    int32_t inference;       /* 1: no gradients, no optimizer */
+    /* Layers or named scopes that drop their activations and run again in backward, with the same
+     * bits (Megatron's flags of these names): "full" or "selective"; NULL: keep everything. */
+    const char *recompute_granularity, *recompute_method; /* method: "uniform" (NULL) or "block" */
+    int64_t recompute_num_layers;
+    const char *const *recompute_modules; /* NULL-terminated, borrowed until destroy; NULL: none */
+    int32_t inference;                    /* 1: no gradients, no optimizer */
 } shoal_engine_args;
 
 /* Reads the configuration, places and initialises the model, plans the activation memory. *engine

@@ -120,14 +120,19 @@ done:
 static shoal_status create_tape(struct shoal_engine *engine, struct shoali_slot *slot, bool meta,
                                 struct shoal_tape **tape)
 {
+    /* a meta run fetches nothing, but it drops and replays like the real one */
+    int32_t observers = 0;
+    if (!meta && engine->zero)
+        engine->observers[observers++] = *shoali_zero_observer(engine->zero);
+    engine->observers[observers++] = shoali_recompute_observer(&engine->recompute);
     struct shoali_tape_args args = {
         .exec = engine->exec,
         .module = &engine->module,
         .slot = slot,
         .dtype = engine->module.dtype,
         .seed = engine->seed,
-        .observers = meta || !engine->zero ? NULL : shoali_zero_observer(engine->zero),
-        .observer_count = meta || !engine->zero ? 0 : 1,
+        .observers = engine->observers,
+        .observer_count = observers,
     };
     if (meta)
         args.exec.stream = NULL;
@@ -260,6 +265,15 @@ shoal_status shoal_engine_create(const shoal_engine_args *args, shoal_engine **e
     SHOAL_TRY(status, agree_on_kernels(engine), done);
     SHOAL_TRY(status,
               shoali_module_init(&engine->module, args->model, compute_dtype(&engine->config)),
+              done);
+    SHOAL_TRY(status,
+              shoali_recompute_init(
+                  &engine->recompute,
+                  &(struct shoali_recompute_args){.granularity = args->recompute_granularity,
+                                                  .method = args->recompute_method,
+                                                  .num_layers = args->recompute_num_layers,
+                                                  .modules = args->recompute_modules,
+                                                  .layer_count = engine->module.layer_count}),
               done);
     SHOAL_TRY(status, plan_slot(engine, &slot_bytes), done);
     SHOAL_TRY(status, create_zero(engine), done);

@@ -20,6 +20,7 @@
 #ifndef SHOALI_ENGINE_H
 #define SHOALI_ENGINE_H
 
+#include "activation_checkpointing/activation_checkpointing.h"
 #include "engine/config.h"
 #include "shoal/engine.h"
 #include "shoal/monitor.h"
@@ -45,6 +46,8 @@ struct shoal_engine {
     struct shoali_exec exec;
     struct shoali_module module;
     struct shoali_slot *slot;
+    struct shoali_recompute recompute;
+    struct shoali_observer observers[2]; /* fetch before recompute */
     struct shoal_tape *tape;
     struct shoali_zero *zero;
     shoal_monitor *monitor;
