@@ -603,6 +603,10 @@ static void test_keeping(void **state)
         (struct shoali_zero_fetch){.param_persistence = INT64_MAX, .model_persistence = INT64_MAX};
     go(run, &other);
     within("all persistent", &run, (double)other.traffic, (1 + 2) * half);
+    /* The head is used again at once in each of two micro-batches, the embedding between them. */
+    run.fetch = (struct shoali_zero_fetch){.max_live = INT64_MAX, .max_reuse_distance = 0};
+    go(run, &other);
+    within("head kept", &run, (double)other.traffic, (4 + 2) * half - 3 * 200 * 128 / 2);
     run.fetch = fetches[0];
     go(run, &other);
     within("none kept", &run, (double)other.traffic, (4 + 2) * half);
