@@ -1,0 +1,200 @@
+/* The GPT as a declaration: parameters, names, initial values, the stored configuration, refusals.
+ */
+#include "autograd/autograd.h"
+#include "transformer/transformer.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void ok(shoal_status status)
+{
+    if (status < 0)
+        fail_msg("%s: %s", shoal_status_name(status), shoal_error_trace());
+}
+
+static shoal_gpt_config small(void)
+{
+    shoal_gpt_config config;
+    shoal_gpt_config_defaults(&config);
+    config.num_layers = 2;
+    config.hidden_size = 32;
+    config.num_attention_heads = 4;
+    config.seq_length = 16;
+    config.vocab_size = 61;
+    return config;
+}
+
+/* ---- parameters -------------------------------------------------------------------------------
+ */
+
+/* The count that plans and FLOPs use is that of the declared parameters, in every form. */
+static void test_param_count(void **state)
+{
+    (void)state;
+    for (int32_t form = 0; form < 16; form++) {
+        shoal_gpt_config config = small();
+        shoal_model *model;
+        struct shoali_module module;
+        config.untie_embeddings = form & 1;
+        config.add_bias_linear = !(form & 2);
+        config.make_vocab_size_divisible_by = form & 4 ? 1 : 64;
+        if (form & 8) {
+            config.ffn_hidden_size = 48;
+            config.max_position_embeddings = 40;
+        }
+        ok(shoal_gpt_create(&config, &model));
+        ok(shoali_module_init(&module, model, SHOAL_F32));
+        assert_int_equal(module.element_count, shoal_gpt_param_count(&config));
+        assert_int_equal(module.element_count, shoal_gpt_param_count(shoal_gpt_get_config(model)));
+        shoali_module_fini(&module);
+        shoal_gpt_destroy(model);
+    }
+    /* GPT-2's smallest, as published */
+    shoal_gpt_config gpt2 = small();
+    gpt2.num_layers = gpt2.num_attention_heads = 12;
+    gpt2.hidden_size = 768;
+    gpt2.seq_length = 1024;
+    gpt2.vocab_size = 50257;
+    gpt2.make_vocab_size_divisible_by = 1;
+    assert_int_equal(shoal_gpt_param_count(&gpt2), 124439808);
+    assert_float_equal(shoal_gpt_flops_per_token(&gpt2), 6.0 * 124439808 + 12.0 * 12 * 768 * 1024,
+                       1e-3);
+}
+
+struct expected {
+    const char *name;
+    int32_t ndim;
+    int64_t dim[2];
+    shoal_init_kind init;
+    double std;
+    bool decay;
+};
+
+/* Names, shapes and initial values are those of Hugging Face's GPT-2. */
+static void test_parameters(void **state)
+{
+    const double std = 0.02, scaled = 0.02 / sqrt(2.0 * 2);
+    const struct expected expected[] = {
+        {"transformer.wte.weight", 2, {128, 32}, SHOAL_INIT_NORMAL, std, true},
+        {"transformer.wpe.weight", 2, {16, 32}, SHOAL_INIT_NORMAL, std, true},
+        {"transformer.h.1.ln_1.weight", 1, {32}, SHOAL_INIT_ONES, 0, false},
+        {"transformer.h.1.ln_1.bias", 1, {32}, SHOAL_INIT_ZEROS, 0, false},
+        {"transformer.h.1.attn.c_attn.weight", 2, {32, 96}, SHOAL_INIT_NORMAL, std, true},
+        {"transformer.h.1.attn.c_attn.bias", 1, {96}, SHOAL_INIT_ZEROS, 0, false},
+        {"transformer.h.1.attn.c_proj.weight", 2, {32, 32}, SHOAL_INIT_NORMAL, scaled, true},
+        {"transformer.h.1.mlp.c_fc.weight", 2, {32, 128}, SHOAL_INIT_NORMAL, std, true},
+        {"transformer.h.1.mlp.c_proj.weight", 2, {128, 32}, SHOAL_INIT_NORMAL, scaled, true},
+        {"transformer.ln_f.weight", 1, {32}, SHOAL_INIT_ONES, 0, false},
+        {"transformer.ln_f.bias", 1, {32}, SHOAL_INIT_ZEROS, 0, false},
+    };
+    shoal_gpt_config config = small();
+    shoal_model *model;
+    struct shoali_module module;
+    (void)state;
+    ok(shoal_gpt_create(&config, &model));
+    ok(shoali_module_init(&module, model, SHOAL_F32));
+    assert_int_equal(module.param_count, 2 + 2 * 12 + 2);
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        const struct expected *e = &expected[i];
+        const struct shoal_param *param = shoali_module_find(&module, e->name);
+        if (!param)
+            fail_msg("no %s", e->name);
+        assert_int_equal(param->shape.ndim, e->ndim);
+        for (int32_t d = 0; d < e->ndim; d++)
+            assert_int_equal(param->shape.dim[d], e->dim[d]);
+        assert_int_equal(param->init, e->init);
+        assert_true(e->init != SHOAL_INIT_NORMAL || fabs(param->init_b - e->std) < 1e-15);
+        assert_int_equal(!(param->tags & SHOAL_PARAM_NO_DECAY), e->decay);
+    }
+    assert_int_equal(shoali_module_find(&module, "transformer.wte.weight")->uses, 2);
+    assert_null(shoali_module_find(&module, "lm_head.weight"));
+    shoali_module_fini(&module);
+    shoal_gpt_destroy(model);
+}
+
+/* ---- the stored configuration ------------------------------------------------------------------
+ */
+
+static void test_json(void **state)
+{
+    shoal_gpt_config config = small(), again;
+    char *text, *twice;
+    (void)state;
+    config.attention_dropout = 0.1;
+    config.init_method_std = 1.0 / 3.0;
+    config.untie_embeddings = config.openai_gelu = 1;
+    ok(shoal_gpt_config_to_json(&config, &text));
+    ok(shoal_gpt_config_from_json(text, &again));
+    ok(shoal_gpt_config_to_json(&again, &twice));
+    assert_string_equal(text, twice);
+    assert_true(again.init_method_std == config.init_method_std);
+    assert_int_equal(again.vocab_size, 61);
+    assert_non_null(strstr(text, "\"num-attention-heads\":4"));
+
+    assert_int_equal(shoal_gpt_config_from_json("{", &again), SHOAL_ECORRUPT);
+    assert_int_equal(shoal_gpt_config_from_json("[1]", &again), SHOAL_ECORRUPT);
+    assert_int_equal(shoal_gpt_config_from_json("{}", &again), SHOAL_ECORRUPT);
+    assert_non_null(strstr(shoal_error_message(), "num-layers"));
+    char *at = strstr(text, "\"openai-gelu\":true");
+    assert_non_null(at);
+    memcpy(at + strlen("\"openai-gelu\":"), "1234", 4); /* a flag that is a number */
+    assert_int_equal(shoal_gpt_config_from_json(text, &again), SHOAL_ECORRUPT);
+    assert_non_null(strstr(shoal_error_message(), "openai-gelu"));
+    free(text);
+    free(twice);
+}
+
+/* ---- refusals ----------------------------------------------------------------------------------
+ */
+
+static void refused(const shoal_gpt_config *config, const char *sentence)
+{
+    shoal_model *model;
+    assert_int_equal(shoal_gpt_create(config, &model), SHOAL_EINVAL);
+    assert_null(model);
+    if (!strstr(shoal_error_message(), sentence))
+        fail_msg("\"%s\" is missing in: %s", sentence, shoal_error_message());
+}
+
+static void test_refusals(void **state)
+{
+    shoal_gpt_config config;
+    (void)state;
+#define REFUSED(member, value, sentence) \
+    do {                                 \
+        config = small();                \
+        config.member = (value);         \
+        refused(&config, sentence);      \
+    } while (0)
+    REFUSED(num_layers, 0, "--num-layers is 0");
+    REFUSED(hidden_size, -3, "--hidden-size is -3");
+    REFUSED(num_attention_heads, 0, "--num-attention-heads is 0");
+    REFUSED(seq_length, 0, "--seq-length is 0");
+    REFUSED(vocab_size, 0, "--vocab-size is 0");
+    REFUSED(ffn_hidden_size, -1, "--ffn-hidden-size is -1");
+    REFUSED(hidden_dropout, 1, "--hidden-dropout is 1");
+    REFUSED(attention_dropout, -0.5, "--attention-dropout is -0.5");
+    REFUSED(attention_dropout, (double)NAN, "--attention-dropout is");
+    REFUSED(num_attention_heads, 5, "--hidden-size 32 is not divisible by --num-attention-heads 5");
+    REFUSED(max_position_embeddings, 15, "--max-position-embeddings 15 is below --seq-length 16");
+#undef REFUSED
+    shoal_gpt_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_param_count),
+        cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
