@@ -43,11 +43,11 @@
 #include "comm/comm.h"
 #include "tensor/tensor.h"
 
-/* One set of tensors as this rank holds it. read/write move elements of the flat space between it
- * and host memory. */
 struct shoali_checkpoint_range {
     int64_t begin, count; /* of the flat space */
 };
+/* One set of tensors as this rank holds it. read/write move elements of the flat space between it
+ * and host memory. */
 struct shoali_checkpoint_kind {
     const char *name;
     shoal_dtype dtype;

@@ -160,9 +160,9 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_make_dir(const char *path);
 /* Removes a folder of plain files; one that does not exist is fine. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_remove_dir(const char *path);
 SHOAL_CHECKED shoal_status shoali_checkpoint_sync_dir(const char *path);
-/* Creates a file with its space reserved; all_bytes is what the whole checkpoint needs. */
+/* Creates a file with its space reserved; missing_bytes: of this and all later files. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_create_file(const char *path, int64_t bytes,
-                                                         int64_t all_bytes);
+                                                         int64_t missing_bytes);
 SHOAL_CHECKED shoal_status shoali_checkpoint_pwrite(int descriptor, const char *path,
                                                     const char *data, int64_t bytes, int64_t at);
 SHOAL_CHECKED shoal_status shoali_checkpoint_pread(int descriptor, const char *path, char *data,

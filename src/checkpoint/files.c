@@ -90,7 +90,7 @@ static int reserve(int descriptor, int64_t bytes)
     return error;
 }
 
-static shoal_status full_disk(int descriptor, const char *path, int64_t all_bytes, int error)
+static shoal_status full_disk(int descriptor, const char *path, int64_t missing_bytes, int error)
 {
     struct statvfs info;
     char need[32], have[32];
@@ -98,13 +98,14 @@ static shoal_status full_disk(int descriptor, const char *path, int64_t all_byte
         return SHOAL_FAIL(SHOAL_EIO, "%s: cannot reserve space: %s", path, strerror(error));
     const double free_bytes = (double)info.f_bavail * (double)info.f_frsize;
     return SHOAL_FAIL(SHOAL_EIO,
-                      "%s: the disk is full: the checkpoint needs %lld bytes (%s), %.0f (%s) are "
-                      "free here now; make room or save elsewhere",
-                      path, (long long)all_bytes, shoali_format_bytes((double)all_bytes, need),
-                      free_bytes, shoali_format_bytes(free_bytes, have));
+                      "%s: the disk is full: the checkpoint needs %lld more bytes (%s), %.0f (%s) "
+                      "are free; make room or save elsewhere",
+                      path, (long long)missing_bytes,
+                      shoali_format_bytes((double)missing_bytes, need), free_bytes,
+                      shoali_format_bytes(free_bytes, have));
 }
 
-shoal_status shoali_checkpoint_create_file(const char *path, int64_t bytes, int64_t all_bytes)
+shoal_status shoali_checkpoint_create_file(const char *path, int64_t bytes, int64_t missing_bytes)
 {
     shoal_status status = SHOAL_OK;
     const int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -112,7 +113,7 @@ shoal_status shoali_checkpoint_create_file(const char *path, int64_t bytes, int6
         return SHOAL_FAIL(folder_status(errno), "%s: cannot create: %s", path, strerror(errno));
     const int error = reserve(descriptor, bytes);
     if (error != 0)
-        status = full_disk(descriptor, path, all_bytes, error);
+        status = full_disk(descriptor, path, missing_bytes, error);
     close(descriptor);
     return status;
 }

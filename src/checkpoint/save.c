@@ -86,18 +86,19 @@ static shoal_status check_final(struct shoali_checkpoint_run *run, const struct 
 static shoal_status create_files(struct shoali_checkpoint_run *run, const struct folders *folders)
 {
     shoal_status status = SHOAL_OK;
-    int64_t all_bytes = 0;
+    int64_t missing_bytes = 0;
     for (int32_t k = 0; k < run->args->kind_count; k++)
         for (int32_t f = 0; f < run->plan[k].file_count; f++)
-            all_bytes += run->plan[k].file[f].bytes;
+            missing_bytes += run->plan[k].file[f].bytes;
     for (int32_t k = 0; k < run->args->kind_count; k++) {
         for (int32_t f = 0; f < run->plan[k].file_count; f++) {
             struct shoali_checkpoint_file *file = &run->plan[k].file[f];
             file->path = shoali_checkpoint_path(&run->arena, folders->partial, "", file->name);
             if (!file->path)
                 return SHOAL_ENOMEM;
-            SHOAL_TRY(status, shoali_checkpoint_create_file(file->path, file->bytes, all_bytes),
+            SHOAL_TRY(status, shoali_checkpoint_create_file(file->path, file->bytes, missing_bytes),
                       done);
+            missing_bytes -= file->bytes;
         }
     }
 done:

@@ -67,14 +67,21 @@ static uint8_t value_of(uint64_t content, const char *kind, int64_t byte)
 /* One kind as one rank holds it. */
 struct holder {
     const struct model_kind *kind;
-    int64_t begin, count;
+    struct shoali_checkpoint_range range[MODEL_PIECES_MAX];
+    int32_t ranges;
+    int64_t begin, count; /* of `data`: from the first range's begin to the last one's end */
     uint8_t *data;
     bool refuses;
 };
 
 static uint8_t *place(struct holder *holder, int64_t first, int64_t count)
 {
-    if (first < holder->begin || first + count > holder->begin + holder->count)
+    bool held = false;
+    for (int32_t r = 0; r < holder->ranges; r++) {
+        const struct shoali_checkpoint_range *range = &holder->range[r];
+        held = held || (first >= range->begin && first + count <= range->begin + range->count);
+    }
+    if (!held)
         abort(); /* asked for elements of another rank */
     return holder->data + (size_t)(first - holder->begin) * shoal_dtype_bytes(holder->kind->dtype);
 }
@@ -108,36 +115,45 @@ struct rank {
     pthread_t thread;
 };
 
-/* Cuts [0, flat_count) at random places and deals the parts out, not always in rank order. */
-static void part_of(const struct model_run *run, int32_t kind, int32_t rank, int64_t *begin,
-                    int64_t *count)
+/* Cuts [0, flat_count) at random places and deals the parts out like cards, not always beginning
+ * with rank 0. */
+static void deal(const struct model_run *run, int32_t kind, int32_t rank, struct holder *holder)
 {
     const struct shoali_stream stream =
         shoali_stream_make(run->layout, "test", "layout", (uint64_t)kind);
-    int64_t cut[MODEL_RANKS_MAX + 1] = {0};
+    int64_t cut[MODEL_RANKS_MAX * MODEL_PIECES_MAX + 1] = {0};
+    const int32_t parts = run->ranks * holder->ranges;
     const uint64_t room = (uint64_t)run->model->flat_count + 1;
-    for (int32_t i = 1; i < run->ranks; i++) {
+    for (int32_t i = 1; i < parts; i++) {
         int64_t at = (int64_t)shoali_random_below(&stream, (uint64_t)i, room);
         int32_t j = i;
         for (; cut[j - 1] > at; j--)
             cut[j] = cut[j - 1];
         cut[j] = at;
     }
-    cut[run->ranks] = run->model->flat_count;
+    cut[parts] = run->model->flat_count;
     const int32_t turn = (int32_t)shoali_random_below(&stream, 100, (uint64_t)run->ranks);
-    const int32_t part = (rank + turn) % run->ranks;
-    *begin = cut[part];
-    *count = cut[part + 1] - cut[part];
+    for (int32_t r = 0; r < holder->ranges; r++) {
+        const int32_t part = r * run->ranks + (rank + turn) % run->ranks;
+        holder->range[r] = (struct shoali_checkpoint_range){cut[part], cut[part + 1] - cut[part]};
+    }
+    const struct shoali_checkpoint_range *last = &holder->range[holder->ranges - 1];
+    holder->begin = holder->range[0].begin;
+    holder->count = last->begin + last->count - holder->begin;
 }
 
 static void holder_init(struct holder *holder, const struct rank *rank, int32_t kind)
 {
     const struct model_run *run = rank->run;
     *holder = (struct holder){.kind = &run->model->kinds[kind],
+                              .range[0].count = run->model->flat_count,
+                              .ranges = 1,
                               .count = run->model->flat_count,
                               .refuses = run->refusing_rank == rank->rank};
-    if (!holder->kind->replicated)
-        part_of(run, kind, rank->rank, &holder->begin, &holder->count);
+    if (!holder->kind->replicated) {
+        holder->ranges = run->pieces > 0 ? run->pieces : 1;
+        deal(run, kind, rank->rank, holder);
+    }
     const int64_t item = (int64_t)shoal_dtype_bytes(holder->kind->dtype);
     holder->data = calloc((size_t)(holder->count * item) + 1, 1);
     for (int64_t i = 0; rank->saves && i < holder->count * item; i++)
@@ -147,9 +163,14 @@ static void holder_init(struct holder *holder, const struct rank *rank, int32_t 
 static bool holder_right(const struct holder *holder, const struct model_run *run)
 {
     const int64_t item = (int64_t)shoal_dtype_bytes(holder->kind->dtype);
-    for (int64_t i = 0; i < holder->count * item; i++)
-        if (holder->data[i] != value_of(run->content, holder->kind->name, holder->begin * item + i))
-            return false;
+    for (int32_t r = 0; r < holder->ranges; r++) {
+        const int64_t begin = holder->range[r].begin * item;
+        const int64_t end = begin + holder->range[r].count * item;
+        for (int64_t i = begin; i < end; i++)
+            if (holder->data[i - holder->begin * item] !=
+                value_of(run->content, holder->kind->name, i))
+                return false;
+    }
     return true;
 }
 
@@ -164,12 +185,16 @@ static void act(struct rank *rank, shoal_group *group)
         holder_init(holder, rank, k);
         kinds[k] = (struct shoali_checkpoint_kind){.name = holder->kind->name,
                                                    .dtype = holder->kind->dtype,
-                                                   .begin = holder->begin,
-                                                   .count = holder->count,
+                                                   .begin = holder->range[0].begin,
+                                                   .count = holder->range[0].count,
                                                    .replicated = holder->kind->replicated,
                                                    .user = holder,
                                                    .read = read_holder,
                                                    .write = write_holder};
+        if (run->pieces > 0 && !holder->kind->replicated) {
+            kinds[k].ranges = holder->range;
+            kinds[k].range_count = holder->ranges;
+        }
     }
     const struct shoali_checkpoint_args args = {.dir = run->dir,
                                                 .tag = run->tag,

@@ -8,7 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 
-enum { MODEL_TENSORS_MAX = 64, MODEL_KINDS_MAX = 4, MODEL_RANKS_MAX = 4 };
+enum { MODEL_TENSORS_MAX = 64, MODEL_KINDS_MAX = 4, MODEL_RANKS_MAX = 4, MODEL_PIECES_MAX = 4 };
 
 struct model_kind {
     const char *name;
@@ -34,6 +34,7 @@ struct model_run {
     const struct model *model;
     const char *dir, *tag;
     int32_t ranks;
+    int32_t pieces;   /* ranges that each rank holds of a kind; 0: one, given as begin and count */
     uint64_t layout;  /* seed of where the parts are cut, and in which order ranks hold them */
     uint64_t content; /* seed of the values */
     int64_t step;

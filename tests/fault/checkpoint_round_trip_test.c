@@ -144,6 +144,7 @@ static void test_layouts(void **state)
         for (int32_t loaded = 1; loaded <= 4; loaded++) {
             run.ranks = loaded;
             run.layout = (uint64_t)(10 * saved + loaded);
+            run.pieces = loaded;
             model_load_expect(&run, SHOAL_OK);
         }
     }
@@ -164,6 +165,7 @@ static void test_random_models(void **state)
                                 .dir = dir,
                                 .tag = "same",
                                 .ranks = 1 + (int32_t)(seed % 4),
+                                .pieces = (int32_t)(seed % 3),
                                 .layout = seed,
                                 .content = seed,
                                 .step = (int64_t)seed,
