@@ -5,7 +5,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
-enum { STEPS = 5, HALF = 2, EVAL = 7 };
+enum { STEPS = 3, HALF = 1, EVAL = 7 };
 static struct gpt_seat reference[GPT_RANKS_MAX], seats[GPT_RANKS_MAX];
 
 #define STAGE_3_NOTHING_KEPT                                \
@@ -86,6 +86,37 @@ static void test_fast(void **state)
             if (s > 0)
                 gpt_assert_same(seats, n, reference, stages[s]);
         }
+}
+
+/* A replay in backward reads weights that were gathered again. */
+static bool train_with_recompute(struct gpt_seat *seat)
+{
+    char text[2048];
+    gpt_config_text(seat->run, text, sizeof text);
+    EXPECT(gpt_make_model(seat->run, &seat->model) == SHOAL_OK);
+    EXPECT(shoal_engine_create(&(shoal_engine_args){.model = seat->model,
+                                                    .config_text = text,
+                                                    .group = seat->group,
+                                                    .seed = seat->run->seed,
+                                                    .threads = 1,
+                                                    .recompute_granularity = "full"},
+                               &seat->engine) == SHOAL_OK);
+    return gpt_train(seat);
+}
+
+static void test_recompute(void **state)
+{
+    char options[1024];
+    (void)state;
+    struct gpt_run run = make_run(stages[0], precisions[1], "exact", options, sizeof options);
+    gpt_run_ranks(run, reference);
+    for (int32_t s = 1; s < STAGE_COUNT; s++) {
+        run = make_run(stages[s], precisions[1], "exact", options, sizeof options);
+        run.ranks = 3;
+        run.run = train_with_recompute;
+        gpt_run_ranks(run, seats);
+        gpt_assert_same(seats, 3, reference, stages[s]);
+    }
 }
 
 static void test_sim(void **state)
@@ -296,6 +327,7 @@ int main(void)
         cmocka_unit_test_prestate(test_same_bits, (void *)(uintptr_t)precisions[1]),
         cmocka_unit_test_prestate(test_same_bits, (void *)(uintptr_t)precisions[2]),
         cmocka_unit_test(test_fast),
+        cmocka_unit_test(test_recompute),
         cmocka_unit_test(test_sim),
         cmocka_unit_test_prestate(test_checkpoints, (void *)(uintptr_t)precisions[0]),
         cmocka_unit_test_prestate(test_checkpoints, (void *)(uintptr_t)precisions[1]),
