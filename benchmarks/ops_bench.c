@@ -44,13 +44,13 @@ static double now(void)
 #if defined(__x86_64__)
 /* Twelve chains in one statement: an array would be kept in memory. */
 #define FMA_LINE(n) "vfmadd231ps %12, %13, %" #n "\n\t"
-#define FMA_ALL                                                                          \
-    FMA_LINE(0)                                                                          \
-    FMA_LINE(1)                                                                          \
-    FMA_LINE(2)                                                                          \
-    FMA_LINE(3)                                                                          \
-    FMA_LINE(4) FMA_LINE(5) FMA_LINE(6) FMA_LINE(7) FMA_LINE(8) FMA_LINE(9) FMA_LINE(10) \
-        FMA_LINE(11)
+#define FMA_ALL \
+    FMA_LINE(0) \
+    FMA_LINE(1) \
+    FMA_LINE(2) \
+    FMA_LINE(3) \
+    FMA_LINE(4) \
+    FMA_LINE(5) FMA_LINE(6) FMA_LINE(7) FMA_LINE(8) FMA_LINE(9) FMA_LINE(10) FMA_LINE(11)
 
 __attribute__((target("avx512f"))) static double fma_flops_512(int64_t rounds)
 {
