@@ -7,7 +7,7 @@
  * else: then ref's kernel runs, on each thread's part.
  */
 #include "ops/cpu/range.h"
-#include "ops/ref/scalars.h"
+#include "ops/storage.h"
 
 #define LANES 16
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
