@@ -45,8 +45,8 @@ static void test_by_hand(void **state)
     (void)state;
     static const char *const options[] = {
         "\"reduction\":\"exact\"", "\"gradient_clipping\":1.0",
-        "\"bf16\":{\"enabled\":true},\"scheduler\":{\"type\":\"WarmupLR\",\"params\":{\"warmup_num_"
-        "steps\":4}}"};
+        ("\"bf16\":{\"enabled\":true},\"scheduler\":{\"type\":\"WarmupLR\","
+         "\"params\":{\"warmup_num_steps\":4}}")};
     for (int32_t i = 0; i < 3; i++)
         for (int32_t n = 1; n <= 3; n++) {
             struct gpt_run run = {.ranks = n, .options = options[i], .dropout = 0.1, .steps = 3};
