@@ -44,15 +44,21 @@ static void find_weights(shoal_generator *generator)
                                                           : generator->wte;
 }
 
-/* Cuts the next `count` floats (in steps of 64 bytes) off a block; with base 0 only measures. */
-static float *cut(char **at, int64_t count)
+/* A block and how much of it is given away; base NULL only measures. */
+struct cutter {
+    char *base;
+    size_t used;
+};
+
+/* The next `count` floats, in steps of 64 bytes. */
+static float *cut(struct cutter *cutter, int64_t count)
 {
-    float *memory = (float *)(void *)*at;
-    *at += ((size_t)count * sizeof(float) + 63) / 64 * 64;
+    float *memory = cutter->base ? (float *)(void *)(cutter->base + cutter->used) : NULL;
+    cutter->used += ((size_t)count * sizeof(float) + 63) / 64 * 64;
     return memory;
 }
 
-static void lay_out(shoal_generator *generator, char **at)
+static void lay_out(shoal_generator *generator, struct cutter *at)
 {
     const shoal_gpt_config *config = generator->config;
     const int64_t rows = config->max_position_embeddings, hidden = config->hidden_size;
@@ -83,13 +89,10 @@ shoal_status shoali_generator_prepare(shoal_generator *generator)
                                            sizeof(float), "logits");
     if (!generator->block || !generator->key || !generator->value || !generator->host_logits)
         goto done;
-    char *at = NULL;
+    struct cutter at = {0};
     lay_out(generator, &at);
-    SHOAL_TRY(
-        status,
-        shoali_device_alloc(generator->device, (size_t)(at - (char *)NULL), &generator->memory),
-        done);
-    at = generator->memory;
+    SHOAL_TRY(status, shoali_device_alloc(generator->device, at.used, &generator->memory), done);
+    at = (struct cutter){.base = generator->memory};
     lay_out(generator, &at);
     SHOAL_TRY(status,
               shoali_fill(generator->exec.stream, generator->bad_id, 0, sizeof *generator->bad_id),
