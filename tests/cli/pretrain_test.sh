@@ -6,7 +6,8 @@ shoal=$1
 unset KMP_AFFINITY SHOAL_COMM SHOAL_LOG SHOAL_OPS SHOAL_ACCELERATOR DS_ACCELERATOR RANK WORLD_SIZE
 export SHOAL_SIM_BYTES=268435456
 cd "$folder" || exit 1
-segments() { ls /dev/shm | grep '^shoal-' | sort; }
+# Those of launched jobs; other tests, which may run beside this one, call theirs shoal-test.*
+segments() { ls /dev/shm | grep '^shoal-' | grep -v '^shoal-test\.' | sort; }
 before=$(segments)
 
 for i in $(seq 200); do
