@@ -32,22 +32,37 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Vectors must never travel through memory between these small functions. */
-#define SHOALI_V static inline __attribute__((always_inline))
-
-#include "ops/vmath_scalar.h"
-
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && \
     defined(__AVX512DQ__) && !defined(SHOALI_VMATH_PORTABLE)
 #define SHOALI_VMATH_NAME "avx512"
-#include "ops/vmath_avx512.h"
+#define SHOALI_VMATH_LANES "ops/vmath_avx512.h"
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__) && !defined(SHOALI_VMATH_PORTABLE)
 #define SHOALI_VMATH_NAME "avx2"
-#include "ops/vmath_avx2.h"
+#define SHOALI_VMATH_LANES "ops/vmath_avx2.h"
 #else
 #define SHOALI_VMATH_NAME "portable"
-#include "ops/vmath_portable.h"
+#define SHOALI_VMATH_LANES "ops/vmath_portable.h"
+#define SHOALI_VMATH_ARRAYS 1
 #endif
+
+/* Vectors must never travel through memory between these small functions. Arrays may under a
+ * sanitizer: inlined, its checks of every lane take the compiler minutes. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SHOALI_VMATH_SANITIZED 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SHOALI_VMATH_SANITIZED 1
+#endif
+#if defined(SHOALI_VMATH_ARRAYS) && defined(SHOALI_VMATH_SANITIZED)
+#define SHOALI_V static __attribute__((noinline, unused))
+#else
+#define SHOALI_V static inline __attribute__((always_inline))
+#endif
+
+#include "ops/vmath_scalar.h"
+
+#include SHOALI_VMATH_LANES
 
 /* One text for both widths: C has no other way to write a polynomial once for two types. */
 #define VF_TYPE v1
