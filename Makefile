@@ -33,14 +33,14 @@ quickstart: all
 
 asan:
 	@scripts/install-deps test
-	@cmake --preset asan >/dev/null
+	@cmake --preset asan -DCMAKE_BUILD_TYPE=Release >/dev/null
 	@ninja -C build-asan
 	@UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(CTEST) --test-dir build-asan
 
-# Old runtimes of ThreadSanitizer do not start with much address randomisation.
+# Optimised, because sanitizers are slow enough without. Old runtimes of ThreadSanitizer do not start with much address randomisation.
 tsan:
 	@scripts/install-deps test
-	@cmake --preset tsan >/dev/null
+	@cmake --preset tsan -DCMAKE_BUILD_TYPE=Release >/dev/null
 	@ninja -C build-tsan
 	@$$(setarch -R true 2>/dev/null && echo setarch -R) $(CTEST) --test-dir build-tsan -R '$(TSAN_TESTS)'
 
