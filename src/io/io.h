@@ -1,0 +1,80 @@
+/* io - asynchronous reads and writes of files, past the page cache. Level L2.
+ *
+ * WORDS
+ *   context   one backend with its queue; used by one thread at a time.
+ *   file      an open file of a context. With `direct` it is opened with O_DIRECT where the file
+ *             system has it; then offsets, sizes and memory of the bulk of a request must be
+ *             multiples of SHOALI_IO_ALIGN, and what is not (the tail) goes through a second,
+ *             buffered descriptor of the same file.
+ *   request   one read or write of any size. It is cut in blocks of block_bytes; up to queue_depth
+ *             blocks of all requests are in flight. A request is complete when all blocks are.
+ *
+ * BACKENDS  uring: io_uring through liburing (built when the library is there, used when the kernel
+ * allows it). posix: `threads` threads of the context with pread/pwrite; always there.
+ * Chosen by args.backend, else SHOAL_IO, else uring, else posix.
+ *
+ * RULES  A short read or write goes on where it stopped; end of file inside a request is
+ * SHOAL_EIO: the sentence has path, offset, expected and found bytes. A full disk is
+ * SHOAL_EIO that says which path is full and how many bytes were asked for. EINTR and EAGAIN are
+ * retried. The first error of a request is its status; other requests go on. Destroying a context
+ * waits for what is in flight.
+ *
+ * THREADS  A context belongs to one thread at a time. Memory of a request is borrowed until it was
+ * waited for. Progress is made in post, test and wait (uring) or by the context's threads (posix).
+ *
+ * Fault points: "io_read" and "io_write" (an error), "io_short" (a block delivers half).
+ *
+ * Same thing in DeepSpeed: aio_handle(block_size, queue_depth, single_submit, overlap_events,
+ * intra_op_parallelism).
+ */
+#ifndef SHOALI_IO_H
+#define SHOALI_IO_H
+
+#include "base/base.h"
+
+#define SHOALI_IO_ALIGN 4096
+
+struct shoali_io;
+struct shoali_io_file;
+struct shoali_io_request;
+
+struct shoali_io_args {
+    const char *backend; /* "uring", "posix"; NULL: SHOAL_IO or the best that works */
+    size_t block_bytes;  /* rounded up to SHOALI_IO_ALIGN */
+    int32_t queue_depth; /* blocks in flight */
+    int32_t threads;     /* posix: threads; uring: ignored */
+    bool single_submit;  /* uring: one system call per block instead of per batch */
+    bool overlap_events; /* refill the queue at each completion; false: batch by batch */
+    bool direct;         /* O_DIRECT; falls back to buffered, said once in the log */
+};
+SHOAL_CHECKED shoal_status shoali_io_create(const struct shoali_io_args *args,
+                                            struct shoali_io **io);
+void shoali_io_destroy(struct shoali_io *io); /* NULL is fine */
+const char *shoali_io_backend(const struct shoali_io *io);
+/* Whether a backend of that name can be used here. */
+bool shoali_io_probe(const char *backend);
+
+/* Opens for reading and writing. create_bytes > 0: creates (mode 0600), reserves and sets that
+ * size; a full disk is found here. create_bytes 0: must exist. */
+SHOAL_CHECKED shoal_status shoali_io_open(struct shoali_io *io, const char *path,
+                                          int64_t create_bytes, struct shoali_io_file **file);
+/* Waits for its requests. NULL is fine. */
+void shoali_io_close(struct shoali_io_file *file);
+bool shoali_io_is_direct(const struct shoali_io_file *file);
+
+enum shoali_io_kind { SHOALI_IO_READ, SHOALI_IO_WRITE };
+/* Starts a request; it must be waited for. A full queue does not block the caller. */
+SHOAL_CHECKED shoal_status shoali_io_post(struct shoali_io_file *file, enum shoali_io_kind kind,
+                                          int64_t offset, void *memory, size_t bytes,
+                                          struct shoali_io_request **request);
+/* Makes progress; *done says whether wait would return at once. */
+SHOAL_CHECKED shoal_status shoali_io_test(struct shoali_io_request *request, bool *done);
+/* Waits, frees the request, gives its status. */
+SHOAL_CHECKED shoal_status shoali_io_wait(struct shoali_io_request *request);
+
+struct shoali_io_counters {
+    int64_t read_bytes, written_bytes, read_ns, written_ns, request_count, fallback_bytes;
+};
+void shoali_io_get_counters(const struct shoali_io *io, struct shoali_io_counters *counters);
+
+#endif
