@@ -79,6 +79,11 @@ struct shoal_layer {
     int32_t param_count;
     int32_t index;
 };
+/* Another name of a parameter: that of a second, tied use. */
+struct shoali_alias {
+    const char *name;
+    int32_t param;
+};
 struct shoali_module {
     const shoal_model *model; /* borrowed */
     struct shoali_arena arena;
@@ -90,13 +95,15 @@ struct shoali_module {
     shoal_dtype dtype;     /* compute dtype of parameters and activations */
     int32_t *by_name;      /* hash table of indices into `param`, -1 free */
     int32_t param_capacity, by_name_capacity;
+    struct shoali_alias *alias; /* in declaration order; their names are no parameter's name */
+    int32_t alias_count, alias_capacity;
 };
 /* Runs all declares. SHOAL_EINVAL: duplicate name, tied_to unknown or of another shape. */
 SHOAL_CHECKED shoal_status shoali_module_init(struct shoali_module *module,
                                               const shoal_model *model, shoal_dtype dtype);
 void shoali_module_fini(struct shoali_module *module);
-struct shoal_param *shoali_module_find(const struct shoali_module *module,
-                                       const char *name); /* NULL: none */
+/* By name or by alias; NULL: none. */
+struct shoal_param *shoali_module_find(const struct shoali_module *module, const char *name);
 
 /* ---- slots: memory of a tape ---------------------------------------------------------------- */
 

@@ -25,6 +25,9 @@ struct shoal_param *shoali_module_find(const struct shoali_module *module, const
 {
     if (module->by_name_capacity == 0)
         return NULL;
+    for (int32_t i = 0; i < module->alias_count; i++) /* few: one per tied use */
+        if (strcmp(module->alias[i].name, name) == 0)
+            return module->param[module->alias[i].param];
     int32_t at = home_of(module, name);
     while (module->by_name[at] >= 0) {
         struct shoal_param *param = module->param[module->by_name[at]];
@@ -88,9 +91,49 @@ static shoal_status append_to_layer(struct shoal_declaration *declaration,
     return SHOAL_OK;
 }
 
+/* From the arena; NULL when memory is exhausted. */
+static const char *global_name(const struct shoal_declaration *declaration, const char *name)
+{
+    struct shoali_arena *arena = &declaration->module->arena;
+    return name[0] == '/' ? shoali_arena_strdup(arena, name + 1)
+                          : shoali_arena_printf(arena, "%s.%s", declaration->layer->name, name);
+}
+
+/* Remembers the name of a tied use, unless it is the primary's own or known already. */
+static shoal_status add_alias(const struct shoal_declaration *declaration, const char *name,
+                              const struct shoal_param *primary)
+{
+    struct shoali_module *module = declaration->module;
+    const char *alias = global_name(declaration, name);
+    if (alias == NULL)
+        return SHOAL_ENOMEM;
+    const struct shoal_param *known = shoali_module_find(module, alias);
+    if (known == primary)
+        return SHOAL_OK;
+    if (known != NULL)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "parameter %s is tied to %s, but the name already stands for %s; give "
+                          "the second use another name",
+                          alias, primary->name, known->name);
+    if (module->alias_count == module->alias_capacity) {
+        const int32_t capacity = module->alias_capacity > 0 ? 2 * module->alias_capacity : 4;
+        struct shoali_alias *list =
+            shoali_arena_alloc(&module->arena, (size_t)capacity * sizeof(*list));
+        if (list == NULL)
+            return SHOAL_ENOMEM;
+        if (module->alias_count > 0)
+            memcpy(list, module->alias, (size_t)module->alias_count * sizeof(*list));
+        module->alias = list;
+        module->alias_capacity = capacity;
+    }
+    module->alias[module->alias_count++] = (struct shoali_alias){alias, primary->index};
+    return SHOAL_OK;
+}
+
 static shoal_status declare_tied(struct shoal_declaration *declaration,
                                  const shoal_param_spec *spec)
 {
+    shoal_status status;
     const struct shoal_layer *layer = declaration->layer;
     struct shoal_param *primary = shoali_module_find(declaration->module, spec->tied_to);
     char got[128], expected[128];
@@ -106,11 +149,14 @@ static shoal_status declare_tied(struct shoal_declaration *declaration,
             "be equal",
             layer->name, spec->name, shoali_shape_format(&spec->shape, got), primary->name,
             shoali_shape_format(&primary->shape, expected));
+    SHOAL_TRY(status, add_alias(declaration, spec->name, primary), done);
     bool again = false;
     for (int32_t i = 0; i < layer->param_count; i++)
         again = again || layer->param[i] == primary;
     primary->uses += again ? 0 : 1;
-    return append_to_layer(declaration, primary);
+    SHOAL_TRY(status, append_to_layer(declaration, primary), done);
+done:
+    return status;
 }
 
 static shoal_status declare_new(struct shoal_declaration *declaration, const shoal_param_spec *spec)
@@ -118,10 +164,7 @@ static shoal_status declare_new(struct shoal_declaration *declaration, const sho
     shoal_status status;
     struct shoali_module *module = declaration->module;
     char text[128];
-    const char *name =
-        spec->name[0] == '/'
-            ? shoali_arena_strdup(&module->arena, spec->name + 1)
-            : shoali_arena_printf(&module->arena, "%s.%s", declaration->layer->name, spec->name);
+    const char *name = global_name(declaration, spec->name);
     struct shoal_param *param = shoali_arena_alloc(&module->arena, sizeof(*param));
     if (name == NULL || param == NULL)
         return SHOAL_ENOMEM;

@@ -32,6 +32,10 @@ static void test_a_model_is_declared(void **state)
     assert_int_equal(module.param[0]->uses, 2);
     assert_int_equal(module.param[1]->uses, 1);
     assert_int_equal(shoal_param_shape(module.param[0])->dim[0], MODEL_VOCABULARY);
+    /* ... which it calls by another name */
+    assert_int_equal(module.alias_count, 1);
+    assert_int_equal(module.alias[0].param, 0);
+    assert_ptr_equal(shoali_module_find(&module, module.alias[0].name), module.param[0]);
     shoali_module_fini(&module);
 }
 
@@ -95,6 +99,19 @@ static void expect_refusal(const shoal_param_spec *first, const shoal_param_spec
             fail_msg("'%s' is not in: %s", words[i], shoal_error_message());
 }
 
+/* Layer "three" gives a second name that the parameter of layer "two" has. */
+static void expect_alias_refusal(const shoal_param_spec *first, const shoal_param_spec *second,
+                                 const shoal_param_spec *owner)
+{
+    static const shoal_layer_type type = {"spec", declare_spec, no_forward};
+    const shoal_layer_spec layers[] = {
+        {&type, "one", first}, {&type, "two", owner}, {&type, "three", second}};
+    const shoal_model model = {.name = "wrong", .layers = layers, .layer_count = 3};
+    struct shoali_module module;
+    assert_int_equal(shoali_module_init(&module, &model, SHOAL_F32), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "parameter two.w is tied to w, but the name"));
+}
+
 static void test_mistakes_have_sentences(void **state)
 {
     (void)state;
@@ -105,11 +122,14 @@ static void test_mistakes_have_sentences(void **state)
     const shoal_param_spec nameless = {.shape = {1, {4}}};
     const shoal_param_spec dotted = {.name = "x.w", .shape = {1, {4}}};
     const shoal_param_spec plain = {.name = "w", .shape = {1, {4}}};
+    const shoal_param_spec second = {.name = "/two.w", .shape = {1, {4}}, .tied_to = "w"};
+    const shoal_param_spec root = {.name = "/w", .shape = {1, {4}}};
     expect_refusal(&good, &good, "one", (const char *const[]){"layers 0 and 1", "one", NULL});
     expect_refusal(&dotted, &plain, "one.x", (const char *const[]){"one.x.w", "twice", NULL});
     expect_refusal(&good, &untied, "two", (const char *const[]){"two.v", "'one.x'", NULL});
     expect_refusal(&good, &other_shape, "two",
                    (const char *const[]){"two.v", "[4, 1]", "one.w", "[4]", NULL});
+    expect_alias_refusal(&root, &second, &good);
     expect_refusal(&good, &negative, "two", (const char *const[]){"two.v", "[-4]", NULL});
     expect_refusal(&good, &nameless, "two", (const char *const[]){"two", "without a name", NULL});
 }

@@ -15,13 +15,14 @@
  * (safetensors readers reject holes); the JSON header is padded with spaces so that data starts at
  * a multiple of 4096; header bytes are a pure function of (names, dtype, shapes). Files are cut at
  * tensor boundaries, at most max_shard_bytes each (a single larger tensor has its own file): a
- * function of the model alone. Tied tensors are stored once under the primary name.
+ * function of the model alone. Tied tensors are stored once under the primary name; `aliases` says
+ * which further names stand for it. A model that knows a tensor by such a name finds it on load.
  *
  * manifest.json: {"format":"shoal-checkpoint","version":1, "step", "engine":{... numbers the
  * engine needs: step, data position, scaler, schedule, seed, kernel set, config}, "client":{...},
  * "kinds":[{"name","dtype","files":[{"name","bytes","chunks":["<xxh3 hex>", ... one per 16 MiB of
- * the file]}]}], "tensors":[{"name","shape"}], "aliases":{}} and, last member, "hash": xxh3 of
- * everything before it. No host names, no times.
+ * the file]}]}], "tensors":[{"name","shape"}], "aliases":{"<name>":"<primary>"}} and, last member,
+ * "hash": xxh3 of everything before it. No host names, no times.
  *
  * SAVE  into DIR/TAG.partial; files are created, sized with posix_fallocate (a full disk is known
  *       before anything is written), filled by pwrite, fsynced; statuses of all ranks reduced;
@@ -61,12 +62,19 @@ struct shoali_checkpoint_kind {
     shoal_status (*write)(void *user, int64_t first, int64_t count, const void *in);
 };
 
+/* A further name of a tied tensor. */
+struct shoali_checkpoint_alias {
+    const char *name, *primary; /* primary: one of args->names */
+};
+
 struct shoali_checkpoint_args {
     const char *dir, *tag;    /* load: tag NULL = latest */
     shoal_group *group;       /* NULL: one rank */
     const char *const *names; /* canonical order */
     const shoal_shape *shapes;
     int32_t tensor_count;
+    const struct shoali_checkpoint_alias *aliases;
+    int32_t alias_count;
     const struct shoali_checkpoint_kind *kinds;
     int32_t kind_count;      /* load: only these kinds are read */
     const char *engine_json; /* save: object text */

@@ -76,9 +76,11 @@ SHOAL_CHECKED shoal_status shoali_manifest_format(const struct shoali_checkpoint
 SHOAL_CHECKED shoal_status shoali_manifest_read(const char *dir, const char *tag,
                                                 struct json_t **manifest);
 int64_t shoali_manifest_step(const struct json_t *manifest);
-/* SHOAL_EINVAL lists the tensors that are missing, extra or of another shape. */
+/* SHOAL_EINVAL lists the tensors that are missing, extra or of another shape. found[i]: the name
+ * under which the files hold tensor i, its own or the one it is an alias of; borrowed from both. */
 SHOAL_CHECKED shoal_status shoali_manifest_match(const struct json_t *manifest,
-                                                 const struct shoali_checkpoint_args *args);
+                                                 const struct shoali_checkpoint_args *args,
+                                                 const char **found);
 /* Names, sizes and hashes of a kind's files; what the files' own headers say is left 0. */
 SHOAL_CHECKED shoal_status shoali_manifest_plan(const struct json_t *manifest,
                                                 const struct shoali_checkpoint_kind *kind,

@@ -11,7 +11,7 @@
 /* ---- the writer learns what the files hold ---- */
 
 /* The header must say what the manifest says: tensors from *tensor on, of this dtype. */
-static shoal_status match_header(const struct shoali_checkpoint_run *run,
+static shoal_status match_header(const struct shoali_checkpoint_run *run, const char *const *found,
                                  const struct shoali_checkpoint_plan *plan,
                                  const struct shoali_safetensors_entry *entries, int32_t count,
                                  int32_t *tensor)
@@ -19,7 +19,7 @@ static shoal_status match_header(const struct shoali_checkpoint_run *run,
     const struct shoali_checkpoint_args *args = run->args;
     for (int32_t i = 0; i < count; i++, (*tensor)++) {
         if (*tensor < args->tensor_count && entries[i].dtype == plan->dtype &&
-            strcmp(entries[i].name, args->names[*tensor]) == 0 &&
+            strcmp(entries[i].name, found[*tensor]) == 0 &&
             shoali_shape_equal(&entries[i].shape, &args->shapes[*tensor]))
             continue;
         return SHOAL_FAIL(SHOAL_ECORRUPT, "the header's entry `%s` is not what the manifest lists",
@@ -78,7 +78,7 @@ static shoal_status open_file(const struct shoali_checkpoint_file *file, int *de
 }
 
 /* Fills in what only the file's own header tells. */
-static shoal_status read_file(struct shoali_checkpoint_run *run,
+static shoal_status read_file(struct shoali_checkpoint_run *run, const char *const *found,
                               const struct shoali_checkpoint_plan *plan,
                               struct shoali_checkpoint_file *file, int32_t *tensor)
 {
@@ -90,7 +90,7 @@ static shoal_status read_file(struct shoali_checkpoint_run *run,
     SHOAL_TRY(status, open_file(file, &descriptor), done);
     status = read_head(run, file, descriptor, &entries, &count);
     if (status == SHOAL_OK)
-        status = match_header(run, plan, entries, count, tensor);
+        status = match_header(run, found, plan, entries, count, tensor);
     if (status == SHOAL_OK && file->data_start % SHOALI_SAFETENSORS_ALIGN != 0)
         status = SHOAL_FAIL(SHOAL_ECORRUPT, "the header is not padded to whole pages");
     if (status == SHOAL_ECORRUPT)
@@ -105,7 +105,7 @@ done:
 }
 
 static shoal_status read_plan(struct shoali_checkpoint_run *run, const char *folder,
-                              const json_t *manifest, int32_t k)
+                              const json_t *manifest, const char *const *found, int32_t k)
 {
     shoal_status status;
     struct shoali_checkpoint_plan *plan = &run->plan[k];
@@ -118,7 +118,7 @@ static shoal_status read_plan(struct shoali_checkpoint_run *run, const char *fol
         plan->file[f].path = shoali_checkpoint_path(&run->arena, folder, "", plan->file[f].name);
         if (!plan->file[f].path)
             return SHOAL_ENOMEM;
-        SHOAL_TRY(status, read_file(run, plan, &plan->file[f], &tensor), done);
+        SHOAL_TRY(status, read_file(run, found, plan, &plan->file[f], &tensor), done);
         flat += plan->file[f].flat_count;
     }
     if (tensor != run->args->tensor_count)
@@ -140,9 +140,15 @@ static shoal_status prepare(struct shoali_checkpoint_run *run)
         status = SHOAL_ENOMEM;
         goto done;
     }
-    SHOAL_TRY(status, shoali_manifest_match(manifest, run->args), done);
+    const char **found =
+        shoali_arena_alloc(&run->arena, ((size_t)run->args->tensor_count + 1) * sizeof *found);
+    if (!found) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    SHOAL_TRY(status, shoali_manifest_match(manifest, run->args, found), done);
     for (int32_t k = 0; k < run->args->kind_count; k++)
-        SHOAL_TRY(status, read_plan(run, folder, manifest, k), done);
+        SHOAL_TRY(status, read_plan(run, folder, manifest, found, k), done);
 done:
     json_decref(manifest);
     free(tag);

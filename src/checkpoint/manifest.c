@@ -79,7 +79,10 @@ static json_t *manifest_json(const struct shoali_checkpoint_args *args,
         json_array_append_new(kinds, kind_json(&plans[k]));
     json_object_set_new(root, "kinds", kinds);
     json_object_set_new(root, "tensors", tensors_json(args));
-    json_object_set_new(root, "aliases", json_object());
+    json_t *aliases = json_object();
+    for (int32_t i = 0; i < args->alias_count; i++)
+        json_object_set_new(aliases, args->aliases[i].name, json_string(args->aliases[i].primary));
+    json_object_set_new(root, "aliases", aliases);
     return root;
 }
 
@@ -93,6 +96,11 @@ shoal_status shoali_manifest_format(const struct shoali_checkpoint_args *args,
     if (args->client_json)
         SHOAL_TRY(status, parse_part(args->client_json, "client_json", &client), done);
     root = manifest_json(args, plans, engine, client);
+    if (json_object_size(json_object_get(root, "aliases")) != (size_t)args->alias_count) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "two tied tensors have the same second name, or one that "
+                                          "is not UTF-8");
+        goto done;
+    }
     body = root ? json_dumps(root, JSON_COMPACT) : NULL;
     char *larger = body ? realloc(body, strlen(body) + TAIL_BYTES + 1) : NULL;
     if (!larger) {
@@ -138,6 +146,7 @@ static bool well_formed(const json_t *root)
     if (!json_is_integer(json_object_get(root, "step")) ||
         !json_is_object(json_object_get(root, "engine")) || !json_is_array(kinds) ||
         !json_is_array(json_object_get(root, "tensors")) ||
+        !json_is_object(json_object_get(root, "aliases")) ||
         json_array_size(kinds) > SHOALI_CHECKPOINT_KINDS)
         return false;
     json_array_foreach(kinds, i, kind)
@@ -227,18 +236,23 @@ static void list_add(struct listing *list, const char *what, const char *name, c
                           detail);
 }
 
-/* Compares by name; `stored` maps names to the manifest's entries, matched ones are taken out. */
-static void compare_tensors(json_t *stored, const struct shoali_checkpoint_args *args,
+/* Compares by name. `stored` maps names to the manifest's entries, matched ones are taken out;
+ * found[i] becomes the name under which tensor i is stored, NULL: not at all. */
+static void compare_tensors(json_t *stored, const json_t *aliases,
+                            const struct shoali_checkpoint_args *args, const char **found,
                             struct listing *list)
 {
-    const char *name;
-    json_t *tensor;
+    char got[128], want[128], detail[400];
     for (int32_t i = 0; i < args->tensor_count; i++) {
         shoal_shape shape;
-        char got[128], want[128], detail[300];
-        tensor = json_object_get(stored, args->names[i]);
+        const char *primary = json_string_value(json_object_get(aliases, args->names[i]));
+        const bool own = json_object_get(stored, args->names[i]) != NULL;
+        found[i] = own ? args->names[i] : primary;
+        const json_t *tensor = found[i] ? json_object_get(stored, found[i]) : NULL;
         if (!tensor) {
-            list_add(list, "missing", args->names[i], "");
+            snprintf(detail, sizeof detail, " (the checkpoint ties it to `%.300s`)",
+                     primary ? primary : "");
+            list_add(list, "missing", args->names[i], primary ? detail : "");
             continue;
         }
         shape_of(tensor, &shape);
@@ -247,27 +261,40 @@ static void compare_tensors(json_t *stored, const struct shoali_checkpoint_args 
                      shoali_shape_format(&shape, got), shoali_shape_format(&args->shapes[i], want));
             list_add(list, "of another shape", args->names[i], detail);
         }
-        json_object_del(stored, args->names[i]);
-    }
-    json_object_foreach(stored, name, tensor)
-    {
-        list_add(list, "extra", name, "");
+        json_object_del(stored, found[i]);
     }
 }
 
-static bool same_order(const json_t *tensors, const struct shoali_checkpoint_args *args)
+static void list_extra(json_t *stored, const struct shoali_checkpoint_args *args,
+                       struct listing *list)
 {
-    for (int32_t i = 0; i < args->tensor_count; i++) {
+    const char *name;
+    json_t *tensor;
+    char detail[400];
+    json_object_foreach(stored, name, tensor)
+    {
+        *detail = '\0';
+        for (int32_t i = 0; i < args->alias_count; i++)
+            if (strcmp(args->aliases[i].name, name) == 0)
+                snprintf(detail, sizeof detail, " (the model ties it to `%.300s`)",
+                         args->aliases[i].primary);
+        list_add(list, "extra", name, detail);
+    }
+}
+
+/* By their names in the file. */
+static bool same_order(const json_t *tensors, const char *const *found, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
         const json_t *tensor = json_array_get(tensors, (size_t)i);
-        const char *name = json_string_value(json_object_get(tensor, "name"));
-        if (!name || strcmp(name, args->names[i]) != 0)
+        if (strcmp(json_string_value(json_object_get(tensor, "name")), found[i]) != 0)
             return false;
     }
     return true;
 }
 
 shoal_status shoali_manifest_match(const json_t *manifest,
-                                   const struct shoali_checkpoint_args *args)
+                                   const struct shoali_checkpoint_args *args, const char **found)
 {
     shoal_status status = SHOAL_OK;
     struct listing list = {0};
@@ -283,7 +310,8 @@ shoal_status shoali_manifest_match(const json_t *manifest,
             goto done;
         }
     }
-    compare_tensors(stored, args, &list);
+    compare_tensors(stored, json_object_get(manifest, "aliases"), args, found, &list);
+    list_extra(stored, args, &list);
     if (list.count > LISTED_MAX)
         shoali_str_append(&list.text, " and %d more", list.count - LISTED_MAX);
     if (list.count > 0)
@@ -291,7 +319,7 @@ shoal_status shoali_manifest_match(const json_t *manifest,
                             "the checkpoint in %s holds another model's tensors: %s; give the "
                             "model the options it was trained with",
                             args->dir, shoali_str_get(&list.text));
-    else if (!same_order(tensors, args))
+    else if (!same_order(tensors, found, args->tensor_count))
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "the checkpoint in %s holds the model's tensors in another order",
                             args->dir);

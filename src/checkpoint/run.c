@@ -71,6 +71,28 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+static int by_text(const void *name, const void *entry)
+{
+    return strcmp(name, *(const char *const *)entry);
+}
+
+/* `sorted`: the tensors' names. */
+static shoal_status check_aliases(const struct shoali_checkpoint_args *args,
+                                  const char *const *sorted)
+{
+    const size_t count = (size_t)args->tensor_count;
+    for (int32_t i = 0; i < args->alias_count; i++) {
+        const struct shoali_checkpoint_alias *alias = &args->aliases[i];
+        if (!alias->name || bsearch(alias->name, sorted, count, sizeof *sorted, by_text))
+            return SHOAL_FAIL(SHOAL_EINVAL, "\"%s\" cannot be a second name: it is a tensor's own",
+                              alias->name ? alias->name : "");
+        if (!alias->primary || !bsearch(alias->primary, sorted, count, sizeof *sorted, by_text))
+            return SHOAL_FAIL(SHOAL_EINVAL, "\"%s\" is tied to \"%s\", which is no tensor",
+                              alias->name, alias->primary ? alias->primary : "");
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status check_names(const struct shoali_checkpoint_args *args,
                                 struct shoali_arena *arena)
 {
@@ -87,7 +109,7 @@ static shoal_status check_names(const struct shoali_checkpoint_args *args,
     for (size_t i = 1; i < count; i++)
         if (strcmp(sorted[i - 1], sorted[i]) == 0)
             return SHOAL_FAIL(SHOAL_EINVAL, "two tensors are named \"%s\"", sorted[i]);
-    return SHOAL_OK;
+    return check_aliases(args, sorted);
 }
 
 static shoal_status check_args(struct shoali_checkpoint_run *run)
@@ -164,6 +186,10 @@ static int64_t digest_of(const struct shoali_checkpoint_run *run)
         const shoal_shape *shape = &args->shapes[i];
         digest = mix(digest, args->names[i], strlen(args->names[i]) + 1);
         digest = mix(digest, shape->dim, (size_t)shape->ndim * sizeof shape->dim[0]);
+    }
+    for (int32_t i = 0; i < args->alias_count; i++) {
+        digest = mix(digest, args->aliases[i].name, strlen(args->aliases[i].name) + 1);
+        digest = mix(digest, args->aliases[i].primary, strlen(args->aliases[i].primary) + 1);
     }
     for (int32_t k = 0; k < args->kind_count; k++) {
         const struct shoali_checkpoint_kind *kind = &args->kinds[k];

@@ -3,16 +3,19 @@
 #include "engine/engine.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_KINDS 8
+enum { MAX_KINDS = 8, COMPARED_AT_ONCE = 4096 };
 
 /* One kind of zero's, as checkpoint/ sees it. */
 struct kind_access {
+    const struct shoal_engine *engine;
     struct shoali_zero *zero;
     int32_t kind;
+    shoal_dtype rounded; /* of the file, when its elements are only compared with kind 0's */
 };
 
 static shoal_status read_kind(void *user, int64_t first, int64_t count, void *out)
@@ -27,6 +30,48 @@ static shoal_status write_kind(void *user, int64_t first, int64_t count, const v
     return shoali_zero_write(access->zero, access->kind, first, count, in);
 }
 
+static shoal_status refuse_element(const struct shoal_engine *engine, int64_t at, uint16_t got,
+                                   float master, uint16_t want)
+{
+    int32_t p = 0;
+    while (p + 1 < engine->module.param_count &&
+           shoali_zero_param_offset(engine->zero, p + 1) <= at)
+        p++;
+    return SHOAL_FAIL(SHOAL_ECORRUPT,
+                      "the checkpoint's 16-bit weights are not its masters rounded to nearest: "
+                      "`%s`, element %lld: 0x%04x, but the master %.9g gives 0x%04x; load another "
+                      "checkpoint",
+                      engine->module.param[p]->name,
+                      (long long)(at - shoali_zero_param_offset(engine->zero, p)), (unsigned)got,
+                      (double)master, (unsigned)want);
+}
+
+/* Stands in the place of a write: the masters are loaded, the rounded weights must follow from
+ * them.
+ */
+static shoal_status compare_rounded(void *user, int64_t first, int64_t count, const void *in)
+{
+    shoal_status status = SHOAL_OK;
+    const struct kind_access *access = user;
+    const uint16_t *got = in;
+    const bool bf16 = access->rounded == SHOAL_BF16;
+    float master[COMPARED_AT_ONCE];
+    for (int64_t at = 0; at < count; at += COMPARED_AT_ONCE) {
+        const int64_t part = count - at < COMPARED_AT_ONCE ? count - at : COMPARED_AT_ONCE;
+        SHOAL_TRY(status, shoali_zero_read(access->zero, 0, first + at, part, master), done);
+        for (int64_t i = 0; i < part; i++) {
+            const uint16_t want =
+                bf16 ? shoali_f32_to_bf16(master[i]) : shoali_f32_to_f16(master[i]);
+            const float value =
+                bf16 ? shoali_bf16_to_f32(got[at + i]) : shoali_f16_to_f32(got[at + i]);
+            if (got[at + i] != want && !(isnan(value) && isnan(master[i])))
+                return refuse_element(access->engine, first + at + i, got[at + i], master[i], want);
+        }
+    }
+done:
+    return status;
+}
+
 /* Everything checkpoint/ needs to know of this engine's tensors. */
 struct tensors {
     const char **names;
@@ -35,12 +80,14 @@ struct tensors {
     struct kind_access access[MAX_KINDS];
     struct shoali_checkpoint_range *ranges[MAX_KINDS]; /* owned */
     int32_t kind_count;
+    struct shoali_checkpoint_alias *aliases; /* owned */
 };
 
 static void tensors_fini(struct tensors *tensors)
 {
     shoali_free(tensors->names);
     shoali_free(tensors->shapes);
+    shoali_free(tensors->aliases);
     for (int32_t k = 0; k < tensors->kind_count; k++)
         shoali_free(tensors->ranges[k]);
 }
@@ -53,8 +100,13 @@ static shoal_status tensors_init(struct tensors *tensors, const struct shoal_eng
         shoali_calloc((size_t)module->param_count + 1, sizeof *tensors->names, "tensor names");
     tensors->shapes =
         shoali_calloc((size_t)module->param_count + 1, sizeof *tensors->shapes, "tensor shapes");
-    if (!tensors->names || !tensors->shapes)
+    tensors->aliases =
+        shoali_calloc((size_t)module->alias_count + 1, sizeof *tensors->aliases, "tied names");
+    if (!tensors->names || !tensors->shapes || !tensors->aliases)
         return SHOAL_ENOMEM;
+    for (int32_t i = 0; i < module->alias_count; i++)
+        tensors->aliases[i] = (struct shoali_checkpoint_alias){
+            module->alias[i].name, module->param[module->alias[i].param]->name};
     for (int32_t i = 0; i < module->param_count; i++) {
         tensors->names[i] = module->param[i]->name;
         tensors->shapes[i] = module->param[i]->shape;
@@ -76,7 +128,7 @@ static shoal_status add_kind(struct tensors *tensors, const struct shoal_engine 
         tensors->ranges[at][r] =
             (struct shoali_checkpoint_range){kind.range[r].begin, kind.range[r].count};
     tensors->kind_count++;
-    tensors->access[at] = (struct kind_access){engine->zero, index};
+    tensors->access[at] = (struct kind_access){engine, engine->zero, index, SHOAL_F32};
     tensors->kind[at] = (struct shoali_checkpoint_kind){.name = name ? name : kind.name,
                                                         .dtype = kind.dtype,
                                                         .ranges = tensors->ranges[at],
@@ -98,6 +150,8 @@ static struct shoali_checkpoint_args checkpoint_args(const struct tensors *tenso
                                            .names = tensors->names,
                                            .shapes = tensors->shapes,
                                            .tensor_count = engine->module.param_count,
+                                           .aliases = tensors->aliases,
+                                           .alias_count = engine->module.alias_count,
                                            .kinds = tensors->kind,
                                            .kind_count = tensors->kind_count};
 }
@@ -216,12 +270,34 @@ done:
 
 /* ---- load ----------------------------------------------------------------------------------- */
 
-static bool has_kind(const struct shoali_checkpoint_info *info, const char *name)
+/* -1: there is none. */
+static int32_t find_kind(const struct shoali_checkpoint_info *info, const char *name)
 {
     for (int32_t i = 0; i < info->kind_count; i++)
         if (strcmp(info->kind_name[i], name) == 0)
-            return true;
-    return false;
+            return i;
+    return -1;
+}
+
+static bool has_kind(const struct shoali_checkpoint_info *info, const char *name)
+{
+    return find_kind(info, name) >= 0;
+}
+
+/* 16-bit weights beside masters: nobody needs them, but if they say something else one of the two
+ * is not what was saved. After all kinds that are loaded. */
+static shoal_status add_comparison(struct tensors *tensors, const struct shoal_engine *engine,
+                                   const struct shoali_checkpoint_info *info)
+{
+    shoal_status status = SHOAL_OK;
+    const int32_t model = find_kind(info, "model"), at = tensors->kind_count;
+    if (!has_kind(info, "master") || model < 0 || shoal_dtype_bytes(info->kind_dtype[model]) != 2)
+        return SHOAL_OK;
+    SHOAL_TRY(status, add_kind(tensors, engine, 0, "model"), done);
+    tensors->kind[at].dtype = tensors->access[at].rounded = info->kind_dtype[model];
+    tensors->kind[at].write = compare_rounded;
+done:
+    return status;
 }
 
 /* fp32 masters come from "master", or from "model" when the checkpoint is fp32; states under their
@@ -250,6 +326,7 @@ static shoal_status choose_kinds(struct tensors *tensors, const struct shoal_eng
                               kind.name);
         SHOAL_TRY(status, add_kind(tensors, engine, k, NULL), done);
     }
+    SHOAL_TRY(status, add_comparison(tensors, engine, info), done);
 done:
     return status;
 }

@@ -170,12 +170,11 @@ static shoal_status declare_head(const void *opaque, shoal_declaration *declarat
     SHOAL_TRY(
         status,
         shoal_declare_param(
-            declaration,
-            &(shoal_param_spec){.name = untied ? "/lm_head.weight" : "/transformer.wte.weight",
-                                .shape = shoal_shape_2(gpt->padded_vocab, hidden),
-                                .init = SHOAL_INIT_NORMAL,
-                                .init_b = gpt->config.init_method_std,
-                                .tied_to = untied ? NULL : "transformer.wte.weight"}),
+            declaration, &(shoal_param_spec){.name = "/lm_head.weight",
+                                             .shape = shoal_shape_2(gpt->padded_vocab, hidden),
+                                             .init = SHOAL_INIT_NORMAL,
+                                             .init_b = gpt->config.init_method_std,
+                                             .tied_to = untied ? NULL : "transformer.wte.weight"}),
         done);
 done:
     return status;

@@ -278,6 +278,59 @@ static void test_other_tensors(void **state)
     expect_text(run->message[0], "in another order");
 }
 
+/* Second names: a model that calls a tensor by one finds it; one that has both apart does not. */
+static void test_aliases(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model_run *run = &fixture->run;
+    fixture->model.aliases[0] = (struct shoali_checkpoint_alias){"second", "b"};
+    fixture->model.alias_count = 1;
+    model_save_expect(run, SHOAL_OK);
+    model_load_expect(run, SHOAL_OK);
+    struct model other = {0};
+    model_add(&other, "a", shoal_shape_2(30, 40));
+    model_add(&other, "second", shoal_shape_1(500));
+    model_add(&other, "c", shoal_shape_1(5));
+    model_add_kind(&other, "model", SHOAL_F32, false);
+    run->model = &other;
+    model_load_expect(run, SHOAL_OK); /* asserts every byte */
+    other.shapes[1] = shoal_shape_1(501);
+    other.flat_count++;
+    model_load_expect(run, SHOAL_EINVAL);
+    expect_text(run->message[0], "of another shape `second` (is [500], the model has [501])");
+    struct model both = {0};
+    model_add(&both, "a", shoal_shape_2(30, 40));
+    model_add(&both, "b", shoal_shape_1(500));
+    model_add(&both, "c", shoal_shape_1(5));
+    model_add(&both, "second", shoal_shape_1(500));
+    model_add_kind(&both, "model", SHOAL_F32, false);
+    run->model = &both;
+    model_load_expect(run, SHOAL_EINVAL);
+    expect_text(run->message[1], "missing `second` (the checkpoint ties it to `b`)");
+    model_save_expect(run, SHOAL_OK);
+    run->model = &fixture->model;
+    model_load_expect(run, SHOAL_EINVAL);
+    expect_text(run->message[0], "extra `second` (the model ties it to `b`)");
+}
+
+static void test_impossible_aliases(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model_run *run = &fixture->run;
+    struct shoali_checkpoint_alias *alias = fixture->model.aliases;
+    fixture->model.alias_count = 1;
+    alias[0] = (struct shoali_checkpoint_alias){"c", "b"};
+    model_save_expect(run, SHOAL_EINVAL);
+    expect_text(run->message[0], "\"c\" cannot be a second name");
+    alias[0] = (struct shoali_checkpoint_alias){"d", "e"};
+    model_save_expect(run, SHOAL_EINVAL);
+    expect_text(run->message[1], "\"d\" is tied to \"e\", which is no tensor");
+    fixture->model.alias_count = 2;
+    alias[0] = alias[1] = (struct shoali_checkpoint_alias){"d", "b"};
+    model_save_expect(run, SHOAL_EINVAL);
+    expect_text(run->message[0], "same second name");
+}
+
 static void test_impossible_models(void **state)
 {
     struct fixture *fixture = *state;
@@ -411,6 +464,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_flipped_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_truncated_and_missing_files, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_other_tensors, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_aliases, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_impossible_aliases, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_impossible_models, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_ranks_disagree, set_up, tear_down)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -202,6 +202,8 @@ static void act(struct rank *rank, shoal_group *group)
                                                 .names = model->names,
                                                 .shapes = model->shapes,
                                                 .tensor_count = model->tensor_count,
+                                                .aliases = model->aliases,
+                                                .alias_count = model->alias_count,
                                                 .kinds = kinds,
                                                 .kind_count = model->kind_count,
                                                 .engine_json = "{\"seed\":7,\"scale\":0.1}",

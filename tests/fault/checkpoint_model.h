@@ -20,6 +20,8 @@ struct model {
     const char *names[MODEL_TENSORS_MAX];
     shoal_shape shapes[MODEL_TENSORS_MAX];
     int32_t tensor_count;
+    struct shoali_checkpoint_alias aliases[4];
+    int32_t alias_count;
     struct model_kind kinds[MODEL_KINDS_MAX];
     int32_t kind_count;
     int64_t flat_count, max_shard_bytes;
