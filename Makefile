@@ -12,7 +12,7 @@ TEST_JOBS ?= $(JOBS)
 CTEST := ctest --output-on-failure -j $(TEST_JOBS)
 TARGET := $(DESTDIR)$(PREFIX)
 # What ThreadSanitizer is for: everything with threads of its own or ranks as threads.
-TSAN_TESTS := ^(base\.(pool|log|fault)|accelerator|ops|conformance\.comm|comm|fault|autograd|data|monitor|zero|engine|parity|examples)
+TSAN_TESTS := ^(base\.(pool|log|fault)|accelerator|io|ops|conformance\.comm|comm|fault|autograd|data|monitor|zero|engine|parity|examples)
 
 .PHONY: all test quickstart asan tsan sim check format install clean
 
@@ -67,7 +67,7 @@ install: all
 	install -m 644 build/lib/libshoal.a $(TARGET)/lib
 	cp -P build/lib/libshoal.so* $(TARGET)/lib
 	printf '%s\n' 'prefix=$(PREFIX)' 'Name: shoal' "Version: $(VERSION)" \
-	    'Description: distributed training of transformer models' 'Requires.private: jansson libxxhash' \
+	    'Description: distributed training of transformer models' "Requires.private: $$(cat build/requires)" \
 	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lshoal' 'Libs.private: -lm -pthread' \
 	    >$(TARGET)/lib/pkgconfig/shoal.pc
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig

@@ -1,11 +1,11 @@
 /* io - asynchronous reads and writes of files, past the page cache. Level L2.
  *
  * WORDS
- *   context   one backend with its queue; used by one thread at a time.
- *   file      an open file of a context. With `direct` it is opened with O_DIRECT where the file
- *             system has it; then offsets, sizes and memory of the bulk of a request must be
- *             multiples of SHOALI_IO_ALIGN, and what is not (the tail) goes through a second,
- *             buffered descriptor of the same file.
+ *   context   one backend with its queue.
+ *   file      an open file of a context. With `direct` it has a second descriptor with O_DIRECT
+ * where the file system has that. What of a request fills whole units of SHOALI_IO_ALIGN goes
+ *             through it; the unaligned head and tail go through the buffered one, and so does all
+ *             of a request whose memory and offset have different places in their units.
  *   request   one read or write of any size. It is cut in blocks of block_bytes; up to queue_depth
  *             blocks of all requests are in flight. A request is complete when all blocks are.
  *
@@ -13,16 +13,17 @@
  * allows it). posix: `threads` threads of the context with pread/pwrite; always there.
  * Chosen by args.backend, else SHOAL_IO, else uring, else posix.
  *
- * RULES  A short read or write goes on where it stopped; end of file inside a request is
- * SHOAL_EIO: the sentence has path, offset, expected and found bytes. A full disk is
- * SHOAL_EIO that says which path is full and how many bytes were asked for. EINTR and EAGAIN are
- * retried. The first error of a request is its status; other requests go on. Destroying a context
- * waits for what is in flight.
+ * RULES  A short read or write goes on where it stopped; the end of the file inside a request is
+ * SHOAL_EIO: the sentence has path, offset, expected and found bytes. A full disk is SHOAL_EIO that
+ * says which path is full and how many bytes were asked for. EINTR and EAGAIN are retried. The
+ * first error of a request is its status, the rest of it is not started; other requests go on.
+ * Requests of the same bytes in flight together have no order.
  *
  * THREADS  A context belongs to one thread at a time. Memory of a request is borrowed until it was
  * waited for. Progress is made in post, test and wait (uring) or by the context's threads (posix).
  *
- * Fault points: "io_read" and "io_write" (an error), "io_short" (a block delivers half).
+ * Fault points, passed once per request: "io_read" and "io_write" (an error), "io_short" (the first
+ * block delivers half).
  *
  * Same thing in DeepSpeed: aio_handle(block_size, queue_depth, single_submit, overlap_events,
  * intra_op_parallelism).
@@ -49,16 +50,18 @@ struct shoali_io_args {
 };
 SHOAL_CHECKED shoal_status shoali_io_create(const struct shoali_io_args *args,
                                             struct shoali_io **io);
-void shoali_io_destroy(struct shoali_io *io); /* NULL is fine */
+/* Closes its files first. NULL is fine. */
+void shoali_io_destroy(struct shoali_io *io);
 const char *shoali_io_backend(const struct shoali_io *io);
 /* Whether a backend of that name can be used here. */
 bool shoali_io_probe(const char *backend);
 
-/* Opens for reading and writing. create_bytes > 0: creates (mode 0600), reserves and sets that
- * size; a full disk is found here. create_bytes 0: must exist. */
+/* Opens for reading and writing. create_bytes > 0: creates or empties it (mode 0600) and reserves
+ * that size; a full disk is found here, and then no file stays. create_bytes 0: must exist. */
 SHOAL_CHECKED shoal_status shoali_io_open(struct shoali_io *io, const char *path,
                                           int64_t create_bytes, struct shoali_io_file **file);
-/* Waits for its requests. NULL is fine. */
+/* Waits for its requests that nobody waited for, which then are no more; their errors are logged.
+ * NULL is fine. */
 void shoali_io_close(struct shoali_io_file *file);
 bool shoali_io_is_direct(const struct shoali_io_file *file);
 
@@ -73,7 +76,10 @@ SHOAL_CHECKED shoal_status shoali_io_test(struct shoali_io_request *request, boo
 SHOAL_CHECKED shoal_status shoali_io_wait(struct shoali_io_request *request);
 
 struct shoali_io_counters {
-    int64_t read_bytes, written_bytes, read_ns, written_ns, request_count, fallback_bytes;
+    int64_t read_bytes, written_bytes;
+    int64_t read_ns, written_ns; /* time with at least one read, one write in work */
+    int64_t request_count;
+    int64_t fallback_bytes; /* with `direct`: what went through the page cache */
 };
 void shoali_io_get_counters(const struct shoali_io *io, struct shoali_io_counters *counters);
 
