@@ -57,8 +57,8 @@ SHOAL_CHECKED shoal_status pretrain_options_init(struct pretrain_options *option
                                                  char **argv);
 void pretrain_options_fini(struct pretrain_options *options);
 
-/* The configuration for the engine: exactly one of *path (borrowed) and *text (owned, free()) is
- * set. SHOAL_ECONFIG shows both values when flag and file contradict. */
+/* The configuration for the engine: *path (borrowed), and *text (owned, free()) where flags changed
+ * it, else NULL. SHOAL_ECONFIG shows both values when flag and file contradict. */
 SHOAL_CHECKED shoal_status pretrain_config(const struct pretrain_options *options,
                                            const char **path, char **text);
 

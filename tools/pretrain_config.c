@@ -195,10 +195,9 @@ shoal_status pretrain_config(const struct pretrain_options *options, const char 
             SHOAL_TRY(status, merge(options, root, &pairs[i], flag), done);
     }
     SHOAL_TRY(status, merge_schedule(options, root, &changed), done);
-    if (!changed && !betas_changed) {
-        *path = options->deepspeed_config;
+    *path = options->deepspeed_config;
+    if (!changed && !betas_changed)
         goto done;
-    }
     *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (!*text)
         status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot format the configuration");

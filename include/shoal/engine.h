@@ -33,7 +33,8 @@ typedef struct shoal_engine shoal_engine;
 typedef struct shoal_engine_args {
     const shoal_model *model; /* borrowed until destroy */
     const char *config_path;  /* ds_config.json */
-    const char *config_text;  /* or its text; exactly one of both */
+    const char *config_text;  /* or a text. With both, the text counts: it was made from the file
+                                 and flags, and messages give the file's lines */
     shoal_group *group;       /* NULL: one rank (no communication); borrowed until destroy */
     uint64_t seed;   /* of init, dropout; the config's "seed" key is used when 0 (default 1234) */
     int32_t threads; /* 0: config "threads", else SHOAL_NUM_THREADS, else cores of this machine /

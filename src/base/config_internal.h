@@ -46,7 +46,4 @@ void shoali_config_append_choices(const struct shoali_option *row, char quote,
 /* Appends a number in its shortest exact form. */
 void shoali_config_append_number(double value, struct shoali_str *out);
 
-/* The name that messages give the document. Borrowed. */
-const char *shoali_json_file(const struct shoali_json *document);
-
 #endif

@@ -28,6 +28,7 @@ struct shoali_json {
     char *text; /* comments blanked */
     char *file_name;
     json_t *root;
+    struct shoali_json *origin; /* optional: the file that messages speak of */
     struct entry *entries;
     int32_t entry_count, entry_capacity;
 };
@@ -303,6 +304,7 @@ void shoali_json_close(struct shoali_json *document)
 {
     if (!document)
         return;
+    shoali_json_close(document->origin);
     json_decref(document->root);
     free(document->entries);
     shoali_free(document->text);
@@ -313,11 +315,6 @@ void shoali_json_close(struct shoali_json *document)
 json_t *shoali_json_root(struct shoali_json *document)
 {
     return document->root;
-}
-
-const char *shoali_json_file(const struct shoali_json *document)
-{
-    return document->file_name;
 }
 
 /* The length of the entry's name if `path` begins with it, else -1. */
@@ -353,5 +350,23 @@ static int32_t find_line(const struct shoali_json *document, int32_t parent, con
 
 int32_t shoali_json_line(const struct shoali_json *document, const char *path)
 {
-    return find_line(document, 0, path);
+    return find_line(document->origin ? document->origin : document, 0, path);
+}
+
+void shoali_json_set_origin(struct shoali_json *document, struct shoali_json *original)
+{
+    shoali_json_close(document->origin);
+    document->origin = original;
+}
+
+shoal_status shoali_json_locate(const struct shoali_json *document, const char *path,
+                                shoal_status status)
+{
+    const char *file = document->origin ? document->origin->file_name : document->file_name;
+    int32_t line = *path ? shoali_json_line(document, path) : 1;
+    if (line > 0)
+        return shoali_error_prefix(status, "%s:%d", file, (int)line);
+    if (document->origin && find_line(document, 0, path) > 0)
+        return shoali_error_prefix(status, "the command line");
+    return shoali_error_prefix(status, "%s", file);
 }

@@ -132,6 +132,25 @@ static void test_deep_texts(void **state)
     free(text);
 }
 
+/* What was made from a file and from flags speaks of the file's lines. */
+static void test_origin(void **state)
+{
+    (void)state;
+    static const char file[] = "{\n\n\"a\": {\"b\": 1}}", made[] = "{\"a\": {\"b\": 1, \"c\": 2}}";
+    struct shoali_json *original = NULL, *document = NULL;
+    assert_int_equal(shoali_json_parse(file, strlen(file), "f.json", &original), SHOAL_OK);
+    assert_int_equal(shoali_json_parse(made, strlen(made), "made", &document), SHOAL_OK);
+    shoali_json_set_origin(document, original);
+    static const char *const cases[][2] = {
+        {"a.b", "f.json:3: wrong"}, {"a.c", "the command line: wrong"}, {"none", "f.json: wrong"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const shoal_status status = SHOAL_FAIL(SHOAL_ECONFIG, "wrong");
+        assert_int_equal(shoali_json_locate(document, cases[i][0], status), SHOAL_ECONFIG);
+        assert_string_equal(shoal_error_message(), cases[i][1]);
+    }
+    shoali_json_close(document);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +159,7 @@ int main(void)
         cmocka_unit_test(test_broken_texts),
         cmocka_unit_test(test_mutated_texts),
         cmocka_unit_test(test_deep_texts),
+        cmocka_unit_test(test_origin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

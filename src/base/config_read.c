@@ -13,16 +13,6 @@ struct reader {
 static shoal_status read_object(const struct reader *reader, const struct shoali_section *section,
                                 json_t *object, const char *path, void *config);
 
-/* Puts "FILE:LINE" of a key path before the sentence. */
-static shoal_status locate(const struct reader *reader, const char *path, shoal_status status)
-{
-    const char *file = shoali_json_file(reader->document);
-    int32_t line = *path ? shoali_json_line(reader->document, path) : 1;
-    if (line > 0)
-        return shoali_error_prefix(status, "%s:%d", file, (int)line);
-    return shoali_error_prefix(status, "%s", file);
-}
-
 static const char *nearest_key(const struct shoali_section *section, const char *key)
 {
     const char *candidates[2 * 64 * SHOALI_GIVEN_WORDS];
@@ -46,7 +36,7 @@ static shoal_status fail_unknown(const struct reader *reader, const struct shoal
         nearest
             ? SHOAL_FAIL(SHOAL_ECONFIG, "%s: unknown key; nearest key is `%s`", path, nearest)
             : SHOAL_FAIL(SHOAL_ECONFIG, "%s: unknown key; no key of this section is near", path);
-    return locate(reader, path, status);
+    return shoali_json_locate(reader->document, path, status);
 }
 
 static bool has_choice(const struct shoali_option *row, const char *text)
@@ -79,7 +69,7 @@ static shoal_status read_value(const struct reader *reader, const struct shoali_
     }
     struct shoali_config_input input = {.json = value};
     shoal_status status = shoali_config_take(row, path, &input, config, reader->arena);
-    return status < 0 ? locate(reader, path, status) : status;
+    return status < 0 ? shoali_json_locate(reader->document, path, status) : status;
 }
 
 /* The key of `row` by which the object gives it, when it is not `key`: a key and its alias. */
@@ -111,7 +101,7 @@ static shoal_status read_key(const struct reader *reader, const struct shoali_se
                             "%s: means the same as `%s`, which is given too; "
                             "remove one of the two",
                             key_path, other);
-        return locate(reader, key_path, status);
+        return shoali_json_locate(reader->document, key_path, status);
     }
     bool given;
     json_t *value = json_object_get(object, key);
@@ -134,7 +124,7 @@ static shoal_status check_required(const struct reader *reader,
         const char *key_path = join(reader, path, row->key);
         shoal_status status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: must be given: %s",
                                          key_path ? key_path : row->key, row->help);
-        return locate(reader, path, status);
+        return shoali_json_locate(reader->document, path, status);
     }
     return SHOAL_OK;
 }
@@ -149,7 +139,7 @@ static shoal_status read_object(const struct reader *reader, const struct shoali
         return shoali_config_read_env(section, config, reader->arena);
     if (!json_is_object(object)) {
         status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: must be a section, { ... }", path);
-        return locate(reader, path, status);
+        return shoali_json_locate(reader->document, path, status);
     }
     json_object_foreach(object, key, value)
     {
@@ -160,7 +150,7 @@ static shoal_status read_object(const struct reader *reader, const struct shoali
     if (section->validate && (status = section->validate(config)) < 0) {
         if (*path)
             shoali_error_prefix(status, "%s", path);
-        locate(reader, path, status);
+        shoali_json_locate(reader->document, path, status);
     }
 done:
     return status;

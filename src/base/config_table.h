@@ -117,6 +117,12 @@ void shoali_json_close(struct shoali_json *document);
 struct json_t *shoali_json_root(struct shoali_json *document); /* borrowed */
 /* 1-based line of a key path ("optimizer.params.lr"), 0 unknown. */
 int32_t shoali_json_line(const struct shoali_json *document, const char *path);
+/* The document was made from the file `original` (transferred) and from flags: messages name that
+ * file and its lines; a key that it does not have is said to come from the command line. */
+void shoali_json_set_origin(struct shoali_json *document, struct shoali_json *original);
+/* Puts where the key path stands before the status' sentence: "FILE:LINE: ". "" is the root. */
+shoal_status shoali_json_locate(const struct shoali_json *document, const char *path,
+                                shoal_status status);
 
 /* Reads the object at `path` ("" = root) into config, which has its defaults. A missing object
  * leaves the defaults. Strings go to the arena; SHOALI_JSON members borrow from the document. */

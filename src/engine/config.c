@@ -170,17 +170,24 @@ shoal_status shoali_ds_config_init(struct shoali_ds_config *config, const char *
     shoal_status status;
     *config = (struct shoali_ds_config){0};
     shoali_arena_init(&config->arena);
-    if (!path == !text) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, path ? "both a configuration file and a text are given"
-                                               : "no configuration is given: a file such as "
-                                                 "ds_config.json is needed");
+    if (!path && !text) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "no configuration is given: a file such as "
+                                          "ds_config.json is needed");
         goto done;
     }
     SHOAL_TRY(status, shoali_config_defaults(&shoali_ds_section, config, &config->arena), done);
     if (path)
         SHOAL_TRY(status, shoali_json_load(path, &config->document), done);
-    else
-        SHOAL_TRY(status, shoali_json_parse(text, strlen(text), "config", &config->document), done);
+    if (text) {
+        struct shoali_json *original = config->document;
+        config->document = NULL;
+        status = shoali_json_parse(text, strlen(text), "config", &config->document);
+        if (status < 0) {
+            shoali_json_close(original);
+            goto done;
+        }
+        shoali_json_set_origin(config->document, original);
+    }
     SHOAL_TRY(
         status,
         shoali_config_read_json(&shoali_ds_section, config->document, "", config, &config->arena),

@@ -287,7 +287,8 @@ struct shoali_ds_config {
 };
 extern const struct shoali_section shoali_ds_section;
 
-/* Reads a configuration from a file or a text (exactly one of both) and checks everything that does
+/* Reads a configuration from a file or a text (with both, the text was made from the file and from
+ * flags: messages name the file's lines) and checks everything that does
  * not depend on the number of ranks. On an error *config needs no fini. SHOAL_ECONFIG with file,
  * line and key. */
 SHOAL_CHECKED shoal_status shoali_ds_config_init(struct shoali_ds_config *config, const char *path,

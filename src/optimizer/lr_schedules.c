@@ -116,7 +116,7 @@ shoal_status shoali_schedule_make(const struct shoali_scheduler_config *config,
     snprintf(key, sizeof(key), "%s.type", path);
     status = shoali_schedule_default(config->type, base_lr, arena, schedule);
     if (status < 0)
-        return shoali_error_prefix(status, "%s (line %d)", key, shoali_json_line(document, key));
+        return shoali_json_locate(document, key, shoali_error_prefix(status, "%s", key));
     snprintf(key, sizeof(key), "%s.params", path);
     SHOAL_TRY(
         status,
@@ -124,7 +124,7 @@ shoal_status shoali_schedule_make(const struct shoali_scheduler_config *config,
         done);
     status = shoali_schedule_configure(schedule);
     if (status < 0)
-        return shoali_error_prefix(status, "%s (line %d)", key, shoali_json_line(document, key));
+        return shoali_json_locate(document, key, shoali_error_prefix(status, "%s", key));
 done:
     return status;
 }

@@ -99,7 +99,7 @@ shoal_status shoali_optimizer_make(const struct shoali_optimizer_config *config,
     snprintf(key, sizeof(key), "%s.type", path);
     status = shoali_optimizer_default(config->type, arena, optimizer);
     if (status < 0)
-        return shoali_error_prefix(status, "%s (line %d)", key, shoali_json_line(document, key));
+        return shoali_json_locate(document, key, shoali_error_prefix(status, "%s", key));
     snprintf(key, sizeof(key), "%s.params", path);
     SHOAL_TRY(
         status,
