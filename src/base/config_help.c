@@ -13,7 +13,10 @@ static bool has_default(const struct shoali_option *row)
     case SHOALI_BOOL:
         return row->default_number != 0.0;
     case SHOALI_INT:
-    case SHOALI_FLOAT:
+    case SHOALI_FLOAT: /* outside the range it stands for "not given" */
+        return !(row->flags & SHOALI_OPTION_REQUIRED) &&
+               ((row->min == 0.0 && row->max == 0.0) ||
+                (row->default_number >= row->min && row->default_number <= row->max));
     case SHOALI_ENUM:
         return !(row->flags & SHOALI_OPTION_REQUIRED);
     case SHOALI_SECTION:
@@ -211,10 +214,8 @@ static bool is_documented(const struct shoali_option *row)
     return !(row->flags & SHOALI_OPTION_HIDDEN);
 }
 
-void shoali_config_markdown(const struct shoali_section *section, const char *path,
-                            struct shoali_str *out)
+static void append_table(const struct shoali_section *section, struct shoali_str *out)
 {
-    shoali_str_append(out, "## `%s`\n\n", *path ? path : section->name);
     if (section->help)
         shoali_str_append(out, "%s\n\n", section->help);
     shoali_str_append(out, "| key | type | default | values | meaning |\n|---|---|---|---|---|\n");
@@ -222,13 +223,44 @@ void shoali_config_markdown(const struct shoali_section *section, const char *pa
         if (is_documented(&section->rows[i]))
             append_row(&section->rows[i], out);
     shoali_str_append(out, "\n");
+}
+
+/* One table per different section; neighbours that share one are named together. */
+static void append_variants(const struct shoali_option *row, const char *path,
+                            struct shoali_str *out)
+{
+    struct shoali_variant variant, next;
+    bool more = row->variant(0, &variant);
+    for (int32_t i = 0; more;) {
+        const char *between = "";
+        const struct shoali_section *section = variant.section;
+        shoali_str_append(out, "## `%s` of ", path);
+        for (; more && variant.section == section; variant = next) {
+            shoali_str_append(out, "%s%s", between, variant.name);
+            between = " and ";
+            more = row->variant(++i, &next);
+        }
+        shoali_str_append(out, "\n\n");
+        append_table(section, out);
+    }
+}
+
+void shoali_config_markdown(const struct shoali_section *section, const char *path,
+                            struct shoali_str *out)
+{
+    shoali_str_append(out, "## `%s`\n\n", *path ? path : section->name);
+    append_table(section, out);
     for (int32_t i = 0; i < section->row_count; i++) {
         const struct shoali_option *row = &section->rows[i];
-        if (row->type != SHOALI_SECTION || !row->section || !is_documented(row))
+        const bool nested = row->type == SHOALI_SECTION && row->section;
+        if (!is_documented(row) || (!nested && !row->variant))
             continue;
         struct shoali_str inner = {0};
         shoali_str_append(&inner, "%s%s%s", path, *path ? "." : "", row->key);
-        shoali_config_markdown(row->section, shoali_str_get(&inner), out);
+        if (nested)
+            shoali_config_markdown(row->section, shoali_str_get(&inner), out);
+        else
+            append_variants(row, shoali_str_get(&inner), out);
         out->failed |= inner.failed;
         shoali_str_fini(&inner);
     }

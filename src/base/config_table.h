@@ -66,6 +66,12 @@ struct shoali_strings {
     int32_t count;
 };
 
+/* One of several tables that an object may be read by; which one, another key says. */
+struct shoali_variant {
+    const char *name; /* "adamw" */
+    const struct shoali_section *section;
+};
+
 struct shoali_section;
 struct shoali_option {
     const char *key; /* JSON key or flag without dashes */
@@ -76,6 +82,8 @@ struct shoali_option {
     double min, max;                      /* inclusive range of numbers; both 0: unbounded */
     const char *const *choices;           /* enum: NULL-terminated */
     const struct shoali_section *section; /* nested table */
+    /* JSON: for the documentation, the index-th table, in order of tables; false: no more */
+    bool (*variant)(int32_t index, struct shoali_variant *variant);
     const char *alias; /* second accepted key, NULL none; giving both is an error */
     const char *env;   /* variable that overrides the default, NULL none */
     const char *unit;  /* "elements", "bytes", "s"; NULL none */
@@ -151,7 +159,8 @@ SHOAL_CHECKED shoal_status shoali_flags_parse(const struct shoali_flag_args *arg
 /* Help text of the tables (flag, value, default, range, sentence), wrapped at 100 columns. */
 struct shoali_str;
 void shoali_flags_help(const struct shoali_flag_args *args, struct shoali_str *out);
-/* Markdown table of a section's JSON keys, recursively: docs/CONFIG.md is made of these. */
+/* Markdown table of a section's JSON keys, recursively, and of the variants of its objects:
+ * docs/CONFIG.md is made of these. `path` "": the section's name is the heading. */
 void shoali_config_markdown(const struct shoali_section *section, const char *path,
                             struct shoali_str *out);
 

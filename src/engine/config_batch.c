@@ -2,35 +2,78 @@
  * ranks. */
 #include "engine/config.h"
 
+static const char *const train_key = "train_batch_size";
+static const char *const micro_key = "train_micro_batch_size_per_gpu";
+static const char *const accumulation_key = "gradient_accumulation_steps";
+
+static shoal_status too_large(int64_t micro, int64_t accumulation, int64_t dp_world)
+{
+    return SHOAL_FAIL(SHOAL_ECONFIG,
+                      "%s %lld * %s %lld * %lld data-parallel ranks does not fit in 64 bits",
+                      micro_key, (long long)micro, accumulation_key, (long long)accumulation,
+                      (long long)dp_world);
+}
+
+/* *part = train / (given * ranks), which must be whole and at least 1. given_key NULL: train over
+ * the ranks alone. */
+static shoal_status derive(int64_t train, const char *given_key, int64_t given, int64_t dp_world,
+                           int64_t *part)
+{
+    int64_t at_once;
+    if (!shoali_mul(given, dp_world, &at_once))
+        return given_key == micro_key ? too_large(given, 1, dp_world)
+                                      : too_large(1, given, dp_world);
+    *part = train / at_once;
+    if (train % at_once == 0)
+        return SHOAL_OK;
+    if (!given_key)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "%s %lld cannot be shared equally by %lld data-parallel ranks: make it a "
+                          "multiple of %lld, such as %lld, or start another number of ranks",
+                          train_key, (long long)train, (long long)dp_world, (long long)dp_world,
+                          (long long)((*part + 1) * dp_world));
+    return SHOAL_FAIL(SHOAL_ECONFIG,
+                      "%s %lld is not a multiple of %lld, which is %s %lld * %lld data-parallel "
+                      "ranks: make it one, such as %lld, or change %s",
+                      train_key, (long long)train, (long long)at_once, given_key, (long long)given,
+                      (long long)dp_world, (long long)((*part + 1) * at_once), given_key);
+}
+
 shoal_status shoali_batch_triad(const struct shoali_ds_config *config, int64_t dp_world,
                                 struct shoali_batch_sizes *sizes)
 {
+    shoal_status status = SHOAL_OK;
     int64_t train = config->train_batch_size, micro = config->train_micro_batch_size_per_gpu;
     int64_t accumulation = config->gradient_accumulation_steps, product;
     SHOAL_ASSERT(dp_world > 0);
     if (!train && !micro)
-        return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "neither train_batch_size nor "
-                          "train_micro_batch_size_per_gpu is given: give one of them");
-    if (!accumulation)
-        accumulation = train && micro ? train / micro / dp_world : 1;
+        return SHOAL_FAIL(SHOAL_ECONFIG, "neither %s nor %s is given: give one of them", train_key,
+                          micro_key);
     if (!micro)
-        micro = accumulation ? train / dp_world / accumulation : 0;
-    if (!shoali_mul(micro, accumulation, &product) || !shoali_mul(product, dp_world, &product))
-        return SHOAL_FAIL(
-            SHOAL_ECONFIG,
-            "train_micro_batch_size_per_gpu %lld * gradient_accumulation_steps %lld * "
-            "%lld data-parallel ranks does not fit in 64 bits",
-            (long long)micro, (long long)accumulation, (long long)dp_world);
+        SHOAL_TRY(status,
+                  derive(train, accumulation ? accumulation_key : NULL,
+                         accumulation ? accumulation : 1, dp_world, &micro),
+                  done);
+    if (!accumulation && train)
+        SHOAL_TRY(status, derive(train, micro_key, micro, dp_world, &accumulation), done);
+    if (!accumulation)
+        accumulation = 1;
+    if (!shoali_mul(micro, accumulation, &product) || !shoali_mul(product, dp_world, &product)) {
+        status = too_large(micro, accumulation, dp_world);
+        goto done;
+    }
     if (!train)
         train = product;
-    if (micro <= 0 || accumulation <= 0 || product != train)
-        return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "train_batch_size %lld is not train_micro_batch_size_per_gpu %lld * "
-                          "gradient_accumulation_steps %lld * %lld data-parallel ranks (= %lld): "
-                          "change one, or leave one out to have it derived",
-                          (long long)train, (long long)micro, (long long)accumulation,
-                          (long long)dp_world, (long long)product);
+    if (product != train) {
+        status =
+            SHOAL_FAIL(SHOAL_ECONFIG,
+                       "%s %lld is not %s %lld * %s %lld * %lld data-parallel ranks (= %lld): "
+                       "change one, or leave one out to have it derived",
+                       train_key, (long long)train, micro_key, (long long)micro, accumulation_key,
+                       (long long)accumulation, (long long)dp_world, (long long)product);
+        goto done;
+    }
     *sizes = (struct shoali_batch_sizes){train, micro, accumulation};
-    return SHOAL_OK;
+done:
+    return status;
 }

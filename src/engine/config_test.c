@@ -216,17 +216,40 @@ static void test_batch_triad(void **state)
     }
 }
 
-static void test_triad_message_names_all_values(void **state)
+/* What does not divide is said with the numbers that were given, and one that would do. */
+static void test_triad_messages(void **state)
 {
     (void)state;
-    struct shoali_ds_config config = {.train_batch_size = 30, .train_micro_batch_size_per_gpu = 4};
-    struct shoali_batch_sizes sizes;
-    assert_int_equal(shoali_batch_triad(&config, 4, &sizes), SHOAL_ECONFIG);
-    static const char *const parts[] = {"train_batch_size 30", "per_gpu 4", "steps 1", "* 4 ",
-                                        "= 16"};
-    for (size_t i = 0; i < COUNT(parts); i++)
-        if (!strstr(shoal_error_message(), parts[i]))
-            fail_msg("\"%s\" does not say \"%s\"", shoal_error_message(), parts[i]);
+    static const struct {
+        int64_t train, micro, accumulation, world;
+        const char *sentence;
+    } cases[] = {
+        {30, 4, 1, 4,
+         "train_batch_size 30 is not train_micro_batch_size_per_gpu 4 * "
+         "gradient_accumulation_steps "
+         "1 * 4 data-parallel ranks (= 16)"},
+        {30, 4, 0, 4,
+         "train_batch_size 30 is not a multiple of 16, which is train_micro_batch_size_per_gpu 4 * "
+         "4 data-parallel ranks: make it one, such as 32, or change "
+         "train_micro_batch_size_per_gpu"},
+        {4, 8, 0, 1, "such as 8, or change train_micro_batch_size_per_gpu"},
+        {32, 0, 3, 4,
+         "train_batch_size 32 is not a multiple of 12, which is gradient_accumulation_steps 3 * 4 "
+         "data-parallel ranks: make it one, such as 36, or change gradient_accumulation_steps"},
+        {3, 0, 0, 4,
+         "train_batch_size 3 cannot be shared equally by 4 data-parallel ranks: make it a multiple "
+         "of 4, such as 4"},
+        {8, INT64_MAX, 0, 2, "does not fit in 64 bits"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct shoali_ds_config config = {.train_batch_size = cases[i].train,
+                                          .train_micro_batch_size_per_gpu = cases[i].micro,
+                                          .gradient_accumulation_steps = cases[i].accumulation};
+        struct shoali_batch_sizes sizes;
+        assert_int_equal(shoali_batch_triad(&config, cases[i].world, &sizes), SHOAL_ECONFIG);
+        if (!strstr(shoal_error_message(), cases[i].sentence))
+            fail_msg("\"%s\" does not say \"%s\"", shoal_error_message(), cases[i].sentence);
+    }
 }
 
 static size_t value_bytes(enum shoali_option_type type)
@@ -375,6 +398,18 @@ static void test_markdown_names_every_section(void **state)
     for (int32_t i = 0; i < shoali_ds_section.row_count; i++)
         if (!strstr(shoali_str_get(&text), shoali_ds_section.rows[i].key))
             fail_msg("%s is not described", shoali_ds_section.rows[i].key);
+    static const char *const parts[] = {
+        "## `optimizer.params` of adam and adamw\n\nParameters of Adam",
+        "| `betas` |",
+        "## `optimizer.params` of sgd\n",
+        "| `dampening` |",
+        "## `scheduler.params` of WarmupLR\n",
+        "| `warmup_max_lr` | number |  | ",
+        "## `scheduler.params` of OneCycle\n",
+        "| `lr_wsd_decay_style` |"};
+    for (size_t i = 0; i < COUNT(parts); i++)
+        if (!strstr(shoali_str_get(&text), parts[i]))
+            fail_msg("no \"%s\"", parts[i]);
     shoali_str_fini(&text);
 }
 
@@ -419,7 +454,7 @@ int main(void)
         cmocka_unit_test(test_not_supported_yet),
         cmocka_unit_test(test_dead_keys_name_the_alternative),
         cmocka_unit_test(test_batch_triad),
-        cmocka_unit_test(test_triad_message_names_all_values),
+        cmocka_unit_test(test_triad_messages),
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_known_keys),
         cmocka_unit_test(test_markdown_names_every_section),

@@ -32,6 +32,14 @@ static const char *const known_names[] = {"LambdaLR",
 #define KNOWN_COUNT (sizeof(known_names) / sizeof(known_names[0]))
 #define TYPE_COUNT (sizeof(types) / sizeof(types[0]) - 1)
 
+static bool variant_at(int32_t index, struct shoali_variant *variant)
+{
+    if (!types[index])
+        return false;
+    *variant = (struct shoali_variant){types[index]->name, types[index]->params};
+    return true;
+}
+
 static const struct shoali_option section_rows[] = {
     {.key = "type",
      .type = SHOALI_STRING,
@@ -40,7 +48,8 @@ static const struct shoali_option section_rows[] = {
     {.key = "params",
      .type = SHOALI_JSON,
      .offset = offsetof(struct shoali_scheduler_config, params),
-     .help = "Its parameters."},
+     .variant = variant_at,
+     .help = "Its parameters: tables below."},
 };
 const struct shoali_section shoali_scheduler_section = {
     .name = "scheduler",

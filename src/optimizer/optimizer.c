@@ -16,6 +16,14 @@ static const char *const known_names[] = {
 #define KNOWN_COUNT (sizeof(known_names) / sizeof(known_names[0]))
 #define TYPE_COUNT (sizeof(types) / sizeof(types[0]) - 1)
 
+static bool variant_at(int32_t index, struct shoali_variant *variant)
+{
+    if (!types[index])
+        return false;
+    *variant = (struct shoali_variant){types[index]->name, types[index]->params};
+    return true;
+}
+
 static const struct shoali_option section_rows[] = {
     {.key = "type",
      .type = SHOALI_STRING,
@@ -24,7 +32,8 @@ static const struct shoali_option section_rows[] = {
     {.key = "params",
      .type = SHOALI_JSON,
      .offset = offsetof(struct shoali_optimizer_config, params),
-     .help = "Its parameters, such as lr, betas, eps, weight_decay."},
+     .variant = variant_at,
+     .help = "Its parameters, such as lr, betas, eps, weight_decay: tables below."},
     {.key = "legacy_fusion",
      .type = SHOALI_BOOL,
      .offset = offsetof(struct shoali_optimizer_config, legacy_fusion),

@@ -97,7 +97,8 @@ static void change(const char *kind, size_t item, int bit)
     json_t *root = read_manifest();
     json_array_foreach(json_object_get(root, "kinds"), index, row)
     {
-        json_t *chunks = json_object_get(json_array_get(json_object_get(row, "files"), 0), "chunks");
+        json_t *chunks =
+            json_object_get(json_array_get(json_object_get(row, "files"), 0), "chunks");
         if (strcmp(json_string_value(json_object_get(row, "name")), kind) == 0)
             json_array_set_new(chunks, 0, json_string(hex));
     }
@@ -182,11 +183,10 @@ static void test_rounded(void **state)
     char sentence[128];
     snprintf(sentence, sizeof sentence, "`transformer.wte.weight`, element %d: 0x", ELEMENT);
     for (int p = 0; p < 2; p++) {
-        gpt_run_ranks((struct gpt_run){.ranks = 2,
-                                       .options = precisions[p],
-                                       .steps = STEPS,
-                                       .run = train_and_save},
-                      reference);
+        gpt_run_ranks(
+            (struct gpt_run){
+                .ranks = 2, .options = precisions[p], .steps = STEPS, .run = train_and_save},
+            reference);
         for (int stage = 0; stage < 4; stage++)
             load_at(precisions[p], stage % 3 + 1, stage, NULL);
         change("model", 2, 0); /* one unit in the last place */
