@@ -171,6 +171,14 @@ struct shoal_tensor *shoali_tape_add_input(struct shoal_tape *tape, shoal_dtype 
 struct shoal_tensor *shoali_tape_add_device_input(struct shoal_tape *tape, shoal_dtype dtype,
                                                   const shoal_shape *shape, void *data,
                                                   bool needs_grad);
+/* Says that a tensor is the block at `offset` (NULL: 0) of a whole of shape `global`: what tensor,
+ * sequence and pipeline parallelism do for inputs, for what a peer sent and for the results of
+ * their own ops. An extent may be SHOALI_BLOCK_OPEN. Without it an input's dim 0 is taken for
+ * samples from first_sample on and its other dims for whole, and a result follows the rule of its
+ * row. Ops recorded afterwards see it; NULL is ignored. Poisons the tape with SHOAL_EINVAL when the
+ * block is not inside. */
+void shoali_tape_set_block(struct shoal_tensor *tensor, const shoal_shape *global,
+                           const int64_t *offset);
 /* Batch arrays seen by shoal_tape_input. */
 void shoali_tape_set_batch(struct shoal_tape *tape, struct shoal_tensor *const *inputs,
                            int32_t count);
@@ -271,10 +279,10 @@ SHOAL_CHECKED shoal_status shoali_node_output(struct shoal_tape *tape, struct sh
                                               const shoal_shape *shape, int64_t bound_count);
 const struct shoali_exec *shoali_tape_exec(const struct shoal_tape *tape);
 bool shoali_tape_is_meta(const struct shoal_tape *tape);
-/* Random stream and first global element of this node's output (dropout). */
+/* The node's random stream (dropout); an element's index in it is its index in the whole that the
+ * output is a block of. */
 struct shoali_stream shoali_node_random(const struct shoal_tape *tape,
                                         const struct shoali_node *node);
-int64_t shoali_tape_first_sample(const struct shoal_tape *tape);
 /* In backward: gradient of output 0 (NULL: none reached it - the row is then not called). */
 const void *shoali_node_grad(struct shoal_tape *tape, const struct shoali_node *node,
                              int32_t output);

@@ -104,6 +104,7 @@ static shoal_status new_input(struct shoal_tape *tape, shoal_dtype dtype, const 
               done);
     struct shoali_tape_tensor *made = *input;
     made->tensor.needs_grad = needs_grad && tape->needs_grad;
+    made->tensor.block = shoali_block_of_input(tape, &made->tensor);
     made->scope = -1;
     made->open = true;
     made->refs = 1;

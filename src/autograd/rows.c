@@ -82,14 +82,6 @@ shoal_status shoali_row_dim(const struct shoali_node *node, int32_t ndim, int32_
     return SHOAL_OK;
 }
 
-int64_t shoali_row_first_element(const struct shoal_tape *tape, const struct shoal_tensor *tensor)
-{
-    const int64_t samples = tape->batch_rows;
-    if (samples <= 0 || tensor->bound % samples != 0)
-        return 0; /* not made of samples: the same on every rank */
-    return tape->first_sample * (tensor->bound / samples);
-}
-
 enum shoali_unary shoali_activation_kernel(shoal_activation activation)
 {
     switch (activation) {

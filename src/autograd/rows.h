@@ -58,8 +58,29 @@ SHOAL_CHECKED shoal_status shoali_row_output_like_first(struct shoal_tape *tape,
 /* Resolves dim < 0 from the end; SHOAL_EINVAL when outside. */
 SHOAL_CHECKED shoal_status shoali_row_dim(const struct shoali_node *node, int32_t ndim,
                                           int32_t *dim);
-/* Global number of a tensor's first element, given the samples this tape holds. */
-int64_t shoali_row_first_element(const struct shoal_tape *tape, const struct shoal_tensor *tensor);
+/* COORDINATES. After shoali_node_output, infer says where output 0 lies in its whole by one of
+ * these. Dims that an op mixes or reduces are whole in its result; dims that it only carries keep
+ * their block. A rule that cannot be applied leaves the default, which shoali_node_output has set:
+ * the block of an input of the same shape (the first that is no whole), else one range with an
+ * equal part for each sample of the tape, or, for what is not made of samples, a whole. */
+/* Input 0's block for another shape with the same elements in the same order. */
+void shoali_block_keep(struct shoali_node *node);
+/* A whole. */
+void shoali_block_forget(struct shoali_node *node);
+/* Input 0's first `leading` dims; the output's others are whole. */
+void shoali_block_leading(struct shoali_node *node, int32_t leading);
+/* Input 0 with two dims exchanged. */
+void shoali_block_swapped(struct shoali_node *node, int32_t dim_a, int32_t dim_b);
+/* `count` from `begin` on of one dim of input 0. */
+void shoali_block_sliced(struct shoali_node *node, int32_t dim, int64_t begin, int64_t count);
+/* Input 0 without one dim. */
+void shoali_block_reduced(struct shoali_node *node, int32_t dim);
+/* The inputs behind each other along dim: neighbours in their whole stay a block of it, anything
+ * else makes a new whole of that dim. */
+void shoali_block_joined(struct shoali_node *node, int32_t dim);
+/* Where a dim lies in its whole; false when its elements are no contiguous part of it. */
+bool shoali_block_dim(const struct shoal_tensor *tensor, int32_t dim, int64_t *global,
+                      int64_t *offset);
 
 /* Launches a kernel of ops.h, unless in meta mode. The fronts settle the empty cases. */
 #define SHOALI_RUN(tape, kernel, args) \

@@ -5,7 +5,8 @@ struct attention_attr {
     int64_t heads, kv_heads;
     double scale, dropout;
     int32_t full;
-    int64_t batch, length, head_size; /* set by infer */
+    int64_t batch, length, head_size; /* set by infer, as is mask */
+    struct shoali_attention_mask mask;
 };
 
 enum { RESULT, LSE };
@@ -13,6 +14,37 @@ enum { RESULT, LSE };
 static int64_t packed_heads(const struct attention_attr *attr)
 {
     return attr->heads + 2 * attr->kv_heads;
+}
+
+/* Where this call's samples, positions and heads lie in the whole attention. A split of the packed
+ * dim gives each part its share of q, k and v heads, so the part is all that counts. False when it
+ * cannot be known. */
+static bool find_mask(const struct shoal_tensor *qkv, struct attention_attr *attr)
+{
+    int64_t samples, whole, offset;
+    struct shoali_attention_mask mask = {0};
+    const int64_t packed = qkv->shape.dim[2];
+    if (!shoali_block_dim(qkv, 0, &samples, &mask.first_sample) ||
+        !shoali_block_dim(qkv, 1, &mask.queries, &mask.first_query) ||
+        !shoali_block_dim(qkv, 2, &whole, &offset) || whole % packed != 0 || offset % packed != 0)
+        return false;
+    mask.keys = mask.queries;
+    mask.first_key = mask.first_query;
+    mask.heads = whole / packed * attr->heads;
+    mask.first_head = offset / packed * attr->heads;
+    attr->mask = mask;
+    return true;
+}
+
+/* The output's last dim holds the heads of the mask. */
+static void place_heads(struct shoali_node *node, const struct attention_attr *attr)
+{
+    struct shoali_block *block = &node->out[RESULT]->tensor.block;
+    shoali_block_leading(node, 2);
+    if (attr->mask.heads == 0 || block->count[block->ndim - 1] != attr->heads * attr->head_size)
+        return;
+    block->global[block->ndim - 1] = attr->mask.heads * attr->head_size;
+    block->offset[block->ndim - 1] = attr->mask.first_head * attr->head_size;
 }
 
 static shoal_status attention_infer(struct shoal_tape *tape, struct shoali_node *node)
@@ -48,6 +80,15 @@ static shoal_status attention_infer(struct shoal_tape *tape, struct shoali_node 
     const shoal_shape lse = shoal_shape_3(attr->batch, attr->heads, attr->length);
     SHOAL_TRY(status, shoali_node_output(tape, node, RESULT, qkv->dtype, &out, -1), done);
     SHOAL_TRY(status, shoali_node_output(tape, node, LSE, shoali_wide(qkv->dtype), &lse, -1), done);
+    if (!find_mask(qkv, attr) && attr->dropout > 0) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "attention: its dropout draws from the whole attention, but qkv %s is "
+                            "no block of one: cut it into parts of whole samples, positions and "
+                            "equal heads, or set its block",
+                            shoali_shape_format(&qkv->shape, text));
+        goto done;
+    }
+    place_heads(node, attr);
 done:
     return status;
 }
@@ -83,7 +124,7 @@ static shoal_status attention_forward(struct shoal_tape *tape, struct shoali_nod
         .causal = attr->full == 0,
         .dropout = (float)attr->dropout,
         .random = random_of(tape, node),
-        .first_sample = tape->first_sample,
+        .mask = attr->mask,
         .dtype = qkv->dtype,
     };
     return SHOALI_RUN(tape, attention, &args);
@@ -123,7 +164,7 @@ static shoal_status attention_backward(struct shoal_tape *tape, struct shoali_no
         .causal = attr->full == 0,
         .dropout = (float)attr->dropout,
         .random = random_of(tape, node),
-        .first_sample = tape->first_sample,
+        .mask = attr->mask,
         .dtype = qkv->dtype,
     };
     if (to != NULL)

@@ -67,7 +67,9 @@ shoal_tensor *shoal_all_reduce_sum(shoal_tape *tape, shoal_tensor *x, shoal_grou
                                                                  .attr_bytes = sizeof group});
 }
 
-/* ---- all_to_all_rows ---- */
+/* ---- all_to_all_rows ----
+ * Rows arrive by their data: their block is the default of rows.h, a range with an equal part of
+ * the bound for each sample of this rank. */
 
 struct exchange_attr {
     shoal_group *group;

@@ -3,6 +3,10 @@
  * Both gather with the embedding kernels, x being the table; the gradient of a row that is picked
  * twice is added in row order. select_rows turns the mask into indices on the host, once, when it
  * is recorded; a replay uses the recorded ones.
+ *
+ * Which rows an output holds is data, not coordinates: its block is the default of rows.h, a range
+ * with an equal part of the bound for each sample. Dropout behind it depends on how samples are
+ * cut into micro-batches, as the rows themselves do.
  */
 #include "autograd/rows.h"
 

@@ -165,6 +165,8 @@ shoal_tensor *shoal_add_scalar(shoal_tape *tape, shoal_tensor *x, double value)
 
 struct dropout_attr {
     double probability;
+    int64_t first_element; /* set by infer, as runs: a replay draws the same mask */
+    struct shoali_runs runs;
 };
 
 enum { X, RESIDUAL };
@@ -172,7 +174,7 @@ enum { X, RESIDUAL };
 static shoal_status dropout_infer(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status;
-    const struct dropout_attr *attr = shoali_node_attr(node);
+    struct dropout_attr *attr = shoali_node_attr(node);
     SHOAL_TRY(status, shoali_row_need_float(node, X), done);
     if (!(attr->probability > 0 && attr->probability < 1)) {
         status = SHOAL_FAIL(SHOAL_EINVAL, "dropout: probability %g is outside [0, 1)",
@@ -182,6 +184,7 @@ static shoal_status dropout_infer(struct shoal_tape *tape, struct shoali_node *n
     if (node->in[RESIDUAL] != NULL)
         SHOAL_TRY(status, shoali_row_need_like_first(node, RESIDUAL), done);
     SHOAL_TRY(status, shoali_row_output_like_first(tape, node), done);
+    attr->first_element = shoali_block_runs(&node->out[0]->tensor.block, &attr->runs);
 done:
     return status;
 }
@@ -197,7 +200,8 @@ static shoal_status run_dropout(struct shoal_tape *tape, const struct shoali_nod
         .residual = residual,
         .y = y,
         .count = shoali_count(out),
-        .first_element = shoali_row_first_element(tape, out),
+        .first_element = attr->first_element,
+        .runs = attr->runs,
         .probability = (float)attr->probability,
         .accumulate = accumulate,
         .random = shoali_node_random(tape, node),

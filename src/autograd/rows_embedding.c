@@ -70,6 +70,7 @@ static shoal_status embedding_infer(struct shoal_tape *tape, struct shoali_node 
     shape.dim[shape.ndim++] = attr->columns;
     SHOAL_TRY(status, shoali_node_output(tape, node, 0, dtype, &shape, ids->bound * attr->columns),
               done);
+    shoali_block_leading(node, ids->shape.ndim);
 done:
     return status;
 }

@@ -56,6 +56,7 @@ static shoal_status linear_infer(struct shoal_tape *tape, struct shoali_node *no
         goto done;
     }
     SHOAL_TRY(status, shoali_node_output(tape, node, RESULT, x->dtype, &shape, -1), done);
+    shoali_block_leading(node, shape.ndim - 1);
     if (attr->activation != SHOAL_ACTIVATION_NONE && node->needs_backward)
         SHOAL_TRY(status, shoali_node_output(tape, node, PREACT, x->dtype, &shape, -1), done);
     if (!shoali_param_wants_grad(node->param[WEIGHT]))

@@ -8,6 +8,8 @@ static shoal_status softmax_infer(struct shoal_tape *tape, struct shoali_node *n
     shoal_status status;
     SHOAL_TRY(status, shoali_row_need_float(node, 0), done);
     SHOAL_TRY(status, shoali_row_output_like_first(tape, node), done);
+    if (node->in[0]->tensor.shape.ndim > 0)
+        shoali_block_leading(node, node->in[0]->tensor.shape.ndim - 1);
 done:
     return status;
 }

@@ -24,6 +24,8 @@ static shoal_status norm_infer(struct shoal_tape *tape, struct shoali_node *node
     if (node->param[BETA] != NULL)
         SHOAL_TRY(status, shoali_row_need_param(node, BETA, x->dtype, &columns), done);
     SHOAL_TRY(status, shoali_row_output_like_first(tape, node), done);
+    if (x->shape.ndim > 0)
+        shoali_block_leading(node, x->shape.ndim - 1);
     SHOAL_TRY(status, shoali_node_output(tape, node, MEAN, shoali_wide(x->dtype), &rows, bound),
               done);
     SHOAL_TRY(status, shoali_node_output(tape, node, RSTD, shoali_wide(x->dtype), &rows, bound),

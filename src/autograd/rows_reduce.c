@@ -32,6 +32,8 @@ static shoal_status reduce_infer(struct shoal_tape *tape, struct shoali_node *no
     attr->factor = attr->mean && attr->reduced > 0 ? 1.0 / (double)attr->reduced : 1.0;
     const shoal_dtype dtype = attr->dim == SHOAL_ALL_DIMS ? shoali_wide(x->dtype) : x->dtype;
     SHOAL_TRY(status, shoali_node_output(tape, node, 0, dtype, &shape, -1), done);
+    if (attr->dim != SHOAL_ALL_DIMS)
+        shoali_block_reduced(node, attr->dim);
 done:
     return status;
 }

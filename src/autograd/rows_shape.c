@@ -17,6 +17,7 @@ static shoal_status reshape_infer(struct shoal_tape *tape, struct shoali_node *n
         goto done;
     }
     SHOAL_TRY(status, shoali_node_output(tape, node, 0, x->dtype, shape, x->bound), done);
+    shoali_block_keep(node);
 done:
     return status;
 }
@@ -98,6 +99,7 @@ static shoal_status slice_infer(struct shoal_tape *tape, struct shoali_node *nod
     shoal_shape shape = x->shape;
     shape.dim[attr->dim] = attr->count;
     SHOAL_TRY(status, shoali_node_output(tape, node, 0, x->dtype, &shape, -1), done);
+    shoali_block_sliced(node, attr->dim, attr->begin, attr->count);
 done:
     return status;
 }
@@ -195,6 +197,7 @@ static shoal_status concat_infer(struct shoal_tape *tape, struct shoali_node *no
     SHOAL_TRY(status,
               shoali_node_output(tape, node, 0, first->dtype, &shape, bound > count ? bound : -1),
               done);
+    shoali_block_joined(node, *dim);
 done:
     return status;
 }
@@ -299,6 +302,7 @@ static shoal_status transpose_infer(struct shoal_tape *tape, struct shoali_node 
     shape.dim[attr->dim_a] = x->shape.dim[attr->dim_b];
     shape.dim[attr->dim_b] = x->shape.dim[attr->dim_a];
     SHOAL_TRY(status, shoali_node_output(tape, node, 0, x->dtype, &shape, x->bound), done);
+    shoali_block_swapped(node, attr->dim_a, attr->dim_b);
 done:
     return status;
 }
@@ -373,10 +377,14 @@ shoal_tensor *shoal_transpose(shoal_tape *tape, shoal_tensor *x, int32_t dim_a, 
 
 static shoal_status param_infer(struct shoal_tape *tape, struct shoali_node *node)
 {
+    shoal_status status;
     const struct shoal_param *param = node->param[0];
     if (param == NULL)
         return SHOAL_FAIL(SHOAL_EINVAL, "param_tensor: the parameter is NULL");
-    return shoali_node_output(tape, node, 0, tape->args.dtype, &param->shape, -1);
+    SHOAL_TRY(status, shoali_node_output(tape, node, 0, tape->args.dtype, &param->shape, -1), done);
+    shoali_block_forget(node); /* whoever split the parameter sets its block */
+done:
+    return status;
 }
 
 static shoal_status param_forward(struct shoal_tape *tape, struct shoali_node *node)

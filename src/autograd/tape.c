@@ -243,11 +243,6 @@ const struct shoali_exec *shoali_tape_exec(const struct shoal_tape *tape)
     return &tape->args.exec;
 }
 
-int64_t shoali_tape_first_sample(const struct shoal_tape *tape)
-{
-    return tape->first_sample;
-}
-
 int32_t shoal_tape_training(const shoal_tape *tape)
 {
     return tape->training;

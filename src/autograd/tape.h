@@ -146,6 +146,14 @@ void shoali_staging_fini(struct shoali_staging *staging, struct shoali_device *d
 /* Waits until the former recording's copies have left the staging memory. */
 SHOAL_CHECKED shoal_status shoali_staging_begin(struct shoal_tape *tape);
 
+/* ---- coordinates.c ---- */
+/* The block of an output, before the row's infer says more (rows.h). */
+void shoali_block_default(const struct shoal_tape *tape, const struct shoali_node *node,
+                          struct shoal_tensor *out);
+/* The block of an input: dim 0 holds samples from the tape's first on, the others are whole. */
+struct shoali_block shoali_block_of_input(const struct shoal_tape *tape,
+                                          const struct shoal_tensor *input);
+
 /* ---- liveness.c ---- */
 /* Gives a root memory. */
 SHOAL_CHECKED shoal_status shoali_tensor_place(struct shoal_tape *tape,

@@ -117,6 +117,35 @@ done:
 
 /* ---- attention ---- */
 
+static shoal_status check_attention_mask(enum shoali_kernel kernel,
+                                         const struct shoali_attention_args *args)
+{
+    const struct shoali_attention_mask *mask = &args->mask;
+    const struct shoali_attention_mask whole =
+        shoali_attention_mask_of(mask, args->heads, args->q_len, args->kv_len);
+    shoal_status status;
+    SHOAL_TRY(status, shoali_check_at_least(kernel, "mask.first_sample", mask->first_sample, 0),
+              done);
+    SHOAL_TRY(status, shoali_check_at_least(kernel, "mask.first_head", mask->first_head, 0), done);
+    SHOAL_TRY(status, shoali_check_at_least(kernel, "mask.first_query", mask->first_query, 0),
+              done);
+    SHOAL_TRY(status, shoali_check_at_least(kernel, "mask.first_key", mask->first_key, 0), done);
+    SHOAL_TRY(
+        status,
+        shoali_check_at_least(kernel, "mask.heads", whole.heads, mask->first_head + args->heads),
+        done);
+    SHOAL_TRY(status,
+              shoali_check_at_least(kernel, "mask.queries", whole.queries,
+                                    mask->first_query + args->q_len),
+              done);
+    SHOAL_TRY(
+        status,
+        shoali_check_at_least(kernel, "mask.keys", whole.keys, mask->first_key + args->kv_len),
+        done);
+done:
+    return status;
+}
+
 static shoal_status check_attention(enum shoali_kernel kernel,
                                     const struct shoali_attention_args *args)
 {
@@ -156,7 +185,7 @@ static shoal_status check_attention(enum shoali_kernel kernel,
     SHOAL_TRY(status, shoali_check_at_least(kernel, "q_stride", args->q_stride, row), done);
     SHOAL_TRY(status, shoali_check_at_least(kernel, "kv_stride", args->kv_stride, kv_row), done);
     SHOAL_TRY(status, shoali_check_at_least(kernel, "out_stride", args->out_stride, row), done);
-    SHOAL_TRY(status, shoali_check_at_least(kernel, "first_sample", args->first_sample, 0), done);
+    SHOAL_TRY(status, check_attention_mask(kernel, args), done);
     SHOAL_TRY(status, shoali_check_probability(kernel, args->dropout), done);
     SHOAL_TRY(status, shoali_check_float(kernel, "dtype", args->dtype), done);
 done:
@@ -197,7 +226,7 @@ shoal_status shoali_op_attention_backward(const struct shoali_exec *exec,
         .kv_stride = args->kv_stride,
         .out_stride = args->out_stride,
         .dropout = args->dropout,
-        .first_sample = args->first_sample,
+        .mask = args->mask,
         .dtype = args->dtype,
     };
     shoal_status status;

@@ -13,6 +13,24 @@
 
 static const uint32_t f32_bit = 1u << SHOAL_F32;
 
+/* Runs, when there are any, are those of `count` elements. */
+static shoal_status check_runs(enum shoali_kernel kernel, const struct shoali_runs *runs,
+                               int64_t count)
+{
+    int64_t covered = 1;
+    bool fit = runs->ndim >= 0 && runs->ndim <= SHOALI_BLOCK_MAX_DIMS;
+    for (int32_t d = 0; fit && d < runs->ndim; d++)
+        fit = runs->count[d] >= 0 && runs->stride[d] >= 0 &&
+              shoali_mul(covered, runs->count[d], &covered);
+    fit = fit && (runs->ndim == 0 || (covered == count && runs->stride[runs->ndim - 1] == 1));
+    return fit ? SHOAL_OK
+               : SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s: the runs cover %lld elements and the call has %lld; they must "
+                            "be equal, and the last stride 1",
+                            shoali_kernel_rows[kernel].type.name, (long long)covered,
+                            (long long)count);
+}
+
 shoal_status shoali_op_dropout(const struct shoali_exec *exec,
                                const struct shoali_dropout_args *args)
 {
@@ -22,6 +40,7 @@ shoal_status shoali_op_dropout(const struct shoali_exec *exec,
     SHOAL_TRY(status, shoali_check_float(kernel, "dtype", args->dtype), done);
     SHOAL_TRY(status, shoali_check_probability(kernel, args->probability), done);
     SHOAL_TRY(status, shoali_check_at_least(kernel, "first_element", args->first_element, 0), done);
+    SHOAL_TRY(status, check_runs(kernel, &args->runs, args->count), done);
     LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"x", args->x}, {"y", args->y});
 done:
     return status;
@@ -178,6 +197,7 @@ shoal_status shoali_op_random_fill(const struct shoali_exec *exec,
     SHOAL_TRY(status, SHOALI_CHECK_SIZES(kernel, NULL, {"count", args->count}), done);
     SHOAL_TRY(status, shoali_check_float(kernel, "dtype", args->dtype), done);
     SHOAL_TRY(status, shoali_check_at_least(kernel, "first_element", args->first_element, 0), done);
+    SHOAL_TRY(status, check_runs(kernel, &args->runs, args->count), done);
     LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"y", args->y});
 done:
     return status;

@@ -113,11 +113,19 @@ struct shoali_norm_backward_args {
  * between tokens, so a packed [B,T,3,H,D] works. Query t sees keys j <= t + kv_len - q_len when
  * causal. kv head = h / (heads/kv_heads). lse[b,h,t] (fp32, F64: double) = log sum exp of the
  * scaled scores. p = exp(s*scale - lse); with dropout p is multiplied by mask/(1-dropout), keep by
- * the rule of shoali_dropout_threshold at index (((first_sample+b)*heads + h)*q_len + t)*kv_len +
- * j Threads split (b,h) or query tiles, never a row's sum. Order of the row sums: keys in tiles of
+ * the rule of shoali_dropout_threshold at index shoali_attention_mask_row(b, h, t) + j. Threads
+ * split (b,h) or query tiles, never a row's sum. Order of the row sums: keys in tiles of
  * SHOALI_ATTENTION_TILE in increasing order, the backend's own within a tile (not [bits] across
  * backends, [bits] across threads). */
 #define SHOALI_ATTENTION_TILE 64
+/* Where the call's heads, queries and keys lie in the whole attention, whose mask they draw from.
+ * An extent of 0: the call's own, from 0. */
+struct shoali_attention_mask {
+    int64_t first_sample;
+    int64_t heads, first_head;
+    int64_t queries, first_query;
+    int64_t keys, first_key;
+};
 struct shoali_attention_args {
     const void *q, *k, *v;
     void *out;
@@ -128,9 +136,29 @@ struct shoali_attention_args {
     int32_t causal;
     float dropout;
     struct shoali_stream random;
-    int64_t first_sample;
+    struct shoali_attention_mask mask;
     shoal_dtype dtype;
 };
+/* The mask with its extents of 0 filled in. */
+static inline struct shoali_attention_mask
+shoali_attention_mask_of(const struct shoali_attention_mask *mask, int64_t heads, int64_t q_len,
+                         int64_t kv_len)
+{
+    struct shoali_attention_mask whole = *mask;
+    whole.heads = mask->heads > 0 ? mask->heads : heads;
+    whole.queries = mask->queries > 0 ? mask->queries : q_len;
+    whole.keys = mask->keys > 0 ? mask->keys : kv_len;
+    return whole;
+}
+/* Index of the mask at local sample b, head h, query t and key 0; `mask` is filled in. */
+static inline uint64_t shoali_attention_mask_row(const struct shoali_attention_mask *mask,
+                                                 int64_t b, int64_t h, int64_t t)
+{
+    uint64_t at = (uint64_t)(mask->first_sample + b) * (uint64_t)mask->heads;
+    at = (at + (uint64_t)(mask->first_head + h)) * (uint64_t)mask->queries;
+    at = (at + (uint64_t)(mask->first_query + t)) * (uint64_t)mask->keys;
+    return at + (uint64_t)mask->first_key;
+}
 /* Gradients of the above from dout, recomputing p from lse. dq, dk, dv use q_stride / kv_stride
  * and are overwritten. delta[b,h,t] = sum_d dout*out (workspace, fp32, F64: double). dk, dv of a
  * kv head sum over queries in increasing order and over its query heads in increasing order. */
@@ -145,7 +173,7 @@ struct shoali_attention_backward_args {
     int32_t causal;
     float dropout;
     struct shoali_stream random;
-    int64_t first_sample;
+    struct shoali_attention_mask mask;
     shoal_dtype dtype;
 };
 
@@ -212,12 +240,13 @@ struct shoali_softmax_args {
 };
 
 /* y = residual + keep*x/(1-p); residual optional; keep by shoali_dropout_threshold at global
- * element index first_element + i. With p = 0 a copy/add. Backward is the same kernel on dy
- * without residual. [bits] */
+ * element index first_element + i, or with runs at first_element + shoali_runs_at(i). With p = 0 a
+ * copy/add. Backward is the same kernel on dy without residual. [bits] */
 struct shoali_dropout_args {
     const void *x, *residual;
     void *y;
     int64_t count, first_element;
+    struct shoali_runs runs; /* ndim 0: contiguous */
     float probability;
     int32_t accumulate;
     struct shoali_stream random;
@@ -320,11 +349,12 @@ struct shoali_set_args {
     shoal_dtype dtype;
 };
 /* y[i] = mean + std * normal(first_element+i), or low + (high-low) * uniform: computed in fp64,
- * rounded once. Init rules. [bits] */
+ * rounded once; with runs at first_element + shoali_runs_at(i). Init rules. [bits] */
 struct shoali_random_fill_args {
     void *y;
     int64_t count, first_element;
-    double a, b; /* normal: mean, std; uniform: low, high */
+    struct shoali_runs runs; /* ndim 0: contiguous */
+    double a, b;             /* normal: mean, std; uniform: low, high */
     int32_t uniform;
     struct shoali_stream random;
     shoal_dtype dtype;

@@ -5,6 +5,16 @@
 
 /* ---- element-wise ---- */
 
+/* A block of a larger tensor for `count` elements, or none. */
+static struct shoali_runs pick_runs(struct trial *t, int64_t count)
+{
+    static const int64_t rows[] = {1, 2, 3, 7};
+    const int64_t n = rows[pick(t, 4)];
+    if (n == 1 || count % n != 0)
+        return (struct shoali_runs){0};
+    return (struct shoali_runs){2, {n, count / n}, {count / n + 13, 1}};
+}
+
 static void dropout(struct trial *t)
 {
     static const float probabilities[] = {0.0f, 0.1f, 0.75f};
@@ -19,6 +29,7 @@ static void dropout(struct trial *t)
         .count = count,
         /* The second crosses the border of the counter's lower word. */
         .first_element = far ? (INT64_C(7) << 32) - 21 : 1000,
+        .runs = pick_runs(t, count),
         .probability = probability,
         .accumulate = accumulate,
         .random = next_stream(t),
@@ -216,6 +227,7 @@ static void random_fill(struct trial *t)
         .y = block(t, count, t->dtype),
         .count = count,
         .first_element = first,
+        .runs = pick_runs(t, count),
         .a = 0.1,
         .b = 0.7,
         .uniform = uniform,
@@ -423,7 +435,7 @@ static void reduce_sources(struct trial *t)
         SHOALI_KERNEL_##kernel, function, variants, dtypes, 40 \
     }
 static const struct conformance_case cases[] = {
-    CASE(dropout, DROPOUT, 240, FLOATS32),
+    CASE(dropout, DROPOUT, 960, FLOATS32),
     CASE(unary, UNARY, 1040, FLOATS32),
     CASE(binary, BINARY, 480, FLOATS32),
     CASE(axpy, AXPY, 40, FLOATS32),
@@ -432,7 +444,7 @@ static const struct conformance_case cases[] = {
     CASE(copy_strided, COPY_STRIDED, 48, FLOATS32 | INTEGERS),
     CASE(convert, CONVERT, 120, FLOATS32),
     CASE(set, SET, 40, FLOATS32 | INTEGERS),
-    CASE(random_fill, RANDOM_FILL, 40, FLOATS32),
+    CASE(random_fill, RANDOM_FILL, 160, FLOATS32),
     CASE(to_fixed, TO_FIXED, 80, ONLY_F32),
     CASE(from_fixed, FROM_FIXED, 30, ONLY_F32),
     CASE(norm2, NORM2, 120, ONLY_F32),

@@ -159,7 +159,15 @@ static struct shoali_attention_args attention_args(struct trial *t)
     args.head_size = sizes[pick(t, 7)];
     args.batch = 1 + pick(t, 2);
     args.scale = 1 / sqrt((double)args.head_size);
-    args.first_sample = 5;
+    args.mask.first_sample = 5;
+    if (pick(t, 2) != 0) {
+        args.mask.heads = 9;
+        args.mask.first_head = 3;
+        args.mask.queries = 301;
+        args.mask.first_query = 17;
+        args.mask.keys = 400;
+        args.mask.first_key = 5;
+    }
     args.random = next_stream(t);
     args.dtype = t->dtype;
     const int64_t q_row = args.heads * args.head_size, kv_row = args.kv_heads * args.head_size;
@@ -226,7 +234,7 @@ static void attention_backward(struct trial *t)
         .causal = f.causal,
         .dropout = f.dropout,
         .random = f.random,
-        .first_sample = f.first_sample,
+        .mask = f.mask,
         .dtype = f.dtype,
     };
     t->fn(&args, t->pool);
@@ -384,8 +392,8 @@ static const struct conformance_case cases[] = {
     CASE(gemm_large, GEMM, 4, FLOATS32, 0),
     CASE(norm, NORM, 400, FLOATS32, 0),
     CASE(norm_backward, NORM_BACKWARD, 3200, FLOATS32, 0),
-    CASE(attention, ATTENTION, 15680, FLOATS32, 12),
-    CASE(attention_backward, ATTENTION_BACKWARD, 15680, FLOATS32, 6),
+    CASE(attention, ATTENTION, 31360, FLOATS32, 12),
+    CASE(attention_backward, ATTENTION_BACKWARD, 31360, FLOATS32, 6),
     CASE(embedding, EMBEDDING, 400, FLOATS32, 0),
     CASE(embedding_backward, EMBEDDING_BACKWARD, 1200, FLOATS32, 0),
     CASE(cross_entropy, CROSS_ENTROPY, 200, FLOATS32, 0),

@@ -225,7 +225,8 @@ static void naive_attention_row(const struct shoali_attention_args *a, int64_t b
     for (int64_t d = 0; d < size; d++) {
         out[d] = 0;
         for (int64_t j = 0; j < a->kv_len; j++) {
-            const uint64_t row = (uint64_t)(((a->first_sample + b) * a->heads + h) * a->q_len + t);
+            const uint64_t row =
+                (uint64_t)(((a->mask.first_sample + b) * a->heads + h) * a->q_len + t);
             const uint64_t index = row * (uint64_t)a->kv_len + (uint64_t)j;
             const bool kept =
                 shoali_random_u32(&a->random, index) >= shoali_dropout_threshold(a->dropout);
@@ -270,7 +271,7 @@ static void check_attention_gradients(const struct shoali_attention_args *args, 
         .causal = args->causal,
         .dropout = args->dropout,
         .random = args->random,
-        .first_sample = 3,
+        .mask.first_sample = 3,
         .dtype = SHOAL_F64,
     };
     shoali_ref_attention_backward(&back, NULL);
@@ -306,7 +307,7 @@ static void check_attention(int32_t causal, float dropout)
         .causal = causal,
         .dropout = dropout,
         .random = next_stream(&memory),
-        .first_sample = 3,
+        .mask.first_sample = 3,
         .dtype = SHOAL_F64,
     };
     shoali_ref_attention(&args, NULL);

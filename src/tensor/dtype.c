@@ -86,7 +86,7 @@ void shoali_tensor_describe(struct shoal_tensor *tensor, shoal_dtype dtype,
     memset(tensor, 0, sizeof *tensor);
     tensor->dtype = dtype;
     tensor->shape = copy;
-    tensor->global = copy;
+    tensor->block = shoali_block_whole(&copy);
     tensor->node = -1;
     tensor->bound = shoal_shape_count(&copy);
 }

@@ -79,13 +79,14 @@ static void test_describe(void **state)
     shoali_tensor_describe(&tensor, SHOAL_BF16, &tensor.shape);
     assert_int_equal(shoal_tensor_dtype(&tensor), SHOAL_BF16);
     assert_int_equal(shoal_shape_count(shoal_tensor_shape(&tensor)), 15);
-    assert_true(shoali_shape_equal(&tensor.shape, &tensor.global));
+    const struct shoali_block whole = shoali_block_whole(&tensor.shape);
+    assert_true(shoali_block_equal(&tensor.block, &whole));
     assert_int_equal(tensor.bound, 15);
     assert_int_equal(tensor.node, -1);
     assert_null(tensor.data);
     assert_null(tensor.stream);
     for (int i = 0; i < SHOAL_MAX_DIMS; i++)
-        assert_int_equal(tensor.offset[i], 0);
+        assert_int_equal(tensor.block.offset[i], 0);
 }
 
 static void test_f16_round_trip(void **state)

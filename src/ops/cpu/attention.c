@@ -24,6 +24,7 @@ struct forward_head {
     char *out;
     float *lse;
     uint64_t random_base;                  /* mask index of (b, h, t = 0, j = 0) */
+    uint64_t random_row;                   /* step to the next t */
     int64_t packed;                        /* key tiles already packed */
     uint32_t *kt, *vp, *qp;                /* packed keys, values, queries */
     float *s, *o;                          /* [64][64], [64][D] */
@@ -219,7 +220,8 @@ static void query_tile(struct forward_head *head, int64_t tile)
         scores(head, t0, rows, j);
         raise_maxima(head, t0, rows, j);
         for (int64_t r = 0; r < rows; r++) {
-            const uint64_t first = head->random_base + (uint64_t)((t0 + r) * args->kv_len + j);
+            const uint64_t first =
+                head->random_base + (uint64_t)(t0 + r) * head->random_row + (uint64_t)j;
             soft_row(head, r, first,
                      att_visible(args->causal, args->q_len, args->kv_len, t0 + r, j));
         }
@@ -245,8 +247,10 @@ static void enter_head(struct forward_head *head, int64_t bh)
                                    args->dtype, pairs};
     head->out = (char *)args->out + (b * args->q_len * args->out_stride + h * d) * bytes;
     head->lse = args->lse + bh * args->q_len;
-    head->random_base = ((uint64_t)(args->first_sample + b) * (uint64_t)args->heads + (uint64_t)h) *
-                        (uint64_t)args->q_len * (uint64_t)args->kv_len;
+    const struct shoali_attention_mask mask =
+        shoali_attention_mask_of(&args->mask, args->heads, args->q_len, args->kv_len);
+    head->random_base = shoali_attention_mask_row(&mask, b, h, 0);
+    head->random_row = (uint64_t)mask.keys;
     head->packed = 0;
 }
 

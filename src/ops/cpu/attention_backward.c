@@ -36,7 +36,7 @@ struct backward_head {
     char *dq;
     const float *lse;
     float *delta;
-    uint64_t random_base;
+    uint64_t random_base, random_row;
     uint32_t *kt, *vt, *k_rows;   /* tiles: K^T, V^T, K */
     float *dk, *dv, *dq_sum;      /* fp32 sums, rows d_width apart */
     float *p, *ds;                /* [64][64] */
@@ -107,7 +107,7 @@ static void probabilities(const struct backward_head *head, int64_t row, int64_t
 {
     const struct shoali_attention_backward_args *args = head->shared->args;
     const int64_t valid = seen_keys(args, t, j);
-    const uint64_t first = head->random_base + (uint64_t)(t * args->kv_len + j);
+    const uint64_t first = head->random_base + (uint64_t)t * head->random_row + (uint64_t)j;
     const v16 scale = v16_set1((float)args->scale), shift = v16_set1(-head->lse[t]);
     const v16 delta = v16_set1(head->delta[t]), zero = v16_set1(0.0f);
     for (int64_t u = 0; u < ATT_TILE; u += 16) {
@@ -264,8 +264,10 @@ static void enter_query_head(struct backward_head *head, int64_t b, int64_t h)
     head->dq = (char *)args->dq + q_at;
     head->lse = args->lse + row;
     head->delta = args->delta + row;
-    head->random_base = ((uint64_t)(args->first_sample + b) * (uint64_t)args->heads + (uint64_t)h) *
-                        (uint64_t)args->q_len * (uint64_t)args->kv_len;
+    const struct shoali_attention_mask mask =
+        shoali_attention_mask_of(&args->mask, args->heads, args->q_len, args->kv_len);
+    head->random_base = shoali_attention_mask_row(&mask, b, h, 0);
+    head->random_row = (uint64_t)mask.keys;
 }
 
 static void kv_head(struct backward_head *head, int64_t b, int64_t kv)

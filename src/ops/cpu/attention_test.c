@@ -119,10 +119,11 @@ static int64_t expect_row(const struct data *x, int64_t b, int64_t h, int64_t t,
         sum += p[j] = exp(p[j] - top);
     *lse = top + log(sum);
     for (int64_t j = 0; j < end; j++) {
-        uint64_t index = ((uint64_t)((x->f.first_sample + b) * s->heads + h) * (uint64_t)s->q_len +
-                          (uint64_t)t) *
-                             (uint64_t)s->kv_len +
-                         (uint64_t)j;
+        uint64_t index =
+            ((uint64_t)((x->f.mask.first_sample + b) * s->heads + h) * (uint64_t)s->q_len +
+             (uint64_t)t) *
+                (uint64_t)s->kv_len +
+            (uint64_t)j;
         bool kept = shoali_random_u32(&x->f.random, index) >= shoali_dropout_threshold(s->dropout);
         p[j] /= sum;
         keep[j] = kept ? 1 / (1 - (double)s->dropout) : 0;
@@ -211,7 +212,7 @@ static void make(struct data *x, const struct problem *p)
                                           .causal = p->causal,
                                           .dropout = p->dropout,
                                           .random = shoali_stream_make(11, "dropout", "att", 3),
-                                          .first_sample = 5,
+                                          .mask.first_sample = 5,
                                           .dtype = p->dtype};
     x->b = (struct shoali_attention_backward_args){.q = x->q,
                                                    .k = x->k,
@@ -236,7 +237,7 @@ static void make(struct data *x, const struct problem *p)
                                                    .causal = p->causal,
                                                    .dropout = p->dropout,
                                                    .random = x->f.random,
-                                                   .first_sample = 5,
+                                                   .mask.first_sample = 5,
                                                    .dtype = p->dtype};
 }
 

@@ -14,9 +14,10 @@ SHOALI_INLINE void put(void *y, int64_t i, int64_t lanes, v16 v, int32_t accumul
 /* ---- dropout ----------------------------------------------------------------------------------
  */
 
-static void dropout_range(const void *block, int64_t begin, int64_t end)
+/* Elements [begin, end), the first of them global element `index`. */
+static void dropout_run(const struct shoali_dropout_args *args, int64_t begin, int64_t end,
+                        uint64_t index)
 {
-    const struct shoali_dropout_args *args = block;
     const v16 scale = v16_set1((float)(1.0 / (1.0 - (double)args->probability)));
     const uint32_t threshold = shoali_dropout_threshold(args->probability);
     for (int64_t i = begin; i < end; i += 16) {
@@ -24,12 +25,23 @@ static void dropout_range(const void *block, int64_t begin, int64_t end)
         v16 v = v16_mul(lanes_load(args->x, i, lanes, args->dtype), scale);
         if (threshold > 0) {
             const v16m keep =
-                v16_dropout_keep(&args->random, (uint64_t)(args->first_element + i), threshold);
+                v16_dropout_keep(&args->random, index + (uint64_t)(i - begin), threshold);
             v = v16_select(keep, v, v16_set1(0.0f));
         }
         if (args->residual)
             v = v16_add(lanes_load(args->residual, i, lanes, args->dtype), v);
         put(args->y, i, lanes, v, args->accumulate, args->dtype);
+    }
+}
+
+static void dropout_range(const void *block, int64_t begin, int64_t end)
+{
+    const struct shoali_dropout_args *args = block;
+    int64_t length;
+    for (int64_t i = begin; i < end; i += length) {
+        const int64_t at = shoali_runs_at(&args->runs, i, &length);
+        length = SHOALI_MIN(length, end - i);
+        dropout_run(args, i, i + length, (uint64_t)args->first_element + (uint64_t)at);
     }
 }
 

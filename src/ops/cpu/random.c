@@ -151,16 +151,16 @@ static void uniforms(const struct shoali_random_fill_args *args, uint64_t first,
         v[j] = args->a + (args->b - args->a) * ((double)(word[j] >> 8) * 0x1p-24);
 }
 
-static void random_range(const void *block, int64_t begin, int64_t end)
+static void random_run(const struct shoali_random_fill_args *args, int64_t begin, int64_t end,
+                       uint64_t index)
 {
-    const struct shoali_random_fill_args *args = block;
     for (int64_t i = begin; i < end; i += LANES) {
         const int64_t n = SHOALI_MIN(LANES, end - i);
         double v[LANES];
         if (args->uniform)
-            uniforms(args, (uint64_t)(args->first_element + i), v);
+            uniforms(args, index + (uint64_t)(i - begin), v);
         else
-            normals(args, (uint64_t)(args->first_element + i), v);
+            normals(args, index + (uint64_t)(i - begin), v);
         if (args->dtype == SHOAL_F32)
             for (int64_t j = 0; j < n; j++)
                 ((float *)args->y)[i + j] = (float)v[j];
@@ -170,15 +170,28 @@ static void random_range(const void *block, int64_t begin, int64_t end)
     }
 }
 #else
-static void random_range(const void *block, int64_t begin, int64_t end)
+static void random_run(const struct shoali_random_fill_args *args, int64_t begin, int64_t end,
+                       uint64_t index)
 {
-    struct shoali_random_fill_args part = *(const struct shoali_random_fill_args *)block;
+    struct shoali_random_fill_args part = *args;
     part.y = (char *)part.y + (size_t)begin * shoal_dtype_bytes(part.dtype);
-    part.first_element += begin;
+    part.first_element = (int64_t)index;
+    part.runs.ndim = 0;
     part.count = end - begin;
     shoali_ops_ref.random_fill(&part, NULL);
 }
 #endif
+
+static void random_range(const void *block, int64_t begin, int64_t end)
+{
+    const struct shoali_random_fill_args *args = block;
+    int64_t length;
+    for (int64_t i = begin; i < end; i += length) {
+        const int64_t at = shoali_runs_at(&args->runs, i, &length);
+        length = SHOALI_MIN(length, end - i);
+        random_run(args, i, i + length, (uint64_t)args->first_element + (uint64_t)at);
+    }
+}
 
 void SHOALI_CPU_SYMBOL(random_fill)(const void *args, struct shoali_pool *pool)
 {

@@ -18,14 +18,15 @@ static struct R(attention_row) R(attention_at)(const struct shoali_attention_bac
     const int64_t group = args->heads / args->kv_heads;
     int64_t visible = args->causal ? t + args->kv_len - args->q_len + 1 : args->kv_len;
     visible = visible < 0 ? 0 : visible;
-    const int64_t sample_row = ((args->first_sample + b) * args->heads + h) * args->q_len + t;
+    const struct shoali_attention_mask mask =
+        shoali_attention_mask_of(&args->mask, args->heads, args->q_len, args->kv_len);
     return (struct R(attention_row)){
         .query = (b * args->q_len + t) * args->q_stride + h * args->head_size,
         .out = (b * args->q_len + t) * args->out_stride + h * args->head_size,
         .key = b * args->kv_len * args->kv_stride + h / group * args->head_size,
         .value_step = args->kv_stride,
         .visible = visible,
-        .mask = (uint64_t)sample_row * (uint64_t)args->kv_len,
+        .mask = shoali_attention_mask_row(&mask, b, h, t),
         .flat = (b * args->heads + h) * args->q_len + t,
     };
 }
@@ -106,7 +107,7 @@ static void R(attention)(const struct shoali_attention_args *a)
         .causal = a->causal,
         .dropout = a->dropout,
         .random = a->random,
-        .first_sample = a->first_sample,
+        .mask = a->mask,
         .dtype = a->dtype,
     };
     for (int64_t flat = 0; flat < a->batch * a->heads * a->q_len; flat++) {

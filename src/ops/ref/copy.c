@@ -98,7 +98,9 @@ void shoali_ref_random_fill(const void *args, struct shoali_pool *pool)
     (void)pool;
     const struct shoali_random_fill_args *a = args;
     for (int64_t i = 0; i < a->count; i++) {
-        const uint64_t index = (uint64_t)(a->first_element + i);
+        int64_t length;
+        const int64_t at = shoali_runs_at(&a->runs, i, &length);
+        const uint64_t index = (uint64_t)a->first_element + (uint64_t)at;
         double v;
         if (a->uniform)
             v = a->a + (a->b - a->a) * (double)shoali_random_uniform(&a->random, index);

@@ -11,7 +11,9 @@ static void R(dropout)(const struct shoali_dropout_args *args)
 {
     const REAL scale = R(dropout_scale)(args->probability);
     for (int64_t i = 0; i < args->count; i++) {
-        const uint64_t index = (uint64_t)(args->first_element + i);
+        int64_t length;
+        const int64_t at = shoali_runs_at(&args->runs, i, &length);
+        const uint64_t index = (uint64_t)args->first_element + (uint64_t)at;
         REAL v = 0;
         if (dropout_keeps(&args->random, index, args->probability))
             v = R(load)(args->x, i, args->dtype) * scale;
