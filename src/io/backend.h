@@ -35,7 +35,7 @@ struct shoali_io_request {
     bool halve;        /* fault io_short: the next block asks for half */
     int error;         /* the first errno; END_OF_FILE for a read past the end */
     int64_t error_offset;
-    struct shoali_io_request *next_pending; /* also links free requests */
+    struct shoali_io_request *next_pending;    /* also links free requests */
     struct shoali_io_request *next, *previous; /* all that were not waited for */
 };
 enum { SHOALI_IO_END_OF_FILE = -1 };

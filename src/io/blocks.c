@@ -72,8 +72,8 @@ static void release(struct shoali_io *io, struct shoali_io_block *block)
     if (--request->in_flight > 0 || request->cut < request->bytes)
         return;
     if (--io->open_count[request->kind] == 0) {
-        int64_t *ns = request->kind == SHOALI_IO_READ ? &io->counters.read_ns
-                                                      : &io->counters.written_ns;
+        int64_t *ns =
+            request->kind == SHOALI_IO_READ ? &io->counters.read_ns : &io->counters.written_ns;
         *ns += shoali_now_ns() - io->open_since_ns[request->kind];
     }
 }

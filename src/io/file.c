@@ -42,8 +42,8 @@ static void open_direct(struct shoali_io *io, struct shoali_io_file *file)
         (void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
     } else if (!io->fallback_said) {
         io->fallback_said = true;
-        SHOALI_WARN("io", "\"%s\": no O_DIRECT here (%s), going through the page cache",
-                    file->path, strerror(errno));
+        SHOALI_WARN("io", "\"%s\": no O_DIRECT here (%s), going through the page cache", file->path,
+                    strerror(errno));
     }
 }
 

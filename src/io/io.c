@@ -242,9 +242,9 @@ static shoal_status outcome(const struct shoali_io_request *request)
                           "make room or choose another folder",
                           path, request->bytes, (long long)request->offset);
     return SHOAL_FAIL(SHOAL_EIO, "\"%s\": %s %zu bytes at offset %lld failed at byte %lld: %s",
-                      path, request->kind == SHOALI_IO_READ ? "reading" : "writing",
-                      request->bytes, (long long)request->offset,
-                      (long long)request->error_offset, strerror(request->error));
+                      path, request->kind == SHOALI_IO_READ ? "reading" : "writing", request->bytes,
+                      (long long)request->offset, (long long)request->error_offset,
+                      strerror(request->error));
 }
 
 shoal_status shoali_io_wait(struct shoali_io_request *request)

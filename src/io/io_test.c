@@ -112,10 +112,10 @@ static void test_writes_are_read_back(void **state)
         assert_int_equal(counters.written_bytes, bytes);
         assert_int_equal(counters.request_count, 2);
         assert_true(counters.read_ns > 0 && counters.written_ns > 0);
-        assert_int_equal(counters.fallback_bytes,
-                         shoali_io_is_direct(file) ? 2 * (bytes % SHOALI_IO_ALIGN)
-                         : rig->args.direct        ? 2 * bytes
-                                                   : 0);
+        assert_int_equal(counters.fallback_bytes, shoali_io_is_direct(file)
+                                                      ? 2 * (bytes % SHOALI_IO_ALIGN)
+                                                  : rig->args.direct ? 2 * bytes
+                                                                     : 0);
         struct stat info;
         assert_int_equal(stat(rig->path, &info), 0);
         assert_int_equal(info.st_size, bytes);
@@ -266,9 +266,9 @@ static void test_destroy_waits_for_requests(void **state)
     unsigned char *memory = aligned(BYTES);
     struct shoali_io_request *request;
     for (int i = 0; i < 20; i++)
-        assert_int_equal(shoali_io_post(file, SHOALI_IO_READ, i * 100000, memory + i * 100000,
-                                        100000, &request),
-                         SHOAL_OK);
+        assert_int_equal(
+            shoali_io_post(file, SHOALI_IO_READ, i * 100000, memory + i * 100000, 100000, &request),
+            SHOAL_OK);
     shoali_io_destroy(rig->io);
     rig->io = NULL;
     for (int64_t i = 0; i < BYTES; i++)

@@ -73,7 +73,10 @@ static shoal_status connect_to_server(struct tcp_store *tcp, double timeout_s)
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *addresses = NULL;
     int64_t deadline_ns = shoali_deadline_ns((int64_t)(timeout_s * 1e9));
-    int code = getaddrinfo(tcp->host, tcp->port, &hints, &addresses);
+    /* A bare container may have no hosts file; the name means this machine everywhere (RFC 6761).
+     */
+    const char *host = strcmp(tcp->host, "localhost") == 0 ? "127.0.0.1" : tcp->host;
+    int code = getaddrinfo(host, tcp->port, &hints, &addresses);
     if (code != 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "cannot find the host \"%s\" (MASTER_ADDR): %s", tcp->host,
                           gai_strerror(code));
