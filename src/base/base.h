@@ -12,6 +12,7 @@
  *   mathx.h         exp, ln, sin, cos, tanh, erf with the same bits on every machine
  *   clock.h         monotonic nanoseconds, deadlines
  *   pool.h          the rank's thread pool: static partition, bounded spin then futex
+ *   worker.h        one thread that runs jobs in order
  *   fault.h         named fault points for tests
  *   hash.h          xxh3 of bytes
  *
@@ -33,5 +34,6 @@
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/str.h"
+#include "base/worker.h"
 
 #endif

@@ -55,12 +55,22 @@ struct shoali_pool {
     _Atomic uint32_t caller_sleeps;
 };
 
-/* Pool threads of all ranks in this process. The one process-wide variable of Shoal: spinning is
- * polite or not depending on what the other ranks' pools do, which no rank's own state can tell. It
- * influences waiting only, never a result. */
+/* Pool threads and workers of all ranks in this process. The one process-wide variable of Shoal:
+ * spinning is polite or not depending on what the other ranks' pools do, which no rank's own state
+ * can tell. It influences waiting only, never a result. */
 static _Atomic int32_t live_threads;
 
-static void pause_core(void)
+int32_t shoali_live_threads(void)
+{
+    return atomic_load_explicit(&live_threads, memory_order_relaxed);
+}
+
+void shoali_live_threads_add(int32_t count)
+{
+    atomic_fetch_add(&live_threads, count);
+}
+
+void shoali_pause_core(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -92,7 +102,7 @@ static bool spin(const struct shoali_pool *pool, struct waiter *waiter,
 {
     if (reached(word, value, equal))
         return true;
-    if (atomic_load_explicit(&live_threads, memory_order_relaxed) > pool->core_count)
+    if (shoali_live_threads() > pool->core_count)
         return false;
     int64_t deadline = shoali_now_ns() + waiter->spin_ns;
     do {
@@ -101,7 +111,7 @@ static bool spin(const struct shoali_pool *pool, struct waiter *waiter,
                 waiter->spin_ns = SPIN_NS;
                 return true;
             }
-            pause_core();
+            shoali_pause_core();
         }
     } while (shoali_now_ns() < deadline);
     /* Ranks that are other processes are not counted: where they own the cores, spins fail. */
@@ -248,7 +258,7 @@ shoal_status shoali_pool_create(int32_t threads, struct shoali_pool **pool_out)
     }
     *pool = (struct shoali_pool){
         .threads = threads, .core_count = shoali_core_count(), .caller = {.spin_ns = SPIN_NS}};
-    atomic_fetch_add(&live_threads, threads);
+    shoali_live_threads_add(threads);
     if (threads > 1) {
         pool->workers = shoali_calloc((size_t)threads - 1, sizeof(struct worker), "pool threads");
         status = pool->workers ? start_workers(pool) : SHOAL_ENOMEM;
@@ -270,7 +280,7 @@ void shoali_pool_destroy(struct shoali_pool *pool)
         dispatch(pool, NULL, NULL);
     for (int32_t i = 0; i < pool->started; i++)
         pthread_join(pool->workers[i].thread, NULL);
-    atomic_fetch_sub(&live_threads, pool->threads);
+    shoali_live_threads_add(-pool->threads);
     shoali_free(pool->workers);
     free(pool);
 }

@@ -36,5 +36,11 @@ uint32_t shoali_fp_enter(void);
 void shoali_fp_leave(uint32_t saved);
 /* Number of cores this process may run on (sched_getaffinity). */
 int32_t shoali_core_count(void);
+/* Threads of all pools and workers of the process, callers included: more than cores means that
+ * spinning steals time from one that computes. For worker.c. */
+int32_t shoali_live_threads(void);
+void shoali_live_threads_add(int32_t count);
+/* Tells the core that this is a spin. */
+void shoali_pause_core(void);
 
 #endif
