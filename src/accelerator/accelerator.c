@@ -76,11 +76,13 @@ void shoali_device_init(struct shoali_device *device, const struct shoali_accele
     device->accelerator = accelerator;
     device->pool = pool;
     pthread_mutex_init(&device->pool_lock, NULL);
+    pthread_mutex_init(&device->staging_lock, NULL);
 }
 
 void shoali_device_fini(struct shoali_device *device)
 {
     pthread_mutex_destroy(&device->pool_lock);
+    pthread_mutex_destroy(&device->staging_lock);
 }
 
 void shoali_device_count_alloc(struct shoali_device *device, size_t bytes)
@@ -90,6 +92,14 @@ void shoali_device_count_alloc(struct shoali_device *device, size_t bytes)
     int64_t peak = atomic_load(&device->peak_bytes);
     while (now > peak && !atomic_compare_exchange_weak(&device->peak_bytes, &peak, now)) {
     }
+}
+
+void shoali_device_count_foreign(struct shoali_device *device, int64_t bytes)
+{
+    if (bytes >= 0)
+        shoali_device_count_alloc(device, (size_t)bytes);
+    else
+        shoali_device_count_free(device, (size_t)-bytes);
 }
 
 void shoali_device_count_free(struct shoali_device *device, size_t bytes)
@@ -130,8 +140,11 @@ shoal_status shoali_device_create(const struct shoali_accelerator *accelerator, 
 
 void shoali_device_destroy(struct shoali_device *device)
 {
-    if (device != NULL)
-        device->accelerator->device_destroy(device);
+    if (device == NULL)
+        return;
+    for (int32_t i = 0; i < SHOALI_STAGING_BLOCKS; i++)
+        shoali_device_host_free(device, device->staging[i].memory);
+    device->accelerator->device_destroy(device);
 }
 
 const struct shoali_accelerator *shoali_device_accelerator(const struct shoali_device *device)
@@ -172,6 +185,59 @@ void shoali_device_host_free(struct shoali_device *device, void *memory)
 {
     if (memory != NULL)
         device->accelerator->host_free(device, memory);
+}
+
+/* The smallest free block that is large enough, else the largest free entry, whose block is too
+ * small and makes room; NULL when all are taken. With the lock held. */
+static struct shoali_staging *choose_staging(struct shoali_device *device, size_t bytes)
+{
+    struct shoali_staging *best = NULL;
+    for (int32_t i = 0; i < SHOALI_STAGING_BLOCKS; i++) {
+        struct shoali_staging *block = &device->staging[i];
+        const bool fits = block->bytes >= bytes, best_fits = best != NULL && best->bytes >= bytes;
+        if (block->taken || (best_fits && !fits))
+            continue;
+        if (best == NULL || (fits && !best_fits) || (block->bytes < best->bytes) == best_fits)
+            best = block;
+    }
+    return best;
+}
+
+shoal_status shoali_device_staging_take(struct shoali_device *device, size_t bytes, void **memory)
+{
+    shoal_status status = SHOAL_OK;
+    *memory = NULL;
+    pthread_mutex_lock(&device->staging_lock);
+    struct shoali_staging *block = choose_staging(device, bytes);
+    if (block == NULL) {
+        status = shoali_device_host_alloc(device, bytes, memory); /* give() frees it */
+        goto done;
+    }
+    if (block->memory == NULL || block->bytes < bytes) {
+        shoali_device_host_free(device, block->memory);
+        *block = (struct shoali_staging){0};
+        SHOAL_TRY(status, shoali_device_host_alloc(device, bytes, &block->memory), done);
+        block->bytes = bytes;
+    }
+    block->taken = true;
+    *memory = block->memory;
+done:
+    pthread_mutex_unlock(&device->staging_lock);
+    return status;
+}
+
+void shoali_device_staging_give(struct shoali_device *device, void *memory)
+{
+    bool kept = memory == NULL;
+    pthread_mutex_lock(&device->staging_lock);
+    for (int32_t i = 0; i < SHOALI_STAGING_BLOCKS && !kept; i++)
+        if (device->staging[i].memory == memory) {
+            device->staging[i].taken = false;
+            kept = true;
+        }
+    pthread_mutex_unlock(&device->staging_lock);
+    if (!kept)
+        shoali_device_host_free(device, memory);
 }
 
 void shoali_device_memory(struct shoali_device *device, int64_t *total_bytes,

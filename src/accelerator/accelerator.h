@@ -139,6 +139,14 @@ SHOAL_CHECKED shoal_status shoali_copy(struct shoali_device_stream *stream, void
                                        const void *from, size_t bytes, enum shoali_copy_kind kind);
 SHOAL_CHECKED shoal_status shoali_fill(struct shoali_device_stream *stream, void *to, uint8_t byte,
                                        size_t bytes);
+/* Pinned host memory for a short use. The device keeps a few blocks between uses, so that repeated
+ * staging allocates once. May be called by both threads of the rank. */
+SHOAL_CHECKED shoal_status shoali_device_staging_take(struct shoali_device *device, size_t bytes,
+                                                      void **memory);
+void shoali_device_staging_give(struct shoali_device *device, void *memory);
+/* Counts memory that came from elsewhere (communication buffers) among the device's; negative when
+ * it goes. */
+void shoali_device_count_foreign(struct shoali_device *device, int64_t bytes);
 /* Copies to or from ordinary host memory and waits; for small or rare transfers. Counted. */
 SHOAL_CHECKED shoal_status shoali_upload(struct shoali_device_stream *stream, void *device_to,
                                          const void *host_from, size_t bytes);

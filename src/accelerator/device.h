@@ -8,6 +8,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* Pinned memory that is kept between uses. */
+enum { SHOALI_STAGING_BLOCKS = 8 };
+struct shoali_staging {
+    void *memory; /* NULL: none yet */
+    size_t bytes;
+    bool taken;
+};
+
 /* First member of every backend's device. */
 struct shoali_device {
     const struct shoali_accelerator *accelerator;
@@ -15,6 +23,8 @@ struct shoali_device {
     pthread_mutex_t pool_lock; /* held around a kernel that uses the pool: it serves one caller */
     /* Atomic: the rank's main thread and its communication thread both count. */
     _Atomic int64_t allocated_bytes, peak_bytes, alloc_count, host_sync_count, launch_count;
+    pthread_mutex_t staging_lock;
+    struct shoali_staging staging[SHOALI_STAGING_BLOCKS];
 };
 /* First member of every backend's stream and event. */
 struct shoali_device_stream {

@@ -62,7 +62,7 @@ struct shoali_record {
     uint64_t sequence; /* number of the collective in its group, from 0 */
     uint64_t group;    /* identity of the group in its world */
     int64_t count;
-    int32_t kind, dtype, op, peer;
+    int32_t kind, dtype, op, peer, tag;
     char here[SHOALI_HERE_BYTES]; /* the call site, its last parts when long */
 };
 /* One rank's part of an agreement. `world_rank` is the name that messages use. */
@@ -83,6 +83,7 @@ struct shoali_post {
     shoal_dtype dtype;
     shoal_reduce op;
     int32_t peer;                             /* root, to, from */
+    int32_t tag;                              /* what the data is; all ranks must say the same */
     const int64_t *send_counts, *recv_counts; /* all_to_all_v; valid until completion */
     /* Set by wrap/check: the backend calls it with the seats of all ranks once they have arrived
      * and before it touches data (send/recv: the receiver, with the seats of sender and receiver).
@@ -110,8 +111,11 @@ struct shoali_comm_ops {
     shoal_status (*alloc)(void *backend, size_t bytes, void **memory);
     void (*free)(void *backend, void *memory);
     void (*abort)(void *backend, shoal_status status, const char *sentence);
+    /* The group is used by a second thread of each rank: its waits spin only when there are two
+     * cores per rank. */
+    void (*second_thread)(void *backend);
 };
-#define SHOALI_COMM_ABI 1u
+#define SHOALI_COMM_ABI 2u
 extern const struct shoali_comm_ops shoali_comm_self, shoali_comm_thread, shoali_comm_shm;
 const struct shoali_comm_ops *const *shoali_comm_all(void); /* NULL-terminated */
 
@@ -134,6 +138,9 @@ size_t shoali_post_out_bytes(const struct shoali_post *post, int32_t ranks);
 SHOAL_CHECKED shoal_status shoali_comm_post(shoal_group *group, const struct shoali_post *post,
                                             shoal_request **request);
 
+/* Says that the group belongs to a communication thread beside the rank's computing one. */
+void shoali_comm_second_thread(shoal_group *group);
+
 /* Device-aware fronts: `in`/`out` are device addresses; when the device is not host accessible and
  * the backend does not take device memory, the data is staged through pinned host memory in the
  * stream's order. Blocking for the host. */
@@ -142,7 +149,8 @@ SHOAL_CHECKED shoal_status shoali_comm_device(shoal_group *group,
                                               const struct shoali_post *post);
 
 /* Device memory that is also good for collectives without staging: shoal_comm_alloc when the
- * device is host accessible and N > 1, else device memory. Collective. */
+ * device is host accessible and N > 1, else device memory. Counted by the device either way.
+ * Collective. */
 SHOAL_CHECKED shoal_status shoali_comm_device_alloc(shoal_group *group,
                                                     struct shoali_device *device, size_t bytes,
                                                     void **address);

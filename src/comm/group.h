@@ -11,12 +11,19 @@ struct shoal_request {
     void *inner;
     bool used;
 };
+/* Shared memory that a device counts. */
+struct shoali_comm_block {
+    struct shoali_comm_block *next;
+    void *address;
+    size_t bytes;
+};
 struct shoal_group {
     const struct shoali_comm_ops *ops; /* the outermost of the stack */
     void *object;
     const struct shoali_comm_ops *backend; /* the innermost */
     int32_t rank, size;
     struct shoal_request request[SHOALI_OUTSTANDING_MAX];
+    struct shoali_comm_block *block;
 };
 
 /* Takes `object` over, on failure too. */

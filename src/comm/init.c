@@ -138,6 +138,11 @@ void shoal_comm_destroy(shoal_group *group)
     if (!group)
         return;
     group->ops->destroy(group->object);
+    while (group->block) { /* of which the device is gone */
+        struct shoali_comm_block *block = group->block;
+        group->block = block->next;
+        shoali_free(block);
+    }
     shoali_free(group);
 }
 
@@ -184,6 +189,11 @@ void shoal_comm_abort(shoal_group *group, shoal_status status)
         status = SHOAL_FAIL(SHOAL_EINTERRUPTED, "the run was stopped");
     const char *sentence = shoal_error_message();
     group->ops->abort(group->object, status, *sentence ? sentence : shoal_status_name(status));
+}
+
+void shoali_comm_second_thread(shoal_group *group)
+{
+    group->ops->second_thread(group->object);
 }
 
 void shoali_comm_get_counters(const shoal_group *group, struct shoali_comm_counters *counters)

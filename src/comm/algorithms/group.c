@@ -70,6 +70,7 @@ shoal_status shoali_group_open(struct shoali_slots_world *world, void *memory,
     for (int32_t r = 0; r < group->size; r++)
         group->members |= (uint64_t)1 << group->shared->world_rank[r];
     group->world = world;
+    group->spin_ns = world->spin_ns;
     shoali_world_retain(world);
     *out = group;
     return SHOAL_OK;

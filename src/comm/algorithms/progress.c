@@ -40,6 +40,7 @@ static void fill_request(struct shoali_slots_group *group, struct shoali_slots_r
     record->dtype = (int32_t)post->dtype;
     record->op = (int32_t)post->op;
     record->peer = post->peer;
+    record->tag = post->tag;
     copy_here(record->here, post->here);
 }
 
@@ -239,7 +240,7 @@ static void await(struct shoali_slots_group *group, struct shoali_slots_request 
     if (is_over(group, request))
         return;
     request->waiting_since_ns = shoali_now_ns();
-    while (shoali_now_ns() - request->waiting_since_ns < world->spin_ns) {
+    while (shoali_now_ns() - request->waiting_since_ns < group->spin_ns) {
         if (is_over(group, request))
             return;
         relax();
@@ -328,6 +329,13 @@ int32_t shoali_slots_rank(const void *group)
 int32_t shoali_slots_size(const void *group)
 {
     return ((const struct shoali_slots_group *)group)->size;
+}
+
+void shoali_slots_second_thread(void *backend)
+{
+    struct shoali_slots_group *group = backend;
+    if (group->world->core_count < 2 * group->world->size)
+        group->spin_ns = 0;
 }
 
 void shoali_slots_abort(void *backend, shoal_status status, const char *sentence)

@@ -135,6 +135,7 @@ struct shoali_slots_world {
     struct shoali_world_shared *shared;
     int32_t rank, size;
     int64_t timeout_ns, spin_ns;
+    int32_t core_count; /* that the ranks together may run on */
     struct shoali_ops ops;
     pthread_mutex_t
         lock; /* arenas, references: groups may be used by different threads of a rank */
@@ -171,6 +172,7 @@ struct shoali_slots_group {
     size_t half_bytes, piece_bytes;
     int32_t rank, size;
     uint64_t members;
+    int64_t spin_ns;
     uint32_t round;
     int32_t seen; /* ranks below have arrived at `round` */
     uint64_t sequence;
@@ -249,6 +251,7 @@ SHOAL_CHECKED shoal_status shoali_slots_run(struct shoali_slots_group *group,
 void shoali_slots_destroy(void *group);
 int32_t shoali_slots_rank(const void *group);
 int32_t shoali_slots_size(const void *group);
+void shoali_slots_second_thread(void *group);
 void shoali_slots_abort(void *group, shoal_status status, const char *sentence);
 
 /* arena.c, split.c */

@@ -61,7 +61,8 @@ void shoali_world_ready(struct shoali_slots_world *world)
     CPU_ZERO(&all);
     for (int32_t r = 0; r < world->size; r++)
         CPU_OR(&all, &all, &world->shared->seat[r].cores);
-    world->spin_ns = CPU_COUNT(&all) >= world->size ? SPIN_NS : 0;
+    world->core_count = CPU_COUNT(&all);
+    world->spin_ns = world->core_count >= world->size ? SPIN_NS : 0;
 }
 
 void shoali_world_retain(struct shoali_slots_world *world)

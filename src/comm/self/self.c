@@ -127,6 +127,11 @@ static void release(void *backend, void *address)
     }
 }
 
+static void second_thread(void *backend)
+{
+    (void)backend; /* there is nobody to wait for */
+}
+
 static void abort_group(void *backend, shoal_status status, const char *sentence)
 {
     struct self_group *group = backend;
@@ -156,4 +161,5 @@ const struct shoali_comm_ops shoali_comm_self = {
     .alloc = alloc,
     .free = release,
     .abort = abort_group,
+    .second_thread = second_thread,
 };

@@ -256,4 +256,5 @@ const struct shoali_comm_ops shoali_comm_thread = {
     .alloc = shoali_slots_alloc,
     .free = shoali_slots_free,
     .abort = shoali_slots_abort,
+    .second_thread = shoali_slots_second_thread,
 };

@@ -57,7 +57,8 @@ static shoal_status disagree(const struct shoali_seat *a, const struct shoali_se
 static bool same(const struct shoali_record *a, const struct shoali_record *b)
 {
     return a->sequence == b->sequence && a->group == b->group && a->count == b->count &&
-           a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->peer == b->peer;
+           a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->peer == b->peer &&
+           a->tag == b->tag;
 }
 
 static shoal_status agree_message(const struct shoali_seat *seats)
@@ -148,4 +149,5 @@ const struct shoali_comm_ops shoali_comm_check = {
     .alloc = alloc,
     .free = shoali_wrap_free,
     .abort = shoali_wrap_abort,
+    .second_thread = shoali_wrap_second_thread,
 };

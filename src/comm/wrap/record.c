@@ -79,4 +79,5 @@ const struct shoali_comm_ops shoali_comm_record = {
     .alloc = shoali_wrap_alloc,
     .free = shoali_wrap_free,
     .abort = shoali_wrap_abort,
+    .second_thread = shoali_wrap_second_thread,
 };

@@ -80,6 +80,12 @@ void shoali_wrap_abort(void *object, shoal_status status, const char *sentence)
     wrap->inner_ops->abort(wrap->inner, status, sentence);
 }
 
+void shoali_wrap_second_thread(void *object)
+{
+    struct shoali_wrap *wrap = object;
+    wrap->inner_ops->second_thread(wrap->inner);
+}
+
 shoal_status shoali_wrap_split(const struct shoali_comm_ops *wrapper, void *object,
                                const char *here, int32_t color, int32_t key, void **child)
 {

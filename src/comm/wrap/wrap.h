@@ -28,6 +28,7 @@ shoal_status shoali_wrap_wait(void *object, void *request);
 shoal_status shoali_wrap_alloc(void *object, size_t bytes, void **memory);
 void shoali_wrap_free(void *object, void *memory);
 void shoali_wrap_abort(void *object, shoal_status status, const char *sentence);
+void shoali_wrap_second_thread(void *object);
 /* Splits the inner group and wraps the child with `wrapper`. */
 shoal_status shoali_wrap_split(const struct shoali_comm_ops *wrapper, void *object,
                                const char *here, int32_t color, int32_t key, void **child);
