@@ -56,10 +56,9 @@ static const struct shoali_section zenflow_section =
     SECTION(zenflow, "zenflow", zenflow_rows, "Asynchronous updates of unimportant columns.", );
 
 static const struct shoali_option leaf_module_rows[] = {
-    ROW(leaf_module, STRINGS, classes, 0, "Layer kinds fetched as a whole.", PENDING),
-    ROW(leaf_module, STRINGS, names, 0, "Layers fetched as a whole, by name.", PENDING),
-    ROW(leaf_module, STRINGS, name_suffixes, 0, "Layers fetched as a whole, by end of name.",
-        PENDING),
+    ROW(leaf_module, STRINGS, classes, 0, "Layers are always fetched whole.", NOEFFECT),
+    ROW(leaf_module, STRINGS, names, 0, "Layers are always fetched whole.", NOEFFECT),
+    ROW(leaf_module, STRINGS, name_suffixes, 0, "Layers are always fetched whole.", NOEFFECT),
 };
 static const struct shoali_section leaf_module_section =
     SECTION(leaf_module, "leaf_module", leaf_module_rows, "Layers that stage 3 fetches whole.", );
@@ -88,7 +87,7 @@ static const struct shoali_option zero_rows[] = {
     ROW(zero, INT, allgather_bucket_size, 5e8, "Weight elements gathered at once.", .min = 2,
         .max = NO_MAX, .unit = "elements"),
     ROW(zero, BOOL, overlap_comm, 0,
-        "Stage 3: gather the next layer while a layer computes; not given: on in stage 3.", ),
+        "Communicate on a thread of its own beside the computation; not given: on in stage 3.", ),
     ROW(zero, BOOL, load_from_fp32_weights, 1,
         "Master weights are always read from the checkpoint's fp32 files.", NOEFFECT),
     ROW(zero, BOOL, elastic_checkpoint, 0, "leave it out: every checkpoint loads into any layout",
@@ -122,12 +121,15 @@ static const struct shoali_option zero_rows[] = {
         "use stage3_gather_16bit_weights_on_model_save", DEAD),
     STAGE3(INT, module_granularity_threshold, 0, "Layers smaller than this are fetched together.",
            PENDING),
-    STAGE3(BOOL, use_all_reduce_for_fetch_params, 0, "Fetch by all-reduce.", PENDING),
-    STAGE3(BOOL, allgather_sequential, 0, "Fetch one parameter at a time.", PENDING),
+    STAGE3(BOOL, use_all_reduce_for_fetch_params, 0,
+           "Weights are always fetched by all-gather, which sends half as much.", NOEFFECT),
+    STAGE3(BOOL, allgather_sequential, 0,
+           "Layers are gathered in place, without the copies that this would save.", NOEFFECT),
     ROW(zero, BOOL, ignore_unused_parameters, 1,
         "false: a parameter without a gradient is an error; such gradients are zero now.", PENDING),
     ROW(zero, BOOL, legacy_stage1, 0, "leave it out: there is one implementation of stage 1", DEAD),
-    ROW(zero, BOOL, round_robin_gradients, 0, "Spread gradients over ranks in turn.", PENDING),
+    ROW(zero, BOOL, round_robin_gradients, 0,
+        "Every bucket is always cut in equal parts, one for each rank.", NOEFFECT),
     ROW(zero, INT, zero_hpz_partition_size, 1, "Ranks that share a second copy of the weights.",
         PENDING),
     ROW(zero, BOOL, zero_quantized_weights, 0, "Gather weights as 8-bit integers.", PENDING),

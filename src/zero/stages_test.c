@@ -129,7 +129,7 @@ struct run {
     int32_t ranks, stage;
     const struct sizes *sizes; /* NULL: small */
     shoal_dtype dtype;
-    bool exact, all_reduce;
+    bool exact, all_reduce, overlap;
     int64_t micro_batches, first_micro, bucket, sub_group;
     struct shoali_zero_fetch fetch;
     int32_t steps, bad_step, bad_rank; /* bad_step: infinite gradients on one rank; 0: none */
@@ -221,6 +221,7 @@ static bool open_seat(struct seat *seat)
                                                        .gradient_predivide_factor = 1.0,
                                                        .max_norm = 0.5,
                                                        .gas = run->micro_batches / run->ranks,
+                                                       .overlap = run->overlap,
                                                        .fetch = run->fetch},
                             &seat->zero));
     NEED(shoali_slot_create(seat->device, 1 << 22, &seat->slot));
@@ -353,12 +354,11 @@ static bool collect(struct seat *seat)
     return true;
 }
 
-static int64_t traffic_of(const struct seat *seat)
+static int64_t traffic_of(struct seat *seat)
 {
     struct shoali_comm_counters counters;
-    if (!seat->group)
-        return 0;
-    shoali_comm_get_counters(seat->group, &counters);
+    if (shoali_zero_counters(seat->zero, &counters) < 0)
+        return -1;
     return counters.elements[SHOALI_ALL_REDUCE] + counters.elements[SHOALI_REDUCE_SCATTER] +
            counters.elements[SHOALI_ALL_GATHER];
 }
@@ -436,10 +436,9 @@ static void compare(const struct run *run, bool losses)
 static const struct shoali_zero_fetch fetches[] = {
     {.max_live = 0},
     {.max_live = INT64_MAX, .max_reuse_distance = INT64_MAX},
-    {.max_live = INT64_MAX, .overlap = true, .prefetch_bucket = 1000},
+    {.max_live = INT64_MAX, .prefetch_bucket = 1000},
     {.max_live = 2500,
      .max_reuse_distance = 700,
-     .overlap = true,
      .prefetch_bucket = INT64_MAX,
      .param_persistence = 100,
      .model_persistence = 200}};
@@ -457,6 +456,7 @@ static void test_exact(void **state)
         for (run.stage = 0; run.stage <= 3; run.stage++)
             for (size_t f = 0; f < (run.stage == 3 ? 4u : 2u); f++) {
                 run.fetch = fetches[f];
+                run.overlap = f >= 1;
                 run.bucket = f == 1 ? 300 : f == 2 ? 1 : 0;
                 run.all_reduce = f == 1;
                 run.sub_group = f == 3 ? 50 : 0;
@@ -475,6 +475,7 @@ static void test_fast(void **state)
         for (run.stage = 1; run.stage <= 3; run.stage++)
             for (size_t f = 0; f < (run.stage == 3 ? 4u : 2u); f++) {
                 run.fetch = fetches[f];
+                run.overlap = f >= 1;
                 run.bucket = f == 1 ? 300 : 0;
                 run.all_reduce = f == 1;
                 go(run, &other);

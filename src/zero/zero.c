@@ -29,10 +29,14 @@ static shoal_status allocate_gradients(struct shoali_zero *zero)
     if (zero->arrival_count > 0)
         SHOAL_TRY(status, alloc_filled(zero, (size_t)zero->arrival_count * item, &zero->arrival),
                   done);
-    if (zero->args.exact)
-        SHOAL_TRY(status,
-                  alloc_filled(zero, SHOALI_ZERO_CHUNK * sizeof(float), (void **)&zero->chunk),
-                  done);
+    if (zero->args.exact) {
+        zero->chunk_count =
+            SHOALI_ZERO_CHUNK < zero->part_count ? SHOALI_ZERO_CHUNK : zero->part_count;
+        SHOAL_TRY(
+            status,
+            alloc_filled(zero, (size_t)zero->chunk_count * sizeof(float), (void **)&zero->chunk),
+            done);
+    }
 done:
     return status;
 }
@@ -165,6 +169,7 @@ shoal_status shoali_zero_create(const struct shoali_zero_args *args, struct shoa
         zero->args.optimizer = &zero->optimizer;
     }
     SHOAL_TRY(status, shoali_zero_lay_out(zero), done);
+    SHOAL_TRY(status, shoali_zero_comm_init(zero), done);
     SHOAL_TRY(status, allocate(zero), done);
     point_params(zero);
     SHOAL_TRY(status, shoali_zero_watch(zero), done);
@@ -183,7 +188,7 @@ void shoali_zero_destroy(struct shoali_zero *zero)
     if (!zero)
         return;
     struct shoali_device *device = zero->args.device;
-    shoali_zero_settle_all(zero);
+    shoali_zero_comm_stop(zero);
     for (int32_t u = 0; u < zero->unit_count; u++)
         if (zero->unit[u].persistent)
             shoali_zero_free_shared(zero, zero->unit[u].weights);
@@ -200,6 +205,7 @@ void shoali_zero_destroy(struct shoali_zero *zero)
     if (zero->record)
         shoali_device_host_free(device, zero->record);
     shoali_clip_fini(&zero->clip);
+    shoali_zero_comm_fini(zero);
     shoali_zero_layout_fini(zero);
     shoali_free(zero);
 }

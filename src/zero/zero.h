@@ -28,9 +28,8 @@
  * FETCHES of stage 3 follow the layer list, which all ranks share: a layer's scope holds the units
  * it declared or is tied to, counted, in forward and again in backward. A unit is given back at the
  * scope's end unless it is used again within max_reuse_distance elements and no more than
- * max_live_parameters are gathered. With overlap the next layer's units are asked for before this
- * layer computes. Units of small parameters only stay gathered, and are refreshed after an update.
- * A parameter's `data` is NULL while it is not gathered.
+ * max_live_parameters are gathered. Units of small parameters only stay gathered, and are refreshed
+ * after an update. A parameter's `data` is NULL while it is not gathered.
  *
  * REDUCTION fast: fp32 sums in rank order; seed of backward = loss_scale/gas; the mean over N is
  * folded into the update's multiplier. prescale_gradients and gradient_predivide_factor scale
@@ -41,6 +40,13 @@
  * * 2^-unit / M). Seed = loss scale alone. Order-free, so the bits do not depend on N, the stage,
  * buckets or the backend. A contribution of magnitude >= 2^(63-unit-ceil(log2(M*uses))) or NaN
  * skips the step on every rank.
+ *
+ * OVERLAP (overlap_comm): a communication thread with its own stream and group runs the collectives
+ * in the order of posting. Stage 3: the next layer's units are gathered while this layer computes.
+ * Stages 2 and 3: a unit is summed beside the next layer's backward, which takes one more unit
+ * buffer. Stages 0 and 1: messages of reduce_bucket_size are summed as the last micro-batch's
+ * backward completes them. The bits are the same with and without. An error of the thread is the
+ * status of the next call here; the world is aborted with its sentence at once.
  *
  * STEP  reduce -> norm2 of the own parts (each element once) -> {limbs, flag, loss} of all ranks
  * gathered in one small message (the step's only host synchronisation) -> host decides norm,
@@ -57,14 +63,14 @@
 #define SHOALI_ZERO_H
 
 #include "autograd/autograd.h"
+#include "comm/comm.h"
 #include "optimizer/optimizer.h"
 
 struct shoali_zero;
 
 /* Stage 3: what is gathered when. All in elements. */
 struct shoali_zero_fetch {
-    bool overlap;            /* ask for the next layer's units before this layer computes */
-    int64_t prefetch_bucket; /* at most so many at once */
+    int64_t prefetch_bucket; /* overlap: at most so many of the next layer at once */
     int64_t param_persistence, model_persistence; /* units of parameters up to the first stay
                                                      gathered, up to the second in sum */
     int64_t max_live, max_reuse_distance;
@@ -85,6 +91,7 @@ struct shoali_zero_args {
     bool prescale_gradients, gradient_sum;
     double gradient_predivide_factor, max_norm;
     int64_t gas;
+    bool overlap; /* collectives on a thread of their own, beside the computation */
     struct shoali_zero_fetch fetch;
 };
 /* Places and initialises everything. Collective. */
@@ -166,5 +173,8 @@ struct shoali_zero_memory {
     int64_t weights_bytes, gradients_bytes, states_bytes, buffers_bytes;
 };
 void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memory *memory);
+/* What went over the group given at creation and over those that zero made of it. */
+SHOAL_CHECKED shoal_status shoali_zero_counters(struct shoali_zero *zero,
+                                                struct shoali_comm_counters *counters);
 
 #endif

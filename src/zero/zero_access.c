@@ -150,6 +150,6 @@ void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memor
         .states_bytes = zero->part_count * 4 * (low + (trains ? zero->optimizer.state_count : 0)),
         .buffers_bytes = (zero->stage == 1 && trains ? zero->part_count * gradient : 0) +
                          zero->arrival_count * gradient + shoali_zero_pool_bytes(zero) +
-                         (zero->chunk ? SHOALI_ZERO_CHUNK * 4 : 0),
+                         zero->chunk_count * (int64_t)sizeof(float),
     };
 }

@@ -5,50 +5,50 @@
  * there is training, at 2 * layers - 1 - i. */
 #include "zero/zero_internal.h"
 
-#define REQUESTS_MAX 8 /* gathers under way: leaves room in the group's queue for others' */
-
 /* ---- one unit ------------------------------------------------------------------------------- */
 
-static bool runs_at_once(const struct shoali_zero *zero)
+static shoal_status gather_bucket(const struct shoali_zero_channel *channel,
+                                  const struct shoali_zero *zero,
+                                  const struct shoali_zero_bucket *bucket,
+                                  const struct shoali_post *named, const void *own, void *out)
 {
-    return shoali_device_accelerator(zero->args.device)->host_accessible;
+    struct shoali_post post = *named;
+    post.kind = SHOALI_ALL_GATHER;
+    post.in = own;
+    post.out = out;
+    post.count = bucket->part;
+    post.dtype = zero->args.module->dtype;
+    return shoali_comm_device(channel->group, channel->exec.stream, &post);
 }
 
-static shoal_status gather_bucket(struct shoali_zero *zero, struct shoali_zero_bucket *bucket,
-                                  const void *own, void *out, bool ahead)
+/* Job: the unit's buckets into its buffer. */
+static shoal_status gather_unit(const struct shoali_zero_channel *channel,
+                                const struct shoali_zero_job *job)
 {
-    shoal_status status;
-    const struct shoali_post post = {.kind = SHOALI_ALL_GATHER,
-                                     .here = SHOAL_HERE,
-                                     .in = own,
-                                     .out = out,
-                                     .count = bucket->part,
-                                     .dtype = zero->args.module->dtype};
-    if (!ahead || zero->requests >= REQUESTS_MAX || !runs_at_once(zero))
-        return shoali_comm_device(zero->args.group, zero->args.exec.stream, &post);
-    SHOAL_TRY(status, shoali_comm_post(zero->args.group, &post, &bucket->request), done);
-    zero->requests += bucket->request != NULL;
+    shoal_status status = SHOAL_OK;
+    char here[SHOALI_ZERO_HERE_BYTES];
+    const struct shoali_zero *zero = job->zero;
+    const struct shoali_zero_unit *unit = job->unit;
+    const shoal_dtype dtype = zero->args.module->dtype;
+    const struct shoali_post named = {.here = shoali_zero_here(unit, SHOAL_HERE, here),
+                                      .tag = (int32_t)(unit - zero->unit)};
+    for (int32_t b = unit->first_bucket; b < unit->first_bucket + unit->bucket_count; b++) {
+        const struct shoali_zero_bucket *bucket = &zero->bucket[b];
+        SHOAL_TRY(status,
+                  gather_bucket(channel, zero, bucket, &named,
+                                shoali_zero_at(zero->weights, bucket->local, dtype),
+                                shoali_zero_at(job->buffer, bucket->whole - unit->whole, dtype)),
+                  done);
+    }
 done:
     return status;
 }
 
-static shoal_status settle(struct shoali_zero *zero, const struct shoali_zero_unit *unit)
+static shoal_status settle(struct shoali_zero *zero, struct shoali_zero_unit *unit)
 {
-    shoal_status status = SHOAL_OK;
-    for (int32_t b = unit->first_bucket; b < unit->first_bucket + unit->bucket_count; b++) {
-        if (!zero->bucket[b].request)
-            continue;
-        const shoal_status one = shoal_request_wait(&zero->bucket[b].request);
-        zero->requests--;
-        status = status < 0 ? status : one;
-    }
-    return status;
-}
-
-void shoali_zero_settle_all(struct shoali_zero *zero)
-{
-    for (int32_t u = 0; u < zero->unit_count && zero->requests > 0; u++)
-        (void)settle(zero, &zero->unit[u]); /* the buffers are no longer wanted */
+    const uint32_t ticket = unit->gathering;
+    unit->gathering = 0;
+    return shoali_zero_await(zero, ticket);
 }
 
 static void point_params(struct shoali_zero *zero, const struct shoali_zero_unit *unit)
@@ -61,23 +61,14 @@ static void point_params(struct shoali_zero *zero, const struct shoali_zero_unit
                 : NULL;
 }
 
-static shoal_status refresh(struct shoali_zero *zero, struct shoali_zero_unit *unit, bool ahead)
+static shoal_status refresh(struct shoali_zero *zero, struct shoali_zero_unit *unit)
 {
-    shoal_status status = SHOAL_OK;
-    const shoal_dtype dtype = zero->args.module->dtype;
-    for (int32_t b = unit->first_bucket; b < unit->first_bucket + unit->bucket_count; b++) {
-        struct shoali_zero_bucket *bucket = &zero->bucket[b];
-        SHOAL_TRY(status,
-                  gather_bucket(zero, bucket, shoali_zero_at(zero->weights, bucket->local, dtype),
-                                shoali_zero_at(unit->weights, bucket->whole - unit->whole, dtype),
-                                ahead),
-                  done);
-    }
-done:
-    return status;
+    return shoali_zero_post(
+        zero, &(struct shoali_zero_job){.run = gather_unit, .unit = unit, .buffer = unit->weights},
+        &unit->gathering);
 }
 
-static shoal_status fetch(struct shoali_zero *zero, struct shoali_zero_unit *unit, bool ahead)
+static shoal_status fetch(struct shoali_zero *zero, struct shoali_zero_unit *unit)
 {
     shoal_status status;
     const size_t bytes = (size_t)unit->padded * shoal_dtype_bytes(zero->args.module->dtype);
@@ -87,7 +78,7 @@ static shoal_status fetch(struct shoali_zero *zero, struct shoali_zero_unit *uni
     zero->live += unit->count;
     if (zero->planning)
         return SHOAL_OK;
-    SHOAL_TRY(status, refresh(zero, unit, ahead), done);
+    SHOAL_TRY(status, refresh(zero, unit), done);
     point_params(zero, unit);
 done:
     return status;
@@ -154,7 +145,7 @@ static shoal_status look_ahead(struct shoali_zero *zero, int32_t position)
     shoal_status status = SHOAL_OK;
     const struct shoali_zero_fetch *limit = &zero->args.fetch;
     int64_t asked = 0;
-    if (!limit->overlap || position + 1 >= position_count(zero))
+    if (!zero->args.overlap || position + 1 >= position_count(zero))
         return SHOAL_OK;
     const int32_t layer = layer_at(zero, position + 1);
     for (int32_t n = zero->need_begin[layer]; n < zero->need_begin[layer + 1]; n++) {
@@ -164,7 +155,7 @@ static shoal_status look_ahead(struct shoali_zero *zero, int32_t position)
         asked += unit->count;
         if (asked > limit->prefetch_bucket || zero->live + unit->count > limit->max_live)
             break;
-        SHOAL_TRY(status, fetch(zero, unit, true), done);
+        SHOAL_TRY(status, fetch(zero, unit), done);
     }
 done:
     return status;
@@ -176,7 +167,7 @@ static shoal_status enter(struct shoali_zero *zero, int32_t position)
     const int32_t layer = layer_at(zero, position);
     for (int32_t n = zero->need_begin[layer]; n < zero->need_begin[layer + 1]; n++) {
         struct shoali_zero_unit *unit = &zero->unit[zero->need[n]];
-        SHOAL_TRY(status, fetch(zero, unit, false), done);
+        SHOAL_TRY(status, fetch(zero, unit), done);
         SHOAL_TRY(status, settle(zero, unit), done);
         unit->holders++;
     }
@@ -196,10 +187,19 @@ static void leave(struct shoali_zero *zero, int32_t position)
     }
 }
 
+/* Ranks that run their layers in different orders would sum different layers' gradients: the hash
+ * of a step's scopes goes into its shared record. */
+static void note_order(struct shoali_zero *zero, int32_t position)
+{
+    zero->order = (zero->order + (uint64_t)position + 1) * 0x9e3779b97f4a7c15u;
+    zero->order ^= zero->order >> 29;
+}
+
 shoal_status shoali_zero_idle_forward(struct shoali_zero *zero)
 {
     shoal_status status = SHOAL_OK;
     for (int32_t i = 0; zero->stage == 3 && i < zero->args.module->layer_count; i++) {
+        note_order(zero, i);
         SHOAL_TRY(status, enter(zero, i), done);
         leave(zero, i);
     }
@@ -212,23 +212,26 @@ done:
 shoal_status shoali_zero_gather_weights(struct shoali_zero *zero)
 {
     shoal_status status = SHOAL_OK;
+    const struct shoali_zero_channel here = {zero->args.group, zero->args.exec};
     const shoal_dtype dtype = zero->args.module->dtype;
     if (zero->stage == 0)
         return SHOAL_OK;
+    SHOAL_TRY(status, shoali_zero_await_all(zero), done); /* the buffers go */
     for (int32_t b = 0; b < zero->bucket_count && zero->stage < 3; b++) {
-        struct shoali_zero_bucket *bucket = &zero->bucket[b];
-        char *out = shoali_zero_at(zero->weights, bucket->whole, dtype);
+        char *out = shoali_zero_at(zero->weights, zero->bucket[b].whole, dtype);
         SHOAL_TRY(status,
-                  gather_bucket(zero, bucket, shoali_zero_at(out, zero->rank * bucket->part, dtype),
-                                out, false),
+                  gather_bucket(&here, zero, &zero->bucket[b],
+                                &(struct shoali_post){.here = SHOAL_HERE, .tag = b},
+                                shoali_zero_at(out, zero->rank * zero->bucket[b].part, dtype), out),
                   done);
     }
-    shoali_zero_settle_all(zero);
     for (int32_t u = 0; u < zero->unit_count && zero->stage == 3; u++) {
+        zero->unit[u].gathering = 0;
         if (zero->unit[u].persistent)
-            SHOAL_TRY(status, refresh(zero, &zero->unit[u], false), done);
+            SHOAL_TRY(status, refresh(zero, &zero->unit[u]), done);
         release(zero, &zero->unit[u]);
     }
+    SHOAL_TRY(status, shoali_zero_await_all(zero), done);
 done:
     return status;
 }
@@ -243,7 +246,10 @@ static int32_t backward_position(const struct shoali_zero *zero, int32_t layer)
 static shoal_status forward_begin(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
 {
     (void)tape;
-    return scope->layer ? enter(user, scope->layer->index) : SHOAL_OK;
+    if (!scope->layer)
+        return SHOAL_OK;
+    note_order(user, scope->layer->index);
+    return enter(user, scope->layer->index);
 }
 
 static shoal_status forward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
@@ -261,6 +267,7 @@ static shoal_status backward_begin(void *user, struct shoal_tape *tape, struct s
     (void)tape;
     if (!scope->layer)
         return SHOAL_OK;
+    note_order(zero, backward_position(zero, scope->layer->index));
     if (zero->stage == 3)
         SHOAL_TRY(status, enter(zero, backward_position(zero, scope->layer->index)), done);
     SHOAL_TRY(status, shoali_zero_gradients_begin(zero, scope->layer->index), done);
@@ -288,6 +295,13 @@ static shoal_status grad_ready(void *user, struct shoal_tape *tape, struct shoal
     (void)tape;
     zero->ready[param->index] = true;
     return SHOAL_OK;
+}
+
+/* Stages 0 and 1 with overlap. */
+static shoal_status layer_done(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    (void)tape;
+    return scope->layer ? shoali_zero_layer_done(user, scope->layer->index) : SHOAL_OK;
 }
 
 /* ---- creation ------------------------------------------------------------------------------- */
@@ -337,6 +351,7 @@ static shoal_status make_pool(struct shoali_zero *zero)
     }
     for (int32_t u = 0; u < zero->unit_count; u++)
         release(zero, &zero->unit[u]);
+    SHOAL_TRY(status, shoali_zero_gradients_settle(zero), done);
 done:
     zero->planning = false;
     zero->micro = 0;
@@ -347,8 +362,13 @@ shoal_status shoali_zero_watch(struct shoali_zero *zero)
 {
     shoal_status status = SHOAL_OK;
     zero->observer = (struct shoali_observer){.user = zero};
-    if (zero->stage < 2)
+    if (zero->stage < 2) {
+        if (zero->comm.worker && zero->args.optimizer) {
+            zero->observer.backward_end = layer_done;
+            zero->observer.grad_ready = grad_ready;
+        }
         return SHOAL_OK;
+    }
     if (zero->stage == 3) {
         zero->observer.forward_begin = forward_begin;
         zero->observer.forward_end = forward_end;

@@ -31,6 +31,20 @@ static void point_sinks(struct shoali_zero *zero, const struct shoali_zero_unit 
     }
 }
 
+/* Elements of a message of stage 0, where every rank needs every sum. */
+static int64_t message_limit(const struct shoali_zero *zero)
+{
+    const int64_t limit = zero->args.reduce_bucket_size;
+    return limit > 0 && limit < zero->flat_count ? limit : zero->flat_count;
+}
+
+static int32_t message_count(const struct shoali_zero *zero)
+{
+    if (zero->stage > 0)
+        return zero->bucket_count;
+    return zero->flat_count ? (int32_t)((zero->flat_count - 1) / message_limit(zero) + 1) : 0;
+}
+
 shoal_status shoali_zero_micro_begin(struct shoali_zero *zero, int64_t index)
 {
     shoal_status status = SHOAL_OK;
@@ -42,6 +56,7 @@ shoal_status shoali_zero_micro_begin(struct shoali_zero *zero, int64_t index)
     }
     if (zero->stage < 2)
         point_sinks(zero, &zero->unit[0], zero->gradients, index > 0);
+    zero->unsent = zero->stage < 2 ? message_count(zero) : 0;
     for (int32_t i = 0; i < zero->args.module->param_count; i++)
         zero->ready[i] = false;
 done:
@@ -73,112 +88,192 @@ static double factor_after(const struct shoali_zero *zero)
     return args->gradient_predivide_factor != 1.0 ? ranks / args->gradient_predivide_factor : ranks;
 }
 
-static shoal_status scale(struct shoali_zero *zero, void *gradients, int64_t count)
+static shoal_status scale(const struct shoali_zero_channel *channel, const struct shoali_zero *zero,
+                          void *gradients, int64_t count)
 {
     const double factor = factor_before(zero);
     if (factor == 1.0)
         return SHOAL_OK;
-    return shoali_op_unary(&zero->args.exec, &(struct shoali_unary_args){.x = gradients,
-                                                                         .y = gradients,
-                                                                         .count = count,
-                                                                         .alpha = factor,
-                                                                         .kind = SHOALI_SCALE,
-                                                                         .dtype = SHOAL_F32});
+    return shoali_op_unary(&channel->exec, &(struct shoali_unary_args){.x = gradients,
+                                                                       .y = gradients,
+                                                                       .count = count,
+                                                                       .alpha = factor,
+                                                                       .kind = SHOALI_SCALE,
+                                                                       .dtype = SHOAL_F32});
 }
 
-static shoal_status all_reduce(struct shoali_zero *zero, void *data, int64_t count)
+static shoal_status all_reduce(const struct shoali_zero_channel *channel,
+                               const struct shoali_post *named, void *data)
 {
-    return shoali_comm_device(zero->args.group, zero->args.exec.stream,
-                              &(struct shoali_post){.kind = SHOALI_ALL_REDUCE,
-                                                    .here = SHOAL_HERE,
-                                                    .in = data,
-                                                    .out = data,
-                                                    .count = count,
-                                                    .dtype = shoali_zero_gradient_dtype(zero),
-                                                    .op = SHOAL_SUM});
+    struct shoali_post post = *named;
+    post.kind = SHOALI_ALL_REDUCE;
+    post.in = post.out = data;
+    return shoali_comm_device(channel->group, channel->exec.stream, &post);
 }
 
-/* Sums a bucket; the own part of the sum goes to `out`. */
-static shoal_status reduce_bucket(struct shoali_zero *zero, const struct shoali_zero_bucket *bucket,
-                                  void *whole, void *out)
+/* Sums a bucket; the own part of the sum goes to `out`. `named`: all but the buffers. */
+static shoal_status reduce_bucket(const struct shoali_zero_channel *channel,
+                                  const struct shoali_zero *zero,
+                                  const struct shoali_zero_bucket *bucket,
+                                  const struct shoali_post *named, void *whole, void *out)
 {
     shoal_status status;
-    const shoal_dtype dtype = shoali_zero_gradient_dtype(zero);
+    struct shoali_post post = *named;
+    post.kind = SHOALI_REDUCE_SCATTER;
+    post.in = whole;
+    post.out = out;
+    post.count = bucket->part;
     if (!zero->args.all_reduce)
-        return shoali_comm_device(zero->args.group, zero->args.exec.stream,
-                                  &(struct shoali_post){.kind = SHOALI_REDUCE_SCATTER,
-                                                        .here = SHOAL_HERE,
-                                                        .in = whole,
-                                                        .out = out,
-                                                        .count = bucket->part,
-                                                        .dtype = dtype,
-                                                        .op = SHOAL_SUM});
-    SHOAL_TRY(status, all_reduce(zero, whole, zero->world * bucket->part), done);
+        return shoali_comm_device(channel->group, channel->exec.stream, &post);
+    post.count = zero->world * bucket->part;
+    SHOAL_TRY(status, all_reduce(channel, &post, whole), done);
     SHOAL_TRY(status,
-              shoali_copy(zero->args.exec.stream, out,
-                          shoali_zero_at(whole, zero->rank * bucket->part, dtype),
-                          (size_t)bucket->part * shoal_dtype_bytes(dtype), SHOALI_DEVICE_TO_DEVICE),
+              shoali_copy(channel->exec.stream, out,
+                          shoali_zero_at(whole, zero->rank * bucket->part, post.dtype),
+                          (size_t)bucket->part * shoal_dtype_bytes(post.dtype),
+                          SHOALI_DEVICE_TO_DEVICE),
               done);
 done:
     return status;
 }
 
-static shoal_status add(struct shoali_zero *zero, const void *x, void *y, int64_t count)
-{
-    return shoali_op_axpy(
-        &zero->args.exec,
-        &(struct shoali_axpy_args){
-            .x = x, .y = y, .count = count, .a = 1.0, .accumulate = 1, .dtype = SHOAL_F32});
-}
-
-/* Sums a unit's gradients into the own parts. */
-static shoal_status reduce_unit(struct shoali_zero *zero, const struct shoali_zero_unit *unit,
-                                void *gradients, bool accumulate)
+/* Sums a bucket's gradients into the own part. */
+static shoal_status sum_bucket(const struct shoali_zero_channel *channel,
+                               const struct shoali_zero *zero,
+                               const struct shoali_zero_bucket *bucket,
+                               const struct shoali_post *named, void *whole, bool accumulate)
 {
     shoal_status status;
-    const shoal_dtype dtype = shoali_zero_gradient_dtype(zero);
-    SHOAL_TRY(status, scale(zero, gradients, unit->padded), done);
+    void *part = shoali_zero_at(zero->part_gradients, bucket->local, named->dtype);
+    SHOAL_TRY(status, scale(channel, zero, whole, zero->world * bucket->part), done);
+    SHOAL_TRY(status,
+              reduce_bucket(channel, zero, bucket, named, whole, accumulate ? zero->arrival : part),
+              done);
+    if (accumulate)
+        SHOAL_TRY(status,
+                  shoali_op_axpy(&channel->exec, &(struct shoali_axpy_args){.x = zero->arrival,
+                                                                            .y = part,
+                                                                            .count = bucket->part,
+                                                                            .a = 1.0,
+                                                                            .accumulate = 1,
+                                                                            .dtype = SHOAL_F32}),
+                  done);
+done:
+    return status;
+}
+
+/* Job of stages 2 and 3: a unit. */
+static shoal_status reduce_unit(const struct shoali_zero_channel *channel,
+                                const struct shoali_zero_job *job)
+{
+    shoal_status status = SHOAL_OK;
+    char here[SHOALI_ZERO_HERE_BYTES];
+    const struct shoali_zero *zero = job->zero;
+    const struct shoali_zero_unit *unit = job->unit;
+    const struct shoali_post named = {.here = shoali_zero_here(unit, SHOAL_HERE, here),
+                                      .tag = (int32_t)(unit - zero->unit),
+                                      .dtype = shoali_zero_gradient_dtype(zero),
+                                      .op = SHOAL_SUM};
     for (int32_t b = unit->first_bucket; b < unit->first_bucket + unit->bucket_count; b++) {
         const struct shoali_zero_bucket *bucket = &zero->bucket[b];
-        void *part = shoali_zero_at(zero->part_gradients, bucket->local, dtype);
-        SHOAL_TRY(status,
-                  reduce_bucket(zero, bucket,
-                                shoali_zero_at(gradients, bucket->whole - unit->whole, dtype),
-                                accumulate ? zero->arrival : part),
-                  done);
-        if (accumulate)
-            SHOAL_TRY(status, add(zero, zero->arrival, part, bucket->part), done);
+        void *whole = shoali_zero_at(job->buffer, bucket->whole - unit->whole, named.dtype);
+        SHOAL_TRY(status, sum_bucket(channel, zero, bucket, &named, whole, job->accumulate), done);
     }
 done:
     return status;
 }
 
-/* Stage 0: every rank needs every sum. */
-static shoal_status reduce_everywhere(struct shoali_zero *zero)
+/* ---- stages 0, 1: message by message in the last micro-batch's backward --------------------- */
+
+static int64_t message_begin(const struct shoali_zero *zero, int32_t message)
+{
+    return zero->stage > 0 ? zero->bucket[message].begin : message * message_limit(zero);
+}
+
+/* Job of stages 0 and 1. */
+static shoal_status reduce_message(const struct shoali_zero_channel *channel,
+                                   const struct shoali_zero_job *job)
 {
     shoal_status status;
-    const shoal_dtype dtype = shoali_zero_gradient_dtype(zero);
-    const int64_t limit = zero->args.reduce_bucket_size;
-    const int64_t bucket = limit > 0 ? limit : zero->flat_count;
-    SHOAL_TRY(status, scale(zero, zero->gradients, zero->flat_count), done);
-    for (int64_t at = 0; at < zero->flat_count; at += bucket) {
-        const int64_t left = zero->flat_count - at;
+    const struct shoali_zero *zero = job->zero;
+    struct shoali_post named = {.here = SHOAL_HERE,
+                                .tag = job->message,
+                                .dtype = shoali_zero_gradient_dtype(zero),
+                                .op = SHOAL_SUM};
+    if (zero->stage > 0) {
+        const struct shoali_zero_bucket *bucket = &zero->bucket[job->message];
+        return sum_bucket(channel, zero, bucket, &named,
+                          shoali_zero_at(zero->gradients, bucket->whole, named.dtype), false);
+    }
+    const int64_t begin = message_begin(zero, job->message), limit = message_limit(zero);
+    char *data = shoali_zero_at(zero->gradients, begin, named.dtype);
+    named.count = limit < zero->flat_count - begin ? limit : zero->flat_count - begin;
+    SHOAL_TRY(status, scale(channel, zero, data, named.count), done);
+    SHOAL_TRY(status, all_reduce(channel, &named, data), done);
+done:
+    return status;
+}
+
+/* Messages from the end of the flat space, which backward completes first, down to `begin`. */
+static shoal_status send_messages(struct shoali_zero *zero, int64_t begin)
+{
+    shoal_status status = SHOAL_OK;
+    uint32_t ticket;
+    while (zero->unsent > 0 && message_begin(zero, zero->unsent - 1) >= begin) {
+        zero->unsent--;
         SHOAL_TRY(status,
-                  all_reduce(zero, shoali_zero_at(zero->gradients, at, dtype),
-                             left < bucket ? left : bucket),
+                  shoali_zero_post(
+                      zero,
+                      &(struct shoali_zero_job){.run = reduce_message, .message = zero->unsent},
+                      &ticket),
                   done);
     }
+done:
+    return status;
+}
+
+/* Frozen parameters and those that no op used have no gradient; the tape would say the latter only
+ * at its end, and the buffer may hold what another unit left. What the tape writes later would be
+ * zeros, into a buffer that is being sent or is another unit's: it adds nothing instead. */
+static shoal_status zero_unused(struct shoali_zero *zero, int32_t first, int32_t count)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_module *module = zero->args.module;
+    for (int32_t i = first; i < first + count; i++) {
+        struct shoal_param *param = module->param[i];
+        if (!zero->ready[i] && !param->sink.accumulate)
+            SHOAL_TRY(status,
+                      shoali_fill(zero->args.exec.stream, param->sink.destination, 0,
+                                  (size_t)param->count * shoal_dtype_bytes(param->sink.dtype)),
+                      done);
+        param->sink.accumulate = true;
+    }
+done:
+    return status;
+}
+
+shoal_status shoali_zero_layer_done(struct shoali_zero *zero, int32_t index)
+{
+    shoal_status status = SHOAL_OK;
+    const int32_t first = zero->own_first[index], count = zero->own_first[index + 1] - first;
+    if (zero->micro + 1 < zero->args.gas || count == 0)
+        return SHOAL_OK;
+    SHOAL_TRY(status, zero_unused(zero, first, count), done);
+    SHOAL_TRY(status, send_messages(zero, zero->offset[first]), done);
 done:
     return status;
 }
 
 shoal_status shoali_zero_sum_gradients(struct shoali_zero *zero, double *factor)
 {
+    shoal_status status = SHOAL_OK;
     *factor = factor_after(zero);
-    if (zero->world == 1 || zero->stage >= 2)
-        return SHOAL_OK;
-    return zero->stage == 0 ? reduce_everywhere(zero)
-                            : reduce_unit(zero, &zero->unit[0], zero->gradients, false);
+    if (zero->stage < 2 && zero->world > 1)
+        SHOAL_TRY(status, send_messages(zero, 0), done);
+    SHOAL_TRY(status, shoali_zero_gradients_settle(zero), done);
+    SHOAL_TRY(status, shoali_zero_await_all(zero), done);
+done:
+    return status;
 }
 
 /* ---- stages 2, 3: unit by unit during backward ---------------------------------------------- */
@@ -219,6 +314,8 @@ shoal_status shoali_zero_gradients_begin(struct shoali_zero *zero, int32_t index
         struct shoali_zero_unit *unit = &zero->unit[zero->need[n]];
         if (!unit->trains || unit->gradients)
             continue;
+        if (zero->reducing.unit == unit) /* its sums are about to be read */
+            SHOAL_TRY(status, shoali_zero_gradients_settle(zero), done);
         SHOAL_TRY(status, shoali_zero_take(zero, (size_t)unit->padded * item, &unit->gradients),
                   done);
         point_sinks(zero, unit, unit->gradients, rides_along(zero));
@@ -229,25 +326,20 @@ done:
     return status;
 }
 
-/* Frozen parameters and those that no op used have no gradient; the tape would say the latter only
- * at its end, and the buffer holds what another unit left. */
-static shoal_status zero_unused(struct shoali_zero *zero, const struct shoali_zero_unit *unit)
+shoal_status shoali_zero_gradients_settle(struct shoali_zero *zero)
 {
     shoal_status status = SHOAL_OK;
-    const struct shoali_module *module = zero->args.module;
-    for (int32_t i = unit->first_param; i < unit->first_param + unit->param_count; i++) {
-        const struct shoal_param *param = module->param[i];
-        if (zero->ready[i])
-            continue;
-        SHOAL_TRY(status,
-                  shoali_fill(zero->args.exec.stream, param->sink.destination, 0,
-                              (size_t)param->count * shoal_dtype_bytes(param->sink.dtype)),
-                  done);
-    }
+    if (!zero->reducing.unit)
+        return SHOAL_OK;
+    if (!zero->planning)
+        SHOAL_TRY(status, shoali_zero_await(zero, zero->reducing.ticket), done);
+    shoali_zero_give(zero, zero->reducing.gradients);
+    zero->reducing.unit = NULL;
 done:
     return status;
 }
 
+/* One unit at a time is summed, beside the backward of the next: that takes one buffer more. */
 shoal_status shoali_zero_gradients_end(struct shoali_zero *zero, int32_t index)
 {
     shoal_status status = SHOAL_OK;
@@ -255,18 +347,21 @@ shoal_status shoali_zero_gradients_end(struct shoali_zero *zero, int32_t index)
         zero->own_unit[index] < 0 ? NULL : &zero->unit[zero->own_unit[index]];
     if (!unit || !unit->gradients)
         return SHOAL_OK;
+    struct shoali_zero_job job = {.run = reduce_unit,
+                                  .unit = unit,
+                                  .buffer = unit->gradients,
+                                  .accumulate = zero->micro > 0 && !rides_along(zero)};
+    SHOAL_TRY(status, shoali_zero_gradients_settle(zero), done);
+    zero->reducing.ticket = 0;
     if (!zero->planning) {
-        if (!rides_along(zero))
-            SHOAL_TRY(status, zero_unused(zero, unit), done);
-        SHOAL_TRY(status,
-                  reduce_unit(zero, unit, unit->gradients, zero->micro > 0 && !rides_along(zero)),
-                  done);
+        SHOAL_TRY(status, zero_unused(zero, unit->first_param, unit->param_count), done);
+        SHOAL_TRY(status, shoali_zero_post(zero, &job, &zero->reducing.ticket), done);
     }
-    /* What the tape writes later would be zeros for unused parameters, into another unit's buffer:
-     * adding nothing instead. */
-    point_sinks(zero, unit, unit->gradients, true);
-    shoali_zero_give(zero, unit->gradients);
+    zero->reducing.unit = unit;
+    zero->reducing.gradients = unit->gradients;
     unit->gradients = NULL;
+    if (!zero->comm.worker)
+        SHOAL_TRY(status, shoali_zero_gradients_settle(zero), done);
 done:
     return status;
 }
@@ -275,7 +370,7 @@ done:
 
 int64_t shoali_zero_piece(const struct shoali_zero *zero)
 {
-    int64_t piece = zero->args.exact ? SHOALI_ZERO_CHUNK : INT64_MAX;
+    int64_t piece = zero->args.exact ? zero->chunk_count : INT64_MAX;
     if (zero->stage == 3 && zero->args.sub_group_size > 0 && zero->args.sub_group_size < piece)
         piece = zero->args.sub_group_size;
     return piece;

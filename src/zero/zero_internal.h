@@ -3,6 +3,7 @@
  *   zero_layout.c    units, buckets, ranges, segments: pure arithmetic
  *   zero.c           memory and initial values
  *   zero_pool.c      buffers of live units
+ *   zero_comm.c      the communication thread
  *   zero_fetch.c     weights on demand, the observer
  *   zero_gradients.c sinks, sums over ranks
  *   zero_reduce.c    from the sums to the verdict
@@ -21,15 +22,16 @@
 /* The "whole" space is the flat space with each unit padded: buffers that hold everything. The
  * "part" space is the same for the own parts. */
 struct shoali_zero_bucket {
-    int64_t begin, count;   /* flat space */
-    int64_t whole, local;   /* where it begins in the whole and in the part space */
-    int64_t part;           /* elements per rank, padded */
-    shoal_request *request; /* of a gather under way, or NULL */
+    int64_t begin, count; /* flat space */
+    int64_t whole, local; /* where it begins in the whole and in the part space */
+    int64_t part;         /* elements per rank, padded */
 };
 struct shoali_zero_unit {
     int32_t first_param, param_count, first_bucket, bucket_count;
     int64_t begin, count;  /* flat space */
     int64_t whole, padded; /* whole space */
+    const char *name;      /* of its first layer */
+    uint32_t gathering;    /* ticket of a gather under way, 0 none */
     int32_t holders;       /* scopes that use it now */
     bool trains;           /* some parameter is not frozen */
     bool persistent;       /* stage 3: always gathered */
@@ -51,6 +53,28 @@ struct shoali_zero_buffer {
     struct shoali_zero_buffer *next;
 };
 
+/* Where collectives run: on the computing thread, or on the communication thread. */
+struct shoali_zero_channel {
+    shoal_group *group;
+    struct shoali_exec exec;
+};
+struct shoali_zero_job {
+    struct shoali_zero *zero; /* this and the ticket are filled in by post */
+    shoal_status (*run)(const struct shoali_zero_channel *channel,
+                        const struct shoali_zero_job *job);
+    const struct shoali_zero_unit *unit;
+    void *buffer;
+    int32_t message;
+    uint32_t ticket;
+    bool accumulate;
+};
+struct shoali_zero_comm {
+    struct shoali_zero_channel channel; /* of jobs */
+    struct shoali_worker *worker;       /* NULL: jobs run when they are posted */
+    struct shoali_event *ready[SHOALI_WORKER_DEPTH], *done[SHOALI_WORKER_DEPTH];
+    uint32_t posted; /* ticket of the last job, 0 none */
+};
+
 struct shoali_zero {
     struct shoali_zero_args args;
     struct shoali_optimizer optimizer;
@@ -70,7 +94,8 @@ struct shoali_zero {
     int32_t segment_count;
     /* Of layer i: its units are need[need_begin[i]] ... need[need_begin[i+1] - 1]. */
     int32_t *need_begin, *need, *own_unit; /* own_unit: -1 none */
-    int64_t *layer_elements;               /* of a layer's units */
+    int32_t *own_first;      /* [layers + 1] layer i declared parameters own_first[i]... first */
+    int64_t *layer_elements; /* of a layer's units */
 
     void *weights;        /* compute dtype; [whole], stage 3 [part] */
     float *master;        /* [part]; F32 models: weights */
@@ -79,12 +104,20 @@ struct shoali_zero {
     void *arrival;        /* stages 2, 3, fast, gas > 1: one bucket's part */
     int64_t arrival_count;
     float *state[SHOALI_OPTIMIZER_MAX_STATES]; /* [part] each */
-    float *chunk;                              /* exact: [SHOALI_ZERO_CHUNK] */
+    float *chunk;                              /* exact: [chunk_count] */
     struct shoali_zero_buffer *pool;
+    int64_t chunk_count;
     int64_t live; /* gathered elements that are not persistent */
     int64_t micro;
-    int32_t requests; /* gathers under way */
-    bool planning;    /* scopes are walked to make the pool: nothing is sent */
+    int32_t unsent; /* stages 0, 1: messages [0, unsent) of the step are not yet posted */
+    uint64_t order; /* stages 2, 3: hash of the scopes of this step */
+    struct {        /* stages 2, 3: the unit that is being summed over ranks, NULL none */
+        const struct shoali_zero_unit *unit;
+        void *gradients;
+        uint32_t ticket;
+    } reducing;
+    struct shoali_zero_comm comm;
+    bool planning; /* scopes are walked to make the pool: nothing is sent */
 
     struct shoali_clip clip;
     int64_t *loss_sum; /* device: fixed point; beside it the loss flag */
@@ -137,20 +170,43 @@ void shoali_zero_give(struct shoali_zero *zero, void *address);
 int64_t shoali_zero_pool_bytes(const struct shoali_zero *zero);
 void shoali_zero_pool_fini(struct shoali_zero *zero);
 
+/* ---- zero_comm.c ---- */
+SHOAL_CHECKED shoal_status shoali_zero_comm_init(struct shoali_zero *zero); /* collective */
+/* Waits for the jobs and ends the thread. */
+void shoali_zero_comm_stop(struct shoali_zero *zero);
+void shoali_zero_comm_fini(struct shoali_zero *zero);
+/* Ranks post the same jobs in the same order. What the computing stream was given before is
+ * finished when the job begins. Ticket 0: the job is over. */
+SHOAL_CHECKED shoal_status shoali_zero_post(struct shoali_zero *zero, struct shoali_zero_job *job,
+                                            uint32_t *ticket);
+/* The host until the job is posted to its stream, the computing stream until it is done. An error
+ * of any job is returned here. */
+SHOAL_CHECKED shoal_status shoali_zero_await(struct shoali_zero *zero, uint32_t ticket);
+SHOAL_CHECKED shoal_status shoali_zero_await_all(struct shoali_zero *zero);
+
+/* A call site that also names the unit's layer: in a message about ranks that do different things.
+ */
+enum { SHOALI_ZERO_HERE_BYTES = 256 };
+const char *shoali_zero_here(const struct shoali_zero_unit *unit, const char *here,
+                             char text[SHOALI_ZERO_HERE_BYTES]);
+
 /* ---- zero_fetch.c ---- */
 /* Fills zero->observer and makes the pool. */
 SHOAL_CHECKED shoal_status shoali_zero_watch(struct shoali_zero *zero);
 /* After the own parts changed: gathers what has to be (stages 1, 2: everything), forgets the rest.
  */
 SHOAL_CHECKED shoal_status shoali_zero_gather_weights(struct shoali_zero *zero);
-/* Waits for gathers under way, so that memory may go. */
-void shoali_zero_settle_all(struct shoali_zero *zero);
 
 /* ---- zero_gradients.c ---- */
 /* Backward of layer `index` begins: its units get buffers and sinks. Ends: its own unit is summed.
  */
 SHOAL_CHECKED shoal_status shoali_zero_gradients_begin(struct shoali_zero *zero, int32_t index);
 SHOAL_CHECKED shoal_status shoali_zero_gradients_end(struct shoali_zero *zero, int32_t index);
+/* Waits until no unit is being summed and gives its buffer back. */
+SHOAL_CHECKED shoal_status shoali_zero_gradients_settle(struct shoali_zero *zero);
+/* Stages 0 and 1: after the backward of layer `index` the gradients that lie behind the layer's own
+ * are complete, and these too: whole messages of them are on their way. */
+SHOAL_CHECKED shoal_status shoali_zero_layer_done(struct shoali_zero *zero, int32_t index);
 /* At the step: what is left to sum. Afterwards stored gradients are (true mean) * *factor * loss
  * scale. */
 SHOAL_CHECKED shoal_status shoali_zero_sum_gradients(struct shoali_zero *zero, double *factor);

@@ -73,19 +73,23 @@ static void make_units(struct shoali_zero *zero)
 {
     const struct shoali_module *module = zero->args.module;
     int32_t next = 0;
-    for (int32_t l = 0; l < module->layer_count; l++)
+    for (int32_t l = 0; l < module->layer_count; l++) {
         zero->own_unit[l] = -1;
+        zero->own_first[l] = next;
+        next += own_params(&module->layer[l], next);
+    }
+    zero->own_first[module->layer_count] = next;
     if (zero->stage < 2) {
         add_unit(zero, 0, module->param_count);
         return;
     }
     for (int32_t l = 0; l < module->layer_count; l++) {
-        const int32_t own = own_params(&module->layer[l], next);
+        const int32_t own = zero->own_first[l + 1] - zero->own_first[l];
         if (own == 0)
             continue;
         zero->own_unit[l] = zero->unit_count;
-        add_unit(zero, next, own);
-        next += own;
+        add_unit(zero, zero->own_first[l], own);
+        zero->unit[zero->own_unit[l]].name = module->layer[l].name;
     }
 }
 
@@ -237,11 +241,12 @@ static shoal_status make_tables(struct shoali_zero *zero)
     zero->ready = table(module->param_count, sizeof *zero->ready);
     zero->unit = table(module->layer_count, sizeof *zero->unit);
     zero->own_unit = table(module->layer_count, sizeof *zero->own_unit);
+    zero->own_first = table(module->layer_count, sizeof *zero->own_first);
     zero->need_begin = table(module->layer_count, sizeof *zero->need_begin);
     zero->layer_elements = table(module->layer_count, sizeof *zero->layer_elements);
     zero->need = table(uses, sizeof *zero->need);
     return zero->offset && zero->unit_of_param && zero->ready && zero->unit && zero->own_unit &&
-                   zero->need_begin && zero->layer_elements && zero->need
+                   zero->own_first && zero->need_begin && zero->layer_elements && zero->need
                ? SHOAL_OK
                : SHOAL_ENOMEM;
 }
@@ -285,7 +290,7 @@ void shoali_zero_layout_fini(struct shoali_zero *zero)
     void *tables[] = {zero->offset,         zero->unit_of_param, zero->ready,   zero->unit,
                       zero->own_unit,       zero->need_begin,    zero->need,    zero->bucket,
                       zero->layer_elements, zero->part_range,    zero->segment, zero->weight_range,
-                      zero->whole_range};
+                      zero->whole_range,    zero->own_first};
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
         shoali_free(tables[i]);
 }

@@ -11,7 +11,8 @@
     16 /* stage 0: ranks share the norm in slices of multiples of this many elements */
 
 /* After the words of clip.h. */
-enum { WORD_LOSS_NOT_FINITE = SHOALI_CLIP_WORDS, WORD_LOSS, WORD_STOP, WORD_COUNT };
+enum { WORD_LOSS_NOT_FINITE = SHOALI_CLIP_WORDS, WORD_LOSS, WORD_STOP, WORD_ORDER, WORD_COUNT };
+#define ORDER_MASK (((int64_t)1 << 48) - 1) /* sums over ranks do not overflow */
 
 shoal_status shoali_zero_add_loss(struct shoali_zero *zero, const float *loss)
 {
@@ -83,6 +84,7 @@ static shoal_status exchange_record(struct shoali_zero *zero, bool stop, int64_t
     shoal_status status;
     struct shoali_device_stream *stream = zero->args.exec.stream;
     char *record = zero->record;
+    const int64_t order = (int64_t)zero->order & ORDER_MASK;
     uint64_t limbs[3];
     uint32_t flag, loss_flag;
     SHOAL_TRY(
@@ -105,11 +107,18 @@ static shoal_status exchange_record(struct shoali_zero *zero, bool stop, int64_t
     shoali_clip_split_words(limbs, flag || *rejected >= 0, words);
     words[WORD_LOSS_NOT_FINITE] = loss_flag != 0;
     words[WORD_STOP] = stop;
+    words[WORD_ORDER] = order;
+    zero->order = 0;
     if (zero->world > 1)
         SHOAL_TRY(status,
                   shoal_all_reduce(zero->args.group, words, words, WORD_COUNT, SHOAL_I64, SHOAL_SUM,
                                    NULL),
                   done);
+    if (words[WORD_ORDER] != order * zero->world)
+        status = SHOAL_FAIL(SHOAL_EMISMATCH,
+                            "the ranks ran the layers of this step in different orders, so that "
+                            "one layer's gradients were added to another's: every rank has to run "
+                            "the same layers in the same order");
 done:
     return status;
 }
