@@ -85,13 +85,24 @@ void shoali_device_fini(struct shoali_device *device)
     pthread_mutex_destroy(&device->staging_lock);
 }
 
+/* Adds to a sum and keeps its highest value. */
+static void count(_Atomic int64_t *sum, _Atomic int64_t *highest, int64_t bytes)
+{
+    const int64_t now = atomic_fetch_add(sum, bytes) + bytes;
+    int64_t peak = atomic_load(highest);
+    while (now > peak && !atomic_compare_exchange_weak(highest, &peak, now)) {
+    }
+}
+
 void shoali_device_count_alloc(struct shoali_device *device, size_t bytes)
 {
-    const int64_t now = atomic_fetch_add(&device->allocated_bytes, (int64_t)bytes) + (int64_t)bytes;
+    count(&device->allocated_bytes, &device->peak_bytes, (int64_t)bytes);
     atomic_fetch_add(&device->alloc_count, 1);
-    int64_t peak = atomic_load(&device->peak_bytes);
-    while (now > peak && !atomic_compare_exchange_weak(&device->peak_bytes, &peak, now)) {
-    }
+}
+
+void shoali_device_count_host(struct shoali_device *device, int64_t bytes)
+{
+    count(&device->host_bytes, &device->host_peak_bytes, bytes);
 }
 
 void shoali_device_count_foreign(struct shoali_device *device, int64_t bytes)
@@ -116,6 +127,8 @@ void shoali_device_read_counters(const struct shoali_device *device,
         .alloc_count = atomic_load(&device->alloc_count),
         .host_sync_count = atomic_load(&device->host_sync_count),
         .launch_count = atomic_load(&device->launch_count),
+        .host_bytes = atomic_load(&device->host_bytes),
+        .host_peak_bytes = atomic_load(&device->host_peak_bytes),
     };
 }
 

@@ -15,6 +15,9 @@
  * memory is filled with 0xFF too. Size of the reservation: SHOAL_SIM_BYTES (default 8 GiB, lazily
  *         committed by the kernel).
  *   cuda  later: the same table.
+ *   meta  stands in for one of the others in a plan: what it hands out are addresses without
+ * memory, launches and copies do nothing, copies to the host give zeros; only the counters are
+ * real. It is not chosen by a name.
  *
  * Selection: SHOAL_ACCELERATOR, else DS_ACCELERATOR, else the first that probes true of {cuda,
  * cpu}; an unknown name is SHOAL_ECONFIG listing the known ones.
@@ -50,6 +53,7 @@ enum shoali_copy_kind { SHOALI_HOST_TO_DEVICE, SHOALI_DEVICE_TO_HOST, SHOALI_DEV
 struct shoali_device_counters {
     int64_t allocated_bytes, peak_bytes; /* device memory now and at most */
     int64_t alloc_count;                 /* device allocations ever */
+    int64_t host_bytes, host_peak_bytes; /* pinned host memory now and at most */
     int64_t host_sync_count;             /* explicit waits of the host for the device */
     int64_t launch_count;
 };
@@ -96,6 +100,8 @@ struct shoali_accelerator {
 };
 #define SHOALI_ACCELERATOR_ABI 1u
 extern const struct shoali_accelerator shoali_accelerator_cpu, shoali_accelerator_sim;
+/* The meta table that looks to others as `like` does. */
+const struct shoali_accelerator *shoali_accelerator_meta(const struct shoali_accelerator *like);
 
 /* Chooses by `name`, or the environment, or probing when NULL. */
 SHOAL_CHECKED shoal_status shoali_accelerator_select(const char *name,
@@ -156,5 +162,13 @@ void shoali_device_memory(struct shoali_device *device, int64_t *total_bytes,
                           int64_t *available_bytes);
 void shoali_device_get_counters(const struct shoali_device *device,
                                 struct shoali_device_counters *counters);
+/* Bytes of host memory that a process of this machine can have now when `sharers` processes share
+ * what is free: control groups, and the process's own limits (address space, data). */
+struct shoali_host_room {
+    int64_t free_bytes;          /* of the machine or control group, one share */
+    int64_t data_bytes;          /* left of RLIMIT_DATA: private memory; INT64_MAX: no limit */
+    int64_t address_space_bytes; /* left of RLIMIT_AS: shared memory of all ranks counts too */
+};
+void shoali_host_room(int32_t sharers, struct shoali_host_room *room);
 
 #endif

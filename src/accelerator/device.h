@@ -23,6 +23,7 @@ struct shoali_device {
     pthread_mutex_t pool_lock; /* held around a kernel that uses the pool: it serves one caller */
     /* Atomic: the rank's main thread and its communication thread both count. */
     _Atomic int64_t allocated_bytes, peak_bytes, alloc_count, host_sync_count, launch_count;
+    _Atomic int64_t host_bytes, host_peak_bytes;
     pthread_mutex_t staging_lock;
     struct shoali_staging staging[SHOALI_STAGING_BLOCKS];
 };
@@ -40,6 +41,8 @@ void shoali_device_fini(struct shoali_device *device);
 /* Count an allocation, and its end. */
 void shoali_device_count_alloc(struct shoali_device *device, size_t bytes);
 void shoali_device_count_free(struct shoali_device *device, size_t bytes);
+/* Count pinned host memory: bytes > 0 that was allocated, < 0 that was freed. */
+void shoali_device_count_host(struct shoali_device *device, int64_t bytes);
 /* The `counters` member of every table. */
 void shoali_device_read_counters(const struct shoali_device *device,
                                  struct shoali_device_counters *counters);

@@ -44,20 +44,83 @@ static int64_t min_i64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-void shoali_host_memory(int64_t *total_bytes, int64_t *available_bytes)
+/* The limit of one control group, given by its folder below the root of the view. */
+static void apply_group(const char *group, int64_t *total, int64_t *available)
+{
+    char path[4400];
+    int64_t limit, used;
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", group);
+    if (!read_number(path, &limit))
+        return;
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.current", group);
+    if (!read_number(path, &used))
+        return;
+    *total = min_i64(*total, limit);
+    *available = min_i64(*available, limit > used ? limit - used : 0);
+}
+
+/* The process's group and those around it: each may be the one with a limit. Inside a container the
+ * group's own files are at the root of its view. */
+static void apply_groups(int64_t *total, int64_t *available)
+{
+    char line[4200] = "";
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    bool found = false;
+    while (file != NULL && !found && fgets(line, sizeof line, file) != NULL)
+        found = strncmp(line, "0::/", 4) == 0;
+    if (file != NULL)
+        (void)fclose(file);
+    char *group = found ? line + 3 : line;
+    group[found ? strcspn(group, "\n") : 0] = '\0';
+    for (char *end = group + strlen(group); end > group; end = strrchr(group, '/')) {
+        *end = '\0';
+        apply_group(group, total, available);
+    }
+    apply_group("", total, available);
+}
+
+static void machine_memory(int64_t *total, int64_t *available)
 {
     const int64_t page = (int64_t)sysconf(_SC_PAGESIZE);
-    int64_t total = (int64_t)sysconf(_SC_PHYS_PAGES) * page;
-    int64_t available = (int64_t)sysconf(_SC_AVPHYS_PAGES) * page;
-    (void)read_available(&available);
-    /* Inside a container the group's own files are at the root of its view. */
-    int64_t limit, used;
-    if (read_number("/sys/fs/cgroup/memory.max", &limit) &&
-        read_number("/sys/fs/cgroup/memory.current", &used)) {
-        total = min_i64(total, limit);
-        available = min_i64(available, limit > used ? limit - used : 0);
+    *total = (int64_t)sysconf(_SC_PHYS_PAGES) * page;
+    *available = (int64_t)sysconf(_SC_AVPHYS_PAGES) * page;
+    (void)read_available(available);
+    apply_groups(total, available);
+}
+
+/* What is left of a limit when `used` pages (field `index` of statm) count towards it. */
+static int64_t left_of(__rlimit_resource_t resource, int index)
+{
+    long long pages[6] = {0};
+    struct rlimit limit;
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return INT64_MAX;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file != NULL) {
+        for (int i = 0; i < 6 && fscanf(file, "%lld", &pages[i]) == 1; i++) {
+        }
+        (void)fclose(file);
     }
+    const int64_t used = pages[index] * (int64_t)sysconf(_SC_PAGESIZE);
+    return (int64_t)limit.rlim_cur > used ? (int64_t)limit.rlim_cur - used : 0;
+}
+
+void shoali_host_room(int32_t sharers, struct shoali_host_room *room)
+{
+    int64_t total, available;
+    machine_memory(&total, &available);
+    *room = (struct shoali_host_room){
+        .free_bytes = available / (sharers > 0 ? sharers : 1),
+        .data_bytes = left_of(RLIMIT_DATA, 5),
+        .address_space_bytes = left_of(RLIMIT_AS, 0),
+    };
+}
+
+void shoali_host_memory(int64_t *total_bytes, int64_t *available_bytes)
+{
+    int64_t total, available;
     struct rlimit space;
+    machine_memory(&total, &available);
     if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur < (rlim_t)total) {
         total = (int64_t)space.rlim_cur;
         available = min_i64(available, total);

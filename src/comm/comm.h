@@ -14,7 +14,7 @@
  * ranks' buffers and stores it into all of them); other buffers are staged in chunks through a
  * per-rank bounce area. Waits spin for a bounded time (not at all when there are more ranks than
  * cores), then futex; every wake-up looks at the abort word and the deadline. mpi, nccl   later:
- * the same table.
+ * the same table. meta    for plans: one rank of a group that does not exist.
  *
  * thread and shm share comm/algorithms (slots.h): the same state machines over the same control
  * layout, which lies on the heap or in the segment.
@@ -118,6 +118,10 @@ struct shoali_comm_ops {
 #define SHOALI_COMM_ABI 2u
 extern const struct shoali_comm_ops shoali_comm_self, shoali_comm_thread, shoali_comm_shm;
 const struct shoali_comm_ops *const *shoali_comm_all(void); /* NULL-terminated */
+/* A group for plans: this rank alone of `ranks`; what it posts is counted and goes nowhere. */
+extern const struct shoali_comm_ops shoali_comm_meta;
+SHOAL_CHECKED shoal_status shoali_comm_create_meta(int32_t rank, int32_t ranks,
+                                                   shoal_group **group);
 
 /* Bytes and calls per collective of a group, counted by wrap/record (always on; cheap). */
 struct shoali_comm_counters {
@@ -125,6 +129,7 @@ struct shoali_comm_counters {
     int64_t elements[SHOALI_COLLECTIVE_COUNT]; /* elements this rank sends by the ring-formula:
                                                   all_reduce 2*count*(N-1)/N, ... see record.c */
     int64_t bytes[SHOALI_COLLECTIVE_COUNT];
+    int64_t shared_bytes; /* that shoal_comm_alloc gave this rank so far */
     int64_t wait_ns;
 };
 void shoali_comm_get_counters(const shoal_group *group, struct shoali_comm_counters *counters);

@@ -133,6 +133,21 @@ done:
     return status;
 }
 
+shoal_status shoali_comm_create_meta(int32_t rank, int32_t ranks, shoal_group **group)
+{
+    shoal_status status;
+    void *object = NULL;
+    const shoal_comm_args args = {.rank = rank, .world_size = ranks};
+    *group = NULL;
+    SHOAL_TRY(status, shoali_comm_meta.create(&args, &object), done);
+    SHOAL_TRY(status, shoali_wrap_create(&shoali_comm_record, &shoali_comm_meta, object, &object),
+              done);
+    SHOAL_TRY(status, shoali_group_make(&shoali_comm_record, object, &shoali_comm_meta, group),
+              done);
+done:
+    return status;
+}
+
 void shoal_comm_destroy(shoal_group *group)
 {
     if (!group)

@@ -163,13 +163,16 @@ static void cpu_free(struct shoali_device *device, void *address)
 
 static shoal_status cpu_host_alloc(struct shoali_device *device, size_t bytes, void **memory)
 {
-    return allocate((struct cpu_device *)device, bytes, "pinned host", memory);
+    shoal_status status;
+    SHOAL_TRY(status, allocate((struct cpu_device *)device, bytes, "pinned host", memory), done);
+    shoali_device_count_host(device, (int64_t)bytes);
+done:
+    return status;
 }
 
 static void cpu_host_free(struct shoali_device *device, void *memory)
 {
-    (void)device;
-    (void)release(memory);
+    shoali_device_count_host(device, -(int64_t)release(memory));
 }
 
 static shoal_status cpu_stream_create(struct shoali_device *device,

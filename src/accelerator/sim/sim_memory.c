@@ -289,6 +289,7 @@ shoal_status shoali_sim_pinned_alloc(struct sim_device *sim, size_t bytes, void 
                           bytes);
     memset(block, POISON_BYTE, bytes);
     sim->pinned[sim->pinned_count++] = (struct sim_pinned){.memory = block, .bytes = bytes};
+    shoali_device_count_host(&sim->base, (int64_t)bytes);
     *memory = block;
     return SHOAL_OK;
 }
@@ -300,6 +301,7 @@ void shoali_sim_pinned_free(struct sim_device *sim, void *memory)
         i++;
     SHOAL_ASSERT(i < sim->pinned_count && !sim->pinned[i].freed);
     sim->pinned[i].freed = true;
+    shoali_device_count_host(&sim->base, -(int64_t)sim->pinned[i].bytes);
     sim->pinned[i].freed_at = sim->last_number;
     note_quarantined(sim);
 }

@@ -59,6 +59,13 @@ static shoal_status split(void *object, const char *here, int32_t color, int32_t
     return shoali_wrap_split(&shoali_comm_record, object, here, color, key, child);
 }
 
+static shoal_status alloc(void *object, size_t bytes, void **memory)
+{
+    struct record *record = object;
+    record->counters.shared_bytes += (int64_t)bytes;
+    return shoali_wrap_alloc(object, bytes, memory);
+}
+
 void shoali_record_read(const void *object, struct shoali_comm_counters *counters)
 {
     *counters = ((const struct record *)object)->counters;
@@ -76,7 +83,7 @@ const struct shoali_comm_ops shoali_comm_record = {
     .test = shoali_wrap_test,
     .wait = wait,
     .split = split,
-    .alloc = shoali_wrap_alloc,
+    .alloc = alloc,
     .free = shoali_wrap_free,
     .abort = shoali_wrap_abort,
     .second_thread = shoali_wrap_second_thread,

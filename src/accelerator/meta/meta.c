@@ -1,0 +1,304 @@
+/* meta.c - a device in a plan: counts like another one and has no memory.
+ *
+ * Device addresses come from a range that no process maps, so that touching one is a crash and not a
+ * wrong number. Pinned host memory is real, because the host's own code writes there, but the kernel
+ * gives it pages only where it is touched.
+ */
+#include "accelerator/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define FIRST_ADDRESS ((uintptr_t)1 << 62)
+#define ALIGN_BYTES ((size_t)64)
+
+struct meta_block {
+    uintptr_t address;
+    size_t bytes, asked; /* of addresses; by the caller */
+};
+/* Device blocks, or host blocks. */
+struct meta_blocks {
+    struct meta_block *block;
+    size_t count, capacity;
+};
+struct meta_device {
+    struct shoali_device base;
+    pthread_mutex_t lock;
+    uintptr_t next;
+    struct meta_blocks device, host;
+};
+
+static bool add_block(struct meta_blocks *blocks, struct meta_block block)
+{
+    if (blocks->count == blocks->capacity) {
+        const size_t capacity = 2 * blocks->capacity + 32;
+        struct meta_block *grown = realloc(blocks->block, capacity * sizeof *grown);
+        if (grown == NULL)
+            return false;
+        blocks->block = grown;
+        blocks->capacity = capacity;
+    }
+    blocks->block[blocks->count++] = block;
+    return true;
+}
+
+/* The last block that covers the address; blocks->count when none does. */
+static size_t find_block(const struct meta_blocks *blocks, const void *address)
+{
+    const uintptr_t at = (uintptr_t)address;
+    size_t i = blocks->count;
+    while (i > 0 && (at < blocks->block[i - 1].address ||
+                     at - blocks->block[i - 1].address >= blocks->block[i - 1].bytes))
+        i--;
+    return i > 0 ? i - 1 : blocks->count;
+}
+
+static struct meta_block remove_block(struct meta_blocks *blocks, const void *address)
+{
+    const size_t i = find_block(blocks, address);
+    SHOAL_ASSERT(i < blocks->count); /* else freed twice, or not from here */
+    const struct meta_block found = blocks->block[i];
+    blocks->block[i] = blocks->block[--blocks->count];
+    return found;
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static bool meta_probe(void)
+{
+    return true;
+}
+
+static int32_t meta_device_count(void)
+{
+    return 1;
+}
+
+static shoal_status create(const struct shoali_accelerator *accelerator, struct shoali_pool *pool,
+                           struct shoali_device **device)
+{
+    struct meta_device *meta = shoali_calloc(1, sizeof *meta, "a meta device");
+    if (meta == NULL)
+        return SHOAL_ENOMEM;
+    shoali_device_init(&meta->base, accelerator, pool);
+    pthread_mutex_init(&meta->lock, NULL);
+    meta->next = FIRST_ADDRESS;
+    *device = &meta->base;
+    return SHOAL_OK;
+}
+
+static void meta_device_destroy(struct shoali_device *device)
+{
+    struct meta_device *meta = (struct meta_device *)device;
+    for (size_t i = 0; i < meta->host.count; i++)
+        (void)munmap((void *)meta->host.block[i].address, meta->host.block[i].bytes);
+    free(meta->device.block);
+    free(meta->host.block);
+    pthread_mutex_destroy(&meta->lock);
+    shoali_device_fini(device);
+    shoali_free(meta);
+}
+
+static shoal_status meta_alloc(struct shoali_device *device, size_t bytes, void **address)
+{
+    struct meta_device *meta = (struct meta_device *)device;
+    const size_t step = (bytes / ALIGN_BYTES + 1) * ALIGN_BYTES;
+    pthread_mutex_lock(&meta->lock);
+    const bool fits = bytes < (size_t)1 << 60 && meta->next < UINTPTR_MAX - step;
+    const bool added = fits && add_block(&meta->device, (struct meta_block){meta->next, step, bytes});
+    if (added) {
+        *address = (void *)meta->next;
+        meta->next += step;
+    }
+    pthread_mutex_unlock(&meta->lock);
+    if (!added)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "a plan cannot count %zu bytes in one block", bytes);
+    shoali_device_count_alloc(device, bytes);
+    return SHOAL_OK;
+}
+
+static void meta_free(struct shoali_device *device, void *address)
+{
+    struct meta_device *meta = (struct meta_device *)device;
+    pthread_mutex_lock(&meta->lock);
+    const struct meta_block block = remove_block(&meta->device, address);
+    pthread_mutex_unlock(&meta->lock);
+    shoali_device_count_free(device, block.asked);
+}
+
+static shoal_status meta_host_alloc(struct shoali_device *device, size_t bytes, void **memory)
+{
+    struct meta_device *meta = (struct meta_device *)device;
+    const size_t room = bytes > 0 ? bytes : 1;
+    void *block = mmap(NULL, room, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (block == MAP_FAILED)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "a plan cannot map %zu bytes of host memory", bytes);
+    pthread_mutex_lock(&meta->lock);
+    const bool added = add_block(&meta->host, (struct meta_block){(uintptr_t)block, room, bytes});
+    pthread_mutex_unlock(&meta->lock);
+    if (!added) {
+        (void)munmap(block, room);
+        return SHOAL_FAIL(SHOAL_ENOMEM, "meta: cannot grow the list of host blocks");
+    }
+    shoali_device_count_host(device, (int64_t)bytes);
+    *memory = block;
+    return SHOAL_OK;
+}
+
+static void meta_host_free(struct shoali_device *device, void *memory)
+{
+    struct meta_device *meta = (struct meta_device *)device;
+    pthread_mutex_lock(&meta->lock);
+    const struct meta_block block = remove_block(&meta->host, memory);
+    pthread_mutex_unlock(&meta->lock);
+    (void)munmap(memory, block.bytes);
+    shoali_device_count_host(device, -(int64_t)block.asked);
+}
+
+/* ---- streams, events, work: nothing happens ------------------------------------------------- */
+
+static shoal_status meta_stream_create(struct shoali_device *device,
+                                       struct shoali_device_stream **stream)
+{
+    *stream = shoali_calloc(1, sizeof **stream, "a meta stream");
+    if (*stream == NULL)
+        return SHOAL_ENOMEM;
+    (*stream)->device = device;
+    return SHOAL_OK;
+}
+
+static void meta_stream_destroy(struct shoali_device_stream *stream)
+{
+    shoali_free(stream);
+}
+
+static shoal_status meta_stream_synchronize(struct shoali_device_stream *stream)
+{
+    (void)stream;
+    return SHOAL_OK;
+}
+
+static shoal_status meta_event_create(struct shoali_device *device, struct shoali_event **event)
+{
+    *event = shoali_calloc(1, sizeof **event, "a meta event");
+    if (*event == NULL)
+        return SHOAL_ENOMEM;
+    (*event)->device = device;
+    return SHOAL_OK;
+}
+
+static void meta_event_destroy(struct shoali_event *event)
+{
+    shoali_free(event);
+}
+
+static shoal_status meta_event_record(struct shoali_event *event,
+                                      struct shoali_device_stream *stream)
+{
+    (void)event;
+    (void)stream;
+    return SHOAL_OK;
+}
+
+static shoal_status meta_event_synchronize(struct shoali_event *event)
+{
+    (void)event;
+    return SHOAL_OK;
+}
+
+static shoal_status meta_stream_wait_event(struct shoali_device_stream *stream,
+                                           struct shoali_event *event)
+{
+    (void)stream;
+    (void)event;
+    return SHOAL_OK;
+}
+
+static shoal_status meta_launch(struct shoali_device_stream *stream,
+                                const struct shoali_kernel_type *type, shoali_kernel_fn fn,
+                                const void *args)
+{
+    (void)stream;
+    (void)type;
+    (void)fn;
+    (void)args;
+    return SHOAL_OK;
+}
+
+/* The host reads zeros. Pinned blocks begin as zeros and are left alone: writing there would give
+ * them pages. */
+static shoal_status meta_copy(struct shoali_device_stream *stream, void *to, const void *from,
+                              size_t bytes, enum shoali_copy_kind kind)
+{
+    struct meta_device *meta = (struct meta_device *)stream->device;
+    (void)from;
+    if (kind != SHOALI_DEVICE_TO_HOST || (uintptr_t)to >= FIRST_ADDRESS)
+        return SHOAL_OK;
+    pthread_mutex_lock(&meta->lock);
+    const bool pinned = find_block(&meta->host, to) < meta->host.count;
+    pthread_mutex_unlock(&meta->lock);
+    if (!pinned)
+        memset(to, 0, bytes);
+    return SHOAL_OK;
+}
+
+static shoal_status meta_fill(struct shoali_device_stream *stream, void *to, uint8_t byte,
+                              size_t bytes)
+{
+    (void)stream;
+    (void)to;
+    (void)byte;
+    (void)bytes;
+    return SHOAL_OK;
+}
+
+static void meta_memory(struct shoali_device *device, int64_t *total_bytes,
+                        int64_t *available_bytes)
+{
+    (void)device;
+    *total_bytes = *available_bytes = INT64_MAX;
+}
+
+/* ---- the two tables ------------------------------------------------------------------------- */
+
+static shoal_status create_accessible(int32_t index, struct shoali_pool *pool,
+                                      struct shoali_device **device);
+static shoal_status create_opaque(int32_t index, struct shoali_pool *pool,
+                                  struct shoali_device **device);
+
+#define META_MEMBERS                                                                              \
+    .abi = SHOALI_ACCELERATOR_ABI, .bytes = sizeof(struct shoali_accelerator), .name = "meta",    \
+    .probe = meta_probe, .device_count = meta_device_count, .device_destroy = meta_device_destroy, \
+    .alloc = meta_alloc, .free = meta_free, .host_alloc = meta_host_alloc,                        \
+    .host_free = meta_host_free, .stream_create = meta_stream_create,                             \
+    .stream_destroy = meta_stream_destroy, .stream_synchronize = meta_stream_synchronize,         \
+    .event_create = meta_event_create, .event_destroy = meta_event_destroy,                       \
+    .event_record = meta_event_record, .event_synchronize = meta_event_synchronize,               \
+    .stream_wait_event = meta_stream_wait_event, .launch = meta_launch, .copy = meta_copy,        \
+    .fill = meta_fill, .memory = meta_memory, .counters = shoali_device_read_counters
+
+static const struct shoali_accelerator accessible = {
+    META_MEMBERS, .device_create = create_accessible, .host_accessible = true};
+static const struct shoali_accelerator opaque = {
+    META_MEMBERS, .device_create = create_opaque, .host_accessible = false};
+
+static shoal_status create_accessible(int32_t index, struct shoali_pool *pool,
+                                      struct shoali_device **device)
+{
+    (void)index;
+    return create(&accessible, pool, device);
+}
+
+static shoal_status create_opaque(int32_t index, struct shoali_pool *pool,
+                                  struct shoali_device **device)
+{
+    (void)index;
+    return create(&opaque, pool, device);
+}
+
+const struct shoali_accelerator *shoali_accelerator_meta(const struct shoali_accelerator *like)
+{
+    return like->host_accessible ? &accessible : &opaque;
+}
