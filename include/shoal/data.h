@@ -158,8 +158,11 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_loader_get(shoal_loader *loader, int6
 typedef struct shoal_prefetch_args {
     int64_t first_step;
     int64_t first, count, stride; /* stride 0: 1 */
-    int32_t depth;                /* micro-batches kept ready; 0: 2 * count, at most 64 */
+    int32_t depth;                /* micro-batches kept ready; 0: shoal_loader_prefetch_depth */
 } shoal_prefetch_args;
+/* How many micro-batches are kept ready when a step takes `count` of them: 2 * count, at most 64.
+ */
+SHOAL_API int32_t shoal_loader_prefetch_depth(int64_t count);
 /* Starts (or restarts with another list) the prefetch thread. SHOAL_EINVAL when the list leaves [0,
  * M). */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_loader_prefetch(shoal_loader *loader,

@@ -115,6 +115,8 @@ SHOAL_API int64_t shoal_engine_param_count(const shoal_engine *engine);
 typedef struct shoal_memory_info {
     int64_t weights_bytes, gradients_bytes, states_bytes, activations_bytes, buffers_bytes;
     int64_t device_peak_bytes, arena_growths, device_alloc_count, host_sync_count;
+    int64_t master_bytes;    /* fp32 copies of 16-bit weights: a part of states_bytes */
+    int64_t host_peak_bytes; /* pinned host memory */
 } shoal_memory_info;
 SHOAL_API void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info *info);
 /* Asks every rank to stop at the next step boundary; safe in a signal handler. */

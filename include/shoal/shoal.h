@@ -66,6 +66,7 @@
 #include "shoal/launcher.h"
 #include "shoal/log.h"
 #include "shoal/monitor.h"
+#include "shoal/plan.h"
 #include "shoal/report.h"
 #include "shoal/status.h"
 #include "shoal/tensor.h"

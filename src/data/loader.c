@@ -175,6 +175,11 @@ shoal_status shoal_loader_get(shoal_loader *loader, int64_t step, int64_t micro,
     return status;
 }
 
+int32_t shoal_loader_prefetch_depth(int64_t count)
+{
+    return count < 32 ? (int32_t)(2 * count) : 64;
+}
+
 shoal_status shoal_loader_prefetch(shoal_loader *loader, const shoal_prefetch_args *args)
 {
     shoal_prefetch_args list = *args;
@@ -191,7 +196,7 @@ shoal_status shoal_loader_prefetch(shoal_loader *loader, const shoal_prefetch_ar
             (long long)list.count, (long long)list.first, (long long)list.stride,
             (long long)loader->args.micro_batches);
     if (list.depth < 1)
-        list.depth = list.count < 32 ? (int32_t)(2 * list.count) : 64;
+        list.depth = shoal_loader_prefetch_depth(list.count);
     shoali_prefetch_destroy(loader->prefetch);
     loader->prefetch = NULL;
     return shoali_prefetch_create(&loader->args, &list, &loader->prefetch);

@@ -64,8 +64,12 @@ static shoal_status open_device(struct shoal_engine *engine, const shoal_engine_
     if (local && !shoali_parse_i64(local, &local_rank))
         return SHOAL_FAIL(SHOAL_EINVAL, "the variable LOCAL_RANK is \"%s\", which is no number",
                           local);
-    SHOAL_TRY(status, shoali_pool_create(thread_count(engine, args), &engine->pool), done);
+    SHOAL_TRY(status,
+              shoali_pool_create(engine->meta ? 1 : thread_count(engine, args), &engine->pool),
+              done);
     SHOAL_TRY(status, shoali_accelerator_select(args->accelerator, &accelerator), done);
+    if (engine->meta)
+        accelerator = shoali_accelerator_meta(accelerator);
     const int32_t devices = accelerator->device_count();
     SHOAL_TRY(status,
               shoali_device_create(accelerator, devices > 0 ? (int32_t)(local_rank % devices) : 0,
@@ -139,8 +143,17 @@ static shoal_status create_tape(struct shoal_engine *engine, struct shoali_slot 
     return shoali_tape_create(&args, tape);
 }
 
-/* The slot's bytes: the peak of the same forward (and backward) without memory. */
-static shoal_status plan_slot(struct shoal_engine *engine, size_t *bytes)
+static void read_cost(const struct shoal_tape *tape, struct shoali_micro_cost *cost)
+{
+    shoali_tape_totals(tape, &cost->flops_forward, &cost->flops_backward, &cost->forward_bytes);
+    for (int32_t i = 0; i < shoali_tape_scope_count(tape); i++) {
+        const struct shoali_scope *scope = shoali_tape_scope(tape, i);
+        cost->flops_replay += scope->recompute ? scope->flops_forward : 0;
+    }
+}
+
+/* The slot's bytes are the peak of the same forward (and backward) without memory. */
+static shoal_status measure_micro(struct shoal_engine *engine)
 {
     shoal_status status;
     struct shoali_slot *slot = NULL;
@@ -163,9 +176,10 @@ static shoal_status plan_slot(struct shoal_engine *engine, size_t *bytes)
                                                                        .output_count = 1,
                                                                        .seed_value = 1.0}),
                   done);
+        read_cost(tape, &engine->micro_cost);
         shoali_tape_end(tape);
     }
-    *bytes = shoali_slot_peak_bytes(slot);
+    engine->micro_cost.slot_bytes = (int64_t)shoali_slot_peak_bytes(slot);
 done:
     shoali_tape_destroy(tape);
     shoali_slot_destroy(slot);
@@ -209,7 +223,7 @@ static shoal_status create_zero(struct shoal_engine *engine)
 static shoal_status create_monitor(struct shoal_engine *engine)
 {
     const struct shoali_ds_config *config = &engine->config;
-    if (engine->rank != 0 || engine->inference)
+    if (engine->rank != 0 || engine->inference || engine->meta)
         return SHOAL_OK;
     return shoal_monitor_create(
         &(shoal_monitor_args){
@@ -242,10 +256,14 @@ done:
     return status;
 }
 
-shoal_status shoal_engine_create(const shoal_engine_args *args, shoal_engine **engine_out)
+shoal_status shoal_engine_create(const shoal_engine_args *args, shoal_engine **engine)
+{
+    return shoali_engine_make(args, false, engine);
+}
+
+shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_engine **engine_out)
 {
     shoal_status status = SHOAL_ENOMEM;
-    size_t slot_bytes = 0;
     *engine_out = NULL;
     if (!args->model)
         return SHOAL_FAIL(SHOAL_EINVAL, "shoal_engine_create needs a model");
@@ -258,6 +276,7 @@ shoal_status shoal_engine_create(const shoal_engine_args *args, shoal_engine **e
     engine->model = args->model;
     engine->group = args->group;
     engine->inference = args->inference != 0;
+    engine->meta = meta;
     engine->rank = args->group ? shoal_comm_rank(args->group) : 0;
     engine->world = args->group ? shoal_comm_size(args->group) : 1;
     SHOAL_TRY(status, read_config(engine, args), done);
@@ -275,9 +294,12 @@ shoal_status shoal_engine_create(const shoal_engine_args *args, shoal_engine **e
                                                   .modules = args->recompute_modules,
                                                   .layer_count = engine->module.layer_count}),
               done);
-    SHOAL_TRY(status, plan_slot(engine, &slot_bytes), done);
+    SHOAL_TRY(status, measure_micro(engine), done);
     SHOAL_TRY(status, create_zero(engine), done);
-    SHOAL_TRY(status, shoali_slot_create(engine->device, slot_bytes, &engine->slot), done);
+    SHOAL_TRY(
+        status,
+        shoali_slot_create(engine->device, (size_t)engine->micro_cost.slot_bytes, &engine->slot),
+        done);
     SHOAL_TRY(status, create_tape(engine, engine->slot, false, &engine->tape), done);
     SHOAL_TRY(status, create_monitor(engine), done);
     *engine_out = engine;

@@ -5,6 +5,7 @@
  *   engine_access.c      getters, parameters, fingerprint
  *   engine_checkpoint.c  save and load through checkpoint/
  *   engine_report.c      lines and monitor events of a step
+ *   plan*.c              an engine without memory steps; what it counted is the plan
  *   config*.c            ds_config.json
  *
  * Order of a step (rank r, gas micro-batches):
@@ -28,6 +29,13 @@
 
 #include <signal.h>
 
+/* What one micro-batch costs, by its ops' rows. */
+struct shoali_micro_cost {
+    int64_t slot_bytes;                                  /* activations, gradients of activations */
+    int64_t flops_forward, flops_backward, flops_replay; /* replay: recomputed scopes, as a whole */
+    int64_t forward_bytes;                               /* that kernels read and write */
+};
+
 struct shoal_engine {
     struct shoali_ds_config config;
     struct shoali_batch_sizes batch;
@@ -38,6 +46,7 @@ struct shoal_engine {
     shoal_group *group; /* borrowed; NULL: one rank */
     int32_t rank, world;
     bool inference;
+    bool meta; /* in a plan: accelerator/meta, comm/meta; nothing is computed, printed or written */
     uint64_t seed;
 
     struct shoali_pool *pool;
@@ -46,6 +55,7 @@ struct shoal_engine {
     struct shoali_exec exec;
     struct shoali_module module;
     struct shoali_slot *slot;
+    struct shoali_micro_cost micro_cost;
     struct shoali_recompute recompute;
     struct shoali_observer observers[2]; /* fetch before recompute */
     struct shoal_tape *tape;
@@ -73,6 +83,10 @@ struct shoali_run_layers {
 SHOAL_CHECKED shoal_status shoali_engine_run_layers(struct shoal_engine *engine,
                                                     const struct shoali_run_layers *run,
                                                     struct shoal_tensor **loss);
+/* shoal_engine_create; with `meta` for a plan, in which args->group is from shoali_comm_create_meta
+ * or NULL. */
+SHOAL_CHECKED shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta,
+                                              shoal_engine **engine);
 /* Lines, CSV and JSON events of the step in engine->info; rank 0 does something. */
 SHOAL_CHECKED shoal_status shoali_engine_report_step(struct shoal_engine *engine);
 

@@ -65,6 +65,8 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
         .arena_growths = shoali_slot_growth_count(engine->slot),
         .device_alloc_count = counters.alloc_count,
         .host_sync_count = counters.host_sync_count,
+        .master_bytes = zero.master_bytes,
+        .host_peak_bytes = counters.host_peak_bytes,
     };
 }
 

@@ -26,7 +26,7 @@ shoal_status shoali_engine_report_step(struct shoal_engine *engine)
 {
     const shoal_step_info *info = &engine->info;
     const int64_t every = engine->config.steps_per_print;
-    if (engine->rank != 0)
+    if (engine->rank != 0 || engine->meta)
         return SHOAL_OK;
     if (every > 0 && engine->global_steps % every == 0)
         print_lines(engine);

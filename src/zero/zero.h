@@ -171,6 +171,9 @@ SHOAL_CHECKED shoal_status shoali_zero_read_gradient(struct shoali_zero *zero, i
 /* What is allocated. `buffers` are live units, sums under way, conversions. */
 struct shoali_zero_memory {
     int64_t weights_bytes, gradients_bytes, states_bytes, buffers_bytes;
+    int64_t master_bytes;     /* fp32 copies of the weights; part of states_bytes */
+    int64_t live_elements;    /* stage 3: most that was gathered at once, persistent units aside */
+    int64_t updated_elements; /* that this rank's optimizer updates */
 };
 void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memory *memory);
 /* What went over the group given at creation and over those that zero made of it. */

@@ -141,6 +141,9 @@ void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memor
     const int64_t gradient = (int64_t)shoal_dtype_bytes(shoali_zero_gradient_dtype(zero));
     const int64_t weight = (int64_t)shoal_dtype_bytes(zero->args.module->dtype);
     int64_t weights = zero->stage == 3 ? zero->part_count : zero->whole_count;
+    int64_t updated = 0;
+    for (int32_t s = 0; trains && s < zero->segment_count; s++)
+        updated += zero->segment[s].count;
     for (int32_t u = 0; u < zero->unit_count; u++)
         weights += zero->unit[u].persistent ? zero->unit[u].padded : 0;
     *memory = (struct shoali_zero_memory){
@@ -148,6 +151,9 @@ void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memor
         .gradients_bytes =
             trains ? (zero->stage < 2 ? zero->whole_count : zero->part_count) * gradient : 0,
         .states_bytes = zero->part_count * 4 * (low + (trains ? zero->optimizer.state_count : 0)),
+        .master_bytes = low ? zero->part_count * 4 : 0,
+        .live_elements = zero->live_peak,
+        .updated_elements = updated,
         .buffers_bytes = (zero->stage == 1 && trains ? zero->part_count * gradient : 0) +
                          zero->arrival_count * gradient + shoali_zero_pool_bytes(zero) +
                          zero->chunk_count * (int64_t)sizeof(float),

@@ -140,6 +140,7 @@ shoal_status shoali_zero_counters(struct shoali_zero *zero, struct shoali_comm_c
         counters->elements[k] += more.elements[k];
         counters->bytes[k] += more.bytes[k];
     }
+    counters->shared_bytes += more.shared_bytes;
     counters->wait_ns += more.wait_ns;
 done:
     return status;

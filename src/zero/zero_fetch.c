@@ -76,6 +76,7 @@ static shoal_status fetch(struct shoali_zero *zero, struct shoali_zero_unit *uni
         return SHOAL_OK;
     SHOAL_TRY(status, shoali_zero_take(zero, bytes, &unit->weights), done);
     zero->live += unit->count;
+    zero->live_peak = zero->live > zero->live_peak ? zero->live : zero->live_peak;
     if (zero->planning)
         return SHOAL_OK;
     SHOAL_TRY(status, refresh(zero, unit), done);

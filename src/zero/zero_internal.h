@@ -107,7 +107,7 @@ struct shoali_zero {
     float *chunk;                              /* exact: [chunk_count] */
     struct shoali_zero_buffer *pool;
     int64_t chunk_count;
-    int64_t live; /* gathered elements that are not persistent */
+    int64_t live, live_peak; /* gathered elements that are not persistent: now, at most */
     int64_t micro;
     int32_t unsent; /* stages 0, 1: messages [0, unsent) of the step are not yet posted */
     uint64_t order; /* stages 2, 3: hash of the scopes of this step */

@@ -1,8 +1,8 @@
 /* meta.c - a device in a plan: counts like another one and has no memory.
  *
- * Device addresses come from a range that no process maps, so that touching one is a crash and not a
- * wrong number. Pinned host memory is real, because the host's own code writes there, but the kernel
- * gives it pages only where it is touched.
+ * Device addresses come from a range that no process maps, so that touching one is a crash and not
+ * a wrong number. Pinned host memory is real, because the host's own code writes there, but the
+ * kernel gives it pages only where it is touched.
  */
 #include "accelerator/device.h"
 
@@ -106,7 +106,8 @@ static shoal_status meta_alloc(struct shoali_device *device, size_t bytes, void 
     const size_t step = (bytes / ALIGN_BYTES + 1) * ALIGN_BYTES;
     pthread_mutex_lock(&meta->lock);
     const bool fits = bytes < (size_t)1 << 60 && meta->next < UINTPTR_MAX - step;
-    const bool added = fits && add_block(&meta->device, (struct meta_block){meta->next, step, bytes});
+    const bool added =
+        fits && add_block(&meta->device, (struct meta_block){meta->next, step, bytes});
     if (added) {
         *address = (void *)meta->next;
         meta->next += step;
@@ -268,21 +269,21 @@ static shoal_status create_accessible(int32_t index, struct shoali_pool *pool,
 static shoal_status create_opaque(int32_t index, struct shoali_pool *pool,
                                   struct shoali_device **device);
 
-#define META_MEMBERS                                                                              \
-    .abi = SHOALI_ACCELERATOR_ABI, .bytes = sizeof(struct shoali_accelerator), .name = "meta",    \
+#define META_MEMBERS                                                                               \
+    .abi = SHOALI_ACCELERATOR_ABI, .bytes = sizeof(struct shoali_accelerator), .name = "meta",     \
     .probe = meta_probe, .device_count = meta_device_count, .device_destroy = meta_device_destroy, \
-    .alloc = meta_alloc, .free = meta_free, .host_alloc = meta_host_alloc,                        \
-    .host_free = meta_host_free, .stream_create = meta_stream_create,                             \
-    .stream_destroy = meta_stream_destroy, .stream_synchronize = meta_stream_synchronize,         \
-    .event_create = meta_event_create, .event_destroy = meta_event_destroy,                       \
-    .event_record = meta_event_record, .event_synchronize = meta_event_synchronize,               \
-    .stream_wait_event = meta_stream_wait_event, .launch = meta_launch, .copy = meta_copy,        \
+    .alloc = meta_alloc, .free = meta_free, .host_alloc = meta_host_alloc,                         \
+    .host_free = meta_host_free, .stream_create = meta_stream_create,                              \
+    .stream_destroy = meta_stream_destroy, .stream_synchronize = meta_stream_synchronize,          \
+    .event_create = meta_event_create, .event_destroy = meta_event_destroy,                        \
+    .event_record = meta_event_record, .event_synchronize = meta_event_synchronize,                \
+    .stream_wait_event = meta_stream_wait_event, .launch = meta_launch, .copy = meta_copy,         \
     .fill = meta_fill, .memory = meta_memory, .counters = shoali_device_read_counters
 
 static const struct shoali_accelerator accessible = {
     META_MEMBERS, .device_create = create_accessible, .host_accessible = true};
-static const struct shoali_accelerator opaque = {
-    META_MEMBERS, .device_create = create_opaque, .host_accessible = false};
+static const struct shoali_accelerator opaque = {META_MEMBERS, .device_create = create_opaque,
+                                                 .host_accessible = false};
 
 static shoal_status create_accessible(int32_t index, struct shoali_pool *pool,
                                       struct shoali_device **device)

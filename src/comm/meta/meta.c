@@ -1,12 +1,13 @@
 /* One rank of a group whose other ranks do not exist: for plans. Posts are counted by wrap/record
- * and complete at once; what is in host memory gets this rank's own values, as if the others had
- * added nothing. Device addresses (accelerator/meta) are not touched. */
+ * and complete at once. Records of the host (small, in its own memory) come out as if every other
+ * rank had posted the same; device addresses (accelerator/meta) and staged data are not touched. */
 #include "comm/comm.h"
 
 #include <string.h>
 
 #define FIRST_ADDRESS ((uintptr_t)1 << 61)
 #define PAGE_BYTES ((size_t)4096)
+#define RECORD_BYTES ((size_t)64 << 10) /* longer posts carry the device's data */
 
 struct meta_group {
     int32_t rank, size;
@@ -44,19 +45,46 @@ static int32_t size(const void *backend)
     return ((const struct meta_group *)backend)->size;
 }
 
+/* y = x * ranks, in integers or rounded: the sum of equal values. */
+static void sum_equal(const struct shoali_post *post, int32_t ranks)
+{
+    for (int64_t i = 0; i < post->count; i++) {
+        if (post->dtype == SHOAL_I64)
+            ((int64_t *)post->out)[i] = ((const int64_t *)post->in)[i] * ranks;
+        else if (post->dtype == SHOAL_I32)
+            ((int32_t *)post->out)[i] = ((const int32_t *)post->in)[i] * ranks;
+        else if (post->dtype == SHOAL_F64)
+            ((double *)post->out)[i] = ((const double *)post->in)[i] * ranks;
+        else if (post->dtype == SHOAL_F32)
+            ((float *)post->out)[i] = ((const float *)post->in)[i] * (float)ranks;
+    }
+}
+
+static void copy_own(const struct shoali_post *post, int32_t ranks)
+{
+    const size_t bytes = shoali_post_in_bytes(post, ranks);
+    const size_t out_bytes = shoali_post_out_bytes(post, ranks);
+    for (size_t at = 0; bytes > 0 && at + bytes <= out_bytes; at += bytes)
+        if ((const char *)post->out + at != post->in)
+            memmove((char *)post->out + at, post->in, bytes);
+}
+
+static bool is_host(const void *address)
+{
+    return address && (uintptr_t)address < FIRST_ADDRESS;
+}
+
 static shoal_status post(void *backend, const struct shoali_post *post, void **request)
 {
     const struct meta_group *group = backend;
-    const size_t in_bytes = shoali_post_in_bytes(post, group->size);
     const size_t out_bytes = shoali_post_out_bytes(post, group->size);
-    const bool own = post->kind == SHOALI_ALL_REDUCE || post->kind == SHOALI_BROADCAST;
     *request = NULL;
-    if (out_bytes == 0 || post->out == post->in || (uintptr_t)post->out >= FIRST_ADDRESS)
+    if (out_bytes == 0 || out_bytes > RECORD_BYTES || !is_host(post->out) || !is_host(post->in))
         return SHOAL_OK;
-    if (own && in_bytes > 0 && (uintptr_t)post->in < FIRST_ADDRESS)
-        memmove(post->out, post->in, out_bytes);
-    else
-        memset(post->out, 0, out_bytes);
+    if (post->kind == SHOALI_ALL_REDUCE && post->op == SHOAL_SUM)
+        sum_equal(post, group->size);
+    else if (post->kind == SHOALI_ALL_REDUCE || post->kind == SHOALI_ALL_GATHER)
+        copy_own(post, group->size);
     return SHOAL_OK;
 }
 
@@ -67,16 +95,16 @@ static shoal_status finish(void *backend, void *request)
     return SHOAL_OK;
 }
 
+/* The others give the same color. */
 static shoal_status split(void *backend, const char *here, int32_t color, int32_t key, void **child)
 {
-    (void)backend;
+    const struct meta_group *group = backend;
+    (void)here;
     (void)key;
     *child = NULL;
-    return color < 0 ? SHOAL_OK
-                     : SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                                  "a plan cannot split a group (%s): it does not know the colors "
-                                  "of ranks that do not exist",
-                                  here);
+    return color < 0
+               ? SHOAL_OK
+               : create(&(shoal_comm_args){.rank = group->rank, .world_size = group->size}, child);
 }
 
 static shoal_status alloc(void *backend, size_t bytes, void **memory)
@@ -100,6 +128,11 @@ static void abort_group(void *backend, shoal_status status, const char *sentence
     (void)sentence;
 }
 
+static void second_thread(void *backend)
+{
+    (void)backend; /* there is nobody to wait for */
+}
+
 const struct shoali_comm_ops shoali_comm_meta = {
     .abi = SHOALI_COMM_ABI,
     .bytes = sizeof(struct shoali_comm_ops),
@@ -117,4 +150,5 @@ const struct shoali_comm_ops shoali_comm_meta = {
     .alloc = alloc,
     .free = release,
     .abort = abort_group,
+    .second_thread = second_thread,
 };

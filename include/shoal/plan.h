@@ -1,0 +1,128 @@
+/* plan.h - what a run will need, without running it.
+ *
+ *   shoal_plan_make(&(shoal_plan_args){.engine = &engine_args, .world_size = 1024}, &plan);
+ *   shoal_plan_get_limit(NULL, ranks_of_this_machine, &limit);
+ *   if (shoal_plan_missing_bytes(&plan, &limit) > 0) ...
+ *
+ * A plan is no formula. An engine is made as for training, on a device whose memory has addresses
+ * but no bytes and in a group whose other ranks do not exist, and takes one step in which nothing
+ * is computed. What it allocated and sent is the plan; so it follows every option, and the run's
+ * own counters agree with it. It needs neither the model's memory nor other ranks, and takes
+ * milliseconds for any number of them. All ranks hold parts of equal, padded size, so one rank's
+ * plan is every rank's; only the elements that it updates may be fewer on the last ones.
+ *
+ * Not counted: the program itself, thread stacks, the layout's tables, and the data set.
+ */
+#ifndef SHOAL_PLAN_H
+#define SHOAL_PLAN_H
+
+#include "shoal/engine.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct shoal_plan_args {
+    const shoal_engine_args *engine; /* as for shoal_engine_create; `group` is not used */
+    int32_t rank, world_size;        /* world_size 0: 1 */
+    int32_t prefetches;              /* 1: with a loader that prefetches (data.h) */
+} shoal_plan_args;
+
+/* What one kind of collective sends in an optimizer step: elements as in a ring, e.g. all_reduce
+ * 2 * count * (N-1)/N (comm.h's counters). */
+typedef struct shoal_plan_traffic {
+    const char *name;
+    int64_t calls, elements, bytes;
+} shoal_plan_traffic;
+#define SHOAL_PLAN_TRAFFIC 16
+
+/* Everything of one rank, per optimizer step where it is about work. */
+typedef struct shoal_plan {
+    int32_t rank, world_size, stage; /* the configuration's stage */
+    int64_t train_batch, micro_batch, accumulation;
+    int64_t parameters, largest_layer; /* elements: all, of the layer that uses most */
+    int64_t live_parameters;           /* stage 3: gathered at once, at most */
+    int64_t updated_parameters;        /* by this rank's optimizer */
+
+    /* device memory */
+    int64_t weights_bytes, gradients_bytes, master_bytes, states_bytes;
+    int64_t activations_bytes; /* the tape's slot: activations, their gradients, workspaces */
+    int64_t buffers_bytes;     /* zero: gathered units, sums under way, conversions */
+    int64_t other_bytes;       /* scalars, flags */
+    int64_t device_bytes;      /* sum: the peak */
+    /* host memory */
+    int64_t pinned_bytes;     /* staging of batches, collectives and records */
+    int64_t prefetch_bytes;   /* of the data loader */
+    int64_t host_state_bytes; /* offloaded weights, states and their buffers */
+    int64_t host_bytes;       /* sum */
+    int64_t nvme_bytes;       /* files of offloaded states and weights */
+    int64_t shared_bytes;     /* of device_bytes: in memory that all ranks of the machine map */
+
+    shoal_plan_traffic traffic[SHOAL_PLAN_TRAFFIC]; /* those with calls */
+    int32_t traffic_count;
+    int64_t sent_elements, sent_bytes;
+
+    int64_t flops_forward, flops_backward, flops_replay; /* replay: forward again by recompute */
+    int64_t kernel_bytes; /* read and written by forward, backward and replay */
+    int64_t update_bytes; /* read and written by the optimizer */
+    int32_t overlaps;     /* 1: communication runs beside the computation */
+} shoal_plan;
+
+/* Plans one rank. SHOAL_ECONFIG and SHOAL_EINVAL as shoal_engine_create. Not collective. Cost: some
+ * milliseconds and a few MB for any model; proportional to layers and to the messages of a step. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_plan_make(const shoal_plan_args *args, shoal_plan *plan);
+
+/* What a rank may use. INT64_MAX: no limit. */
+typedef struct shoal_plan_limit {
+    int64_t device_bytes, host_bytes;
+    int32_t device_is_host; /* 1: device memory is host memory, and the two needs add up */
+    /* Limits of the process itself: private memory, and addresses (with all ranks' shared memory)
+     */
+    int64_t data_bytes, address_space_bytes;
+    const char *what; /* where the limit comes from, for messages; static */
+} shoal_plan_limit;
+/* This machine's: of the accelerator (NULL: as an engine chooses), and what is free of the host's
+ * memory, divided by the ranks that share it. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_plan_get_limit(const char *accelerator,
+                                                          int32_t ranks_per_machine,
+                                                          shoal_plan_limit *limit);
+/* A limit given by hand: of device memory. */
+SHOAL_API void shoal_plan_set_limit(int64_t bytes, shoal_plan_limit *limit);
+/* How far the plan is over the limit: <= 0 it fits, and so much is left. *need and *have (optional)
+ * are of the tightest kind of memory. */
+SHOAL_API int64_t shoal_plan_missing_bytes(const shoal_plan *plan, const shoal_plan_limit *limit,
+                                           int64_t *need, int64_t *have);
+
+/* What would make it fit. */
+typedef struct shoal_plan_suggestion {
+    char what[160]; /* "zero_optimization.stage 3, --recompute-granularity full" */
+    int32_t fits;   /* 0: nothing does, and this is the one that needs least */
+    shoal_plan plan;
+} shoal_plan_suggestion;
+/* Plans alternatives in the order of what they cost (higher stages, recompute, smaller
+ * micro-batches, offload, all of them, more ranks) and gives the first that fits. SHOAL_END: there
+ * is no alternative at all. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_plan_suggest(const shoal_plan_args *args,
+                                                        const shoal_plan_limit *limit,
+                                                        shoal_plan_suggestion *suggestion);
+
+/* Seconds of a step on given hardware. */
+typedef struct shoal_plan_rates {
+    double flops, memory_bytes,
+        network_bytes; /* per second and rank; 0: not known, costs nothing */
+} shoal_plan_rates;
+typedef struct shoal_plan_time {
+    double compute_s; /* the larger of FLOPs and bytes of kernels */
+    double network_s, update_s;
+    double step_s; /* with overlap the longer of the first two, else their sum; and the update */
+} shoal_plan_time;
+SHOAL_API void shoal_plan_get_time(const shoal_plan *plan, const shoal_plan_rates *rates,
+                                   shoal_plan_time *time);
+
+/* The plan as a JSON object on one line. *json is owned by the caller: free(). */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_plan_to_json(const shoal_plan *plan, char **json);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,279 @@
+/* One step of an engine without memory, and what it counted. */
+#include "shoal/plan.h"
+
+#include "engine/engine.h"
+#include "shoal/data.h"
+
+#include <jansson.h>
+#include <string.h>
+
+/* ---- the step ------------------------------------------------------------------------------- */
+
+static int64_t sample_bytes(const shoal_model *model)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < model->input_count; i++)
+        bytes += shoal_shape_count(&model->inputs[i].sample_shape) *
+                 (int64_t)shoal_dtype_bytes(model->inputs[i].dtype);
+    return bytes;
+}
+
+static shoal_status run_micro(struct shoal_engine *engine, int64_t micro, const shoal_batch *batch)
+{
+    shoal_status status;
+    engine->micro = micro;
+    SHOAL_TRY(status, shoal_engine_forward(engine, batch, NULL), done);
+    SHOAL_TRY(status, shoal_engine_backward(engine), done);
+done:
+    return status;
+}
+
+static void add_counters(struct shoali_comm_counters *sum, const struct shoali_comm_counters *now,
+                         const struct shoali_comm_counters *before, int64_t times)
+{
+    for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++) {
+        sum->calls[k] += times * (now->calls[k] - before->calls[k]);
+        sum->elements[k] += times * (now->elements[k] - before->elements[k]);
+        sum->bytes[k] += times * (now->bytes[k] - before->bytes[k]);
+    }
+}
+
+/* The first micro-batch of a step finds nothing gathered, the last one is followed by none; those
+ * between are alike, so the second stands for them. */
+static shoal_status run_step(struct shoal_engine *engine, const shoal_batch *batch,
+                             struct shoali_comm_counters *sent)
+{
+    shoal_status status;
+    const int64_t count = engine->batch.accumulation;
+    struct shoali_comm_counters begin, first, second, end;
+    *sent = (struct shoali_comm_counters){0};
+    SHOAL_TRY(status, shoali_zero_counters(engine->zero, &begin), done);
+    SHOAL_TRY(status, run_micro(engine, 0, batch), done);
+    SHOAL_TRY(status, shoali_zero_counters(engine->zero, &first), done);
+    if (count > 2)
+        SHOAL_TRY(status, run_micro(engine, 1, batch), done);
+    SHOAL_TRY(status, shoali_zero_counters(engine->zero, &second), done);
+    if (count > 1)
+        SHOAL_TRY(status, run_micro(engine, count - 1, batch), done);
+    SHOAL_TRY(status, shoal_engine_step(engine), done);
+    SHOAL_TRY(status, shoali_zero_counters(engine->zero, &end), done);
+    add_counters(sent, &end, &begin, 1);
+    sent->shared_bytes = end.shared_bytes;
+    if (count > 3)
+        add_counters(sent, &second, &first, count - 3);
+done:
+    return status;
+}
+
+/* ---- what it counted ------------------------------------------------------------------------ */
+
+static void fill_traffic(const struct shoali_comm_counters *sent, shoal_plan *plan)
+{
+    _Static_assert(SHOALI_COLLECTIVE_COUNT <= SHOAL_PLAN_TRAFFIC, "room for all collectives");
+    for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++) {
+        if (sent->calls[k] == 0)
+            continue;
+        plan->traffic[plan->traffic_count++] =
+            (shoal_plan_traffic){.name = shoali_collective_name((enum shoali_collective)k),
+                                 .calls = sent->calls[k],
+                                 .elements = sent->elements[k],
+                                 .bytes = sent->bytes[k]};
+        plan->sent_elements += sent->elements[k];
+        plan->sent_bytes += sent->bytes[k];
+    }
+}
+
+static void fill_memory(const struct shoal_engine *engine, int64_t shared_bytes, shoal_plan *plan)
+{
+    shoal_memory_info info;
+    shoal_engine_get_memory_info(engine, &info);
+    plan->weights_bytes = info.weights_bytes;
+    plan->gradients_bytes = info.gradients_bytes;
+    plan->master_bytes = info.master_bytes;
+    plan->states_bytes = info.states_bytes - info.master_bytes;
+    plan->activations_bytes = engine->micro_cost.slot_bytes;
+    plan->buffers_bytes = info.buffers_bytes;
+    plan->device_bytes = info.weights_bytes + info.gradients_bytes + info.states_bytes +
+                         plan->activations_bytes + info.buffers_bytes;
+    if (info.device_peak_bytes > plan->device_bytes) {
+        plan->other_bytes = info.device_peak_bytes - plan->device_bytes;
+        plan->device_bytes = info.device_peak_bytes;
+    }
+    plan->pinned_bytes = info.host_peak_bytes;
+    plan->host_bytes = plan->pinned_bytes + plan->prefetch_bytes + plan->host_state_bytes;
+    plan->shared_bytes = shared_bytes;
+}
+
+static void fill_work(const struct shoal_engine *engine, const struct shoali_zero_memory *zero,
+                      shoal_plan *plan)
+{
+    const struct shoali_micro_cost *cost = &engine->micro_cost;
+    const int64_t micro_batches = engine->batch.accumulation;
+    const int64_t weight = (int64_t)shoal_dtype_bytes(engine->module.dtype);
+    const int64_t gradient = engine->config.reduction == SHOALI_REDUCTION_EXACT ? 8 : 4;
+    const int64_t master = weight < 4 ? 8 + weight : 8; /* read and written; rounded */
+    const double replay =
+        cost->flops_forward ? (double)cost->flops_replay / (double)cost->flops_forward : 0;
+    plan->flops_forward = cost->flops_forward * micro_batches;
+    plan->flops_backward = cost->flops_backward * micro_batches;
+    plan->flops_replay = cost->flops_replay * micro_batches;
+    /* backward reads what forward read and its outputs' gradients, and writes its inputs' */
+    plan->kernel_bytes =
+        (int64_t)((3 + replay) * (double)cost->forward_bytes) * engine->batch.accumulation;
+    plan->update_bytes =
+        zero->updated_elements * (gradient + master + 8 * engine->optimizer.state_count);
+    plan->overlaps = engine->config.zero_optimization.overlap_comm;
+}
+
+static void fill(const struct shoal_engine *engine, const struct shoali_comm_counters *sent,
+                 shoal_plan *plan)
+{
+    struct shoali_zero_memory zero;
+    shoali_zero_memory(engine->zero, &zero);
+    plan->rank = engine->rank;
+    plan->world_size = engine->world;
+    plan->stage = (int32_t)engine->config.zero_optimization.stage;
+    plan->train_batch = engine->batch.train;
+    plan->micro_batch = engine->batch.micro;
+    plan->accumulation = engine->batch.accumulation;
+    plan->parameters = engine->module.element_count;
+    plan->live_parameters = zero.live_elements;
+    plan->updated_parameters = zero.updated_elements;
+    for (int32_t l = 0; l < engine->module.layer_count; l++) {
+        int64_t sum = 0;
+        for (int32_t i = 0; i < engine->module.layer[l].param_count; i++)
+            sum += engine->module.layer[l].param[i]->count;
+        plan->largest_layer = sum > plan->largest_layer ? sum : plan->largest_layer;
+    }
+    fill_memory(engine, sent->shared_bytes, plan);
+    fill_work(engine, &zero, plan);
+    fill_traffic(sent, plan);
+}
+
+/* Batches that the loader keeps ready, and the one in use. */
+static int64_t prefetch_bytes(const struct shoal_engine *engine)
+{
+    return (shoal_loader_prefetch_depth(engine->batch.accumulation) + 1) * engine->batch.micro *
+           sample_bytes(engine->model);
+}
+
+shoal_status shoal_plan_make(const shoal_plan_args *args, shoal_plan *plan)
+{
+    shoal_status status;
+    struct shoal_engine *engine = NULL;
+    shoal_group *group = NULL;
+    void *zeros = NULL;
+    shoal_batch batch = {0};
+    struct shoali_comm_counters sent;
+    const struct shoali_context context = *shoali_context_get();
+    shoal_engine_args engine_args = *args->engine;
+    *plan = (shoal_plan){0};
+    if (args->world_size > 1)
+        SHOAL_TRY(status, shoali_comm_create_meta(args->rank, args->world_size, &group), done);
+    engine_args.group = group;
+    SHOAL_TRY(status, shoali_engine_make(&engine_args, true, &engine), done);
+    zeros = shoali_calloc((size_t)engine->batch.micro, (size_t)sample_bytes(engine->model) + 1,
+                          "a batch of zeros");
+    if (!zeros) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    for (int32_t i = 0; i < engine->model->input_count; i++)
+        batch.data[i] = zeros;
+    SHOAL_TRY(status, run_step(engine, &batch, &sent), done);
+    plan->prefetch_bytes = args->prefetches ? prefetch_bytes(engine) : 0;
+    fill(engine, &sent, plan);
+    status = SHOAL_OK;
+done:
+    shoal_engine_destroy(engine);
+    shoal_comm_destroy(group);
+    shoali_free(zeros);
+    *shoali_context_get() = context;
+    return status;
+}
+
+/* ---- time and text -------------------------------------------------------------------------- */
+
+static double seconds(double amount, double rate)
+{
+    return rate > 0 ? amount / rate : 0;
+}
+
+void shoal_plan_get_time(const shoal_plan *plan, const shoal_plan_rates *rates,
+                         shoal_plan_time *time)
+{
+    const double flops =
+        (double)plan->flops_forward + (double)plan->flops_backward + (double)plan->flops_replay;
+    const double arithmetic = seconds(flops, rates->flops);
+    const double traffic = seconds((double)plan->kernel_bytes, rates->memory_bytes);
+    time->compute_s = arithmetic > traffic ? arithmetic : traffic;
+    time->network_s = seconds((double)plan->sent_bytes, rates->network_bytes);
+    time->update_s = seconds((double)plan->update_bytes, rates->memory_bytes);
+    time->step_s = time->compute_s + time->network_s;
+    if (plan->overlaps)
+        time->step_s = time->compute_s > time->network_s ? time->compute_s : time->network_s;
+    time->step_s += time->update_s;
+}
+
+struct json_member {
+    const char *key;
+    int64_t value;
+};
+
+static void set_members(json_t *object, const struct json_member *member, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        json_object_set_new(object, member[i].key, json_integer(member[i].value));
+}
+
+shoal_status shoal_plan_to_json(const shoal_plan *plan, char **json)
+{
+    const struct json_member members[] = {
+        {"rank", plan->rank},
+        {"world_size", plan->world_size},
+        {"stage", plan->stage},
+        {"train_batch_size", plan->train_batch},
+        {"train_micro_batch_size_per_gpu", plan->micro_batch},
+        {"gradient_accumulation_steps", plan->accumulation},
+        {"parameters", plan->parameters},
+        {"largest_layer_parameters", plan->largest_layer},
+        {"live_parameters", plan->live_parameters},
+        {"updated_parameters", plan->updated_parameters},
+        {"weights_bytes", plan->weights_bytes},
+        {"gradients_bytes", plan->gradients_bytes},
+        {"master_bytes", plan->master_bytes},
+        {"states_bytes", plan->states_bytes},
+        {"activations_bytes", plan->activations_bytes},
+        {"buffers_bytes", plan->buffers_bytes},
+        {"other_bytes", plan->other_bytes},
+        {"device_bytes", plan->device_bytes},
+        {"pinned_bytes", plan->pinned_bytes},
+        {"prefetch_bytes", plan->prefetch_bytes},
+        {"host_state_bytes", plan->host_state_bytes},
+        {"host_bytes", plan->host_bytes},
+        {"nvme_bytes", plan->nvme_bytes},
+        {"shared_bytes", plan->shared_bytes},
+        {"sent_elements", plan->sent_elements},
+        {"sent_bytes", plan->sent_bytes},
+        {"flops_forward", plan->flops_forward},
+        {"flops_backward", plan->flops_backward},
+        {"flops_replay", plan->flops_replay},
+        {"kernel_bytes", plan->kernel_bytes},
+        {"update_bytes", plan->update_bytes},
+        {"overlaps", plan->overlaps},
+    };
+    json_t *object = json_object(), *traffic = json_object();
+    set_members(object, members, sizeof members / sizeof members[0]);
+    for (int32_t i = 0; i < plan->traffic_count; i++) {
+        const shoal_plan_traffic *one = &plan->traffic[i];
+        const struct json_member counts[] = {
+            {"calls", one->calls}, {"elements", one->elements}, {"bytes", one->bytes}};
+        json_t *entry = json_object();
+        set_members(entry, counts, sizeof counts / sizeof counts[0]);
+        json_object_set_new(traffic, one->name, entry);
+    }
+    json_object_set_new(object, "traffic", traffic);
+    *json = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    return *json ? SHOAL_OK : SHOAL_FAIL(SHOAL_ENOMEM, "cannot format the plan");
+}

@@ -1,0 +1,201 @@
+/* What would make a plan fit: alternatives are planned one after the other, the cheap ones first.
+ */
+#include "shoal/plan.h"
+
+#include "base/config_table.h"
+#include "base/str.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS_MAX = 1 << 20 };
+
+/* A change of the configuration; what is 0 stays as it is. */
+struct change {
+    int32_t stage;
+    bool recompute;
+    int64_t micro_batch;
+    const char *offload; /* device of offload_optimizer; in stage 3 of offload_param too */
+    int32_t ranks;
+};
+
+struct search {
+    const shoal_plan_args *args;
+    const shoal_plan_limit *limit;
+    shoal_plan_suggestion *best;
+    const json_t *root;
+    int64_t train_batch;
+    bool found; /* best is filled */
+};
+
+static json_t *member_object(json_t *root, const char *key)
+{
+    json_t *object = json_object_get(root, key);
+    if (!json_is_object(object)) {
+        object = json_object();
+        json_object_set_new(root, key, object);
+    }
+    return object;
+}
+
+static char *changed_config(const struct search *search, const struct change *change)
+{
+    json_t *root = json_deep_copy(search->root);
+    if (change->stage > 0 || change->offload)
+        (void)member_object(root, "zero_optimization");
+    json_t *zero = json_object_get(root, "zero_optimization");
+    if (change->stage > 0)
+        json_object_set_new(zero, "stage", json_integer(change->stage));
+    if (change->offload)
+        json_object_set_new(member_object(zero, "offload_optimizer"), "device",
+                            json_string(change->offload));
+    if (change->offload && change->stage == 3)
+        json_object_set_new(member_object(zero, "offload_param"), "device",
+                            json_string(change->offload));
+    if (change->micro_batch > 0 || change->ranks > 0) {
+        json_object_del(root, "gradient_accumulation_steps");
+        json_object_set_new(root, "train_batch_size", json_integer(search->train_batch));
+    }
+    if (change->micro_batch > 0)
+        json_object_set_new(root, "train_micro_batch_size_per_gpu",
+                            json_integer(change->micro_batch));
+    char *text = json_dumps(root, JSON_REAL_PRECISION(17));
+    json_decref(root);
+    return text;
+}
+
+static void describe(const struct change *change, char *text, size_t bytes)
+{
+    struct shoali_str list = {0};
+    if (change->ranks > 0)
+        shoali_str_append(&list, ", %d ranks", (int)change->ranks);
+    if (change->stage > 0)
+        shoali_str_append(&list, ", zero_optimization.stage %d", (int)change->stage);
+    if (change->offload)
+        shoali_str_append(&list, ", offload_optimizer%s to %s",
+                          change->stage == 3 ? " and offload_param" : "", change->offload);
+    if (change->recompute)
+        shoali_str_append(&list, ", --recompute-granularity full");
+    if (change->micro_batch > 0)
+        shoali_str_append(&list, ", train_micro_batch_size_per_gpu %lld",
+                          (long long)change->micro_batch);
+    const char *found = shoali_str_get(&list);
+    snprintf(text, bytes, "%s", *found ? found + 2 : "");
+    shoali_str_fini(&list);
+}
+
+static int64_t need_of(const shoal_plan *plan, const shoal_plan_limit *limit)
+{
+    return shoal_plan_missing_bytes(plan, limit, NULL, NULL);
+}
+
+/* Plans one alternative; true when it fits. What is not possible (a stage that the configuration
+ * excludes, a batch that cannot be cut) is no alternative. */
+static bool try(struct search *search, const struct change *change)
+{
+    shoal_plan plan;
+    shoal_plan_args args = *search->args;
+    shoal_engine_args engine = *args.engine;
+    char *text = changed_config(search, change);
+    if (!text)
+        return false;
+    engine.config_path = NULL;
+    engine.config_text = text;
+    if (change->recompute) {
+        engine.recompute_granularity = "full";
+        engine.recompute_method = NULL;
+        engine.recompute_num_layers = 0;
+        engine.recompute_modules = NULL;
+    }
+    args.engine = &engine;
+    if (change->ranks > 0)
+        args.world_size = change->ranks;
+    const shoal_status status = shoal_plan_make(&args, &plan);
+    free(text);
+    if (status < 0)
+        return false;
+    shoal_plan_suggestion *best = search->best;
+    if (search->found && need_of(&plan, search->limit) >= need_of(&best->plan, search->limit))
+        return false;
+    search->found = true;
+    best->plan = plan;
+    best->fits = need_of(&plan, search->limit) <= 0;
+    describe(change, best->what, sizeof best->what);
+    return best->fits;
+}
+
+/* One change at a time. */
+static bool try_single(struct search *search, const shoal_plan *now, int32_t top, bool recompute)
+{
+    for (int32_t stage = now->stage + 1; stage <= top; stage++)
+        if (try(search, &(struct change){.stage = stage}))
+            return true;
+    if (recompute && try(search, &(struct change){.recompute = true}))
+        return true;
+    for (int64_t micro = now->micro_batch / 2; micro > 0; micro /= 2)
+        if (try(search, &(struct change){.micro_batch = micro}))
+            return true;
+    return false;
+}
+
+static bool try_together(struct search *search, const shoal_plan *now, int32_t top, bool recompute)
+{
+    const int32_t stage = top > now->stage ? top : 0;
+    if (stage && recompute && try(search, &(struct change){.stage = stage, .recompute = true}))
+        return true;
+    for (int64_t micro = now->micro_batch / 2; micro > 0; micro /= 2)
+        if (try(search,
+                &(struct change){.stage = stage, .recompute = recompute, .micro_batch = micro}))
+            return true;
+    if (try(search, &(struct change){.stage = now->stage > 0 ? 0 : 2, .offload = "cpu"}))
+        return true;
+    return try(search, &(struct change){.stage = 3,
+                                        .recompute = recompute,
+                                        .micro_batch = now->micro_batch > 1 ? 1 : 0,
+                                        .offload = "cpu"});
+}
+
+static bool try_ranks(struct search *search, const shoal_plan *now, bool recompute)
+{
+    for (int32_t ranks = 2 * now->world_size; ranks <= RANKS_MAX; ranks *= 2)
+        for (int64_t micro = now->micro_batch; micro > 0; micro /= 2)
+            if (try(search, &(struct change){.ranks = ranks,
+                                             .stage = now->stage < 3 ? 3 : 0,
+                                             .recompute = recompute,
+                                             .micro_batch = micro == now->micro_batch ? 0 : micro}))
+                return true;
+    return false;
+}
+
+shoal_status shoal_plan_suggest(const shoal_plan_args *args, const shoal_plan_limit *limit,
+                                shoal_plan_suggestion *suggestion)
+{
+    shoal_status status;
+    shoal_plan now;
+    struct shoali_json *document = NULL;
+    const shoal_engine_args *engine = args->engine;
+    struct search search = {.args = args, .limit = limit, .best = suggestion};
+    *suggestion = (shoal_plan_suggestion){0};
+    SHOAL_TRY(status, shoal_plan_make(args, &now), done);
+    if (engine->config_path)
+        SHOAL_TRY(status, shoali_json_load(engine->config_path, &document), done);
+    else
+        SHOAL_TRY(status,
+                  shoali_json_parse(engine->config_text, strlen(engine->config_text),
+                                    "the configuration", &document),
+                  done);
+    search.root = shoali_json_root(document);
+    search.train_batch = now.train_batch;
+    const bool recompute =
+        !engine->recompute_granularity || strcmp(engine->recompute_granularity, "full") != 0;
+    const int32_t top = now.world_size > 1 ? 3 : now.stage;
+    if (!try_single(&search, &now, top, recompute) && !try_together(&search, &now, top, recompute))
+        if (!limit->device_is_host) /* more ranks on one machine have no more memory */
+            (void)try_ranks(&search, &now, recompute);
+    status = search.found ? SHOAL_OK : SHOAL_END;
+done:
+    shoali_json_close(document);
+    return status;
+}
