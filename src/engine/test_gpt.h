@@ -1,9 +1,10 @@
-/* test_gpt - a small GPT, its endless text, and N ranks as threads, for the tests that train.
+/* test_gpt - a small GPT, its endless text, and N ranks as threads or processes, for the tests that
+ * train.
  *
- * A run says what to train (struct gpt_run); gpt_run_ranks starts one thread per rank, each of
- * which opens an engine and calls the run's function (default: train the steps, take the
- * fingerprint). cmocka's assertions belong to the main thread alone: rank functions use EXPECT and
- * return false.
+ * A run says what to train (struct gpt_run); gpt_run_ranks starts one thread (or, over shm, one
+ * process) per rank, each of which opens an engine and calls the run's function (default: train the
+ * steps, take the fingerprint). cmocka's assertions belong to the main thread alone: rank functions
+ * use EXPECT and return false.
  */
 #ifndef SHOALI_ENGINE_TEST_GPT_H
 #define SHOALI_ENGINE_TEST_GPT_H
@@ -12,6 +13,7 @@
 #include "engine/engine.h"
 #include "shoal/transformer.h"
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,15 +21,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-enum { GPT_RANKS_MAX = 8, GPT_STEPS_MAX = 32, GPT_VOCAB = 31, GPT_SEQ = 16, GPT_SAMPLES_MAX = 8 };
+enum { GPT_RANKS_MAX = 8, GPT_STEPS_MAX = 64, GPT_VOCAB = 31, GPT_SEQ = 16, GPT_SAMPLES_MAX = 8 };
 
 struct gpt_seat;
 /* What all ranks share. Zero is a good default for everything but `steps`. */
 struct gpt_run {
     int32_t ranks, threads; /* 0: 1 */
+    bool processes;         /* ranks are processes over shm, not threads */
     const char *accelerator, *ops;
     int64_t micro_batches; /* of a step, all ranks together; 0: 12 */
     int64_t samples;       /* of a micro-batch; 0: 1 */
@@ -35,6 +42,7 @@ struct gpt_run {
     const char *optimizer; /* NULL: AdamW */
     double dropout;
     bool untied;
+    const char *recompute; /* granularity */
     int64_t steps;
     uint64_t seed;                      /* of text and engine; 0: 7 */
     int64_t first_micro;                /* added to the number of each micro-batch */
@@ -42,6 +50,7 @@ struct gpt_run {
     bool (*run)(struct gpt_seat *seat); /* NULL: gpt_train */
     void *user;
     struct shoal_thread_world *world; /* filled */
+    int32_t port;                     /* filled, for processes */
 };
 
 struct gpt_seat {
@@ -143,7 +152,8 @@ static inline shoal_status gpt_open(struct gpt_seat *seat, const char *config)
                                                        .seed = run->seed,
                                                        .threads = run->threads,
                                                        .accelerator = run->accelerator,
-                                                       .ops = run->ops},
+                                                       .ops = run->ops,
+                                                       .recompute_granularity = run->recompute},
                                   &seat->engine),
               done);
 done:
@@ -167,9 +177,12 @@ static inline bool gpt_train(struct gpt_seat *seat)
 static inline bool gpt_sit(struct gpt_seat *seat)
 {
     const struct gpt_run *run = seat->run;
-    if (run->ranks > 1)
+    if (run->ranks > 1 || run->processes)
         EXPECT(shoal_comm_init(&(shoal_comm_args){.rank = seat->rank,
                                                   .world_size = run->ranks,
+                                                  .backend = run->processes ? "shm" : NULL,
+                                                  .master_addr = "127.0.0.1",
+                                                  .master_port = run->port,
                                                   .threads = run->world,
                                                   .timeout_s = 60},
                                &seat->group) == SHOAL_OK);
@@ -191,11 +204,60 @@ static inline void *gpt_thread(void *arg)
     return NULL;
 }
 
+static inline void gpt_run_threads(struct gpt_seat *seats, int32_t ranks)
+{
+    pthread_t thread[GPT_RANKS_MAX];
+    for (int32_t r = 0; r < ranks; r++)
+        assert_int_equal(pthread_create(&thread[r], NULL, gpt_thread, &seats[r]), 0);
+    for (int32_t r = 0; r < ranks; r++)
+        pthread_join(thread[r], NULL);
+}
+
+/* A TCP port that is free now. */
+static inline int32_t gpt_free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof address;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&address, length) == 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+/* What the ranks find comes back through shared memory. */
+static inline void gpt_run_processes(struct gpt_seat *seats, int32_t ranks)
+{
+    const size_t bytes = (size_t)ranks * sizeof *seats;
+    pid_t pid[GPT_RANKS_MAX];
+    struct gpt_seat *shared =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(shared != MAP_FAILED);
+    memcpy(shared, seats, bytes);
+    fflush(NULL);
+    for (int32_t r = 0; r < ranks; r++) {
+        pid[r] = fork();
+        if (pid[r] == 0) {
+            alarm(100);
+            gpt_thread(&shared[r]);
+            fflush(NULL);
+            _exit(0);
+        }
+        assert_true(pid[r] > 0);
+    }
+    for (int32_t r = 0; r < ranks; r++) {
+        int code = 0;
+        assert_int_equal(waitpid(pid[r], &code, 0), pid[r]);
+        shared[r].passed &= WIFEXITED(code) && WEXITSTATUS(code) == 0;
+    }
+    memcpy(seats, shared, bytes);
+    munmap(shared, bytes);
+}
+
 /* Fills in defaults, runs all ranks, fails the test when one of them failed. seats[GPT_RANKS_MAX].
  */
 static inline void gpt_run_ranks(struct gpt_run run, struct gpt_seat *seats)
 {
-    pthread_t thread[GPT_RANKS_MAX];
     static struct gpt_run kept[GPT_RANKS_MAX]; /* seats borrow it after the return, too */
     run.ranks = run.ranks ? run.ranks : 1;
     run.threads = run.threads ? run.threads : 1;
@@ -204,15 +266,18 @@ static inline void gpt_run_ranks(struct gpt_run run, struct gpt_seat *seats)
     run.seed = run.seed ? run.seed : 7;
     assert_true(run.ranks <= GPT_RANKS_MAX && run.steps <= GPT_STEPS_MAX &&
                 run.samples <= GPT_SAMPLES_MAX);
-    if (run.ranks > 1)
+    if (run.processes)
+        run.port = gpt_free_port();
+    else if (run.ranks > 1)
         assert_int_equal(shoal_thread_world_create(run.ranks, &run.world), SHOAL_OK);
     for (int32_t r = 0; r < run.ranks; r++) {
         kept[r] = run;
         seats[r] = (struct gpt_seat){.run = &kept[r], .rank = r};
-        assert_int_equal(pthread_create(&thread[r], NULL, gpt_thread, &seats[r]), 0);
     }
-    for (int32_t r = 0; r < run.ranks; r++)
-        pthread_join(thread[r], NULL);
+    if (run.processes)
+        gpt_run_processes(seats, run.ranks);
+    else
+        gpt_run_threads(seats, run.ranks);
     shoal_thread_world_destroy(run.world);
     for (int32_t r = 0; r < run.ranks; r++)
         assert_true(seats[r].passed);
