@@ -74,7 +74,7 @@ static shoal_status fetch(struct shoali_zero *zero, struct shoali_zero_unit *uni
     const size_t bytes = (size_t)unit->padded * shoal_dtype_bytes(zero->args.module->dtype);
     if (unit->weights)
         return SHOAL_OK;
-    SHOAL_TRY(status, shoali_zero_take(zero, bytes, &unit->weights), done);
+    SHOAL_TRY(status, shoali_zero_take(zero, bytes, &unit->weights_home, &unit->weights), done);
     zero->live += unit->count;
     zero->live_peak = zero->live > zero->live_peak ? zero->live : zero->live_peak;
     if (zero->planning)
@@ -341,6 +341,8 @@ static shoal_status make_pool(struct shoali_zero *zero)
     for (int32_t p = 0; p < passes * count; p++) {
         const int32_t position = p % count, layer = layer_at(zero, position);
         zero->micro = p / count;
+        if (position == layers) /* as micro_begin does */
+            SHOAL_TRY(status, shoali_zero_gradients_settle(zero), done);
         if (zero->stage == 3)
             SHOAL_TRY(status, enter(zero, position), done);
         if (position >= layers) {

@@ -56,6 +56,7 @@ shoal_status shoali_zero_micro_begin(struct shoali_zero *zero, int64_t index)
     }
     if (zero->stage < 2)
         point_sinks(zero, &zero->unit[0], zero->gradients, index > 0);
+    SHOAL_TRY(status, shoali_zero_gradients_settle(zero), done);
     zero->unsent = zero->stage < 2 ? message_count(zero) : 0;
     for (int32_t i = 0; i < zero->args.module->param_count; i++)
         zero->ready[i] = false;
@@ -316,7 +317,9 @@ shoal_status shoali_zero_gradients_begin(struct shoali_zero *zero, int32_t index
             continue;
         if (zero->reducing.unit == unit) /* its sums are about to be read */
             SHOAL_TRY(status, shoali_zero_gradients_settle(zero), done);
-        SHOAL_TRY(status, shoali_zero_take(zero, (size_t)unit->padded * item, &unit->gradients),
+        SHOAL_TRY(status,
+                  shoali_zero_take(zero, (size_t)unit->padded * item, &unit->gradients_home,
+                                   &unit->gradients),
                   done);
         point_sinks(zero, unit, unit->gradients, rides_along(zero));
         if (rides_along(zero) && !zero->planning)

@@ -28,15 +28,16 @@ struct shoali_zero_bucket {
 };
 struct shoali_zero_unit {
     int32_t first_param, param_count, first_bucket, bucket_count;
-    int64_t begin, count;  /* flat space */
-    int64_t whole, padded; /* whole space */
-    const char *name;      /* of its first layer */
-    uint32_t gathering;    /* ticket of a gather under way, 0 none */
-    int32_t holders;       /* scopes that use it now */
-    bool trains;           /* some parameter is not frozen */
-    bool persistent;       /* stage 3: always gathered */
-    void *weights;         /* stage 3: gathered, NULL when not */
-    void *gradients;       /* stages 2, 3: this micro-batch's, NULL when not in use */
+    int64_t begin, count;                /* flat space */
+    int64_t whole, padded;               /* whole space */
+    const char *name;                    /* of its first layer */
+    uint32_t gathering;                  /* ticket of a gather under way, 0 none */
+    int32_t holders;                     /* scopes that use it now */
+    bool trains;                         /* some parameter is not frozen */
+    bool persistent;                     /* stage 3: always gathered */
+    void *weights;                       /* stage 3: gathered, NULL when not */
+    void *gradients;                     /* stages 2, 3: this micro-batch's, NULL when not in use */
+    void *weights_home, *gradients_home; /* buffers used last */
 };
 
 /* A run of neighbouring trainable parameters with equal multipliers, inside one own range. */
@@ -164,8 +165,11 @@ const struct shoali_zero_range *shoali_zero_find_range(const struct shoali_zero_
 SHOAL_CHECKED shoal_status shoali_zero_alloc_shared(struct shoali_zero *zero, size_t bytes,
                                                     void **address);
 void shoali_zero_free_shared(struct shoali_zero *zero, void *address);
-/* A buffer of the pool, or a new one. All ranks ask in the same order. */
-SHOAL_CHECKED shoal_status shoali_zero_take(struct shoali_zero *zero, size_t bytes, void **address);
+/* A buffer of the pool, or a new one. *home is the one that the caller had last time, which it gets
+ * again when possible: so passes that are alike need no buffers that the first did not. All ranks
+ * ask in the same order. */
+SHOAL_CHECKED shoal_status shoali_zero_take(struct shoali_zero *zero, size_t bytes, void **home,
+                                            void **address);
 void shoali_zero_give(struct shoali_zero *zero, void *address);
 int64_t shoali_zero_pool_bytes(const struct shoali_zero *zero);
 void shoali_zero_pool_fini(struct shoali_zero *zero);

@@ -41,18 +41,21 @@ done:
     return status;
 }
 
-shoal_status shoali_zero_take(struct shoali_zero *zero, size_t bytes, void **address)
+shoal_status shoali_zero_take(struct shoali_zero *zero, size_t bytes, void **home, void **address)
 {
     shoal_status status = SHOAL_OK;
     struct shoali_zero_buffer *best = NULL;
     bytes = bytes > 0 ? bytes : 1;
-    for (struct shoali_zero_buffer *buffer = zero->pool; buffer; buffer = buffer->next)
-        if (suits(buffer, bytes) && (!best || buffer->bytes < best->bytes))
+    for (struct shoali_zero_buffer *buffer = zero->pool; buffer; buffer = buffer->next) {
+        const bool is_home = buffer->memory == *home, best_is_home = best && best->memory == *home;
+        if (suits(buffer, bytes) &&
+            (!best || is_home || (!best_is_home && buffer->bytes < best->bytes)))
             best = buffer;
+    }
     if (!best)
         SHOAL_TRY(status, add_buffer(zero, bytes, &best), done);
     best->taken = true;
-    *address = best->memory;
+    *address = *home = best->memory;
 done:
     return status;
 }
