@@ -14,6 +14,7 @@ static const struct tool tools[] = {
     {"run", "start a program on several ranks of this machine", tool_run},
     {"pretrain", "train a GPT on text files", tool_pretrain},
     {"generate", "write text with a trained model", tool_generate},
+    {"diff", "find where two runs, or two checkpoints, differ", tool_diff},
     {"report", "show what this build finds on this machine", tool_report},
     {"help", "show help for a subcommand, or the configuration file (help config)", tool_help},
 };

@@ -130,6 +130,7 @@ static shoal_status make_engine(struct pretrain *run)
                                        .group = run->group,
                                        .seed = (uint64_t)run->options.seed,
                                        .threads = (int32_t)run->options.threads,
+                                       .output_path = run->options.save,
                                        .recompute_granularity = run->options.recompute_granularity,
                                        .recompute_method = run->options.recompute_method,
                                        .recompute_num_layers = run->options.recompute_num_layers,

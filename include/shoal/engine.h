@@ -47,6 +47,7 @@ typedef struct shoal_engine_args {
     int64_t recompute_num_layers;
     const char *const *recompute_modules; /* NULL-terminated, borrowed until destroy; NULL: none */
     int32_t inference;                    /* 1: no gradients, no optimizer */
+    const char *output_path; /* folder of hashes.jsonl (key "hashes"); NULL: the current one */
 } shoal_engine_args;
 
 /* Reads the configuration, places and initialises the model, plans the activation memory. *engine

@@ -11,6 +11,7 @@
  *   monitor.h      numbers of a run: live line, CSV, JSON lines
  *   inference.h    text from a checkpoint
  *   launcher.h     starting ranks
+ *   diff.h         where two runs, or two checkpoints, part
  *   report.h       what this build finds on this machine
  *
  * WORDS  A *rank* is one process (or thread) of a job. A *micro-batch* is what one forward pass
@@ -61,6 +62,7 @@
 #include "shoal/autograd.h"
 #include "shoal/comm.h"
 #include "shoal/data.h"
+#include "shoal/diff.h"
 #include "shoal/engine.h"
 #include "shoal/inference.h"
 #include "shoal/launcher.h"

@@ -44,6 +44,8 @@
 #include "comm/comm.h"
 #include "tensor/tensor.h"
 
+struct shoali_str;
+
 struct shoali_checkpoint_range {
     int64_t begin, count; /* of the flat space */
 };
@@ -101,5 +103,12 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_open(const char *dir, const char *t
                                                   struct shoali_checkpoint_info *info);
 /* Reads args->kinds from dir/tag (tag as found by open). Collective. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_load(const struct shoali_checkpoint_args *args);
+
+/* Says in lines of text what differs between two checkpoints (tags NULL: latest): per kind the
+ * first tensor and element, how many elements, and by how many units in the last place at most.
+ * Checksums are not verified. Not collective. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_diff(const char *const dirs[2],
+                                                  const char *const tags[2], struct shoali_str *out,
+                                                  bool *equal);
 
 #endif

@@ -7,6 +7,7 @@
  *   holders.c      who holds what
  *   files.c        creating, sizing, writing, removing files and folders
  *   save.c load.c  the two collectives
+ *   diff.c         two checkpoints, tensor by tensor
  */
 #ifndef SHOALI_CHECKPOINT_INTERNAL_H
 #define SHOALI_CHECKPOINT_INTERNAL_H
@@ -64,6 +65,13 @@ SHOAL_CHECKED shoal_status shoali_safetensors_read(const char *text, size_t text
                                                    int64_t data_bytes, struct shoali_arena *arena,
                                                    struct shoali_safetensors_entry **entries,
                                                    int32_t *count);
+
+/* Reads the head of an open file of which path and bytes are known: sets data_start, and what
+ * shoali_safetensors_read gives. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_read_head(struct shoali_checkpoint_file *file,
+                                                       int descriptor, struct shoali_arena *arena,
+                                                       struct shoali_safetensors_entry **entries,
+                                                       int32_t *count);
 
 /* ---- manifest.c ---- */
 
@@ -169,5 +177,10 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_pwrite(int descriptor, const char *
                                                     const char *data, int64_t bytes, int64_t at);
 SHOAL_CHECKED shoal_status shoali_checkpoint_pread(int descriptor, const char *path, char *data,
                                                    int64_t bytes, int64_t at);
+
+/* Opens a file of which path and bytes are known. SHOAL_ECORRUPT when it is missing or of another
+ * size. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_open_file(const struct shoali_checkpoint_file *file,
+                                                       int *descriptor);
 
 #endif

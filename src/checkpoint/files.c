@@ -156,3 +156,17 @@ shoal_status shoali_checkpoint_pread(int descriptor, const char *path, char *dat
     }
     return SHOAL_OK;
 }
+
+shoal_status shoali_checkpoint_open_file(const struct shoali_checkpoint_file *file, int *descriptor)
+{
+    struct stat info;
+    *descriptor = open(file->path, O_RDONLY | O_CLOEXEC);
+    if (*descriptor < 0 && errno == ENOENT)
+        return SHOAL_FAIL(SHOAL_ECORRUPT, "%s is missing, the manifest lists it", file->path);
+    if (*descriptor < 0 || fstat(*descriptor, &info) != 0)
+        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot open: %s", file->path, strerror(errno));
+    if ((int64_t)info.st_size != file->bytes)
+        return SHOAL_FAIL(SHOAL_ECORRUPT, "%s has %lld bytes, the manifest says %lld", file->path,
+                          (long long)info.st_size, (long long)file->bytes);
+    return SHOAL_OK;
+}

@@ -28,55 +28,6 @@ static shoal_status match_header(const struct shoali_checkpoint_run *run, const 
     return SHOAL_OK;
 }
 
-static shoal_status read_head(struct shoali_checkpoint_run *run,
-                              struct shoali_checkpoint_file *file, int descriptor,
-                              struct shoali_safetensors_entry **entries, int32_t *count)
-{
-    shoal_status status;
-    unsigned char word[8];
-    uint64_t text_bytes = 0;
-    const int64_t word_bytes = (int64_t)sizeof word;
-    SHOAL_TRY(status, shoali_checkpoint_pread(descriptor, file->path, (char *)word, word_bytes, 0),
-              done);
-    for (size_t i = 0; i < sizeof word; i++)
-        text_bytes |= (uint64_t)word[i] << (8 * i);
-    if (text_bytes > (uint64_t)(file->bytes - word_bytes)) {
-        status = SHOAL_FAIL(SHOAL_ECORRUPT, "the header claims %llu bytes",
-                            (unsigned long long)text_bytes);
-        goto done;
-    }
-    file->data_start = word_bytes + (int64_t)text_bytes;
-    char *text = shoali_arena_alloc(&run->arena, (size_t)text_bytes + 1);
-    if (!text) {
-        status = SHOAL_ENOMEM;
-        goto done;
-    }
-    SHOAL_TRY(
-        status,
-        shoali_checkpoint_pread(descriptor, file->path, text, (int64_t)text_bytes, word_bytes),
-        done);
-    SHOAL_TRY(status,
-              shoali_safetensors_read(text, (size_t)text_bytes, file->bytes - file->data_start,
-                                      &run->arena, entries, count),
-              done);
-done:
-    return status;
-}
-
-static shoal_status open_file(const struct shoali_checkpoint_file *file, int *descriptor)
-{
-    struct stat info;
-    *descriptor = open(file->path, O_RDONLY | O_CLOEXEC);
-    if (*descriptor < 0 && errno == ENOENT)
-        return SHOAL_FAIL(SHOAL_ECORRUPT, "%s is missing, the manifest lists it", file->path);
-    if (*descriptor < 0 || fstat(*descriptor, &info) != 0)
-        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot open: %s", file->path, strerror(errno));
-    if ((int64_t)info.st_size != file->bytes)
-        return SHOAL_FAIL(SHOAL_ECORRUPT, "%s has %lld bytes, the manifest says %lld", file->path,
-                          (long long)info.st_size, (long long)file->bytes);
-    return SHOAL_OK;
-}
-
 /* Fills in what only the file's own header tells. */
 static shoal_status read_file(struct shoali_checkpoint_run *run, const char *const *found,
                               const struct shoali_checkpoint_plan *plan,
@@ -87,8 +38,8 @@ static shoal_status read_file(struct shoali_checkpoint_run *run, const char *con
     struct shoali_safetensors_entry *entries = NULL;
     int32_t count = 0;
     const int64_t item = (int64_t)shoal_dtype_bytes(plan->dtype);
-    SHOAL_TRY(status, open_file(file, &descriptor), done);
-    status = read_head(run, file, descriptor, &entries, &count);
+    SHOAL_TRY(status, shoali_checkpoint_open_file(file, &descriptor), done);
+    status = shoali_checkpoint_read_head(file, descriptor, &run->arena, &entries, &count);
     if (status == SHOAL_OK)
         status = match_header(run, found, plan, entries, count, tensor);
     if (status == SHOAL_OK && file->data_start % SHOALI_SAFETENSORS_ALIGN != 0)
@@ -300,7 +251,7 @@ static shoal_status load_file(struct shoali_checkpoint_run *run, int32_t k,
     shoal_status status = SHOAL_OK;
     int descriptor = -1;
     if (run->rank == 0)
-        run->local = open_file(file, &descriptor);
+        run->local = shoali_checkpoint_open_file(file, &descriptor);
     for (int64_t c = 0; c < file->chunk_count; c++) {
         const struct shoali_checkpoint_span span =
             shoali_checkpoint_chunk(file, run->args->kinds[k].dtype, c);

@@ -273,3 +273,38 @@ done:
     json_decref(root);
     return status;
 }
+
+shoal_status shoali_checkpoint_read_head(struct shoali_checkpoint_file *file, int descriptor,
+                                         struct shoali_arena *arena,
+                                         struct shoali_safetensors_entry **entries, int32_t *count)
+{
+    shoal_status status;
+    unsigned char word[8];
+    uint64_t text_bytes = 0;
+    const int64_t word_bytes = (int64_t)sizeof word;
+    SHOAL_TRY(status, shoali_checkpoint_pread(descriptor, file->path, (char *)word, word_bytes, 0),
+              done);
+    for (size_t i = 0; i < sizeof word; i++)
+        text_bytes |= (uint64_t)word[i] << (8 * i);
+    if (text_bytes > (uint64_t)(file->bytes - word_bytes)) {
+        status = SHOAL_FAIL(SHOAL_ECORRUPT, "the header claims %llu bytes",
+                            (unsigned long long)text_bytes);
+        goto done;
+    }
+    file->data_start = word_bytes + (int64_t)text_bytes;
+    char *text = shoali_arena_alloc(arena, (size_t)text_bytes + 1);
+    if (!text) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    SHOAL_TRY(
+        status,
+        shoali_checkpoint_pread(descriptor, file->path, text, (int64_t)text_bytes, word_bytes),
+        done);
+    SHOAL_TRY(status,
+              shoali_safetensors_read(text, (size_t)text_bytes, file->bytes - file->data_start,
+                                      arena, entries, count),
+              done);
+done:
+    return status;
+}

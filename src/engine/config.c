@@ -47,7 +47,9 @@ static const struct shoali_option rows[] = {
         .choices = reductions),
     ROW(ds, INT, exact_unit_log2, 44, "Exact sums count in units of 2^-this (Shoal's own).",
         .min = 20, .max = 60),
-    ROW(ds, BOOL, hashes, 0, "Log a fingerprint of the weights at each step (Shoal's own).", ),
+    ROW(ds, BOOL, hashes, 0,
+        "Write hashes.jsonl: what each gradient, state and weight was after each step, for shoal "
+        "diff (Shoal's own).", ),
     ROW(ds, INT, seed, 1234, "Seed of initialisation and dropout (Shoal's own).", .min = 0,
         .max = NO_MAX),
     ROW(ds, INT, threads, 0, "Threads per rank; 0: the rank's share of cores (Shoal's own).",

@@ -279,6 +279,11 @@ shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_
     engine->meta = meta;
     engine->rank = args->group ? shoal_comm_rank(args->group) : 0;
     engine->world = args->group ? shoal_comm_size(args->group) : 1;
+    const char *output_path = args->output_path ? args->output_path : "";
+    engine->output_path = shoali_malloc(strlen(output_path) + 1, "the output folder's name");
+    if (!engine->output_path)
+        goto done;
+    strcpy(engine->output_path, output_path);
     SHOAL_TRY(status, read_config(engine, args), done);
     SHOAL_TRY(status, open_device(engine, args), done);
     SHOAL_TRY(status, agree_on_kernels(engine), done);
@@ -326,5 +331,6 @@ void shoal_engine_destroy(shoal_engine *engine)
     shoali_pool_destroy(engine->pool);
     if (engine->config.document)
         shoali_ds_config_fini(&engine->config);
+    shoali_free(engine->output_path);
     shoali_free(engine);
 }

@@ -4,6 +4,7 @@
  * zero engine_train.c       forward, backward, step, train_batch engine_eval.c        eval_batch
  *   engine_access.c      getters, parameters, fingerprint
  *   engine_checkpoint.c  save and load through checkpoint/
+ *   engine_hashes.c      tell-tales of a step
  *   engine_report.c      lines and monitor events of a step
  *   plan*.c              an engine without memory steps; what it counted is the plan
  *   config*.c            ds_config.json
@@ -61,6 +62,7 @@ struct shoal_engine {
     struct shoal_tape *tape;
     struct shoali_zero *zero;
     shoal_monitor *monitor;
+    char *output_path; /* owned; "": the current folder */
 
     struct shoal_tensor *loss; /* of the last forward, until backward; NULL otherwise */
     int64_t micro;             /* micro-batches of this step whose backward is done */
@@ -89,5 +91,10 @@ SHOAL_CHECKED shoal_status shoali_engine_make(const shoal_engine_args *args, boo
                                               shoal_engine **engine);
 /* Lines, CSV and JSON events of the step in engine->info; rank 0 does something. */
 SHOAL_CHECKED shoal_status shoali_engine_report_step(struct shoal_engine *engine);
+
+/* With the key `hashes`: the weights before the first step of a run; what a step made of
+ * everything, before global_steps is increased. Collective. */
+SHOAL_CHECKED shoal_status shoali_engine_hash_start(struct shoal_engine *engine);
+SHOAL_CHECKED shoal_status shoali_engine_hash_step(struct shoal_engine *engine);
 
 #endif

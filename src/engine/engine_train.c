@@ -136,7 +136,9 @@ static shoal_status finish_step(struct shoal_engine *engine)
     shoal_status status;
     struct shoali_zero_verdict verdict;
     shoal_step_info *info = &engine->info;
-    int64_t begin = shoali_now_ns();
+    int64_t begin;
+    SHOAL_TRY(status, shoali_engine_hash_start(engine), done);
+    begin = shoali_now_ns();
     if (engine->loss) /* a forward more than the step has micro-batches: dropped */
         shoali_tape_end(engine->tape);
     engine->loss = NULL;
@@ -161,6 +163,7 @@ static shoal_status finish_step(struct shoal_engine *engine)
     info->backward_ms = engine->backward_ns * 1e-6;
     info->step_ms = ms_since(engine->step_begin_ns);
     engine->forward_ns = engine->backward_ns = 0;
+    SHOAL_TRY(status, shoali_engine_hash_step(engine), done);
     engine->micro = 0;
     engine->global_steps++;
     SHOAL_TRY(status, shoali_engine_report_step(engine), done);

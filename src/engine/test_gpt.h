@@ -43,6 +43,7 @@ struct gpt_run {
     double dropout;
     bool untied;
     const char *recompute; /* granularity */
+    const char *output_path;
     int64_t steps;
     uint64_t seed;                      /* of text and engine; 0: 7 */
     int64_t first_micro;                /* added to the number of each micro-batch */
@@ -149,6 +150,7 @@ static inline shoal_status gpt_open(struct gpt_seat *seat, const char *config)
               shoal_engine_create(&(shoal_engine_args){.model = seat->model,
                                                        .config_text = config ? config : text,
                                                        .group = seat->group,
+                                                       .output_path = run->output_path,
                                                        .seed = run->seed,
                                                        .threads = run->threads,
                                                        .accelerator = run->accelerator,

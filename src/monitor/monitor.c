@@ -256,7 +256,7 @@ done:
     return status;
 }
 
-static void append_json_string(struct shoali_str *out, const char *text)
+void shoali_append_json_string(struct shoali_str *out, const char *text)
 {
     shoali_str_append_bytes(out, "\"", 1);
     for (const char *c = text; *c; c++) {
@@ -279,7 +279,7 @@ static shoal_status write_jsonl(shoal_monitor *monitor, int64_t step, int64_t sa
                       (long long)samples);
     for (int32_t i = 0; i < count; i++) {
         shoali_str_append_bytes(&line, ",", 1);
-        append_json_string(&line, events[i].name);
+        shoali_append_json_string(&line, events[i].name);
         shoali_str_append_bytes(&line, ":", 1);
         if (isfinite(events[i].value))
             shoali_append_number(&line, events[i].value);

@@ -2,6 +2,7 @@
  *
  *   monitor.c   CSV and JSON-lines sinks
  *   progress.c  the live line
+ *   hashes.h    tell-tales per step and tensor, and comparing two runs by them
  *   lines.c     text of DeepSpeed's and Megatron's log lines
  *
  * This header adds the configuration sections of the JSON file; the engine puts them in its root
@@ -32,6 +33,8 @@ extern const struct shoali_section shoali_csv_monitor_section, shoali_jsonl_moni
 extern const struct shoali_section shoali_wandb_section; /* struct shoali_wandb_config */
 extern const struct shoali_section shoali_comet_section; /* struct shoali_comet_config */
 
+/* In quotes, with JSON's escapes. */
+void shoali_append_json_string(struct shoali_str *out, const char *text);
 /* A double as Python prints it: the shortest text that reads back as the same value, "3.0" for 3.
  */
 void shoali_append_number(struct shoali_str *out, double value);

@@ -1,0 +1,193 @@
+/* `"hashes": true`: after each step, what each tensor was, the same lines for any layout. */
+#include "engine/engine.h"
+
+#include "monitor/hashes.h"
+
+#include <string.h>
+
+enum { READ_COUNT = 1 << 18, SLICE_GRAIN = 16 };
+
+/* Memory of one step's hashes. */
+struct hashing {
+    struct shoal_engine *engine;
+    struct shoali_fingerprint *sums; /* per parameter */
+    int64_t *largest;                /* per parameter */
+    float *buffer;                   /* READ_COUNT */
+    struct shoali_str text;          /* rank 0 */
+};
+
+#define GRADIENT (-1) /* in the place of a kind's index */
+
+static void hashing_fini(struct hashing *hashing)
+{
+    shoali_free(hashing->sums);
+    shoali_free(hashing->largest);
+    shoali_free(hashing->buffer);
+    shoali_str_fini(&hashing->text);
+}
+
+static shoal_status hashing_init(struct hashing *hashing, struct shoal_engine *engine)
+{
+    const size_t count = (size_t)engine->module.param_count + 1;
+    *hashing = (struct hashing){
+        .engine = engine,
+        .sums = shoali_calloc(count, sizeof *hashing->sums, "hashes of the tensors"),
+        .largest = shoali_calloc(count, sizeof *hashing->largest, "hashes of the tensors"),
+        .buffer = shoali_malloc(READ_COUNT * sizeof(float), "hashes of the tensors")};
+    return hashing->sums && hashing->largest && hashing->buffer ? SHOAL_OK : SHOAL_ENOMEM;
+}
+
+/* ---- one kind -------------------------------------------------------------------------------- */
+
+/* Elements [begin, begin + count) of the flat space, of which `values` are a copy. */
+static void add_values(struct hashing *hashing, int64_t begin, int64_t count, const float *values)
+{
+    const struct shoal_engine *engine = hashing->engine;
+    for (int32_t p = 0; p < engine->module.param_count; p++) {
+        const int64_t first = shoali_zero_param_offset(engine->zero, p);
+        const int64_t end = first + engine->module.param[p]->count;
+        const int64_t from = begin > first ? begin : first;
+        const int64_t to = begin + count < end ? begin + count : end;
+        if (from < to)
+            shoali_fingerprint_add(&hashing->sums[p], &hashing->largest[p], from - first,
+                                   values + (from - begin), to - from);
+    }
+}
+
+static shoal_status add_range(struct hashing *hashing, int32_t kind, int64_t begin, int64_t end)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_zero *zero = hashing->engine->zero;
+    for (int64_t at = begin; at < end; at += READ_COUNT) {
+        const int64_t count = end - at < READ_COUNT ? end - at : READ_COUNT;
+        status = kind == GRADIENT ? shoali_zero_read_gradient(zero, at, count, hashing->buffer)
+                                  : shoali_zero_read(zero, kind, at, count, hashing->buffer);
+        SHOAL_TRY(status, status, done);
+        add_values(hashing, at, count, hashing->buffer);
+    }
+done:
+    return status;
+}
+
+/* What this rank holds; of what all hold, each takes a slice. */
+static shoal_status add_kind(struct hashing *hashing, int32_t kind)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoal_engine *engine = hashing->engine;
+    const bool replicated = engine->config.zero_optimization.stage == 0;
+    int64_t first = 0, last = shoali_zero_flat_count(engine->zero);
+    int32_t ranges;
+    const struct shoali_zero_range *range = shoali_zero_own_ranges(engine->zero, &ranges);
+    if (replicated)
+        shoali_pool_slice(last, SLICE_GRAIN, engine->rank, engine->world, &first, &last);
+    for (int32_t i = 0; i < ranges; i++) {
+        const int64_t end = range[i].begin + range[i].count;
+        SHOAL_TRY(status,
+                  add_range(hashing, kind, range[i].begin > first ? range[i].begin : first,
+                            end < last ? end : last),
+                  done);
+    }
+done:
+    return status;
+}
+
+static shoal_status share(struct hashing *hashing)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoal_engine *engine = hashing->engine;
+    const int64_t count = engine->module.param_count;
+    if (engine->world == 1 || count == 0)
+        return SHOAL_OK;
+    SHOAL_TRY(status,
+              shoal_all_reduce(engine->group, hashing->sums, hashing->sums,
+                               count * SHOALI_FINGERPRINT_WORDS, SHOAL_I64, SHOAL_SUM, NULL),
+              done);
+    SHOAL_TRY(status,
+              shoal_all_reduce(engine->group, hashing->largest, hashing->largest, count, SHOAL_I64,
+                               SHOAL_MAX, NULL),
+              done);
+done:
+    return status;
+}
+
+/* Collective: all tensors of one kind, as lines on rank 0. */
+static shoal_status hash_kind(struct hashing *hashing, int32_t kind, const char *name)
+{
+    shoal_status status;
+    const struct shoal_engine *engine = hashing->engine;
+    const struct shoali_module *module = &engine->module;
+    struct shoali_hash hash;
+    memset(hashing->sums, 0, (size_t)module->param_count * sizeof *hashing->sums);
+    memset(hashing->largest, 0, (size_t)module->param_count * sizeof *hashing->largest);
+    SHOAL_TRY(status, add_kind(hashing, kind), done);
+    SHOAL_TRY(status, share(hashing), done);
+    for (int32_t p = 0; engine->rank == 0 && p < module->param_count; p++) {
+        if (kind == GRADIENT && (module->param[p]->tags & SHOAL_PARAM_FROZEN))
+            continue;
+        shoali_fingerprint_finish(&hashing->sums[p], hashing->largest[p], &hash);
+        shoali_hashes_append_tensor(&hashing->text, engine->global_steps + 1, name,
+                                    module->param[p]->name, module->param[p]->count, &hash);
+    }
+done:
+    return status;
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+static shoal_status write_text(struct hashing *hashing, bool fresh)
+{
+    const struct shoal_engine *engine = hashing->engine;
+    const struct shoali_hashes_facts facts = {.dtype = shoal_dtype_name(engine->module.dtype),
+                                              .kernels = engine->ops.name,
+                                              .micro_batches =
+                                                  engine->batch.accumulation * engine->world,
+                                              .tensors = engine->module.param_count,
+                                              .elements = engine->module.element_count};
+    if (engine->rank != 0)
+        return SHOAL_OK;
+    return shoali_hashes_write(engine->output_path, fresh, &facts, &hashing->text);
+}
+
+shoal_status shoali_engine_hash_start(struct shoal_engine *engine)
+{
+    shoal_status status;
+    struct hashing hashing;
+    if (!engine->config.hashes || engine->global_steps > 0)
+        return SHOAL_OK;
+    SHOAL_TRY(status, hashing_init(&hashing, engine), done);
+    SHOAL_TRY(status, hash_kind(&hashing, 0, "start"), done);
+    SHOAL_TRY(status, write_text(&hashing, true), done);
+done:
+    hashing_fini(&hashing);
+    return status;
+}
+
+shoal_status shoali_engine_hash_step(struct shoal_engine *engine)
+{
+    shoal_status status;
+    struct hashing hashing;
+    const shoal_step_info *info = &engine->info;
+    if (!engine->config.hashes)
+        return SHOAL_OK;
+    SHOAL_TRY(status, hashing_init(&hashing, engine), done);
+    shoali_hashes_append_step(&hashing.text,
+                              &(struct shoali_hashes_step){.step = engine->global_steps + 1,
+                                                           .loss = info->loss,
+                                                           .grad_norm = info->grad_norm,
+                                                           .lr = info->lr,
+                                                           .loss_scale = info->loss_scale,
+                                                           .applied = info->applied != 0});
+    if (info->applied) /* else it is out of range somewhere, and where depends on the layout */
+        SHOAL_TRY(status, hash_kind(&hashing, GRADIENT, "gradient"), done);
+    for (int32_t k = 1; k < shoali_zero_kind_count(engine->zero); k++) {
+        struct shoali_zero_kind kind;
+        shoali_zero_get_kind(engine->zero, k, &kind);
+        if (kind.dtype == SHOAL_F32) /* 16-bit weights are the masters, rounded */
+            SHOAL_TRY(status, hash_kind(&hashing, k, kind.name), done);
+    }
+    SHOAL_TRY(status, hash_kind(&hashing, 0, "weight"), done);
+    SHOAL_TRY(status, write_text(&hashing, false), done);
+done:
+    hashing_fini(&hashing);
+    return status;
+}

@@ -1,0 +1,142 @@
+#include "monitor/hashes_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The next line as an object; *line NULL at the end, or where a run died in the middle of a line. */
+static shoal_status next_line(struct shoali_hashes_file *file, json_t **line)
+{
+    shoal_status status = SHOAL_OK;
+    char *text = NULL;
+    size_t capacity = 0;
+    json_error_t error;
+    const long at = ftell(file->file);
+    const ssize_t bytes = getline(&text, &capacity, file->file);
+    *line = NULL;
+    if (bytes < 0 && ferror(file->file))
+        status = SHOAL_FAIL(SHOAL_EIO, "cannot read %s: %s", file->path, strerror(errno));
+    else if (bytes > 0 && text[bytes - 1] == '\n') {
+        *line = json_loadb(text, (size_t)bytes, 0, &error);
+        if (!json_is_object(*line)) {
+            json_decref(*line);
+            *line = NULL;
+            status = SHOAL_FAIL(SHOAL_ECORRUPT, "%s, byte %ld: this line cannot be read: %s",
+                                file->path, at, error.text);
+        }
+    }
+    free(text);
+    return status;
+}
+
+static shoal_status append_place(struct shoali_hashes_file *file, int64_t step, long at)
+{
+    if (file->place_count == file->place_capacity) {
+        const int32_t capacity = 2 * file->place_capacity + 64;
+        struct shoali_hashes_place *grown =
+            shoali_calloc((size_t)capacity, sizeof *grown, "the steps of a file of hashes");
+        if (!grown)
+            return SHOAL_ENOMEM;
+        if (file->place)
+            memcpy(grown, file->place, (size_t)file->place_count * sizeof *grown);
+        shoali_free(file->place);
+        file->place = grown;
+        file->place_capacity = capacity;
+    }
+    file->place[file->place_count++] = (struct shoali_hashes_place){.step = step, .at = at};
+    return SHOAL_OK;
+}
+
+/* A run that was continued from an older checkpoint does some steps again: the older ones do not
+ * count. Lines of a step follow each other; its line of numbers is the only one without a tensor,
+ * and only weights at the start come before it. */
+static shoal_status add_line(struct shoali_hashes_file *file, const json_t *line, long at,
+                             bool *numbers_seen)
+{
+    shoal_status status = SHOAL_OK;
+    const int64_t step = json_integer_value(json_object_get(line, "step"));
+    const bool numbers = !json_object_get(line, "tensor");
+    if (step < 1)
+        return SHOAL_FAIL(SHOAL_ECORRUPT, "%s, byte %ld: this line has no step", file->path, at);
+    int32_t *count = &file->place_count;
+    const bool same = *count > 0 && file->place[*count - 1].step == step;
+    if (!same || (numbers && *numbers_seen)) {
+        while (*count > 0 && file->place[*count - 1].step >= step)
+            (*count)--;
+        SHOAL_TRY(status, append_place(file, step, at), done);
+        *numbers_seen = false;
+    }
+    *numbers_seen = *numbers_seen || numbers;
+    file->place[*count - 1].lines++;
+done:
+    return status;
+}
+
+static shoal_status read_facts(struct shoali_hashes_file *file)
+{
+    const shoal_status status = next_line(file, &file->facts);
+    const char *format = json_string_value(json_object_get(file->facts, "format"));
+    if (status < 0 && status != SHOAL_ECORRUPT)
+        return status;
+    if (!format || strcmp(format, "shoal-hashes") != 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s is no file of hashes: its first line does not say so",
+                          file->path);
+    if (json_integer_value(json_object_get(file->facts, "version")) != 1)
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "%s was written by a newer version: use that one",
+                          file->path);
+    return SHOAL_OK;
+}
+
+shoal_status shoali_hashes_open(const char *path, struct shoali_hashes_file *file)
+{
+    shoal_status status;
+    json_t *line = NULL;
+    bool numbers_seen = false;
+    *file = (struct shoali_hashes_file){.path = path, .file = fopen(path, "r")};
+    if (!file->file)
+        return SHOAL_FAIL(SHOAL_EINVAL, "cannot open %s: %s", path, strerror(errno));
+    SHOAL_TRY(status, read_facts(file), done);
+    for (;;) {
+        const long at = ftell(file->file);
+        SHOAL_TRY(status, next_line(file, &line), done);
+        if (!line)
+            break;
+        SHOAL_TRY(status, add_line(file, line, at, &numbers_seen), done);
+        json_decref(line);
+        line = NULL;
+    }
+done:
+    json_decref(line);
+    if (status < 0)
+        shoali_hashes_close(file);
+    return status;
+}
+
+void shoali_hashes_close(struct shoali_hashes_file *file)
+{
+    if (file->file)
+        fclose(file->file);
+    json_decref(file->facts);
+    shoali_free(file->place);
+    *file = (struct shoali_hashes_file){0};
+}
+
+shoal_status shoali_hashes_read(struct shoali_hashes_file *file,
+                                const struct shoali_hashes_place *place, json_t **lines)
+{
+    shoal_status status = SHOAL_OK;
+    *lines = json_array();
+    if (!*lines || fseek(file->file, place->at, SEEK_SET) != 0)
+        return SHOAL_FAIL(SHOAL_EIO, "cannot read step %lld of %s", (long long)place->step,
+                          file->path);
+    for (int32_t i = 0; i < place->lines; i++) {
+        json_t *line = NULL;
+        SHOAL_TRY(status, next_line(file, &line), done);
+        if (!line || json_array_append_new(*lines, line) != 0) {
+            status = SHOAL_FAIL(SHOAL_EIO, "%s was changed while it was read", file->path);
+            goto done;
+        }
+    }
+done:
+    return status;
+}

@@ -1,0 +1,52 @@
+/* shoal diff RUN_A RUN_B */
+#include "tool.h"
+
+#include "shoal/diff.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: shoal diff [--rounding] RUN_A RUN_B\n\n"
+    "Names the first step and tensor in which two runs differ, and says whether rounding explains\n"
+    "it. A run is the folder given to --save, or a hashes.jsonl; train with \"hashes\": true in the\n"
+    "configuration. Folders without hashes are compared as checkpoints: DIR (the latest one) or\n"
+    "DIR/TAG, element by element.\n\n"
+    "  --rounding   differences within rounding count as equal\n\n"
+    "Exit codes: 0 equal, 1 different, 2 wrong usage, or nothing that can be compared.";
+
+int tool_diff(int argc, char **argv)
+{
+    const char *runs[2] = {NULL, NULL};
+    int count = 0, rounding = 0;
+    char *text = NULL;
+    shoal_diff_verdict verdict;
+    if (tool_wants_help(argc, argv)) {
+        puts(usage);
+        return fflush(stdout) == EOF;
+    }
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--rounding") == 0) {
+            rounding = 1;
+        } else if (argv[i][0] == '-' && argv[i][1] == '-') {
+            fprintf(stderr, "shoal diff: there is no flag %s\n", argv[i]);
+            return 2;
+        } else {
+            if (count < 2)
+                runs[count] = argv[i];
+            count++;
+        }
+    }
+    if (count != 2) {
+        fprintf(stderr, "shoal diff: give two runs, got %d; shoal diff --help\n", count);
+        return 2;
+    }
+    shoal_status status = shoal_diff(runs[0], runs[1], &text, &verdict);
+    if (status < 0) {
+        tool_fail(status);
+        return 2; /* 1 says that they differ */
+    }
+    if (tool_print(text) != 0)
+        return 2;
+    return verdict == SHOAL_DIFF_REAL || (verdict == SHOAL_DIFF_ROUNDING && !rounding);
+}
