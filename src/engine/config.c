@@ -151,7 +151,6 @@ static shoal_status validate(void *value)
                           ignored);
     SHOAL_TRY(status, validate_reduction(config), done);
     SHOAL_TRY(status, validate_exact(config), done);
-    SHOAL_TRY(status, shoali_config_zero_supported(&config->zero_optimization), done);
 done:
     return status;
 }

@@ -303,9 +303,6 @@ struct shoali_batch_sizes {
 SHOAL_CHECKED shoal_status shoali_batch_triad(const struct shoali_ds_config *config,
                                               int64_t dp_world, struct shoali_batch_sizes *sizes);
 
-/* SHOAL_EUNSUPPORTED for the parts of zero_optimization that the engine does not do yet. */
-SHOAL_CHECKED shoal_status shoali_config_zero_supported(const struct shoali_zero_config *zero);
-
 /* docs/CONFIG.md. */
 struct shoali_str;
 void shoali_ds_config_markdown(struct shoali_str *out);

@@ -137,9 +137,12 @@ static void test_checks_across_keys(void **state)
                  SHOAL_ECONFIG, "reduce_scatter");
     expect_error("{\"zero_optimization\": {\"offload_optimizer\": {\"ratio\": 0.5}}}",
                  SHOAL_ECONFIG, "stage 3");
+    expect_error("{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"cpu\"}}}",
+                 SHOAL_ECONFIG, "stage 1, 2 or 3");
     expect_error("{\"zero_optimization\": {\"offload_param\": {\"device\": \"cpu\"}}}",
                  SHOAL_ECONFIG, "stage 3");
-    expect_error("{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\"}}}",
+    expect_error("{\"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": {\"device\": "
+                 "\"nvme\"}}}",
                  SHOAL_ECONFIG, "nvme_path");
 }
 
@@ -147,7 +150,6 @@ static void test_not_supported_yet(void **state)
 {
     (void)state;
     static const char *const texts[] = {
-        "{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"cpu\"}}}",
         "{\"zero_optimization\": {\"zero_quantized_weights\": true}}",
         "{\"memory_breakdown\": true}",
         "{\"communication_data_type\": \"bf16\"}",

@@ -3,33 +3,41 @@
 static const char *const offload_devices[] = {"none", "cpu", "nvme", NULL};
 
 static const struct shoali_option offload_param_rows[] = {
-    ROW(offload_param, ENUM, device, 0, "Where parameters wait between uses.",
+    ROW(offload_param, ENUM, device, 0,
+        "Stage 3: where a rank's part of the parameters waits between uses.",
         .choices = offload_devices),
     ROW(offload_param, STRING, nvme_path, 0, "Folder on the NVMe drive.", ),
-    ROW(offload_param, INT, buffer_count, 5, "Number of buffers in host memory.", .min = 1,
-        .max = NO_MAX),
-    ROW(offload_param, INT, buffer_size, 1e8, "Size of one buffer.", .min = 1, .max = NO_MAX,
+    ROW(offload_param, INT, buffer_count, 5,
+        "nvme: number of buffers in host memory, each as large as the largest layer's part.",
+        .min = 1, .max = 1024),
+    ROW(offload_param, INT, buffer_size, 1e8, "nvme: the most that a buffer may be.", .min = 1,
+        .max = NO_MAX, .unit = "elements"),
+    ROW(offload_param, INT, max_in_cpu, 1e9,
+        "nvme: a rank's parameters up to this many stay in host memory.", .min = 0, .max = NO_MAX,
         .unit = "elements"),
-    ROW(offload_param, INT, max_in_cpu, 1e9, "Parameters kept in host memory when device is nvme.",
-        .min = 0, .max = NO_MAX, .unit = "elements"),
-    ROW(offload_param, BOOL, pin_memory, 1, "Lock the buffers in memory.", ),
+    ROW(offload_param, BOOL, pin_memory, 1, "Host memory is pinned.", ),
 };
 static const struct shoali_section offload_param_section =
     SECTION(offload_param, "offload_param", offload_param_rows, "Parameters outside the device.", );
 
 static const struct shoali_option offload_optimizer_rows[] = {
-    ROW(offload_optimizer, ENUM, device, 0, "Where optimizer states live.",
+    ROW(offload_optimizer, ENUM, device, 0,
+        "Stages 1 to 3: where master weights and optimizer states live and are updated.",
         .choices = offload_devices),
     ROW(offload_optimizer, STRING, nvme_path, 0, "Folder on the NVMe drive.", ),
-    ROW(offload_optimizer, INT, buffer_count, 4, "Number of buffers in host memory.", .min = 1,
-        .max = NO_MAX),
-    ROW(offload_optimizer, BOOL, pin_memory, 1, "Lock the buffers in memory.", ),
+    ROW(offload_optimizer, INT, buffer_count, 4,
+        "Buffers of a sub-group in host memory. cpu: 2 per sub-group on its way; nvme: 2 + number "
+        "of "
+        "states, times 1, 2 or 3 with pipeline_read and pipeline_write.",
+        .min = 1, .max = 1024),
+    ROW(offload_optimizer, BOOL, pin_memory, 1, "Host memory is pinned.", ),
     ROW(offload_optimizer, BOOL, pipeline_read, 0, "Read the next states during an update.", ),
     ROW(offload_optimizer, BOOL, pipeline_write, 0, "Write states back during the next update.", ),
     ROW(offload_optimizer, BOOL, fast_init, 0, "Make master weights from the swapped 16-bit files.",
         PENDING),
-    ROW(offload_optimizer, FLOAT, ratio, 1, "Share of the states that is updated on the host.",
-        .min = 0, .max = 1),
+    ROW(offload_optimizer, FLOAT, ratio, 1,
+        "Share of the sub-groups that are offloaded; the first ones stay on the device.", .min = 0,
+        .max = 1),
     ROW(offload_optimizer, BOOL, super_offload, 0, "Update on the host during backward.", PENDING),
     ROW(offload_optimizer, FLOAT, cpuadam_cores_perc, 0.8, "Share of the cores for super_offload.",
         .min = 0, .max = 1),
@@ -96,7 +104,9 @@ static const struct shoali_option zero_rows[] = {
         .section = &offload_param_section),
     ROW(zero, SECTION, offload_optimizer, 0, "Optimizer states outside the device.",
         .section = &offload_optimizer_section),
-    ROW(zero, INT, sub_group_size, 1e9, "Elements that the optimizer updates at once in stage 3.",
+    ROW(zero, INT, sub_group_size, 1e9,
+        "Elements that the optimizer updates at once in stage 3 and with offload (there at most "
+        "2^22).",
         .min = 1, .max = NO_MAX, .unit = "elements"),
     ROW(zero, BOOL, cpu_offload, 0, "use offload_optimizer: {\"device\": \"cpu\"}", DEAD),
     ROW(zero, BOOL, cpu_offload_param, 0, "use offload_param: {\"device\": \"cpu\"}", DEAD),
@@ -167,6 +177,10 @@ static shoal_status validate_zero(void *config)
                           "offload_optimizer.ratio: %g is below 1, which needs stage 3 (stage is "
                           "%lld)",
                           zero->offload_optimizer.ratio, (long long)zero->stage);
+    if (zero->offload_optimizer.device != SHOALI_OFFLOAD_NONE && zero->stage == 0)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "offload_optimizer.device: %s needs stage 1, 2 or 3 (stage is 0)",
+                          offload_devices[zero->offload_optimizer.device]);
     if (zero->offload_param.device != SHOALI_OFFLOAD_NONE && zero->stage != 3)
         return SHOAL_FAIL(SHOAL_ECONFIG,
                           "offload_param.device: parameters can be offloaded in stage 3 only "
@@ -182,21 +196,6 @@ static shoal_status validate_zero(void *config)
 const struct shoali_section shoali_zero_section =
     SECTION(zero, "zero_optimization", zero_rows,
             "What is partitioned over the ranks instead of replicated.", .validate = validate_zero);
-
-shoal_status shoali_config_zero_supported(const struct shoali_zero_config *zero)
-{
-    if (zero->offload_param.device != SHOALI_OFFLOAD_NONE)
-        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                          "zero_optimization.offload_param.device: %s is not supported yet; use "
-                          "none",
-                          offload_devices[zero->offload_param.device]);
-    if (zero->offload_optimizer.device != SHOALI_OFFLOAD_NONE)
-        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                          "zero_optimization.offload_optimizer.device: %s is not supported yet; "
-                          "use none",
-                          offload_devices[zero->offload_optimizer.device]);
-    return SHOAL_OK;
-}
 
 static const struct shoali_option aio_rows[] = {
     ROW(aio, INT, block_size, 1048576, "Size of one request.", .min = 512, .max = NO_MAX,

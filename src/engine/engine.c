@@ -32,7 +32,6 @@ static shoal_status read_config(struct shoal_engine *engine, const shoal_engine_
     struct shoali_ds_config *config = &engine->config;
     SHOAL_TRY(status, shoali_ds_config_init(config, args->config_path, args->config_text), done);
     SHOAL_TRY(status, shoali_batch_triad(config, engine->world, &engine->batch), done);
-    SHOAL_TRY(status, shoali_config_zero_supported(&config->zero_optimization), done);
     SHOAL_TRY(status,
               shoali_optimizer_make(&config->optimizer, config->document, "optimizer",
                                     &config->arena, &engine->optimizer),
@@ -186,6 +185,41 @@ done:
     return status;
 }
 
+static enum shoali_zero_home home_of(int32_t device)
+{
+    return device == SHOALI_OFFLOAD_NVME  ? SHOALI_ZERO_NVME
+           : device == SHOALI_OFFLOAD_CPU ? SHOALI_ZERO_CPU
+                                          : SHOALI_ZERO_DEVICE;
+}
+
+static struct shoali_zero_offload offload_of(const struct shoali_ds_config *config)
+{
+    const struct shoali_offload_param_config *param = &config->zero_optimization.offload_param;
+    const struct shoali_offload_optimizer_config *optimizer =
+        &config->zero_optimization.offload_optimizer;
+    return (struct shoali_zero_offload){
+        .optimizer = home_of(optimizer->device),
+        .param = home_of(param->device),
+        .ratio = optimizer->ratio,
+        .optimizer_buffers = optimizer->buffer_count,
+        .optimizer_pin = optimizer->pin_memory,
+        .pipeline_read = optimizer->pipeline_read,
+        .pipeline_write = optimizer->pipeline_write,
+        .optimizer_path = optimizer->nvme_path,
+        .param_path = param->nvme_path,
+        .param_buffers = param->buffer_count,
+        .param_buffer_size = param->buffer_size,
+        .param_max_in_cpu = param->max_in_cpu,
+        .param_pin = param->pin_memory,
+        .io = {.block_bytes = (size_t)config->aio.block_size,
+               .queue_depth = (int32_t)config->aio.queue_depth,
+               .threads = (int32_t)config->aio.intra_op_parallelism,
+               .single_submit = config->aio.single_submit,
+               .overlap_events = config->aio.overlap_events,
+               .direct = true},
+    };
+}
+
 static shoal_status create_zero(struct shoal_engine *engine)
 {
     const struct shoali_ds_config *config = &engine->config;
@@ -216,6 +250,7 @@ static shoal_status create_zero(struct shoal_engine *engine)
                       .model_persistence = zero->stage3_model_persistence_threshold,
                       .max_live = zero->stage3_max_live_parameters,
                       .max_reuse_distance = zero->stage3_max_reuse_distance},
+            .offload = offload_of(config),
         },
         &engine->zero);
 }

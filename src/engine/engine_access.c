@@ -67,6 +67,8 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
         .host_sync_count = counters.host_sync_count,
         .master_bytes = zero.master_bytes,
         .host_peak_bytes = counters.host_peak_bytes,
+        .offload_host_bytes = zero.host_bytes,
+        .offload_nvme_bytes = zero.nvme_bytes,
     };
 }
 

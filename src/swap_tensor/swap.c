@@ -12,7 +12,8 @@ shoal_status shoali_swap_alloc(struct shoali_swap *swap, size_t bytes, void **me
                              : shoali_device_alloc(swap->args.host, bytes, memory),
               done);
     swap->counters.host_bytes += (int64_t)bytes;
-    memset(*memory, 0, bytes);
+    if (!swap->args.meta)
+        memset(*memory, 0, bytes);
 done:
     return status;
 }
@@ -62,9 +63,11 @@ shoal_status shoali_swap_create(const struct shoali_swap_args *args, struct shoa
         SHOAL_TRY(status, shoali_swap_alloc(swap, resident, (void **)&swap->resident[r]), done);
     if (bytes > 0) {
         SHOAL_TRY(status, shoali_swap_make_buffers(swap), done);
+        swap->counters.file_bytes = bytes;
+    }
+    if (bytes > 0 && !args->meta) {
         SHOAL_TRY(status, shoali_io_create(&args->io, &swap->io), done);
         SHOAL_TRY(status, shoali_swap_open_file(swap, bytes), done);
-        swap->counters.file_bytes = bytes;
     }
 done:
     if (status < 0) {
@@ -121,7 +124,7 @@ shoal_status shoali_swap_read(struct shoali_swap *swap, int32_t row, int64_t fir
     shoal_status status = SHOAL_OK;
     const size_t item = swap->args.item_bytes;
     int64_t run = 0;
-    for (int64_t at = first; at < first + count; at += run) {
+    for (int64_t at = first; at < first + count && !swap->args.meta; at += run) {
         void *address[SHOALI_SWAP_MAX_ROWS];
         const int32_t chunk = shoali_swap_chunk_of(swap, at);
         run = run_in_chunk(swap, chunk, at, first + count - at);
@@ -163,7 +166,7 @@ shoal_status shoali_swap_write(struct shoali_swap *swap, int32_t row, int64_t fi
     shoal_status status = SHOAL_OK;
     const size_t item = swap->args.item_bytes;
     int64_t run = 0;
-    for (int64_t at = first; at < first + count; at += run) {
+    for (int64_t at = first; at < first + count && !swap->args.meta; at += run) {
         const int32_t chunk = shoali_swap_chunk_of(swap, at);
         run = run_in_chunk(swap, chunk, at, first + count - at);
         SHOAL_TRY(status,

@@ -211,7 +211,7 @@ done:
 shoal_status shoali_swap_prefetch(struct shoali_swap *swap, int32_t chunk, uint32_t rows)
 {
     shoal_status status = SHOAL_OK;
-    if (chunk < swap->args.resident_count || find(swap, chunk))
+    if (chunk < swap->args.resident_count || swap->args.meta || find(swap, chunk))
         return SHOAL_OK;
     struct shoali_swap_buffer *buffer = cheapest(swap, 2);
     if (!buffer)
@@ -254,6 +254,11 @@ shoal_status shoali_swap_get(struct shoali_swap *swap, int32_t chunk, uint32_t r
             address[r] = swap->resident[r] + (size_t)swap->cut[chunk] * swap->args.item_bytes;
         return SHOAL_OK;
     }
+    if (swap->args.meta) {
+        for (int32_t r = 0; r < swap->args.row_count; r++)
+            address[r] = swap->buffer[0].memory + shoali_swap_stride(swap, chunk) * r;
+        return SHOAL_OK;
+    }
     SHOAL_TRY(status, load(swap, chunk, rows, &buffer), done);
     SHOAL_TRY(status, wait_for_copies(buffer), done);
     buffer->wanted = false;
@@ -269,7 +274,7 @@ shoal_status shoali_swap_put(struct shoali_swap *swap, int32_t chunk, uint32_t d
                              struct shoali_device_stream *stream)
 {
     shoal_status status = SHOAL_OK;
-    if (chunk < swap->args.resident_count)
+    if (chunk < swap->args.resident_count || swap->args.meta)
         return SHOAL_OK;
     struct shoali_swap_buffer *buffer = find(swap, chunk);
     SHOAL_ASSERT(buffer && buffer->held);

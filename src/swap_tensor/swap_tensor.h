@@ -39,6 +39,7 @@ struct shoali_swap_args {
     struct shoali_device *device; /* data is copied to and from it; pinned memory is its own */
     struct shoali_device *host;   /* a cpu device, for memory that is not pinned */
     bool pin;
+    bool meta;         /* a plan: memory and file are counted, nothing is moved */
     const char *label; /* of the folder and in messages: "optimizer" */
     int32_t rank;
     int32_t row_count;

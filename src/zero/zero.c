@@ -47,10 +47,10 @@ static shoal_status allocate_training(struct shoali_zero *zero)
     zero->small_bytes = 12 + (size_t)zero->args.module->param_count * sizeof(uint32_t);
     SHOAL_TRY(status, allocate_gradients(zero), done);
     for (int32_t s = 0; s < zero->optimizer.state_count; s++)
-        SHOAL_TRY(
-            status,
-            alloc_filled(zero, (size_t)zero->part_count * sizeof(float), (void **)&zero->state[s]),
-            done);
+        SHOAL_TRY(status,
+                  alloc_filled(zero, (size_t)shoali_zero_device_count(zero) * sizeof(float),
+                               (void **)&zero->state[s]),
+                  done);
     SHOAL_TRY(status, shoali_clip_init(&zero->clip, zero->args.device, zero->args.exec.stream),
               done);
     SHOAL_TRY(status, alloc_filled(zero, zero->small_bytes, (void **)&zero->loss_sum), done);
@@ -67,62 +67,85 @@ static shoal_status allocate(struct shoali_zero *zero)
 {
     shoal_status status;
     const shoal_dtype dtype = zero->args.module->dtype;
-    const size_t bytes = (size_t)(zero->stage == 3 ? zero->part_count : zero->whole_count) *
-                         shoal_dtype_bytes(dtype);
-    SHOAL_TRY(status, shoali_zero_alloc_shared(zero, bytes, &zero->weights), done);
-    SHOAL_TRY(status, shoali_fill(zero->args.exec.stream, zero->weights, 0, bytes), done);
-    if (dtype == SHOAL_F32)
+    const size_t bytes =
+        (size_t)(zero->fetches ? zero->part_count : zero->whole_count) * shoal_dtype_bytes(dtype);
+    if (zero->args.offload.param == SHOALI_ZERO_DEVICE) {
+        SHOAL_TRY(status, shoali_zero_alloc_shared(zero, bytes, &zero->weights), done);
+        SHOAL_TRY(status, shoali_fill(zero->args.exec.stream, zero->weights, 0, bytes), done);
+    }
+    if (shoali_zero_master_is_weights(zero))
         zero->master = zero->weights;
     else
-        SHOAL_TRY(
-            status,
-            alloc_filled(zero, (size_t)zero->part_count * sizeof(float), (void **)&zero->master),
-            done);
+        SHOAL_TRY(status,
+                  alloc_filled(zero, (size_t)shoali_zero_device_count(zero) * sizeof(float),
+                               (void **)&zero->master),
+                  done);
     if (zero->args.optimizer)
         SHOAL_TRY(status, allocate_training(zero), done);
+    if (zero->outside.active)
+        SHOAL_TRY(status, shoali_zero_offload_init(zero), done);
 done:
     return status;
 }
 
 /* A value is a function of (seed, parameter name, element), so every layout starts from the same
  * bits. */
-static shoal_status initialise_range(struct shoali_zero *zero, const struct shoal_param *param,
-                                     int64_t begin, int64_t end, float *to)
+static shoal_status initialise_range(const struct shoali_zero *zero, const struct shoali_exec *exec,
+                                     const struct shoal_param *param, int64_t begin, int64_t end,
+                                     float *to)
 {
     if (param->init == SHOAL_INIT_ZEROS || param->init == SHOAL_INIT_ONES)
-        return shoali_op_set(&zero->args.exec,
+        return shoali_op_set(exec,
                              &(struct shoali_set_args){.y = to,
                                                        .count = end - begin,
                                                        .value = param->init == SHOAL_INIT_ONES,
                                                        .dtype = SHOAL_F32});
     return shoali_op_random_fill(
-        &zero->args.exec, &(struct shoali_random_fill_args){
-                              .y = to,
-                              .count = end - begin,
-                              .first_element = begin - zero->offset[param->index],
-                              .a = param->init_a,
-                              .b = param->init_b,
-                              .uniform = param->init == SHOAL_INIT_UNIFORM,
-                              .random = shoali_stream_make(zero->args.seed, "init", param->name, 0),
-                              .dtype = SHOAL_F32});
+        exec, &(struct shoali_random_fill_args){
+                  .y = to,
+                  .count = end - begin,
+                  .first_element = begin - zero->offset[param->index],
+                  .a = param->init_a,
+                  .b = param->init_b,
+                  .uniform = param->init == SHOAL_INIT_UNIFORM,
+                  .random = shoali_stream_make(zero->args.seed, "init", param->name, 0),
+                  .dtype = SHOAL_F32});
 }
 
 /* The own elements only: no rank ever holds the whole model. */
-static shoal_status initialise_param(struct shoali_zero *zero, const struct shoal_param *param)
+static shoal_status initialise_bucket(struct shoali_zero *zero, const struct shoali_exec *exec,
+                                      int32_t bucket, int64_t begin, int64_t end, float *base)
 {
     shoal_status status = SHOAL_OK;
-    const int64_t first = zero->offset[param->index], stop = first + param->count;
-    for (int32_t r = 0; r < zero->bucket_count; r++) {
-        const struct shoali_zero_range *part = &zero->part_range[r];
-        const int64_t begin = part->begin > first ? part->begin : first;
-        const int64_t end = part->begin + part->count < stop ? part->begin + part->count : stop;
-        const int64_t inside = begin - part->begin;
-        if (begin < end)
-            SHOAL_TRY(status,
-                      initialise_range(zero, param, begin, end,
-                                       shoali_zero_master(zero, part->at + inside,
-                                                          zero->weight_range[r].at + inside)),
-                      done);
+    const struct shoali_module *module = zero->args.module;
+    const struct shoali_zero_range *part = &zero->part_range[bucket];
+    const int64_t low = begin > part->at ? begin - part->at : 0;
+    const int64_t high = end < part->at + part->count ? end - part->at : part->count;
+    for (int32_t i = 0; i < module->param_count; i++) {
+        const int64_t from = zero->offset[i] - part->begin, to = from + module->param[i]->count;
+        const int64_t first = from > low ? from : low, stop = to < high ? to : high;
+        if (first >= stop)
+            continue;
+        float *place = base ? base + (part->at + first - begin)
+                            : shoali_zero_master(zero, part->at + first,
+                                                 zero->weight_range[bucket].at + first);
+        SHOAL_TRY(status,
+                  initialise_range(zero, exec, module->param[i], part->begin + first,
+                                   part->begin + stop, place),
+                  done);
+    }
+done:
+    return status;
+}
+
+shoal_status shoali_zero_initialise(struct shoali_zero *zero, const struct shoali_exec *exec,
+                                    int64_t begin, int64_t end, float *base)
+{
+    shoal_status status = SHOAL_OK;
+    for (int32_t b = 0; b < zero->bucket_count; b++) {
+        const struct shoali_zero_range *part = &zero->part_range[b];
+        if (part->at < end && begin < part->at + part->count)
+            SHOAL_TRY(status, initialise_bucket(zero, exec, b, begin, end, base), done);
     }
 done:
     return status;
@@ -130,23 +153,26 @@ done:
 
 static shoal_status initialise(struct shoali_zero *zero)
 {
-    shoal_status status = SHOAL_OK;
-    const struct shoali_module *module = zero->args.module;
-    for (int32_t i = 0; i < module->param_count; i++)
-        SHOAL_TRY(status, initialise_param(zero, module->param[i]), done);
+    shoal_status status;
+    SHOAL_TRY(
+        status,
+        shoali_zero_initialise(zero, &zero->args.exec, 0, shoali_zero_device_count(zero), NULL),
+        done);
+    if (zero->outside.active)
+        SHOAL_TRY(status, shoali_zero_offload_initialise(zero), done);
     SHOAL_TRY(status, shoali_zero_masters_changed(zero), done);
 done:
     return status;
 }
 
-/* Stage 3 points parameters at what is gathered, when it is. */
+/* Where weights are fetched, parameters point at what is gathered, when it is. */
 static void point_params(struct shoali_zero *zero)
 {
     struct shoali_module *module = zero->args.module;
     for (int32_t i = 0; i < module->param_count; i++) {
         const struct shoali_zero_unit *unit = &zero->unit[zero->unit_of_param[i]];
         module->param[i]->data =
-            zero->stage == 3
+            zero->fetches
                 ? NULL
                 : shoali_zero_at(zero->weights, unit->whole + (zero->offset[i] - unit->begin),
                                  module->dtype);
@@ -163,6 +189,7 @@ shoal_status shoali_zero_create(const struct shoali_zero_args *args, struct shoa
     zero->rank = args->group ? shoal_comm_rank(args->group) : 0;
     zero->world = args->group ? shoal_comm_size(args->group) : 1;
     zero->stage = zero->world > 1 ? args->stage : 0;
+    zero->fetches = args->stage == 3 && (zero->stage == 3 || args->offload.param);
     zero->divisor = 1.0;
     if (args->optimizer) {
         zero->optimizer = *args->optimizer;
@@ -170,6 +197,7 @@ shoal_status shoali_zero_create(const struct shoali_zero_args *args, struct shoa
     }
     SHOAL_TRY(status, shoali_zero_lay_out(zero), done);
     SHOAL_TRY(status, shoali_zero_comm_init(zero), done);
+    SHOAL_TRY(status, shoali_zero_offload_plan(zero), done);
     SHOAL_TRY(status, allocate(zero), done);
     point_params(zero);
     SHOAL_TRY(status, shoali_zero_watch(zero), done);
@@ -193,7 +221,8 @@ void shoali_zero_destroy(struct shoali_zero *zero)
         if (zero->unit[u].persistent)
             shoali_zero_free_shared(zero, zero->unit[u].weights);
     shoali_zero_pool_fini(zero);
-    if (zero->master && zero->args.module->dtype != SHOAL_F32)
+    shoali_zero_offload_fini(zero);
+    if (zero->master && !shoali_zero_master_is_weights(zero))
         shoali_device_free(device, zero->master);
     shoali_zero_free_shared(zero, zero->weights);
     shoali_zero_free_shared(zero, zero->gradients);

@@ -17,7 +17,8 @@
  *   stage 2    all                       own parts + live units          own parts
  *   stage 3    own parts + live units    own parts + live units          own parts
  *
- * With one rank every stage is stage 0. fp32 models: master = weights (one buffer).
+ * With one rank every stage is stage 0, except that weights are fetched when they are offloaded.
+ * fp32 models: master = weights (one buffer), unless something is offloaded.
  *
  * GRADIENTS are written by the kernels through sinks; the first micro-batch of a step overwrites,
  * nothing is zeroed. Stages 0 and 1 accumulate in the whole buffer and sum over ranks once per
@@ -54,6 +55,14 @@
  * segment of the own parts -> weights gathered (stages 1-3). The norm is a 192-bit integer sum, so
  * it is the same number for any layout.
  *
+ * OFFLOAD (stages 1 to 3; parameters: stage 3). The part space is cut in sub-groups of at most
+ * sub_group_size and 2^22 elements. Masters and states of all of them, or with ratio < 1 of all but
+ * the first, lie in host memory or in a file and are updated there: gradients of a sub-group are
+ * copied to the host while the one before is updated, new weights are copied back while the next
+ * one is. Own parts of the weights, when they are offloaded, are copied into their place in a
+ * unit's buffer when it is gathered. Where states or weights lie does not change a bit of any
+ * result.
+ *
  * TRAFFIC per step and rank, in units of P (N-1)/N elements, with one micro-batch: 2, 2, 2, 3.
  *
  * Sources: Rajbhandari et al. 2020, "ZeRO: Memory optimizations toward training trillion parameter
@@ -65,6 +74,7 @@
 #include "autograd/autograd.h"
 #include "comm/comm.h"
 #include "optimizer/optimizer.h"
+#include "swap_tensor/swap_tensor.h"
 
 struct shoali_zero;
 
@@ -74,6 +84,24 @@ struct shoali_zero_fetch {
     int64_t param_persistence, model_persistence; /* units of parameters up to the first stay
                                                      gathered, up to the second in sum */
     int64_t max_live, max_reuse_distance;
+};
+/* Where something lives that is not in use. */
+enum shoali_zero_home { SHOALI_ZERO_DEVICE, SHOALI_ZERO_CPU, SHOALI_ZERO_NVME };
+struct shoali_zero_offload {
+    enum shoali_zero_home optimizer; /* masters and states; with stage 0 only SHOALI_ZERO_DEVICE */
+    enum shoali_zero_home param;     /* own parts of the weights; other than DEVICE: stage 3 */
+    double ratio; /* share of the sub-groups whose masters and states are outside the device */
+    /* One buffer holds a row of a sub-group. cpu: two make a stage, through which a sub-group
+     * passes; at least one stage. nvme: 2 + states make a set; sets needed: 1, and 1 each for
+     * pipeline_read and pipeline_write. */
+    int64_t optimizer_buffers;
+    bool optimizer_pin, pipeline_read, pipeline_write;
+    const char *optimizer_path, *param_path; /* folders; of use with nvme */
+    /* nvme: param_max_in_cpu elements of the first units stay in host memory, the others pass
+     * through param_buffers buffers, of which each must hold the own part of a unit. */
+    int64_t param_buffers, param_buffer_size, param_max_in_cpu; /* sizes in elements */
+    bool param_pin;
+    struct shoali_io_args io;
 };
 struct shoali_zero_args {
     struct shoali_module *module; /* borrowed; its params get data and sinks */
@@ -86,13 +114,14 @@ struct shoali_zero_args {
     bool exact;
     int32_t unit_log2;
     int64_t reduce_bucket_size, allgather_bucket_size; /* elements; 0: no limit */
-    int64_t sub_group_size; /* stage 3: elements updated at once; 0: no limit */
+    int64_t sub_group_size; /* stage 3, offload: elements updated at once; 0: no limit */
     bool all_reduce;        /* stages 1-3: sum by all-reduce instead of reduce-scatter */
     bool prescale_gradients, gradient_sum;
     double gradient_predivide_factor, max_norm;
     int64_t gas;
     bool overlap; /* collectives on a thread of their own, beside the computation */
     struct shoali_zero_fetch fetch;
+    struct shoali_zero_offload offload; /* zero: none */
 };
 /* Places and initialises everything. Collective. */
 SHOAL_CHECKED shoal_status shoali_zero_create(const struct shoali_zero_args *args,
@@ -142,7 +171,7 @@ struct shoali_zero_range {
 struct shoali_zero_kind {
     const char *name; /* "model", "master", "exp_avg", ... */
     shoal_dtype dtype;
-    void *data;                            /* device */
+    void *data; /* device; NULL when none of it is there. With ratio < 1 the first elements are */
     const struct shoali_zero_range *range; /* held by this rank; rising, some may be empty */
     int32_t range_count;                   /* the same on every rank */
     bool replicated;                       /* all ranks hold everything */
@@ -168,12 +197,22 @@ const struct shoali_zero_range *shoali_zero_own_ranges(const struct shoali_zero 
 SHOAL_CHECKED shoal_status shoali_zero_read_gradient(struct shoali_zero *zero, int64_t begin,
                                                      int64_t count, float *out);
 
-/* What is allocated. `buffers` are live units, sums under way, conversions. */
+/* What is allocated. `buffers` are live units, sums under way, conversions; these four are device
+ * memory. With G = elements of a sub-group, rows = 1 + states, w = bytes of a weight, D = elements
+ * of the part space whose masters and states are on the device, part = elements of the part space:
+ *   states  4 rows D
+ *   host    cpu:  4 rows (part - D) + stages (4 + w) G
+ *           nvme: sets rows pad(4 G) + sets 4096 + stages (4 + w) G, stages = 1 + pipeline_read
+ *           weights: cpu w part; nvme: w (elements kept in memory) + buffers (pad(w largest) +
+ * 4096) nvme    sum over sub-groups of rows pad(4 elements); weights: sum over units of pad(w
+ * elements) where pad rounds up to 4096 bytes; without states (inference) rows = 1. What is
+ * offloaded from the weights leaves weights_bytes, but for the units that stay gathered. */
 struct shoali_zero_memory {
     int64_t weights_bytes, gradients_bytes, states_bytes, buffers_bytes;
     int64_t master_bytes;     /* fp32 copies of the weights; part of states_bytes */
     int64_t live_elements;    /* stage 3: most that was gathered at once, persistent units aside */
     int64_t updated_elements; /* that this rank's optimizer updates */
+    int64_t host_bytes, nvme_bytes; /* offload: outside the device */
 };
 void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memory *memory);
 /* What went over the group given at creation and over those that zero made of it. */

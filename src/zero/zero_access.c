@@ -21,7 +21,7 @@ void shoali_zero_get_kind(const struct shoali_zero *zero, int32_t index,
     if (index == 0) {
         kind->name = low ? "master" : "model";
         kind->data = zero->master;
-        kind->range = low ? zero->part_range : zero->weight_range;
+        kind->range = shoali_zero_master_is_weights(zero) ? zero->weight_range : zero->part_range;
     } else if (index <= states) {
         kind->name = zero->optimizer.type->states[index - 1].name;
         kind->data = zero->state[index - 1];
@@ -29,7 +29,7 @@ void shoali_zero_get_kind(const struct shoali_zero *zero, int32_t index,
         kind->name = "model";
         kind->dtype = zero->args.module->dtype;
         kind->data = zero->weights;
-        kind->range = zero->stage == 3 ? zero->weight_range : zero->whole_range;
+        kind->range = zero->fetches ? zero->weight_range : zero->whole_range;
         kind->replicated = zero->stage < 3;
     }
 }
@@ -51,9 +51,9 @@ int64_t shoali_zero_flat_count(const struct shoali_zero *zero)
     return zero->flat_count;
 }
 
-/* The longest run of [first, end) that lies in one piece, and its address. */
+/* The longest run of [first, end) that lies in one piece, and where in the kind's buffer. */
 static shoal_status locate(const struct shoali_zero *zero, const struct shoali_zero_kind *kind,
-                           int64_t first, int64_t end, char **address, int64_t *count)
+                           int64_t first, int64_t end, int64_t *at, int64_t *count)
 {
     const struct shoali_zero_range *range =
         shoali_zero_find_range(kind->range, kind->range_count, first);
@@ -64,25 +64,50 @@ static shoal_status locate(const struct shoali_zero *zero, const struct shoali_z
                           (int)zero->world, (int)zero->stage);
     const int64_t left = range->begin + range->count - first;
     *count = left < end - first ? left : end - first;
-    *address = shoali_zero_at(kind->data, range->at + (first - range->begin), kind->dtype);
+    *at = range->at + (first - range->begin);
     return SHOAL_OK;
+}
+
+struct transfer {
+    int32_t kind;
+    struct shoali_zero_kind held;
+    void *out;      /* read */
+    const void *in; /* write; NULL when reading */
+};
+
+/* Moves the first run of elements [first, end), which lies in one place. */
+static shoal_status move(struct shoali_zero *zero, const struct transfer *transfer, int64_t first,
+                         int64_t end, int64_t *count)
+{
+    shoal_status status;
+    int64_t at = 0;
+    struct shoali_zero_place place;
+    const struct shoali_zero_kind *held = &transfer->held;
+    SHOAL_TRY(status, locate(zero, held, first, end, &at, count), done);
+    const bool outside = shoali_zero_offload_find(zero, transfer->kind, at, count, &place);
+    const size_t bytes = (size_t)*count * shoal_dtype_bytes(held->dtype);
+    if (outside && transfer->in)
+        return shoali_swap_write(place.swap, place.row, place.first, *count, transfer->in);
+    if (outside)
+        return shoali_swap_read(place.swap, place.row, place.first, *count, transfer->out);
+    char *address = shoali_zero_at(held->data, at, held->dtype);
+    if (transfer->in)
+        return shoali_upload(zero->args.exec.stream, address, transfer->in, bytes);
+    return shoali_download(zero->args.exec.stream, transfer->out, address, bytes);
+done:
+    return status;
 }
 
 shoal_status shoali_zero_read(struct shoali_zero *zero, int32_t kind, int64_t first, int64_t count,
                               void *out)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_zero_kind held;
-    shoali_zero_get_kind(zero, kind, &held);
+    struct transfer transfer = {.kind = kind};
+    shoali_zero_get_kind(zero, kind, &transfer.held);
     int64_t run = 0;
     for (int64_t at = first; at < first + count; at += run) {
-        char *address = NULL;
-        SHOAL_TRY(status, locate(zero, &held, at, first + count, &address, &run), done);
-        SHOAL_TRY(status,
-                  shoali_download(zero->args.exec.stream,
-                                  shoali_zero_at(out, at - first, held.dtype), address,
-                                  (size_t)run * shoal_dtype_bytes(held.dtype)),
-                  done);
+        transfer.out = shoali_zero_at(out, at - first, transfer.held.dtype);
+        SHOAL_TRY(status, move(zero, &transfer, at, first + count, &run), done);
     }
 done:
     return status;
@@ -92,17 +117,13 @@ shoal_status shoali_zero_write(struct shoali_zero *zero, int32_t kind, int64_t f
                                const void *in)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_zero_kind held;
-    shoali_zero_get_kind(zero, kind, &held);
-    const size_t item = shoal_dtype_bytes(held.dtype);
+    struct transfer transfer = {.kind = kind};
+    shoali_zero_get_kind(zero, kind, &transfer.held);
+    const size_t item = shoal_dtype_bytes(transfer.held.dtype);
     int64_t run = 0;
     for (int64_t at = first; at < first + count; at += run) {
-        char *address = NULL;
-        SHOAL_TRY(status, locate(zero, &held, at, first + count, &address, &run), done);
-        SHOAL_TRY(status,
-                  shoali_upload(zero->args.exec.stream, address,
-                                (const char *)in + (size_t)(at - first) * item, (size_t)run * item),
-                  done);
+        transfer.in = (const char *)in + (size_t)(at - first) * item;
+        SHOAL_TRY(status, move(zero, &transfer, at, first + count, &run), done);
     }
 done:
     return status;
@@ -137,10 +158,12 @@ done:
 
 void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memory *memory)
 {
-    const bool low = zero->args.module->dtype != SHOAL_F32, trains = zero->args.optimizer != NULL;
+    const bool trains = zero->args.optimizer != NULL;
     const int64_t gradient = (int64_t)shoal_dtype_bytes(shoali_zero_gradient_dtype(zero));
     const int64_t weight = (int64_t)shoal_dtype_bytes(zero->args.module->dtype);
-    int64_t weights = zero->stage == 3 ? zero->part_count : zero->whole_count;
+    int64_t weights = zero->fetches ? zero->part_count : zero->whole_count;
+    if (zero->args.offload.param != SHOALI_ZERO_DEVICE)
+        weights = 0;
     int64_t updated = 0;
     for (int32_t s = 0; trains && s < zero->segment_count; s++)
         updated += zero->segment[s].count;
@@ -150,12 +173,16 @@ void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memor
         .weights_bytes = weights * weight,
         .gradients_bytes =
             trains ? (zero->stage < 2 ? zero->whole_count : zero->part_count) * gradient : 0,
-        .states_bytes = zero->part_count * 4 * (low + (trains ? zero->optimizer.state_count : 0)),
-        .master_bytes = low ? zero->part_count * 4 : 0,
+        .states_bytes = shoali_zero_device_count(zero) * 4 *
+                        (shoali_zero_state_rows(zero) - shoali_zero_master_is_weights(zero)),
+        .master_bytes =
+            shoali_zero_master_is_weights(zero) ? 0 : shoali_zero_device_count(zero) * 4,
         .live_elements = zero->live_peak,
         .updated_elements = updated,
         .buffers_bytes = (zero->stage == 1 && trains ? zero->part_count * gradient : 0) +
                          zero->arrival_count * gradient + shoali_zero_pool_bytes(zero) +
                          zero->chunk_count * (int64_t)sizeof(float),
     };
+    if (zero->outside.active)
+        shoali_zero_offload_memory(zero, memory);
 }

@@ -34,11 +34,11 @@ static shoal_status gather_unit(const struct shoali_zero_channel *channel,
                                       .tag = (int32_t)(unit - zero->unit)};
     for (int32_t b = unit->first_bucket; b < unit->first_bucket + unit->bucket_count; b++) {
         const struct shoali_zero_bucket *bucket = &zero->bucket[b];
-        SHOAL_TRY(status,
-                  gather_bucket(channel, zero, bucket, &named,
-                                shoali_zero_at(zero->weights, bucket->local, dtype),
-                                shoali_zero_at(job->buffer, bucket->whole - unit->whole, dtype)),
-                  done);
+        char *out = shoali_zero_at(job->buffer, bucket->whole - unit->whole, dtype);
+        const void *own = zero->outside.param
+                              ? shoali_zero_at(out, zero->rank * bucket->part, dtype)
+                              : shoali_zero_at(zero->weights, bucket->local, dtype);
+        SHOAL_TRY(status, gather_bucket(channel, zero, bucket, &named, own, out), done);
     }
 done:
     return status;
@@ -63,9 +63,18 @@ static void point_params(struct shoali_zero *zero, const struct shoali_zero_unit
 
 static shoal_status refresh(struct shoali_zero *zero, struct shoali_zero_unit *unit)
 {
-    return shoali_zero_post(
-        zero, &(struct shoali_zero_job){.run = gather_unit, .unit = unit, .buffer = unit->weights},
-        &unit->gathering);
+    shoal_status status = SHOAL_OK;
+    if (zero->outside.param)
+        SHOAL_TRY(status, shoali_zero_load_own_parts(zero, (int32_t)(unit - zero->unit)), done);
+    if (zero->world > 1)
+        SHOAL_TRY(status,
+                  shoali_zero_post(zero,
+                                   &(struct shoali_zero_job){
+                                       .run = gather_unit, .unit = unit, .buffer = unit->weights},
+                                   &unit->gathering),
+                  done);
+done:
+    return status;
 }
 
 static shoal_status fetch(struct shoali_zero *zero, struct shoali_zero_unit *unit)
@@ -162,6 +171,21 @@ done:
     return status;
 }
 
+/* Own parts that wait in a file are read one layer before they are gathered. */
+static shoal_status read_ahead(struct shoali_zero *zero, int32_t position)
+{
+    shoal_status status = SHOAL_OK;
+    const int32_t count = position_count(zero);
+    for (int32_t p = position + 1; p <= position + 2 && zero->outside.param; p++) {
+        const int32_t layer = layer_at(zero, p % count);
+        for (int32_t n = zero->need_begin[layer]; n < zero->need_begin[layer + 1]; n++)
+            if (!zero->unit[zero->need[n]].weights && !zero->planning)
+                SHOAL_TRY(status, shoali_zero_prefetch_own_parts(zero, zero->need[n]), done);
+    }
+done:
+    return status;
+}
+
 static shoal_status enter(struct shoali_zero *zero, int32_t position)
 {
     shoal_status status = SHOAL_OK;
@@ -173,6 +197,7 @@ static shoal_status enter(struct shoali_zero *zero, int32_t position)
         unit->holders++;
     }
     SHOAL_TRY(status, look_ahead(zero, position), done);
+    SHOAL_TRY(status, read_ahead(zero, position), done);
 done:
     return status;
 }
@@ -199,7 +224,7 @@ static void note_order(struct shoali_zero *zero, int32_t position)
 shoal_status shoali_zero_idle_forward(struct shoali_zero *zero)
 {
     shoal_status status = SHOAL_OK;
-    for (int32_t i = 0; zero->stage == 3 && i < zero->args.module->layer_count; i++) {
+    for (int32_t i = 0; zero->fetches && i < zero->args.module->layer_count; i++) {
         note_order(zero, i);
         SHOAL_TRY(status, enter(zero, i), done);
         leave(zero, i);
@@ -215,10 +240,10 @@ shoal_status shoali_zero_gather_weights(struct shoali_zero *zero)
     shoal_status status = SHOAL_OK;
     const struct shoali_zero_channel here = {zero->args.group, zero->args.exec};
     const shoal_dtype dtype = zero->args.module->dtype;
-    if (zero->stage == 0)
+    if (zero->stage == 0 && !zero->fetches)
         return SHOAL_OK;
     SHOAL_TRY(status, shoali_zero_await_all(zero), done); /* the buffers go */
-    for (int32_t b = 0; b < zero->bucket_count && zero->stage < 3; b++) {
+    for (int32_t b = 0; b < zero->bucket_count && !zero->fetches; b++) {
         char *out = shoali_zero_at(zero->weights, zero->bucket[b].whole, dtype);
         SHOAL_TRY(status,
                   gather_bucket(&here, zero, &zero->bucket[b],
@@ -226,7 +251,7 @@ shoal_status shoali_zero_gather_weights(struct shoali_zero *zero)
                                 shoali_zero_at(out, zero->rank * zero->bucket[b].part, dtype), out),
                   done);
     }
-    for (int32_t u = 0; u < zero->unit_count && zero->stage == 3; u++) {
+    for (int32_t u = 0; u < zero->unit_count && zero->fetches; u++) {
         zero->unit[u].gathering = 0;
         if (zero->unit[u].persistent)
             SHOAL_TRY(status, refresh(zero, &zero->unit[u]), done);
@@ -269,9 +294,10 @@ static shoal_status backward_begin(void *user, struct shoal_tape *tape, struct s
     if (!scope->layer)
         return SHOAL_OK;
     note_order(zero, backward_position(zero, scope->layer->index));
-    if (zero->stage == 3)
+    if (zero->fetches)
         SHOAL_TRY(status, enter(zero, backward_position(zero, scope->layer->index)), done);
-    SHOAL_TRY(status, shoali_zero_gradients_begin(zero, scope->layer->index), done);
+    if (zero->stage >= 2)
+        SHOAL_TRY(status, shoali_zero_gradients_begin(zero, scope->layer->index), done);
 done:
     return status;
 }
@@ -283,8 +309,9 @@ static shoal_status backward_end(void *user, struct shoal_tape *tape, struct sho
     (void)tape;
     if (!scope->layer)
         return SHOAL_OK;
-    SHOAL_TRY(status, shoali_zero_gradients_end(zero, scope->layer->index), done);
-    if (zero->stage == 3)
+    if (zero->stage >= 2)
+        SHOAL_TRY(status, shoali_zero_gradients_end(zero, scope->layer->index), done);
+    if (zero->fetches)
         leave(zero, backward_position(zero, scope->layer->index));
 done:
     return status;
@@ -343,13 +370,13 @@ static shoal_status make_pool(struct shoali_zero *zero)
         zero->micro = p / count;
         if (position == layers) /* as micro_begin does */
             SHOAL_TRY(status, shoali_zero_gradients_settle(zero), done);
-        if (zero->stage == 3)
+        if (zero->fetches)
             SHOAL_TRY(status, enter(zero, position), done);
-        if (position >= layers) {
+        if (position >= layers && zero->stage >= 2) {
             SHOAL_TRY(status, shoali_zero_gradients_begin(zero, layer), done);
             SHOAL_TRY(status, shoali_zero_gradients_end(zero, layer), done);
         }
-        if (zero->stage == 3)
+        if (zero->fetches)
             leave(zero, position);
     }
     for (int32_t u = 0; u < zero->unit_count; u++)
@@ -365,14 +392,14 @@ shoal_status shoali_zero_watch(struct shoali_zero *zero)
 {
     shoal_status status = SHOAL_OK;
     zero->observer = (struct shoali_observer){.user = zero};
-    if (zero->stage < 2) {
+    if (zero->stage < 2 && !zero->fetches) {
         if (zero->comm.worker && zero->args.optimizer) {
             zero->observer.backward_end = layer_done;
             zero->observer.grad_ready = grad_ready;
         }
         return SHOAL_OK;
     }
-    if (zero->stage == 3) {
+    if (zero->fetches) {
         zero->observer.forward_begin = forward_begin;
         zero->observer.forward_end = forward_end;
         SHOAL_TRY(status, choose_persistent(zero), done);

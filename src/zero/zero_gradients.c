@@ -54,8 +54,11 @@ shoal_status shoali_zero_micro_begin(struct shoali_zero *zero, int64_t index)
         SHOAL_TRY(status, shoali_fill(zero->args.exec.stream, zero->loss_sum, 0, zero->small_bytes),
                   done);
     }
-    if (zero->stage < 2)
-        point_sinks(zero, &zero->unit[0], zero->gradients, index > 0);
+    for (int32_t u = 0; u < zero->unit_count && zero->stage < 2; u++)
+        point_sinks(
+            zero, &zero->unit[u],
+            shoali_zero_at(zero->gradients, zero->unit[u].whole, shoali_zero_gradient_dtype(zero)),
+            index > 0);
     SHOAL_TRY(status, shoali_zero_gradients_settle(zero), done);
     zero->unsent = zero->stage < 2 ? message_count(zero) : 0;
     for (int32_t i = 0; i < zero->args.module->param_count; i++)

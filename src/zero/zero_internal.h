@@ -8,6 +8,9 @@
  *   zero_gradients.c sinks, sums over ranks
  *   zero_reduce.c    from the sums to the verdict
  *   zero_step.c      the update
+ *   zero_offload.c   what lies outside the device: creation, memory, initial values
+ *   zero_offload_step.c   the update there
+ *   zero_offload_params.c own parts of the weights there
  *   zero_access.c    what is held, for checkpoints and getters
  */
 #ifndef SHOALI_ZERO_INTERNAL_H
@@ -76,10 +79,36 @@ struct shoali_zero_comm {
     uint32_t posted; /* ticket of the last job, 0 none */
 };
 
+/* What a sub-group passes through on its way to the host and back: pinned memory. */
+struct shoali_zero_stage {
+    float *gradient; /* [sub_group] */
+    void *low;       /* [sub_group] new weights */
+    struct shoali_event *arrived, *sent;
+    bool sending;
+};
+#define SHOALI_ZERO_MAX_STAGES 16
+struct shoali_zero_outside {
+    bool active;                /* something is offloaded: masters are not the weights */
+    bool meta;                  /* a plan: nothing is moved */
+    struct shoali_device *host; /* a cpu device: memory that is not pinned */
+    struct shoali_pool *pool;   /* its own; NULL when the device is a cpu too */
+    struct shoali_exec exec;    /* kernels on the host */
+    struct shoali_device_stream *upload;
+    struct shoali_swap *optimizer; /* rows: master, states; chunk 0 begins at device_count */
+    struct shoali_swap *param;     /* one row: own parts of the weights; chunk = unit */
+    int64_t sub_group;             /* elements */
+    int64_t device_count;          /* first elements of the part space: on the device */
+    struct shoali_zero_stage stage[SHOALI_ZERO_MAX_STAGES];
+    int32_t stage_count;
+    void *device_low; /* device: new weights of a sub-group updated there, on their way out */
+    const char *row_name[1 + SHOALI_OPTIMIZER_MAX_STATES];
+};
+
 struct shoali_zero {
     struct shoali_zero_args args;
     struct shoali_optimizer optimizer;
     int32_t rank, world, stage; /* stage 0 when there is one rank */
+    bool fetches;               /* weights are gathered on demand: stage 3, offloaded weights */
 
     int64_t flat_count, whole_count, part_count;
     int64_t *offset;        /* [params], flat space */
@@ -99,7 +128,7 @@ struct shoali_zero {
     int64_t *layer_elements; /* of a layer's units */
 
     void *weights;        /* compute dtype; [whole], stage 3 [part] */
-    float *master;        /* [part]; F32 models: weights */
+    float *master;        /* [part]; F32 models without offload: weights */
     void *gradients;      /* stages 0, 1: [whole], F32 or I64 */
     void *part_gradients; /* stages 1-3: [part] */
     void *arrival;        /* stages 2, 3, fast, gas > 1: one bucket's part */
@@ -128,6 +157,7 @@ struct shoali_zero {
     void *record;         /* pinned host: what the device's small values are copied to */
     double divisor;       /* of stored gradients: unscale and mean, set by reduce */
     struct shoali_observer observer;
+    struct shoali_zero_outside outside;
 };
 
 static inline char *shoali_zero_at(void *buffer, int64_t index, shoal_dtype dtype)
@@ -138,11 +168,20 @@ static inline shoal_dtype shoali_zero_gradient_dtype(const struct shoali_zero *z
 {
     return zero->args.exact ? SHOAL_I64 : SHOAL_F32;
 }
+static inline bool shoali_zero_master_is_weights(const struct shoali_zero *zero)
+{
+    return zero->args.module->dtype == SHOAL_F32 && !zero->outside.active;
+}
 /* Where a part's element lies in `master`. */
 static inline float *shoali_zero_master(const struct shoali_zero *zero, int64_t local,
                                         int64_t weight)
 {
-    return zero->master + (zero->args.module->dtype == SHOAL_F32 ? weight : local);
+    return zero->master + (shoali_zero_master_is_weights(zero) ? weight : local);
+}
+/* Elements of the part space whose masters and states are in device memory. */
+static inline int64_t shoali_zero_device_count(const struct shoali_zero *zero)
+{
+    return zero->outside.active ? zero->outside.device_count : zero->part_count;
 }
 
 static inline int32_t shoali_zero_ceil_log2(int64_t value)
@@ -193,6 +232,43 @@ SHOAL_CHECKED shoal_status shoali_zero_await_all(struct shoali_zero *zero);
 enum { SHOALI_ZERO_HERE_BYTES = 256 };
 const char *shoali_zero_here(const struct shoali_zero_unit *unit, const char *here,
                              char text[SHOALI_ZERO_HERE_BYTES]);
+
+/* ---- zero.c ---- */
+/* Writes the initial masters of elements [begin, end) of the part space; base NULL: to their place
+ * on the device, else from base on. */
+SHOAL_CHECKED shoal_status shoali_zero_initialise(struct shoali_zero *zero,
+                                                  const struct shoali_exec *exec, int64_t begin,
+                                                  int64_t end, float *base);
+
+/* ---- zero_offload.c ---- */
+SHOAL_CHECKED shoal_status shoali_zero_offload_plan(struct shoali_zero *zero);
+SHOAL_CHECKED shoal_status shoali_zero_offload_init(struct shoali_zero *zero);
+void shoali_zero_offload_fini(struct shoali_zero *zero);
+/* Initial masters of what is not on the device. */
+SHOAL_CHECKED shoal_status shoali_zero_offload_initialise(struct shoali_zero *zero);
+/* Where element `at` of a kind's buffer is when it is not on the device: store, row, element of the
+ * row. Cuts *count to what lies in one place; false: on the device. */
+struct shoali_zero_place {
+    struct shoali_swap *swap;
+    int32_t row;
+    int64_t first;
+};
+bool shoali_zero_offload_find(const struct shoali_zero *zero, int32_t kind, int64_t at,
+                              int64_t *count, struct shoali_zero_place *place);
+int32_t shoali_zero_state_rows(const struct shoali_zero *zero); /* masters and states */
+void shoali_zero_offload_memory(const struct shoali_zero *zero, struct shoali_zero_memory *memory);
+
+/* ---- zero_offload_step.c ---- */
+/* Updates all sub-groups, or with now NULL only rounds masters into weights. */
+SHOAL_CHECKED shoal_status shoali_zero_offload_step(struct shoali_zero *zero,
+                                                    const struct shoali_zero_now *now);
+
+/* ---- zero_offload_params.c ---- */
+SHOAL_CHECKED shoal_status shoali_zero_offload_params_init(struct shoali_zero *zero);
+/* Puts this rank's own parts of a unit in their places in unit->weights. */
+SHOAL_CHECKED shoal_status shoali_zero_load_own_parts(struct shoali_zero *zero, int32_t unit);
+/* Starts reading them from the file. */
+SHOAL_CHECKED shoal_status shoali_zero_prefetch_own_parts(struct shoali_zero *zero, int32_t unit);
 
 /* ---- zero_fetch.c ---- */
 /* Fills zero->observer and makes the pool. */

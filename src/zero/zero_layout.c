@@ -24,7 +24,7 @@ static int64_t bucket_limit(const struct shoali_zero *zero)
 {
     const int64_t grain = parts_of(zero) * PART_GRAIN;
     int64_t limit = INT64_MAX;
-    if (zero->stage == 0)
+    if (zero->stage == 0 && !zero->fetches)
         return limit;
     if (zero->args.reduce_bucket_size > 0)
         limit = zero->args.reduce_bucket_size;
@@ -79,7 +79,7 @@ static void make_units(struct shoali_zero *zero)
         next += own_params(&module->layer[l], next);
     }
     zero->own_first[module->layer_count] = next;
-    if (zero->stage < 2) {
+    if (zero->stage < 2 && !zero->fetches) {
         add_unit(zero, 0, module->param_count);
         return;
     }
@@ -158,7 +158,7 @@ static void own_ranges(struct shoali_zero *zero)
         zero->part_range[b] = (struct shoali_zero_range){begin, end - first, bucket->local};
         zero->weight_range[b] = (struct shoali_zero_range){
             begin, end - first,
-            zero->stage == 3 ? bucket->local : bucket->whole + seat * bucket->part};
+            zero->fetches ? bucket->local : bucket->whole + seat * bucket->part};
         zero->whole_range[b] =
             (struct shoali_zero_range){bucket->begin, bucket->count, bucket->whole};
     }

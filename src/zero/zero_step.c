@@ -47,7 +47,9 @@ shoal_status shoali_zero_step(struct shoali_zero *zero, const struct shoali_zero
                                           .cycle_momentum = now->cycle_momentum,
                                           .momentum = now->momentum};
     SHOAL_TRY(status, begin_writes(zero), done);
-    for (int32_t s = 0; s < zero->segment_count; s++)
+    if (zero->outside.active)
+        SHOAL_TRY(status, shoali_zero_offload_step(zero, now), done);
+    for (int32_t s = 0; s < zero->segment_count && !zero->outside.active; s++)
         SHOAL_TRY(status, step_segment(zero, &shared, &zero->segment[s]), done);
     SHOAL_TRY(status, shoali_zero_gather_weights(zero), done);
 done:
@@ -73,8 +75,10 @@ static shoal_status round_range(struct shoali_zero *zero, int32_t range)
 shoal_status shoali_zero_masters_changed(struct shoali_zero *zero)
 {
     shoal_status status;
-    const bool low = zero->args.module->dtype != SHOAL_F32;
+    const bool low = zero->args.module->dtype != SHOAL_F32 && !zero->outside.active;
     SHOAL_TRY(status, begin_writes(zero), done);
+    if (zero->outside.active)
+        SHOAL_TRY(status, shoali_zero_offload_step(zero, NULL), done);
     for (int32_t r = 0; low && r < zero->bucket_count; r++)
         SHOAL_TRY(status, round_range(zero, r), done);
     SHOAL_TRY(status, shoali_zero_gather_weights(zero), done);

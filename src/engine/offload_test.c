@@ -1,0 +1,172 @@
+/* Where masters, states and weights lie does not change a bit: everything that offload can be told,
+ * against the same run without. */
+#include "engine/test_gpt.h"
+
+#include <ftw.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct gpt_seat reference[GPT_RANKS_MAX], seats[GPT_RANKS_MAX];
+static char folder[64];
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk)
+{
+    (void)info;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/shoal-offload-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* ---- the cases ------------------------------------------------------------------------------ */
+
+/* Members of zero_optimization; PATH stands for the folder. */
+static const char *const offloads[] = {
+    "\"offload_optimizer\":{\"device\":\"cpu\"}",
+    "\"sub_group_size\":1000,\"offload_optimizer\":{\"device\":\"cpu\",\"buffer_count\":2,"
+    "\"pin_memory\":false}",
+    "\"sub_group_size\":700,\"offload_optimizer\":{\"device\":\"nvme\",\"nvme_path\":PATH}",
+    "\"sub_group_size\":3000,\"offload_optimizer\":{\"device\":\"nvme\",\"nvme_path\":PATH,"
+    "\"pipeline_read\":true,\"pipeline_write\":true,\"buffer_count\":12,\"pin_memory\":false}",
+};
+#define FETCHES "\"stage3_param_persistence_threshold\":40,\"stage3_max_live_parameters\":9000,"
+/* Of stage 3 alone. */
+static const char *const offloads_3[] = {
+    "\"sub_group_size\":900,\"offload_optimizer\":{\"device\":\"cpu\",\"ratio\":0.4}",
+    FETCHES "\"offload_param\":{\"device\":\"cpu\"}",
+    FETCHES "\"sub_group_size\":2000,\"offload_param\":{\"device\":\"cpu\",\"pin_memory\":false},"
+            "\"offload_optimizer\":{\"device\":\"cpu\",\"ratio\":0.7}",
+    FETCHES "\"sub_group_size\":1500,\"overlap_comm\":false,"
+            "\"offload_param\":{\"device\":\"nvme\",\"nvme_path\":PATH,\"buffer_count\":2,"
+            "\"max_in_cpu\":4000},\"offload_optimizer\":{\"device\":\"nvme\",\"nvme_path\":PATH,"
+            "\"pipeline_read\":true,\"buffer_count\":8}",
+    FETCHES "\"offload_param\":{\"device\":\"nvme\",\"nvme_path\":PATH,\"buffer_count\":1,"
+            "\"max_in_cpu\":0}",
+};
+enum {
+    OFFLOADS = sizeof offloads / sizeof offloads[0],
+    OFFLOADS_3 = sizeof offloads_3 / sizeof offloads_3[0]
+};
+
+struct precision {
+    const char *options;
+    bool exact;
+    int64_t lonely_step; /* this step overflows */
+};
+static const struct precision precisions[] = {
+    {"\"gradient_clipping\":0.5", false, 0},
+    {"\"bf16\":{\"enabled\":true}", false, 0},
+    {"\"reduction\":\"exact\",\"bf16\":{\"enabled\":true},\"gradient_clipping\":0.5", true, 0},
+    {"\"reduction\":\"exact\",\"exact_unit_log2\":30,\"fp16\":{\"enabled\":true,"
+     "\"initial_scale_power\":16,\"hysteresis\":1,\"loss_scale_window\":4}",
+     true, 3},
+};
+enum { PRECISIONS = sizeof precisions / sizeof precisions[0] };
+
+/* "zero_optimization": {stage and members} and the precision's options. */
+static void put_options(char *text, size_t bytes, const char *precision, int32_t stage,
+                        const char *members)
+{
+    struct shoali_str str = {0};
+    shoali_str_append(&str, "%s,\"zero_optimization\":{\"stage\":%d", precision, (int)stage);
+    if (members)
+        shoali_str_append(&str, ",");
+    for (const char *at = members; at && *at; at++) {
+        const bool path = strncmp(at, "PATH", 4) == 0;
+        if (path)
+            shoali_str_append(&str, "\"%s\"", folder);
+        else
+            shoali_str_append_bytes(&str, at, 1);
+        at += path ? 3 : 0;
+    }
+    shoali_str_append(&str, "}");
+    snprintf(text, bytes, "%s", shoali_str_get(&str));
+    assert_true(strlen(text) + 1 < bytes);
+    shoali_str_fini(&str);
+}
+
+static struct gpt_run run_of(const struct precision *precision, int32_t ranks,
+                             const char *accelerator, const char *options)
+{
+    return (struct gpt_run){.ranks = ranks,
+                            .accelerator = accelerator,
+                            .options = options,
+                            .micro_batches = precision->exact ? 6 : ranks,
+                            .steps = 5,
+                            .dropout = 0.1,
+                            .lonely_step = precision->lonely_step,
+                            .lonely_micro = 2};
+}
+
+static void check_all(int32_t ranks, const char *accelerator)
+{
+    char plain[1024], text[1024];
+    for (int32_t p = 0; p < PRECISIONS; p++) {
+        const struct precision *precision = &precisions[p];
+        for (int32_t stage = 1; stage <= 3; stage++) {
+            const int32_t more = stage == 3 ? OFFLOADS_3 : 0;
+            put_options(plain, sizeof plain, precision->options, stage, NULL);
+            gpt_run_ranks(run_of(precision, ranks, accelerator, plain), reference);
+            assert_true(reference->info[4].applied);
+            assert_true(!precision->lonely_step || !reference->info[3].applied);
+            for (int32_t o = 0; o < OFFLOADS + more; o++) {
+                put_options(text, sizeof text, precision->options, stage,
+                            o < OFFLOADS ? offloads[o] : offloads_3[o - OFFLOADS]);
+                gpt_run_ranks(run_of(precision, ranks, accelerator, text), seats);
+                gpt_assert_same(seats, ranks, reference, text);
+            }
+        }
+    }
+}
+
+static void test_one_rank(void **state)
+{
+    (void)state;
+    check_all(1, "cpu");
+}
+
+static void test_two_ranks(void **state)
+{
+    (void)state;
+    check_all(2, "cpu");
+}
+
+static void test_three_ranks(void **state)
+{
+    (void)state;
+    check_all(3, "cpu");
+}
+
+static void test_sim(void **state)
+{
+    static const char *const streams[] = {"late", "random", "thread"};
+    (void)state;
+    for (int32_t i = 0; i < 3; i++) {
+        assert_int_equal(setenv("SHOAL_SIM_STREAMS", streams[i], 1), 0);
+        check_all(1 + i % 2, "sim");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_rank),
+        cmocka_unit_test(test_two_ranks),
+        cmocka_unit_test(test_three_ranks),
+        cmocka_unit_test(test_sim),
+    };
+    setenv("SHOAL_SIM_BYTES", "268435456", 1);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
