@@ -9,7 +9,8 @@
 static const char usage[] =
     "usage: shoal diff [--rounding] RUN_A RUN_B\n\n"
     "Names the first step and tensor in which two runs differ, and says whether rounding explains\n"
-    "it. A run is the folder given to --save, or a hashes.jsonl; train with \"hashes\": true in the\n"
+    "it. A run is the folder given to --save, or a hashes.jsonl; train with \"hashes\": true in "
+    "the\n"
     "configuration. Folders without hashes are compared as checkpoints: DIR (the latest one) or\n"
     "DIR/TAG, element by element.\n\n"
     "  --rounding   differences within rounding count as equal\n\n"

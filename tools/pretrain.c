@@ -62,86 +62,14 @@ static shoal_status peek_checkpoint(struct pretrain *run, bool *found)
     return status;
 }
 
-static shoal_status open_data(struct pretrain *run)
-{
-    const struct pretrain_options *options = &run->options;
-    return shoal_dataset_create(
-        &(shoal_dataset_args){
-            .paths = options->data_path.value,
-            .path_count = options->data_path.count,
-            .tokenizer = options->tokenizer_type,
-            .use_tokenizer = run->stored_tokenizer,
-            .split = options->split,
-            .mock = options->mock_data,
-            .seed = (uint64_t)options->seed,
-        },
-        &run->dataset);
-}
-
-static shoal_status make_model(struct pretrain *run)
-{
-    const struct pretrain_options *options = &run->options;
-    shoal_gpt_config config;
-    shoal_gpt_config_defaults(&config);
-    config.num_layers = options->num_layers;
-    config.hidden_size = options->hidden_size;
-    config.num_attention_heads = options->num_attention_heads;
-    config.seq_length = options->seq_length;
-    config.max_position_embeddings = options->max_position_embeddings;
-    config.ffn_hidden_size = options->ffn_hidden_size;
-    config.vocab_size = shoal_dataset_vocab_size(run->dataset);
-    config.make_vocab_size_divisible_by = options->make_vocab_size_divisible_by;
-    config.attention_dropout = options->attention_dropout;
-    config.hidden_dropout = options->hidden_dropout;
-    config.init_method_std = options->init_method_std;
-    config.norm_epsilon = options->norm_epsilon;
-    config.add_bias_linear = !options->disable_bias_linear;
-    config.openai_gelu = options->openai_gelu;
-    config.untie_embeddings = options->untie;
-    return shoal_gpt_create(&config, &run->model);
-}
-
-static shoal_status list_modules(struct pretrain *run)
-{
-    const struct shoali_strings *given = &run->options.recompute_modules;
-    if (!given->count)
-        return SHOAL_OK;
-    run->recompute_modules =
-        shoali_calloc((size_t)given->count + 1, sizeof *run->recompute_modules, "module names");
-    if (!run->recompute_modules)
-        return SHOAL_ENOMEM;
-    for (int32_t i = 0; i < given->count; i++)
-        run->recompute_modules[i] = given->value[i];
-    return SHOAL_OK;
-}
-
 static shoal_status make_engine(struct pretrain *run)
 {
     shoal_status status;
-    const char *path;
-    char *text = NULL;
-    SHOAL_TRY(status, list_modules(run), done);
-    SHOAL_TRY(status, pretrain_config(&run->options, &path, &text), done);
-    SHOAL_TRY(status,
-              shoal_engine_create(
-                  &(shoal_engine_args){.model = run->model,
-                                       .config_path = path,
-                                       .config_text = text,
-                                       .group = run->group,
-                                       .seed = (uint64_t)run->options.seed,
-                                       .threads = (int32_t)run->options.threads,
-                                       .output_path = run->options.save,
-                                       .recompute_granularity = run->options.recompute_granularity,
-                                       .recompute_method = run->options.recompute_method,
-                                       .recompute_num_layers = run->options.recompute_num_layers,
-                                       .recompute_modules = run->recompute_modules},
-                  &run->engine),
-              done);
+    SHOAL_TRY(status, shoal_engine_create(&run->setup.args, &run->engine), done);
     shoal_engine_get_batch_info(run->engine, &run->train_batch, &run->micro_batch,
                                 &run->accumulation);
     run->micro_per_step = run->train_batch / run->micro_batch;
 done:
-    free(text);
     return status;
 }
 
@@ -301,6 +229,7 @@ static shoal_status train(struct pretrain *run)
     snprintf(where, sizeof where, "iteration %lld on validation set", (long long)last);
     if (!shoal_engine_stop_requested(run->engine))
         SHOAL_TRY(status, pretrain_evaluate(run, where, &run->final_loss), done);
+    pretrain_show_memory(run);
 done:
     return status;
 }
@@ -326,8 +255,15 @@ static shoal_status prepare(struct pretrain *run)
     SHOAL_TRY(status, shoal_comm_init(&(shoal_comm_args){0}, &run->group), done);
     SHOAL_TRY(status, check_save(run), done);
     SHOAL_TRY(status, peek_checkpoint(run, &found), done);
-    SHOAL_TRY(status, open_data(run), done);
-    SHOAL_TRY(status, make_model(run), done);
+    SHOAL_TRY(status, pretrain_open_data(&run->options, run->stored_tokenizer, &run->dataset),
+              done);
+    SHOAL_TRY(
+        status,
+        pretrain_make_model(&run->options, shoal_dataset_vocab_size(run->dataset), &run->model),
+        done);
+    SHOAL_TRY(status, pretrain_setup_init(&run->setup, &run->options, run->model, run->group),
+              done);
+    SHOAL_TRY(status, pretrain_check_plan(run), done);
     SHOAL_TRY(status, make_engine(run), done);
     SHOAL_TRY(status, make_loaders(run), done);
     SHOAL_TRY(status, describe_client(run), done);
@@ -370,7 +306,7 @@ static void release(struct pretrain *run, shoal_status status)
     shoali_free(run->tokens);
     shoali_free(run->targets);
     shoali_free(run->client_json);
-    shoali_free(run->recompute_modules);
+    pretrain_setup_fini(&run->setup);
     pretrain_options_fini(&run->options);
 }
 
@@ -388,6 +324,15 @@ static int report_failure(shoal_status status)
     return tool_fail(rank ? shoali_error_prefix(status, "rank %s", rank) : status);
 }
 
+static const struct pretrain_command command = {
+    .name = "shoal pretrain gpt",
+    .usage = "usage: [shoal run --num_gpus N] shoal pretrain gpt --deepspeed_config "
+             "FILE --data-path TEXT [flags]\n\n"
+             "Trains a GPT on text files. Started by `shoal run` it is one of N "
+             "ranks; alone it is one rank.\n\n",
+    .trains = true,
+};
+
 int tool_pretrain(int argc, char **argv)
 {
     struct pretrain run = {0};
@@ -399,7 +344,7 @@ int tool_pretrain(int argc, char **argv)
         return 2;
     }
     const int skip = strcmp(argv[1], "gpt") == 0;
-    status = pretrain_options_init(&run.options, argc - skip, argv + skip);
+    status = pretrain_options_init(&run.options, &command, argc - skip, argv + skip);
     if (status == SHOAL_OK)
         SHOAL_TRY(status, prepare(&run), done);
     if (status == SHOAL_OK)

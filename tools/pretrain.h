@@ -3,7 +3,10 @@
  *   pretrain.c          the run: data, model, engine, loop
  *   pretrain_options.c  Megatron's flags as tables
  *   pretrain_config.c   values that may be given as flag and in ds_config.json: one of both, or the
- * same in both pretrain_eval.c     validation
+ * same in both
+ *   pretrain_eval.c     validation
+ *   pretrain_setup.c    from options to a model and the engine's arguments, also for `shoal plan`
+ *   pretrain_plan.c     whether the machine is large enough
  */
 #ifndef SHOAL_PRETRAIN_H
 #define SHOAL_PRETRAIN_H
@@ -13,6 +16,7 @@
 #include "shoal/data.h"
 #include "shoal/engine.h"
 #include "shoal/monitor.h"
+#include "shoal/plan.h"
 #include "shoal/transformer.h"
 
 #include <stdio.h>
@@ -43,7 +47,7 @@ struct pretrain_options {
     bool mock_data, full_validation;
     /* run */
     const char *deepspeed_config, *save, *load, *load_tag;
-    bool deepspeed, finetune, exit_signal_handler, no_save_optim;
+    bool deepspeed, finetune, exit_signal_handler, no_save_optim, ignore_plan;
     int64_t train_iters, eval_interval, eval_iters, save_interval, log_interval, seed, threads,
         local_rank;
     uint64_t given[SHOALI_GIVEN_WORDS];
@@ -52,8 +56,16 @@ struct pretrain_options {
     struct shoali_arena arena;
 };
 
+/* A subcommand that takes these flags. */
+struct pretrain_command {
+    const char *name, *usage;
+    const struct shoali_section *more; /* flags of its own; NULL none */
+    void *more_options;
+    bool trains; /* --train-iters and data are required */
+};
 /* SHOAL_END: help was asked for and printed. */
-SHOAL_CHECKED shoal_status pretrain_options_init(struct pretrain_options *options, int argc,
+SHOAL_CHECKED shoal_status pretrain_options_init(struct pretrain_options *options,
+                                                 const struct pretrain_command *command, int argc,
                                                  char **argv);
 void pretrain_options_fini(struct pretrain_options *options);
 
@@ -61,6 +73,22 @@ void pretrain_options_fini(struct pretrain_options *options);
  * it, else NULL. SHOAL_ECONFIG shows both values when flag and file contradict. */
 SHOAL_CHECKED shoal_status pretrain_config(const struct pretrain_options *options,
                                            const char **path, char **text);
+
+SHOAL_CHECKED shoal_status pretrain_open_data(const struct pretrain_options *options,
+                                              const shoal_tokenizer *stored,
+                                              shoal_dataset **dataset);
+SHOAL_CHECKED shoal_status pretrain_make_model(const struct pretrain_options *options,
+                                               int64_t vocab_size, shoal_model **model);
+/* The engine's arguments, and what they borrow. */
+struct pretrain_setup {
+    shoal_engine_args args;
+    char *text;
+    const char **modules; /* NULL-terminated; NULL: none */
+};
+SHOAL_CHECKED shoal_status pretrain_setup_init(struct pretrain_setup *setup,
+                                               const struct pretrain_options *options,
+                                               const shoal_model *model, shoal_group *group);
+void pretrain_setup_fini(struct pretrain_setup *setup);
 
 /* Everything a run holds. */
 struct pretrain {
@@ -73,12 +101,19 @@ struct pretrain {
     shoal_loader *train, *valid;
     shoal_progress *progress;
     int32_t *tokens, *targets;
-    const char **recompute_modules; /* NULL-terminated; NULL: none */
+    struct pretrain_setup setup;
+    shoal_plan plan;
     int64_t train_batch, micro_batch, accumulation;
     int64_t micro_per_step; /* M: global micro-batches of a step */
     char *client_json;
     double final_loss;
 };
+
+/* Plans the run; SHOAL_ECONFIG when it does not fit this machine, with what would make it fit.
+ * Collective, and before anything large is allocated. */
+SHOAL_CHECKED shoal_status pretrain_check_plan(struct pretrain *run);
+/* One line about planned and used memory. */
+void pretrain_show_memory(struct pretrain *run);
 
 /* Validation loss and one line about it (rank 0). Collective. */
 SHOAL_CHECKED shoal_status pretrain_evaluate(struct pretrain *run, const char *where, double *loss);

@@ -143,9 +143,8 @@ static const struct shoali_option rows[] = {
      .offset = O(train_iters),
      .min = 0,
      .max = 1e15,
-     REQUIRED,
      .unit = "steps",
-     .help = "optimizer steps of the whole training, counted from its beginning"},
+     .help = "optimizer steps of the whole training, counted from its beginning; required"},
     {.key = "eval-interval",
      .type = SHOALI_INT,
      .offset = O(eval_interval),
@@ -212,6 +211,10 @@ static const struct shoali_option rows[] = {
      .min = 0,
      .max = 4096,
      .help = "threads of each rank; 0: its share of the cores"},
+    {.key = "ignore-plan",
+     .type = SHOALI_BOOL,
+     .offset = O(ignore_plan),
+     .help = "start even when the plan says that the memory of this machine is too small"},
     {.key = "local_rank",
      .type = SHOALI_INT,
      .offset = O(local_rank),
@@ -323,39 +326,48 @@ const struct shoali_section pretrain_shared_section = {.name = "shared",
                                                            sizeof(struct pretrain_shared),
                                                        .given_offset = S(given)};
 
-static const char usage[] = "usage: [shoal run --num_gpus N] shoal pretrain gpt --deepspeed_config "
-                            "FILE --data-path TEXT [flags]\n\n"
-                            "Trains a GPT on text files. Started by `shoal run` it is one of N "
-                            "ranks; alone it is one rank.\n\n";
+/* What only training needs. */
+static shoal_status check_training(const struct pretrain_options *options)
+{
+    if (!shoali_config_given(&section, options, "train-iters"))
+        return SHOAL_FAIL(SHOAL_ECONFIG, "shoal pretrain gpt: --train-iters must be given: "
+                                         "optimizer steps of the whole training");
+    if (!options->data_path.count && !options->mock_data)
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "no training data: give --data-path FILE_OR_FOLDER, or --mock-data for random tokens");
+    return SHOAL_OK;
+}
 
-shoal_status pretrain_options_init(struct pretrain_options *options, int argc, char **argv)
+shoal_status pretrain_options_init(struct pretrain_options *options,
+                                   const struct pretrain_command *command, int argc, char **argv)
 {
     shoal_status status;
     struct shoali_arena arena;
-    shoali_arena_init(&arena);
-    SHOAL_TRY(status, shoali_config_defaults(&section, options, &arena), done);
-    SHOAL_TRY(status, shoali_config_defaults(&pretrain_shared_section, &options->shared, &arena),
-              done);
-    const struct shoali_flags tables[] = {{&section, options},
+    const struct shoali_flags tables[] = {{command->more, command->more_options},
+                                          {&section, options},
                                           {&pretrain_shared_section, &options->shared}};
+    const int32_t first = command->more ? 0 : 1;
     const struct shoali_flag_args args = {
-        .command = "shoal pretrain gpt", .tables = tables, .table_count = 2};
+        .command = command->name, .tables = tables + first, .table_count = 3 - first};
+    shoali_arena_init(&arena);
+    for (int32_t i = first; i < 3; i++)
+        SHOAL_TRY(status, shoali_config_defaults(tables[i].section, tables[i].config, &arena),
+                  done);
     status = shoali_flags_parse(&args, argc, argv, &arena, NULL);
     if (status == SHOAL_END) {
         struct shoali_str text = {0};
         shoali_flags_help(&args, &text);
-        printf("%s%s", usage, shoali_str_get(&text));
+        printf("%s%s", command->usage, shoali_str_get(&text));
         shoali_str_fini(&text);
     }
     if (status != SHOAL_OK)
         goto done;
-    if (!options->data_path.count && !options->mock_data)
-        status = SHOAL_FAIL(
-            SHOAL_EINVAL,
-            "no training data: give --data-path FILE_OR_FOLDER, or --mock-data for random tokens");
-    else if (options->data_path.count && options->mock_data)
+    if (options->data_path.count && options->mock_data)
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "--data-path and --mock-data exclude each other: give one of both");
+    else if (command->trains)
+        status = check_training(options);
 done:
     options->arena = arena;
     return status;

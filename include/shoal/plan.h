@@ -2,7 +2,8 @@
  *
  *   shoal_plan_make(&(shoal_plan_args){.engine = &engine_args, .world_size = 1024}, &plan);
  *   shoal_plan_get_limit(NULL, ranks_of_this_machine, &limit);
- *   if (shoal_plan_missing_bytes(&plan, &limit) > 0) ...
+ *   shoal_plan_judge(&plan, &limit, &verdict);
+ *   if (verdict.missing_bytes > 0) ...
  *
  * A plan is no formula. An engine is made as for training, on a device whose memory has addresses
  * but no bytes and in a group whose other ranks do not exist, and takes one step in which nothing
@@ -79,7 +80,7 @@ typedef struct shoal_plan_limit {
     /* Limits of the process itself: private memory, and addresses (with all ranks' shared memory)
      */
     int64_t data_bytes, address_space_bytes;
-    const char *what; /* where the limit comes from, for messages; static */
+    const char *device_name; /* of device_bytes in messages, static */
 } shoal_plan_limit;
 /* This machine's: of the accelerator (NULL: as an engine chooses), and what is free of the host's
  * memory, divided by the ranks that share it. */
@@ -88,16 +89,22 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_plan_get_limit(const char *accelerato
                                                           shoal_plan_limit *limit);
 /* A limit given by hand: of device memory. */
 SHOAL_API void shoal_plan_set_limit(int64_t bytes, shoal_plan_limit *limit);
-/* How far the plan is over the limit: <= 0 it fits, and so much is left. *need and *have (optional)
- * are of the tightest kind of memory. */
-SHOAL_API int64_t shoal_plan_missing_bytes(const shoal_plan *plan, const shoal_plan_limit *limit,
-                                           int64_t *need, int64_t *have);
+
+/* The tightest kind of memory. */
+typedef struct shoal_plan_verdict {
+    int64_t need_bytes, have_bytes;
+    int64_t missing_bytes; /* need - have: <= 0 it fits */
+    const char *what;      /* "its share of this machine's free memory"; static */
+} shoal_plan_verdict;
+SHOAL_API void shoal_plan_judge(const shoal_plan *plan, const shoal_plan_limit *limit,
+                                shoal_plan_verdict *verdict);
 
 /* What would make it fit. */
 typedef struct shoal_plan_suggestion {
     char what[160]; /* "zero_optimization.stage 3, --recompute-granularity full" */
     int32_t fits;   /* 0: nothing does, and this is the one that needs least */
     shoal_plan plan;
+    shoal_plan_verdict verdict;
 } shoal_plan_suggestion;
 /* Plans alternatives in the order of what they cost (higher stages, recompute, smaller
  * micro-batches, offload, all of them, more ranks) and gives the first that fits. SHOAL_END: there

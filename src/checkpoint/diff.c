@@ -1,5 +1,5 @@
-/* Two checkpoints side by side. Tensors are found by name in the files' own headers, so files may be
- * cut at different places. */
+/* Two checkpoints side by side. Tensors are found by name in the files' own headers, so files may
+ * be cut at different places. */
 #include "checkpoint/checkpoint_internal.h"
 
 #include <jansson.h>
@@ -60,8 +60,8 @@ static shoal_status add_file(struct diff *diff, struct side *side,
     SHOAL_TRY(status, shoali_checkpoint_open_file(file, &descriptor), done);
     SHOAL_TRY(status, shoali_checkpoint_read_head(file, descriptor, &diff->arena, &entries, &count),
               done);
-    struct located *grown = shoali_arena_alloc(
-        &diff->arena, (size_t)(side->tensor_count + count + 1) * sizeof *grown);
+    struct located *grown =
+        shoali_arena_alloc(&diff->arena, (size_t)(side->tensor_count + count + 1) * sizeof *grown);
     if (!grown) {
         status = SHOAL_ENOMEM;
         goto done;
@@ -222,8 +222,7 @@ static shoal_status compare_tensors(struct diff *diff, const char *kind, shoal_d
                           "%s: first difference in `%s`, element %lld; %lld of %lld elements "
                           "differ, by at most %.3g or %llu units in the last place\n",
                           kind, findings.tensor, (long long)findings.element,
-                          (long long)findings.count, (long long)findings.elements,
-                          findings.largest,
+                          (long long)findings.count, (long long)findings.elements, findings.largest,
                           (unsigned long long)findings.largest_ulp);
         diff->equal = false;
     }

@@ -320,6 +320,7 @@ shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_
         goto done;
     strcpy(engine->output_path, output_path);
     SHOAL_TRY(status, read_config(engine, args), done);
+    engine->config.hashes = engine->config.hashes && !meta; /* there is nothing to hash */
     SHOAL_TRY(status, open_device(engine, args), done);
     SHOAL_TRY(status, agree_on_kernels(engine), done);
     SHOAL_TRY(status,

@@ -1,5 +1,5 @@
-/* hashes.jsonl: the same bytes for every layout that trains the same bits, and what it tells of others
- * that do not. */
+/* hashes.jsonl: the same bytes for every layout that trains the same bits, and what it tells of
+ * others that do not. */
 #include "engine/test_gpt.h"
 #include "monitor/hashes.h"
 #include "shoal/diff.h"
@@ -94,7 +94,8 @@ static void test_exact_layouts(void **state)
             same_bytes(options[o], ranks[i], stage);
         }
     }
-    assert_true(seats[0].info[STEPS - 1].loss_scale < 0x1p20); /* some of the fp16 steps overflowed */
+    assert_true(seats[0].info[STEPS - 1].loss_scale <
+                0x1p20); /* some of the fp16 steps overflowed */
 }
 
 static void test_momentum(void **state)

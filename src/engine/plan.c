@@ -166,8 +166,10 @@ shoal_status shoal_plan_make(const shoal_plan_args *args, shoal_plan *plan)
     shoal_batch batch = {0};
     struct shoali_comm_counters sent;
     const struct shoali_context context = *shoali_context_get();
+    struct shoali_logger quiet = {.level = SHOAL_LOG_OFF};
     shoal_engine_args engine_args = *args->engine;
     *plan = (shoal_plan){0};
+    shoali_context_get()->logger = &quiet; /* the run itself will say it */
     if (args->world_size > 1)
         SHOAL_TRY(status, shoali_comm_create_meta(args->rank, args->world_size, &group), done);
     engine_args.group = group;

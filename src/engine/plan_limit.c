@@ -3,10 +3,7 @@
 
 #include "accelerator/accelerator.h"
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+static const char host_name[] = "its share of this machine's free memory";
 
 shoal_status shoal_plan_get_limit(const char *name, int32_t ranks_per_machine,
                                   shoal_plan_limit *limit)
@@ -20,14 +17,16 @@ shoal_status shoal_plan_get_limit(const char *name, int32_t ranks_per_machine,
     SHOAL_TRY(status, shoali_device_create(accelerator, 0, NULL, &device), done);
     shoali_device_memory(device, &total, &available);
     shoali_host_room(ranks_per_machine, &room);
+    const bool is_host = accelerator->host_accessible, is_share = room.free_bytes < total;
     *limit = (shoal_plan_limit){
-        .device_bytes = accelerator->host_accessible ? smaller(total, room.free_bytes) : available,
+        .device_bytes = !is_host   ? available
+                        : is_share ? room.free_bytes
+                                   : total,
         .host_bytes = room.free_bytes,
-        .device_is_host = accelerator->host_accessible,
+        .device_is_host = is_host,
         .data_bytes = room.data_bytes,
         .address_space_bytes = room.address_space_bytes,
-        .what = accelerator->host_accessible ? "its share of this machine's free memory"
-                                             : "this machine's device",
+        .device_name = is_host && is_share ? host_name : "the device's memory",
     };
 done:
     shoali_device_destroy(device);
@@ -40,31 +39,34 @@ void shoal_plan_set_limit(int64_t bytes, shoal_plan_limit *limit)
                                 .host_bytes = INT64_MAX,
                                 .data_bytes = INT64_MAX,
                                 .address_space_bytes = INT64_MAX,
-                                .what = "the given limit"};
+                                .device_name = "the given limit"};
 }
 
-int64_t shoal_plan_missing_bytes(const shoal_plan *plan, const shoal_plan_limit *limit,
-                                 int64_t *need, int64_t *have)
+void shoal_plan_judge(const shoal_plan *plan, const shoal_plan_limit *limit,
+                      shoal_plan_verdict *verdict)
 {
-    const int64_t both = plan->device_bytes + plan->host_bytes;
-    const int64_t own = limit->device_is_host ? both : plan->host_bytes;
+    const bool is_host = limit->device_is_host != 0;
+    const int64_t own = plan->host_bytes + (is_host ? plan->device_bytes : 0);
+    const int64_t shared = is_host ? plan->shared_bytes : 0;
     const struct {
         int64_t need, have;
+        const char *what;
     } kinds[] = {
-        {limit->device_is_host ? both : plan->device_bytes, limit->device_bytes},
-        {own, limit->host_bytes},
-        {own - (limit->device_is_host ? plan->shared_bytes : 0), limit->data_bytes},
+        {is_host ? own : plan->device_bytes, limit->device_bytes, limit->device_name},
+        {own, limit->host_bytes, host_name},
+        {own - shared, limit->data_bytes, "what is left of its data limit (ulimit -d)"},
         /* a rank maps what the others share */
-        {own + (plan->world_size - 1) * (limit->device_is_host ? plan->shared_bytes : 0),
-         limit->address_space_bytes},
+        {own + (plan->world_size - 1) * shared, limit->address_space_bytes,
+         "what is left of its address space (ulimit -v)"},
     };
     size_t tightest = 0;
     for (size_t i = 1; i < sizeof kinds / sizeof kinds[0]; i++)
         if (kinds[i].need - kinds[i].have > kinds[tightest].need - kinds[tightest].have)
             tightest = i;
-    if (need)
-        *need = kinds[tightest].need;
-    if (have)
-        *have = kinds[tightest].have;
-    return kinds[tightest].need - kinds[tightest].have;
+    *verdict = (shoal_plan_verdict){
+        .need_bytes = kinds[tightest].need,
+        .have_bytes = kinds[tightest].have,
+        .missing_bytes = kinds[tightest].need - kinds[tightest].have,
+        .what = kinds[tightest].what,
+    };
 }

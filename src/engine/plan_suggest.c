@@ -86,11 +86,6 @@ static void describe(const struct change *change, char *text, size_t bytes)
     shoali_str_fini(&list);
 }
 
-static int64_t need_of(const shoal_plan *plan, const shoal_plan_limit *limit)
-{
-    return shoal_plan_missing_bytes(plan, limit, NULL, NULL);
-}
-
 /* Plans one alternative; true when it fits. What is not possible (a stage that the configuration
  * excludes, a batch that cannot be cut) is no alternative. */
 static bool try(struct search *search, const struct change *change)
@@ -117,11 +112,14 @@ static bool try(struct search *search, const struct change *change)
     if (status < 0)
         return false;
     shoal_plan_suggestion *best = search->best;
-    if (search->found && need_of(&plan, search->limit) >= need_of(&best->plan, search->limit))
+    shoal_plan_verdict verdict;
+    shoal_plan_judge(&plan, search->limit, &verdict);
+    if (search->found && verdict.missing_bytes >= best->verdict.missing_bytes)
         return false;
     search->found = true;
     best->plan = plan;
-    best->fits = need_of(&plan, search->limit) <= 0;
+    best->verdict = verdict;
+    best->fits = verdict.missing_bytes <= 0;
     describe(change, best->what, sizeof best->what);
     return best->fits;
 }

@@ -284,26 +284,32 @@ static void test_suggestions(void **state)
 
 static void test_limits(void **state)
 {
-    int64_t need, have;
     shoal_plan plan = {.world_size = 4, .device_bytes = 100, .host_bytes = 20, .shared_bytes = 60};
     shoal_plan_limit limit;
+    shoal_plan_verdict verdict;
     (void)state;
     shoal_plan_set_limit(90, &limit);
-    assert_int_equal(shoal_plan_missing_bytes(&plan, &limit, &need, &have), 10);
-    assert_true(need == 100 && have == 90);
+    shoal_plan_judge(&plan, &limit, &verdict);
+    assert_int_equal(verdict.missing_bytes, 10);
+    assert_true(verdict.need_bytes == 100 && verdict.have_bytes == 90);
+    assert_string_equal(verdict.what, "the given limit");
     limit.device_is_host = 1;
-    assert_int_equal(shoal_plan_missing_bytes(&plan, &limit, &need, NULL), 30);
+    shoal_plan_judge(&plan, &limit, &verdict);
+    assert_int_equal(verdict.missing_bytes, 30);
     limit.data_bytes = 10; /* of private memory there are 60 */
-    assert_int_equal(shoal_plan_missing_bytes(&plan, &limit, &need, &have), 50);
-    assert_true(need == 60 && have == 10);
+    shoal_plan_judge(&plan, &limit, &verdict);
+    assert_true(verdict.need_bytes == 60 && verdict.missing_bytes == 50);
+    assert_non_null(strstr(verdict.what, "ulimit -d"));
     limit.address_space_bytes = 200; /* with the shared memory of three others */
-    assert_int_equal(shoal_plan_missing_bytes(&plan, &limit, &need, NULL), 100);
-    assert_int_equal(need, 300);
+    shoal_plan_judge(&plan, &limit, &verdict);
+    assert_true(verdict.need_bytes == 300 && verdict.missing_bytes == 100);
+    assert_non_null(strstr(verdict.what, "ulimit -v"));
+
     assert_int_equal(shoal_plan_get_limit("cpu", 1, &limit), SHOAL_OK);
     assert_true(limit.device_is_host && limit.device_bytes > 0);
-    have = limit.device_bytes;
+    const int64_t alone = limit.device_bytes;
     assert_int_equal(shoal_plan_get_limit("cpu", 1000, &limit), SHOAL_OK);
-    assert_true(limit.device_bytes < have / 100);
+    assert_true(limit.device_bytes < alone / 100);
     assert_int_equal(shoal_plan_get_limit("abacus", 1, &limit), SHOAL_ECONFIG);
 }
 

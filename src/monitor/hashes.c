@@ -84,11 +84,12 @@ static void append_value(struct shoali_str *out, const char *key, double value)
 
 static void append_facts(struct shoali_str *out, const struct shoali_hashes_facts *facts)
 {
-    shoali_str_append(out,
-                      "{\"format\":\"shoal-hashes\",\"version\":1,\"dtype\":\"%s\","
-                      "\"kernels\":\"%s\",\"micro_batches\":%lld,\"tensors\":%lld,\"elements\":%lld}\n",
-                      facts->dtype, facts->kernels, (long long)facts->micro_batches, (long long)facts->tensors,
-                      (long long)facts->elements);
+    shoali_str_append(
+        out,
+        "{\"format\":\"shoal-hashes\",\"version\":1,\"dtype\":\"%s\","
+        "\"kernels\":\"%s\",\"micro_batches\":%lld,\"tensors\":%lld,\"elements\":%lld}\n",
+        facts->dtype, facts->kernels, (long long)facts->micro_batches, (long long)facts->tensors,
+        (long long)facts->elements);
 }
 
 void shoali_hashes_append_step(struct shoali_str *out, const struct shoali_hashes_step *step)

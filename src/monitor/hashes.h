@@ -2,16 +2,14 @@
  * depend on who held which part of it. Level L1.
  *
  * A *fingerprint* is a struct of sums of 64-bit integers over the elements (index, value) of a
- * tensor. Sums wrap, so they have no order: ranks add what they hold, one all-reduce adds the ranks,
- * and the result is the same bits for any layout. It holds
- *   hash       of all (index, bits): equal hashes, equal tensors
- *   square     of the norm: mantissas squared, one counter per 4 exponents
- *   sketch     8 counters; each element is added to one of them, with a sign, both chosen by its
- *              index alone (a count sketch). The sum of the squares of the counters of A minus those
- *              of B is on average the square of the norm of A - B, within a factor of 2 or so, and
- *              exact for a difference in one element. One word per 16 exponents, so nothing is
- *              rounded.
- *   nonfinite  how many are NaN or infinite; those are left out of square, sketch and largest
+ * tensor. Sums wrap, so they have no order: ranks add what they hold, one all-reduce adds the
+ * ranks, and the result is the same bits for any layout. It holds hash       of all (index, bits):
+ * equal hashes, equal tensors square     of the norm: mantissas squared, one counter per 4
+ * exponents sketch     8 counters; each element is added to one of them, with a sign, both chosen
+ * by its index alone (a count sketch). The sum of the squares of the counters of A minus those of B
+ * is on average the square of the norm of A - B, within a factor of 2 or so, and exact for a
+ * difference in one element. One word per 16 exponents, so nothing is rounded. nonfinite  how many
+ * are NaN or infinite; those are left out of square, sketch and largest
  *
  * The file (JSON lines, written by one rank) begins with a line that says what the format is. Each
  * step adds: a line of numbers (loss, norm, lr); a line per tensor and kind, in the order in which

@@ -16,9 +16,9 @@ static const double loss_slack = 4;
 
 struct comparison {
     struct shoali_hashes_file a, b;
-    double roundoff;      /* of weights and activations */
-    double sum_rounding;  /* relative: what another order of a gradient's sums can make */
-    double largest_loss;  /* difference; at which step */
+    double roundoff;     /* of weights and activations */
+    double sum_rounding; /* relative: what another order of a gradient's sums can make */
+    double largest_loss; /* difference; at which step */
     int64_t largest_loss_step;
     /* of the weights after the last step that was compared; negative: not known */
     double weight_difference, weight_norm;
@@ -100,8 +100,8 @@ static void report_tensor(struct comparison *c, const json_t *a, const json_t *b
     const bool start = strcmp(kind, "start") == 0;
     const double difference = distance(a, b);
     const double bound = alike ? tensor_bound(c, a, numbers) : -1;
-    if (c->differ && (c->real || step != c->found_step || strcmp(kind, "gradient") != 0 ||
-                      difference <= bound))
+    if (c->differ &&
+        (c->real || step != c->found_step || strcmp(kind, "gradient") != 0 || difference <= bound))
         return;
     shoali_str_append(c->out, "%s%sstep %lld, %s of `%s`: ",
                       c->differ ? "also: " : "first difference: ", start ? "before " : "",
@@ -168,8 +168,9 @@ static void compare_numbers(struct comparison *c, const json_t *a, const json_t 
     }
     for (size_t i = 0; i < sizeof exact / sizeof exact[0] && !c->real; i++)
         if (!same(a, b, exact[i])) {
-            shoali_str_append(c->out, "%sstep %lld, %s", c->differ ? "later: " : "first difference: ",
-                              (long long)step, names[i]);
+            shoali_str_append(c->out, "%sstep %lld, %s",
+                              c->differ ? "later: " : "first difference: ", (long long)step,
+                              names[i]);
             judge(c, step, 1, -1);
         }
 }
@@ -252,7 +253,9 @@ done:
 
 static double roundoff_of(const char *dtype)
 {
-    return strcmp(dtype, "BF16") == 0 ? 0x1p-8 : strcmp(dtype, "F16") == 0 ? 0x1p-11 : FP32_ROUNDOFF;
+    return strcmp(dtype, "BF16") == 0  ? 0x1p-8
+           : strcmp(dtype, "F16") == 0 ? 0x1p-11
+                                       : FP32_ROUNDOFF;
 }
 
 /* Ways to sum M contributions differ by at most 2 M roundoffs of the contributions' size, which is
@@ -263,10 +266,12 @@ static void set_bounds(struct comparison *c)
     const double micro_batches =
         fmax(number(c->a.facts, "micro_batches"), number(c->b.facts, "micro_batches"));
     const double tensors = number(c->a.facts, "tensors");
-    const bool alike = same(c->a.facts, c->b.facts, "kernels") && same(c->a.facts, c->b.facts, "dtype");
-    c->roundoff = fmax(roundoff_of(text(c->a.facts, "dtype")), roundoff_of(text(c->b.facts, "dtype")));
-    c->sum_rounding = 2 * (alike ? FP32_ROUNDOFF : c->roundoff) * (micro_batches + tensors) *
-                      sqrt(micro_batches);
+    const bool alike =
+        same(c->a.facts, c->b.facts, "kernels") && same(c->a.facts, c->b.facts, "dtype");
+    c->roundoff =
+        fmax(roundoff_of(text(c->a.facts, "dtype")), roundoff_of(text(c->b.facts, "dtype")));
+    c->sum_rounding =
+        2 * (alike ? FP32_ROUNDOFF : c->roundoff) * (micro_batches + tensors) * sqrt(micro_batches);
     c->weight_difference = -1;
 }
 
@@ -310,8 +315,8 @@ shoal_status shoali_hashes_diff(const char *path_a, const char *path_b, struct s
         goto done;
     }
     if (c.a.place_count > steps || c.b.place_count > steps)
-        shoali_str_append(out, "compared: the %d steps in both; %s has %d more, %s %d\n", (int)steps,
-                          path_a, (int)(c.a.place_count - steps), path_b,
+        shoali_str_append(out, "compared: the %d steps in both; %s has %d more, %s %d\n",
+                          (int)steps, path_a, (int)(c.a.place_count - steps), path_b,
                           (int)(c.b.place_count - steps));
     conclude(&c, steps);
     *verdict = (struct shoali_hashes_verdict){.equal = !c.differ, .rounding = c.differ && !c.real};

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The next line as an object; *line NULL at the end, or where a run died in the middle of a line. */
+/* The next line as an object; *line NULL at the end, or where a run died in the middle of a line.
+ */
 static shoal_status next_line(struct shoali_hashes_file *file, json_t **line)
 {
     shoal_status status = SHOAL_OK;

@@ -1,4 +1,5 @@
-/* Fingerprints do not depend on order or cut; files are read back; differences are named and judged. */
+/* Fingerprints do not depend on order or cut; files are read back; differences are named and
+ * judged. */
 #include "monitor/hashes.h"
 #include "monitor/monitor.h"
 
@@ -186,11 +187,14 @@ static void test_sketches(void **state)
 /* ---- files ----------------------------------------------------------------------------------- */
 
 enum { TENSORS = 3 };
-static const struct shoali_hashes_facts facts = {
-    .dtype = "F32", .kernels = "ref", .micro_batches = 4, .tensors = TENSORS,
-    .elements = TENSORS * COUNT};
+static const struct shoali_hashes_facts facts = {.dtype = "F32",
+                                                 .kernels = "ref",
+                                                 .micro_batches = 4,
+                                                 .tensors = TENSORS,
+                                                 .elements = TENSORS * COUNT};
 
-/* What run `run` has of one tensor: the noise begins at step `from`, where that tensor is changed. */
+/* What run `run` has of one tensor: the noise begins at step `from`, where that tensor is changed.
+ */
 struct plot {
     int64_t steps, from;
     const char *kind, *tensor;

@@ -33,7 +33,7 @@ static void test_on_as_off(void **state)
     setenv("SHOAL_SIM_STREAMS", devices[device][1], 1);
     for (run.ranks = device ? 2 : 1; run.ranks <= 4; run.ranks++)
         for (run.stage = 0; run.stage <= 3; run.stage++)
-            for (int32_t variant = 0; variant < 4; variant += device > 1 ? 3 : 1) {
+            for (int32_t variant = 0; variant<4; variant += device> 1 ? 3 : 1) {
                 run.exact = variant % 2 != 0;
                 run.fetch = fetches[variant / 2];
                 run.bucket = variant / 2 ? 300 : 0;

@@ -32,7 +32,7 @@ struct sizes {
 static const struct sizes small = {24, 37, false}, large = {128, 200, true};
 
 static inline shoal_status declare(shoal_declaration *to, const char *name, shoal_shape shape,
-                            unsigned tags, double lr_mult, const char *tied_to)
+                                   unsigned tags, double lr_mult, const char *tied_to)
 {
     return shoal_declare_param(to, &(shoal_param_spec){.name = name,
                                                        .shape = shape,
@@ -54,7 +54,8 @@ done:
     return status;
 }
 
-static inline void forward_embed(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
+static inline void forward_embed(const shoal_layer *layer, shoal_tape *tape,
+                                 shoal_boundary *boundary)
 {
     boundary->count = 1;
     boundary->tensor[0] =
@@ -74,7 +75,8 @@ done:
     return status;
 }
 
-static inline void forward_block(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
+static inline void forward_block(const shoal_layer *layer, shoal_tape *tape,
+                                 shoal_boundary *boundary)
 {
     shoal_tensor *x = boundary->tensor[0];
     shoal_tensor *y = shoal_mul(tape, x, shoal_param_tensor(tape, shoal_layer_param(layer, 0)));
@@ -83,7 +85,8 @@ static inline void forward_block(const shoal_layer *layer, shoal_tape *tape, sho
                      &(shoal_linear_args){.bias = shoal_layer_param(layer, 2), .residual = x});
 }
 
-static inline void forward_plain(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
+static inline void forward_plain(const shoal_layer *layer, shoal_tape *tape,
+                                 shoal_boundary *boundary)
 {
     (void)layer;
     boundary->tensor[0] = shoal_tanh(tape, boundary->tensor[0]);
@@ -100,7 +103,8 @@ done:
     return status;
 }
 
-static inline void forward_neck(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
+static inline void forward_neck(const shoal_layer *layer, shoal_tape *tape,
+                                shoal_boundary *boundary)
 {
     shoal_tensor *x = boundary->tensor[0];
     shoal_tensor *y = shoal_linear(tape, x, shoal_layer_param(layer, 0),
@@ -116,7 +120,8 @@ static inline shoal_status declare_head(const void *config, shoal_declaration *t
                    sizes->untied ? NULL : "embed.table");
 }
 
-static inline void forward_head(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
+static inline void forward_head(const shoal_layer *layer, shoal_tape *tape,
+                                shoal_boundary *boundary)
 {
     shoal_tensor *logits = shoal_linear(tape, boundary->tensor[0], shoal_layer_param(layer, 0),
                                         &(shoal_linear_args){.weight_out_in = 1});
@@ -182,11 +187,11 @@ struct seat {
     struct shoal_tape *tape;
 };
 
-#define NEED(call)                                                  \
-    do {                                                            \
-        seat->status = (call);                                      \
-        if (seat->status < 0)                                       \
-            return note_failure(seat, #call, __FILE__, __LINE__);   \
+#define NEED(call)                                                \
+    do {                                                          \
+        seat->status = (call);                                    \
+        if (seat->status < 0)                                     \
+            return note_failure(seat, #call, __FILE__, __LINE__); \
     } while (0)
 
 static inline bool note_failure(struct seat *seat, const char *call, const char *file, int line)
@@ -204,12 +209,13 @@ static inline bool open_seat(struct seat *seat)
     const struct shoali_accelerator *accelerator;
     const struct sizes *sizes = run->sizes ? run->sizes : &small;
     if (run->ranks > 1)
-        NEED(shoal_comm_init(&(shoal_comm_args){.rank = seat->rank,
-                                                .world_size = run->ranks,
-                                                .threads = seat->world,
-                                                .no_check = run->no_check,
-                                                .timeout_s = run->timeout_s > 0 ? run->timeout_s : 60},
-                             &seat->group));
+        NEED(shoal_comm_init(
+            &(shoal_comm_args){.rank = seat->rank,
+                               .world_size = run->ranks,
+                               .threads = seat->world,
+                               .no_check = run->no_check,
+                               .timeout_s = run->timeout_s > 0 ? run->timeout_s : 60},
+            &seat->group));
     NEED(shoali_accelerator_select(run->accelerator, &accelerator));
     NEED(shoali_pool_create(1, &seat->pool));
     NEED(shoali_device_create(accelerator, 0, seat->pool, &seat->device));
@@ -277,7 +283,7 @@ static inline void close_seat(struct seat *seat)
 }
 
 static inline bool forward(struct seat *seat, int64_t step, int64_t micro, bool training,
-                    struct shoal_tensor **loss)
+                           struct shoal_tensor **loss)
 {
     const struct sizes *sizes = seat->run->sizes ? seat->run->sizes : &small;
     const shoal_shape shape = shoal_shape_2(1, T);

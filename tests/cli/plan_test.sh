@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# `shoal plan`, and `pretrain` that refuses what does not fit.  Usage: plan_test.sh SHOAL
+. "$(dirname "$0")/check.sh"
+shoal=$1
+unset KMP_AFFINITY SHOAL_COMM SHOAL_LOG SHOAL_OPS SHOAL_ACCELERATOR DS_ACCELERATOR RANK WORLD_SIZE SHOAL_CPU_BYTES
+cd "$folder" || exit 1
+
+cat >large.json <<'CONFIG'
+{"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "bf16": {"enabled": true},
+ "zero_optimization": {"stage": 3}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}
+CONFIG
+large="$shoal plan gpt --deepspeed_config large.json --num-layers 96 --hidden-size 12288 --num-attention-heads 96
+       --seq-length 2048 --vocab-size 50257"
+begin=$(date +%s%N)
+expect 0 $large --world-size 64,1024 --memory-limit 80GiB --peak-tflops 312 --memory-bandwidth 2000 --network-bandwidth 25
+spent=$((($(date +%s%N) - begin) / 1000000))
+[ -n "$SANITIZE" ] || [ "$spent" -lt 1000 ] || complain "a plan took $spent ms"
+says "174604" "64 ranks: does not fit" "1024 ranks: does not fit; needs" "the given limit is 80.0 GiB" \
+    "it fits with --recompute-granularity full" "reduce_scatter" "seconds of a step"
+expect 0 $large --world-size 1024 --memory-limit 80GiB --recompute-granularity full
+says "1024 ranks: fits" "recompute" "left"
+expect 0 $large --world-size 2,1024 --memory-limit 80G --json
+[ "$(wc -l <<<"$output")" = 1 ] || complain "JSON is not one line: $output"
+says '"world_size":1024' '"fits":false' '"suggestion":"' '"sent_elements":' '"traffic":{' '"flops_forward":'
+
+# ---- mistakes ----
+expect 2 $large --memory-limit much
+says "--memory-limit" "much" "80GiB"
+expect 2 $large --memory-limit 80GiBs
+expect 2 $large --world-size 0
+says "--world-size"
+expect 2 $large --world-sise 4
+says "nearest flag is --world-size"
+expect 2 "$shoal" plan gpt --deepspeed_config large.json --num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 16
+says "--vocab-size"
+expect 2 "$shoal" plan llama --deepspeed_config large.json
+says "llama"
+cat >small.json <<'CONFIG'
+{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "steps_per_print": 1000000,
+ "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}}
+CONFIG
+small="gpt --deepspeed_config small.json --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64
+       --mock-data --train-iters 1 --eval-iters 0 --threads 1"
+expect 2 "$shoal" plan $small --world-size 3
+says "--world-size 3" "train_batch_size"
+
+# ---- a run is what its plan said, or does not begin ----
+expect 0 "$shoal" plan $small --world-size 1 --json
+need=$(sed 's/.*"need_bytes":\([0-9]*\).*/\1/' <<<"$output")
+expect 0 "$shoal" pretrain $small
+says "memory: planned" "peak RSS"
+[ "$(sed -n 's/.*planned \(.*\), used.*/\1/p' <<<"$output")" = "$(sed -n 's/.*used \(.*\), peak.*/\1/p' <<<"$output")" ] ||
+    complain "planned is not used: $output"
+expect 0 env SHOAL_CPU_BYTES="$need" "$shoal" pretrain $small
+expect 2 env SHOAL_CPU_BYTES=$((need - 1)) "$shoal" pretrain $small
+says "the plan does not fit" "it fits with --recompute-granularity full" "--ignore-plan"
+[ "$(wc -l <<<"$output")" = 1 ] || complain "more than a sentence: $output"
+# the layers' memory is left over when the batch of a step is smaller: the machine says no itself
+expect 1 env SHOAL_CPU_BYTES=$((need - 100000)) "$shoal" pretrain $small --ignore-plan
+says "no memory"
+# two ranks: one sentence, and what helps is a stage
+expect 0 "$shoal" plan $small --world-size 2 --json
+need=$(sed 's/.*"need_bytes":\([0-9]*\).*/\1/' <<<"$output")
+expect 2 env SHOAL_CPU_BYTES=$((need - 1)) "$shoal" run --master_port 0 --num_gpus 2 "$shoal" pretrain $small
+says "the plan does not fit" "zero_optimization.stage 1"
+[ "$(grep -c "^shoal" <<<"$output")" = 1 ] || complain "more than a sentence: $output"
+sed -i 's/"optimizer"/"zero_optimization": {"stage": 1}, "optimizer"/' small.json
+expect 0 env SHOAL_CPU_BYTES=$((need - 1)) "$shoal" run --master_port 0 --num_gpus 2 "$shoal" pretrain $small
+if [ -z "$SANITIZE" ]; then
+    (ulimit -d 3000; "$shoal" pretrain $small) >refused 2>&1
+    grep -q "ulimit -d" refused || complain "a data limit of 1 MB: $(cat refused)"
+fi
+finish

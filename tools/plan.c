@@ -1,0 +1,491 @@
+/* shoal plan gpt: what a training will need, for any number of ranks, without running it. */
+#include "pretrain.h"
+#include "tool.h"
+
+#include "base/str.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { PLANS_MAX = 64, COLUMNS = 6, CELL = 13 };
+
+struct plan_options {
+    struct shoali_ints world_size;
+    const char *memory_limit;
+    int64_t ranks_per_node, vocab_size;
+    double peak_tflops, memory_bandwidth, network_bandwidth;
+    bool json;
+    uint64_t given[SHOALI_GIVEN_WORDS];
+};
+#define O(member) offsetof(struct plan_options, member)
+static const struct shoali_option rows[] = {
+    {.key = "world-size",
+     .type = SHOALI_INTS,
+     .offset = O(world_size),
+     .default_text = "1",
+     .min = 1,
+     .max = 1 << 20,
+     .unit = "ranks",
+     .help = "numbers of ranks to plan for: N[,N...]"},
+    {.key = "vocab-size",
+     .type = SHOALI_INT,
+     .offset = O(vocab_size),
+     .min = 0,
+     .max = 1e9,
+     .help = "kinds of tokens; 0: those of --data-path"},
+    {.key = "memory-limit",
+     .type = SHOALI_STRING,
+     .offset = O(memory_limit),
+     .unit = "bytes",
+     .help = "device memory of a rank, such as 80GiB; default: this machine's, shared by "
+             "--ranks-per-node"},
+    {.key = "ranks-per-node",
+     .type = SHOALI_INT,
+     .offset = O(ranks_per_node),
+     .alias = "num_gpus_per_node",
+     .min = 0,
+     .max = 1 << 20,
+     .help = "ranks that share this machine's memory; 0: all"},
+    {.key = "peak-tflops",
+     .type = SHOALI_FLOAT,
+     .offset = O(peak_tflops),
+     .min = 0,
+     .max = 1e9,
+     .help = "arithmetic of a rank, in 10^12 operations per second: gives the time of a step"},
+    {.key = "memory-bandwidth",
+     .type = SHOALI_FLOAT,
+     .offset = O(memory_bandwidth),
+     .min = 0,
+     .max = 1e9,
+     .unit = "GB/s",
+     .help = "of a rank's device memory"},
+    {.key = "network-bandwidth",
+     .type = SHOALI_FLOAT,
+     .offset = O(network_bandwidth),
+     .min = 0,
+     .max = 1e9,
+     .unit = "GB/s",
+     .help = "what a rank can send"},
+    {.key = "json",
+     .type = SHOALI_BOOL,
+     .offset = O(json),
+     .help = "one line of JSON with exact numbers"},
+};
+static const struct shoali_section section = {.name = "plan",
+                                              .rows = SHOALI_ROWS(rows),
+                                              .struct_bytes = sizeof(struct plan_options),
+                                              .given_offset = O(given)};
+
+/* One number of ranks. */
+struct column {
+    shoal_plan plan;
+    shoal_plan_limit limit;
+    shoal_plan_verdict verdict;
+    bool suggested;
+    shoal_plan_suggestion suggestion;
+    shoal_plan_time time;
+};
+struct planning {
+    struct pretrain_options options;
+    struct plan_options own;
+    shoal_dataset *dataset;
+    shoal_model *model;
+    struct pretrain_setup setup;
+    struct column *column;
+    int32_t count;
+};
+
+/* ---- computing ------------------------------------------------------------------------------ */
+
+/* "80GiB", "80G", "1.5 TB": powers of 1024 with G, GiB; of 1000 with GB. */
+static bool parse_bytes(const char *text, int64_t *bytes)
+{
+    static const char units[] = "KMGTP";
+    char number[64];
+    const size_t length = strspn(text, "0123456789.eE_+");
+    double value, factor = 1;
+    if (length == 0 || length >= sizeof number)
+        return false;
+    memcpy(number, text, length);
+    number[length] = '\0';
+    const char *unit = text + length + strspn(text + length, " ");
+    const char *prefix = *unit ? strchr(units, *unit) : NULL;
+    if (prefix && *prefix) {
+        unit++;
+        const double base = strcasecmp(unit, "B") == 0 ? 1000 : 1024;
+        for (const char *at = units; at <= prefix; at++)
+            factor *= base;
+        unit += strncmp(unit, "i", 1) == 0;
+    }
+    if (*unit && strcasecmp(unit, "B") != 0)
+        return false;
+    if (!shoali_parse_f64(number, &value) || !(value > 0) || value * factor > 1e18)
+        return false;
+    *bytes = (int64_t)(value * factor);
+    return true;
+}
+
+static shoal_status choose_limit(const struct planning *planning, int32_t world,
+                                 shoal_plan_limit *limit)
+{
+    int64_t bytes;
+    const char *given = planning->own.memory_limit;
+    const int64_t ranks = planning->own.ranks_per_node;
+    if (!given)
+        return shoal_plan_get_limit(NULL, ranks > 0 && ranks < world ? (int32_t)ranks : world,
+                                    limit);
+    if (!parse_bytes(given, &bytes))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "shoal plan: --memory-limit \"%s\" is no amount of memory: give bytes, "
+                          "or a number with a unit such as 80GiB",
+                          given);
+    shoal_plan_set_limit(bytes, limit);
+    return SHOAL_OK;
+}
+
+static shoal_status plan_column(struct planning *planning, int32_t world, struct column *column)
+{
+    shoal_status status;
+    const struct plan_options *own = &planning->own;
+    const shoal_plan_args args = {
+        .engine = &planning->setup.args, .world_size = world, .prefetches = 1};
+    const shoal_plan_rates rates = {.flops = own->peak_tflops * 1e12,
+                                    .memory_bytes = own->memory_bandwidth * 1e9,
+                                    .network_bytes = own->network_bandwidth * 1e9};
+    SHOAL_TRY(status, shoal_plan_make(&args, &column->plan), done);
+    SHOAL_TRY(status, choose_limit(planning, world, &column->limit), done);
+    shoal_plan_judge(&column->plan, &column->limit, &column->verdict);
+    shoal_plan_get_time(&column->plan, &rates, &column->time);
+    if (column->verdict.missing_bytes > 0) {
+        SHOAL_TRY(status, shoal_plan_suggest(&args, &column->limit, &column->suggestion), done);
+        column->suggested = status == SHOAL_OK;
+        status = SHOAL_OK;
+    }
+done:
+    return status < 0 ? shoali_error_prefix(status, "--world-size %d", (int)world) : status;
+}
+
+static shoal_status prepare(struct planning *planning)
+{
+    shoal_status status = SHOAL_OK;
+    const struct pretrain_options *options = &planning->options;
+    int64_t vocab_size = planning->own.vocab_size;
+    if (vocab_size == 0 && !options->data_path.count && !options->mock_data)
+        return SHOAL_FAIL(SHOAL_EINVAL, "shoal plan: --vocab-size must be given, or the "
+                                        "--data-path whose tokens are counted");
+    if (vocab_size == 0) {
+        SHOAL_TRY(status, pretrain_open_data(options, NULL, &planning->dataset), done);
+        vocab_size = shoal_dataset_vocab_size(planning->dataset);
+    }
+    SHOAL_TRY(status, pretrain_make_model(options, vocab_size, &planning->model), done);
+    SHOAL_TRY(status, pretrain_setup_init(&planning->setup, options, planning->model, NULL), done);
+done:
+    return status;
+}
+
+static shoal_status make_plans(struct planning *planning)
+{
+    shoal_status status;
+    const struct shoali_ints *worlds = &planning->own.world_size;
+    if (worlds->count > PLANS_MAX)
+        return SHOAL_FAIL(SHOAL_EINVAL, "shoal plan: --world-size has %d numbers; at most %d",
+                          (int)worlds->count, PLANS_MAX);
+    SHOAL_TRY(status, prepare(planning), done);
+    planning->column = shoali_calloc((size_t)worlds->count + 1, sizeof *planning->column, "plans");
+    if (!planning->column) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    for (; planning->count < worlds->count; planning->count++)
+        SHOAL_TRY(status,
+                  plan_column(planning, (int32_t)worlds->value[planning->count],
+                              &planning->column[planning->count]),
+                  done);
+done:
+    return status;
+}
+
+/* ---- text ----------------------------------------------------------------------------------- */
+
+struct text_row {
+    const char *name;
+    size_t offset; /* of an int64_t in shoal_plan */
+    bool always;   /* shown when all are 0 too */
+};
+#define P(member) offsetof(shoal_plan, member)
+static const struct text_row device_rows[] = {
+    {"weights", P(weights_bytes), true},
+    {"gradients", P(gradients_bytes), true},
+    {"master weights", P(master_bytes), false},
+    {"optimizer states", P(states_bytes), true},
+    {"activations", P(activations_bytes), true},
+    {"zero buffers", P(buffers_bytes), false},
+    {"other", P(other_bytes), false},
+    {"device, in all", P(device_bytes), true},
+};
+static const struct text_row host_rows[] = {
+    {"pinned", P(pinned_bytes), false},
+    {"data prefetch", P(prefetch_bytes), false},
+    {"offloaded states", P(host_state_bytes), false},
+    {"host, in all", P(host_bytes), true},
+    {"NVMe", P(nvme_bytes), false},
+};
+
+static int64_t value_of(const struct column *column, size_t offset)
+{
+    int64_t value;
+    memcpy(&value, (const char *)&column->plan + offset, sizeof value);
+    return value;
+}
+
+static void show_bytes(const struct column *column, int32_t count, const struct text_row *row,
+                       size_t row_count)
+{
+    char text[32];
+    for (size_t r = 0; r < row_count; r++) {
+        bool any = row[r].always;
+        for (int32_t i = 0; i < count; i++)
+            any = any || value_of(&column[i], row[r].offset) != 0;
+        if (!any)
+            continue;
+        printf("  %-20s", row[r].name);
+        for (int32_t i = 0; i < count; i++)
+            printf("%*s", CELL,
+                   shoali_format_bytes((double)value_of(&column[i], row[r].offset), text));
+        printf("\n");
+    }
+}
+
+static void show_number(const struct column *column, int32_t count, const char *name,
+                        double (*get)(const struct column *column))
+{
+    printf("  %-20s", name);
+    for (int32_t i = 0; i < count; i++)
+        printf("%*.4g", CELL, get(&column[i]));
+    printf("\n");
+}
+
+static double get_live(const struct column *column)
+{
+    return (double)column->plan.live_parameters;
+}
+static double get_forward(const struct column *column)
+{
+    return (double)column->plan.flops_forward;
+}
+static double get_backward(const struct column *column)
+{
+    return (double)column->plan.flops_backward;
+}
+static double get_replay(const struct column *column)
+{
+    return (double)column->plan.flops_replay;
+}
+static double get_compute(const struct column *column)
+{
+    return column->time.compute_s;
+}
+static double get_network(const struct column *column)
+{
+    return column->time.network_s;
+}
+static double get_update(const struct column *column)
+{
+    return column->time.update_s;
+}
+static double get_step(const struct column *column)
+{
+    return column->time.step_s;
+}
+
+static const shoal_plan_traffic *find_traffic(const shoal_plan *plan, const char *name)
+{
+    for (int32_t i = 0; i < plan->traffic_count; i++)
+        if (strcmp(plan->traffic[i].name, name) == 0)
+            return &plan->traffic[i];
+    return NULL;
+}
+
+/* Elements, bytes and messages of one kind of collective. */
+static void show_collective(const struct column *column, int32_t count, const char *name)
+{
+    char text[32];
+    printf("  %-20s", name);
+    for (int32_t i = 0; i < count; i++) {
+        const shoal_plan_traffic *found = find_traffic(&column[i].plan, name);
+        printf("%*.4g", CELL, found ? (double)found->elements : 0.0);
+    }
+    printf("\n  %-20s", "");
+    for (int32_t i = 0; i < count; i++) {
+        const shoal_plan_traffic *found = find_traffic(&column[i].plan, name);
+        printf("%*s", CELL, shoali_format_bytes(found ? (double)found->bytes : 0.0, text));
+    }
+    printf("\n");
+}
+
+static void show_traffic(const struct column *column, int32_t count)
+{
+    const char *shown[PLANS_MAX * SHOAL_PLAN_TRAFFIC];
+    int32_t shown_count = 0;
+    for (int32_t i = 0; i < count; i++)
+        for (int32_t t = 0; t < column[i].plan.traffic_count; t++) {
+            const char *name = column[i].plan.traffic[t].name;
+            bool seen = false;
+            for (int32_t s = 0; s < shown_count; s++)
+                seen = seen || strcmp(shown[s], name) == 0;
+            if (seen)
+                continue;
+            if (shown_count == 0)
+                printf("sent by a rank in a step: elements, bytes\n");
+            shown[shown_count++] = name;
+            show_collective(column, count, name);
+        }
+}
+
+static void show_columns(const struct plan_options *own, const struct column *column, int32_t count)
+{
+    printf("%-22s", "ranks");
+    for (int32_t i = 0; i < count; i++)
+        printf("%*d", CELL, (int)column[i].plan.world_size);
+    printf("\nmemory of a rank\n");
+    show_bytes(column, count, device_rows, sizeof device_rows / sizeof device_rows[0]);
+    show_bytes(column, count, host_rows, sizeof host_rows / sizeof host_rows[0]);
+    if (column->plan.stage == 3)
+        show_number(column, count, "live parameters", get_live);
+    show_traffic(column, count);
+    printf("FLOPs of a rank in a step\n");
+    show_number(column, count, "forward", get_forward);
+    show_number(column, count, "backward", get_backward);
+    if (column->plan.flops_replay > 0)
+        show_number(column, count, "recompute", get_replay);
+    if (own->peak_tflops > 0 || own->memory_bandwidth > 0 || own->network_bandwidth > 0) {
+        printf("seconds of a step, at least\n");
+        show_number(column, count, "compute", get_compute);
+        show_number(column, count, "network", get_network);
+        show_number(column, count, "update", get_update);
+        show_number(column, count,
+                    column->plan.overlaps ? "step (overlapping)" : "step (one by one)", get_step);
+    }
+}
+
+static void show_verdict(const struct column *column)
+{
+    char need[32], have[32], difference[32];
+    const char *name = column->plan.world_size > 1 ? "ranks" : "rank";
+    shoali_format_bytes((double)column->verdict.need_bytes, need);
+    shoali_format_bytes((double)column->verdict.have_bytes, have);
+    shoali_format_bytes((double)llabs(column->verdict.missing_bytes), difference);
+    if (column->verdict.missing_bytes <= 0) {
+        printf("%d %s: fits; needs %s, and %s is %s: %s left\n", (int)column->plan.world_size, name,
+               need, column->verdict.what, have, difference);
+        return;
+    }
+    printf("%d %s: does not fit; needs %s, and %s is %s: %s too much\n",
+           (int)column->plan.world_size, name, need, column->verdict.what, have, difference);
+    if (!column->suggested)
+        return;
+    printf("  %s %s, which needs %s\n",
+           column->suggestion.fits ? "it fits with" : "nothing makes it fit; the least is",
+           column->suggestion.what, shoali_format_bytes((double)column->suggestion.verdict.need_bytes, need));
+}
+
+static void show_plans(const struct planning *planning)
+{
+    const shoal_plan *plan = &planning->column->plan;
+    printf("model: %lld layers, hidden %lld, %.2f million parameters, %.2f million in the largest "
+           "layer\n",
+           (long long)planning->options.num_layers, (long long)planning->options.hidden_size,
+           (double)plan->parameters * 1e-6, (double)plan->largest_layer * 1e-6);
+    printf("ZeRO stage %d; planned for rank 0: no other needs more\n", (int)plan->stage);
+    for (int32_t i = 0; i < planning->count; i++) {
+        plan = &planning->column[i].plan;
+        printf("%d rank%s: train_batch_size %lld, gradient_accumulation_steps %lld, micro-batch %lld\n",
+               (int)plan->world_size, plan->world_size > 1 ? "s" : "", (long long)plan->train_batch,
+               (long long)plan->accumulation, (long long)plan->micro_batch);
+    }
+    for (int32_t i = 0; i < planning->count; i += COLUMNS) {
+        const int32_t left = planning->count - i;
+        printf("\n");
+        show_columns(&planning->own, planning->column + i, left < COLUMNS ? left : COLUMNS);
+    }
+    printf("\n");
+    for (int32_t i = 0; i < planning->count; i++)
+        show_verdict(&planning->column[i]);
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------- */
+
+static shoal_status column_json(const struct column *column, json_t *list)
+{
+    shoal_status status;
+    char *text = NULL;
+    SHOAL_TRY(status, shoal_plan_to_json(&column->plan, &text), done);
+    json_t *object = json_loads(text, 0, NULL);
+    json_object_set_new(object, "need_bytes", json_integer(column->verdict.need_bytes));
+    json_object_set_new(object, "have_bytes", json_integer(column->verdict.have_bytes));
+    json_object_set_new(object, "fits", json_boolean(column->verdict.missing_bytes <= 0));
+    if (column->suggested) {
+        json_object_set_new(object, "suggestion", json_string(column->suggestion.what));
+        json_object_set_new(object, "suggestion_fits", json_boolean(column->suggestion.fits));
+    }
+    json_object_set_new(object, "compute_s", json_real(column->time.compute_s));
+    json_object_set_new(object, "network_s", json_real(column->time.network_s));
+    json_object_set_new(object, "update_s", json_real(column->time.update_s));
+    json_object_set_new(object, "step_s", json_real(column->time.step_s));
+    json_array_append_new(list, object);
+done:
+    free(text);
+    return status;
+}
+
+static shoal_status show_json(const struct planning *planning)
+{
+    shoal_status status = SHOAL_OK;
+    char *text = NULL;
+    json_t *root = json_object(), *list = json_array();
+    json_object_set_new(root, "plans", list);
+    for (int32_t i = 0; i < planning->count; i++)
+        SHOAL_TRY(status, column_json(&planning->column[i], list), done);
+    text = json_dumps(root, JSON_COMPACT);
+    if (text)
+        printf("%s\n", text);
+    else
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot format the plans");
+done:
+    json_decref(root);
+    free(text);
+    return status;
+}
+
+int tool_plan(int argc, char **argv)
+{
+    struct planning planning = {0};
+    shoal_status status;
+    const struct pretrain_command command = {
+        .name = "shoal plan gpt",
+        .usage = "usage: shoal plan gpt --deepspeed_config FILE --world-size N[,N...] [flags of "
+                 "`shoal pretrain gpt`]\n\n"
+                 "Says what a training will need on N ranks: memory by kind, messages, FLOPs, with\n"
+                 "rates the time of a step; whether it fits, and what would make it fit. Nothing is\n"
+                 "run or allocated.\n\n",
+        .more = &section,
+        .more_options = &planning.own};
+    const int skip = argc > 1 && strcmp(argv[1], "gpt") == 0;
+    status = pretrain_options_init(&planning.options, &command, argc - skip, argv + skip);
+    if (status == SHOAL_OK) {
+        status = make_plans(&planning);
+        if (status == SHOAL_OK && planning.own.json)
+            status = show_json(&planning);
+        else if (status == SHOAL_OK)
+            show_plans(&planning);
+    }
+    const int code = status < 0 ? tool_fail(status) : fflush(stdout) == EOF;
+    shoali_free(planning.column);
+    pretrain_setup_fini(&planning.setup);
+    shoal_gpt_destroy(planning.model);
+    shoal_dataset_destroy(planning.dataset);
+    pretrain_options_fini(&planning.options);
+    return code;
+}

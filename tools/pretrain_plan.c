@@ -1,0 +1,90 @@
+/* Whether a run fits its machine is known before it begins. */
+#include "pretrain.h"
+
+#include "base/str.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+
+/* Ranks that share this machine's memory. */
+static int32_t local_ranks(int32_t world)
+{
+    const char *text = getenv("LOCAL_SIZE");
+    int64_t ranks = world;
+    return text && shoali_parse_i64(text, &ranks) && ranks > 0 && ranks < world ? (int32_t)ranks
+                                                                                : world;
+}
+
+/* "it would fit with ..." of this rank's alternatives. */
+static void suggest(const shoal_plan_args *args, const shoal_plan_limit *limit, char *text,
+                    size_t bytes)
+{
+    char size[32];
+    shoal_plan_suggestion found;
+    if (shoal_plan_suggest(args, limit, &found) != SHOAL_OK) {
+        snprintf(text, bytes, "no other setting is known to help");
+        return;
+    }
+    snprintf(text, bytes, "%s %s, which needs %s",
+             found.fits ? "it fits with" : "nothing makes it fit; the least is", found.what,
+             shoali_format_bytes((double)found.verdict.need_bytes, size));
+}
+
+static shoal_status refuse(const struct pretrain *run, const shoal_plan_args *args,
+                           const shoal_plan_limit *limit)
+{
+    char needed[32], had[32], way[256];
+    shoal_plan_verdict verdict;
+    shoal_plan_judge(&run->plan, limit, &verdict);
+    if (verdict.missing_bytes <= 0)
+        return SHOAL_FAIL(SHOAL_ECONFIG, "the plan of another rank does not fit its machine");
+    shoali_format_bytes((double)verdict.need_bytes, needed);
+    shoali_format_bytes((double)verdict.have_bytes, had);
+    suggest(args, limit, way, sizeof way);
+    return SHOAL_FAIL(SHOAL_ECONFIG,
+                      "the plan does not fit: this rank needs %s, and %s is %s: %s; --ignore-plan "
+                      "starts it all the same",
+                      needed, verdict.what, had, way);
+}
+
+shoal_status pretrain_check_plan(struct pretrain *run)
+{
+    shoal_status status;
+    shoal_plan_limit limit;
+    shoal_plan_verdict verdict;
+    const int32_t world = run->group ? shoal_comm_size(run->group) : 1;
+    const shoal_plan_args args = {.engine = &run->setup.args,
+                                  .rank = run->group ? shoal_comm_rank(run->group) : 0,
+                                  .world_size = world,
+                                  .prefetches = 1};
+    SHOAL_TRY(status, shoal_plan_make(&args, &run->plan), done);
+    SHOAL_TRY(status, shoal_plan_get_limit(NULL, local_ranks(world), &limit), done);
+    shoal_plan_judge(&run->plan, &limit, &verdict);
+    int64_t missing = verdict.missing_bytes;
+    /* also the moment after which a rank may allocate: all have seen what is free */
+    if (world > 1)
+        SHOAL_TRY(status,
+                  shoal_all_reduce(run->group, &missing, &missing, 1, SHOAL_I64, SHOAL_MAX, NULL),
+                  done);
+    if (missing > 0 && !run->options.ignore_plan)
+        status = refuse(run, &args, &limit);
+done:
+    return status;
+}
+
+void pretrain_show_memory(struct pretrain *run)
+{
+    char line[160], planned[32], used[32], resident[32];
+    shoal_memory_info info;
+    struct rusage usage;
+    if (!run->progress || getrusage(RUSAGE_SELF, &usage) != 0)
+        return;
+    shoal_engine_get_memory_info(run->engine, &info);
+    const shoal_plan *plan = &run->plan;
+    const int64_t counted = info.device_peak_bytes + info.host_peak_bytes + plan->prefetch_bytes;
+    snprintf(line, sizeof line, "memory: planned %s, used %s, peak RSS %s",
+             shoali_format_bytes((double)(plan->device_bytes + plan->host_bytes), planned),
+             shoali_format_bytes((double)counted, used),
+             shoali_format_bytes((double)usage.ru_maxrss * 1024, resident));
+    shoal_progress_message(run->progress, line);
+}
