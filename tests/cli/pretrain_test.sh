@@ -105,7 +105,7 @@ refused 2 "train_batch_size" $bad
 with "{\"train_batch_size\": 8"
 refused 2 "bad.json" $bad
 with "{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 3, $adam}"
-refused 2 "train_batch_size 8 is not train_micro_batch_size_per_gpu 3" $bad
+refused 2 "train_batch_size 8 is not a multiple of" $bad
 with "{\"train_batch_size\": 2, $adam}"
 refused 4 "train_batch_size 2" $bad
 with '{"train_batch_size": 8}'
