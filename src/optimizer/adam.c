@@ -9,12 +9,7 @@
 
 #define AT(member) offsetof(struct shoali_adam_params, member)
 static const struct shoali_option adam_rows[] = {
-    {.key = "lr",
-     .type = SHOALI_FLOAT,
-     .offset = AT(lr),
-     .default_number = 1e-3,
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "Learning rate; a scheduler overrides it from the first step."},
+    SHOALI_OPTIMIZER_ROW_LR(shoali_adam_params),
     {.key = "betas",
      .type = SHOALI_FLOATS,
      .offset = AT(betas),
@@ -64,11 +59,7 @@ static const struct shoali_option adam_rows[] = {
      .default_number = 1,
      .state = SHOALI_NOEFFECT,
      .help = "Gradients live in planned buffers and are overwritten."},
-    {.key = "max_grad_norm",
-     .type = SHOALI_FLOAT,
-     .offset = AT(max_grad_norm),
-     .state = SHOALI_DEAD,
-     .help = "Use the root key gradient_clipping instead."},
+    SHOALI_OPTIMIZER_ROW_MAX_GRAD_NORM(shoali_adam_params),
 };
 
 static shoal_status adam_validate(void *config)

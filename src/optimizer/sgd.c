@@ -3,12 +3,7 @@
 
 #define AT(member) offsetof(struct shoali_sgd_params, member)
 static const struct shoali_option sgd_rows[] = {
-    {.key = "lr",
-     .type = SHOALI_FLOAT,
-     .offset = AT(lr),
-     .default_number = 1e-3,
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "Learning rate; a scheduler overrides it from the first step."},
+    SHOALI_OPTIMIZER_ROW_LR(shoali_sgd_params),
     {.key = "momentum",
      .type = SHOALI_FLOAT,
      .offset = AT(momentum),
@@ -34,11 +29,7 @@ static const struct shoali_option sgd_rows[] = {
      .offset = AT(maximize),
      .state = SHOALI_PENDING,
      .help = "Ascend instead of descend."},
-    {.key = "max_grad_norm",
-     .type = SHOALI_FLOAT,
-     .offset = AT(max_grad_norm),
-     .state = SHOALI_DEAD,
-     .help = "Use the root key gradient_clipping instead."},
+    SHOALI_OPTIMIZER_ROW_MAX_GRAD_NORM(shoali_sgd_params),
 };
 
 static shoal_status sgd_validate(void *config)

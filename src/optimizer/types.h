@@ -11,4 +11,18 @@ extern const struct shoali_optimizer_type shoali_optimizer_sgd;
  * lower. */
 #define SHOALI_OPTIMIZER_LARGE 1e30
 
+/* Rows that every optimizer's `params` have; `params` is the struct's tag. */
+#define SHOALI_OPTIMIZER_ROW_LR(params)                                           \
+    {                                                                             \
+        .key = "lr", .type = SHOALI_FLOAT, .offset = offsetof(struct params, lr), \
+        .default_number = 1e-3, .max = SHOALI_OPTIMIZER_LARGE,                    \
+        .help = "Learning rate; a scheduler overrides it from the first step."    \
+    }
+#define SHOALI_OPTIMIZER_ROW_MAX_GRAD_NORM(params)                              \
+    {                                                                           \
+        .key = "max_grad_norm", .type = SHOALI_FLOAT,                           \
+        .offset = offsetof(struct params, max_grad_norm), .state = SHOALI_DEAD, \
+        .help = "Use the root key gradient_clipping instead."                   \
+    }
+
 #endif
