@@ -144,7 +144,7 @@ static void run_random(const char *accelerator, uint64_t seed)
 {
     struct rig rig;
     void *device_memory;
-    uint64_t state = seed;
+    uint64_t state = seed * 0x9e3779b97f4a7c15u;
     const int32_t chunks = 1 + (int32_t)below(&state, CHUNKS_MAX);
     open_rig(&rig, accelerator, chunks, 1, 0);
     for (int32_t c = 0; c < chunks; c++)

@@ -144,6 +144,7 @@ struct run {
     bool exact, all_reduce, overlap;
     int64_t micro_batches, first_micro, bucket, sub_group;
     struct shoali_zero_fetch fetch;
+    struct shoali_zero_offload offload;
     int32_t steps, bad_step, bad_rank; /* bad_step: infinite gradients on one rank; 0: none */
     int64_t eval;                      /* micro-batches evaluated before the last step */
     const char *accelerator;           /* NULL: the environment's */
@@ -249,7 +250,8 @@ static inline bool open_seat(struct seat *seat)
                                                        .max_norm = 0.5,
                                                        .gas = run->micro_batches / run->ranks,
                                                        .overlap = run->overlap,
-                                                       .fetch = run->fetch},
+                                                       .fetch = run->fetch,
+                                                       .offload = run->offload},
                             &seat->zero));
     NEED(shoali_slot_create(seat->device, 1 << 22, &seat->slot));
     NEED(
