@@ -159,13 +159,109 @@ static void test_sim(void **state)
     }
 }
 
+/* ---- checkpoints ---------------------------------------------------------------------------- */
+
+enum { STEPS = 6, HALF = 3 };
+
+static bool save_half(struct gpt_seat *seat)
+{
+    EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
+    while (seat->steps_done < HALF)
+        EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat,
+                                        &seat->info[seat->steps_done++]) >= 0);
+    EXPECT(shoal_engine_save_checkpoint(seat->engine, folder, NULL, NULL) == SHOAL_OK);
+    return gpt_train(seat); /* saving changes nothing */
+}
+
+static bool load_half(struct gpt_seat *seat)
+{
+    EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
+    EXPECT(shoal_engine_load_checkpoint(seat->engine, folder, NULL, 0, NULL) == SHOAL_OK);
+    memcpy(seat->info, reference[0].info, HALF * sizeof seat->info[0]);
+    seat->steps_done = HALF;
+    return gpt_train(seat);
+}
+
+/* From any offload into any other, with other ranks. */
+static void test_resume(void **state)
+{
+    static const int32_t from[] = {2, 4, 7, 8}, to[] = {7, -1, 3, 6};
+    char text[1024];
+    (void)state;
+    for (int32_t p = 0; p < 2; p++) {
+        const char *options =
+            p ? "\"reduction\":\"exact\"" : "\"reduction\":\"exact\",\"bf16\":{\"enabled\":true}";
+        struct gpt_run run = {.options = text, .steps = STEPS, .dropout = 0.1};
+        put_options(text, sizeof text, options, 1, NULL);
+        gpt_run_ranks(run, reference);
+        for (int32_t i = 0; i < 4; i++) {
+            const int32_t cases[2] = {from[i], to[i]};
+            for (int32_t half = 0; half < 2; half++) {
+                const int32_t o = cases[half];
+                const char *members = o < 0          ? NULL
+                                      : o < OFFLOADS ? offloads[o]
+                                                     : offloads_3[o - OFFLOADS];
+                put_options(text, sizeof text, options, 3, members);
+                run.ranks = 1 + (i + half) % 3;
+                run.accelerator = (i + half) % 2 ? "sim" : "cpu";
+                run.run = half ? load_half : save_half;
+                gpt_run_ranks(run, seats);
+                gpt_assert_same(seats, run.ranks, reference, text);
+            }
+        }
+    }
+}
+
+/* ---- inference ------------------------------------------------------------------------------ */
+
+static bool evaluate_there(struct gpt_seat *seat)
+{
+    double *losses = seat->run->user;
+    char text[2048];
+    shoal_memory_info info;
+    gpt_config_text(seat->run, text, sizeof text);
+    EXPECT(gpt_make_model(seat->run, &seat->model) == SHOAL_OK);
+    EXPECT(shoal_engine_create(&(shoal_engine_args){.model = seat->model,
+                                                    .config_text = text,
+                                                    .group = seat->group,
+                                                    .seed = 7,
+                                                    .inference = 1},
+                               &seat->engine) == SHOAL_OK);
+    EXPECT(shoal_engine_load_checkpoint(seat->engine, folder, NULL, 1, NULL) == SHOAL_OK);
+    EXPECT(shoal_engine_eval_batch(seat->engine, gpt_next, seat, 4, &losses[seat->rank]) ==
+           SHOAL_OK);
+    shoal_engine_get_memory_info(seat->engine, &info);
+    EXPECT((info.states_bytes == 0) == (strstr(text, "offload_param") != NULL));
+    return true;
+}
+
+static void test_inference(void **state)
+{
+    double plain[GPT_RANKS_MAX] = {0}, losses[GPT_RANKS_MAX] = {0};
+    char text[1024];
+    (void)state;
+    for (int32_t ranks = 1; ranks <= 3; ranks++) {
+        struct gpt_run run = {.ranks = ranks,
+                              .options = text,
+                              .micro_batches = 12,
+                              .run = evaluate_there,
+                              .user = plain};
+        put_options(text, sizeof text, "\"bf16\":{\"enabled\":true}", 3, NULL);
+        gpt_run_ranks(run, seats);
+        put_options(text, sizeof text, "\"bf16\":{\"enabled\":true}", 3, offloads_3[1]);
+        run.user = losses;
+        gpt_run_ranks(run, seats);
+        assert_memory_equal(plain, losses, sizeof plain);
+        assert_true(losses[0] > 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_rank),
-        cmocka_unit_test(test_two_ranks),
-        cmocka_unit_test(test_three_ranks),
-        cmocka_unit_test(test_sim),
+        cmocka_unit_test(test_one_rank),    cmocka_unit_test(test_two_ranks),
+        cmocka_unit_test(test_three_ranks), cmocka_unit_test(test_sim),
+        cmocka_unit_test(test_resume),      cmocka_unit_test(test_inference),
     };
     setenv("SHOAL_SIM_BYTES", "268435456", 1);
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
