@@ -388,7 +388,8 @@ static void show_verdict(const struct column *column)
         return;
     printf("  %s %s, which needs %s\n",
            column->suggestion.fits ? "it fits with" : "nothing makes it fit; the least is",
-           column->suggestion.what, shoali_format_bytes((double)column->suggestion.verdict.need_bytes, need));
+           column->suggestion.what,
+           shoali_format_bytes((double)column->suggestion.verdict.need_bytes, need));
 }
 
 static void show_plans(const struct planning *planning)
@@ -401,7 +402,8 @@ static void show_plans(const struct planning *planning)
     printf("ZeRO stage %d; planned for rank 0: no other needs more\n", (int)plan->stage);
     for (int32_t i = 0; i < planning->count; i++) {
         plan = &planning->column[i].plan;
-        printf("%d rank%s: train_batch_size %lld, gradient_accumulation_steps %lld, micro-batch %lld\n",
+        printf("%d rank%s: train_batch_size %lld, gradient_accumulation_steps %lld, micro-batch "
+               "%lld\n",
                (int)plan->world_size, plan->world_size > 1 ? "s" : "", (long long)plan->train_batch,
                (long long)plan->accumulation, (long long)plan->micro_batch);
     }
@@ -465,11 +467,12 @@ int tool_plan(int argc, char **argv)
     shoal_status status;
     const struct pretrain_command command = {
         .name = "shoal plan gpt",
-        .usage = "usage: shoal plan gpt --deepspeed_config FILE --world-size N[,N...] [flags of "
-                 "`shoal pretrain gpt`]\n\n"
-                 "Says what a training will need on N ranks: memory by kind, messages, FLOPs, with\n"
-                 "rates the time of a step; whether it fits, and what would make it fit. Nothing is\n"
-                 "run or allocated.\n\n",
+        .usage =
+            "usage: shoal plan gpt --deepspeed_config FILE --world-size N[,N...] [flags of "
+            "`shoal pretrain gpt`]\n\n"
+            "Says what a training will need on N ranks: memory by kind, messages, FLOPs, with\n"
+            "rates the time of a step; whether it fits, and what would make it fit. Nothing is\n"
+            "run or allocated.\n\n",
         .more = &section,
         .more_options = &planning.own};
     const int skip = argc > 1 && strcmp(argv[1], "gpt") == 0;

@@ -33,7 +33,7 @@ static void suggest(const shoal_plan_args *args, const shoal_plan_limit *limit, 
 static shoal_status refuse(const struct pretrain *run, const shoal_plan_args *args,
                            const shoal_plan_limit *limit)
 {
-    char needed[32], had[32], way[256];
+    char needed[32], had[32], way[400];
     shoal_plan_verdict verdict;
     shoal_plan_judge(&run->plan, limit, &verdict);
     if (verdict.missing_bytes <= 0)
@@ -81,7 +81,8 @@ void pretrain_show_memory(struct pretrain *run)
         return;
     shoal_engine_get_memory_info(run->engine, &info);
     const shoal_plan *plan = &run->plan;
-    const int64_t counted = info.device_peak_bytes + info.host_peak_bytes + plan->prefetch_bytes;
+    const int64_t counted = info.device_peak_bytes + info.host_peak_bytes + plan->prefetch_bytes +
+                            info.offload_host_bytes - info.offload_pinned_bytes;
     snprintf(line, sizeof line, "memory: planned %s, used %s, peak RSS %s",
              shoali_format_bytes((double)(plan->device_bytes + plan->host_bytes), planned),
              shoali_format_bytes((double)counted, used),

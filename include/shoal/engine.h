@@ -119,6 +119,7 @@ typedef struct shoal_memory_info {
     int64_t master_bytes;    /* fp32 copies of 16-bit weights: a part of states_bytes */
     int64_t host_peak_bytes; /* pinned host memory */
     int64_t offload_host_bytes, offload_nvme_bytes; /* outside the device, see offload_optimizer */
+    int64_t offload_pinned_bytes; /* of offload_host_bytes: a part of host_peak_bytes, too */
 } shoal_memory_info;
 SHOAL_API void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info *info);
 /* Asks every rank to stop at the next step boundary; safe in a signal handler. */

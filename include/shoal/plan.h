@@ -101,7 +101,7 @@ SHOAL_API void shoal_plan_judge(const shoal_plan *plan, const shoal_plan_limit *
 
 /* What would make it fit. */
 typedef struct shoal_plan_suggestion {
-    char what[160]; /* "zero_optimization.stage 3, --recompute-granularity full" */
+    char what[256]; /* "zero_optimization.stage 3, --recompute-granularity full" */
     int32_t fits;   /* 0: nothing does, and this is the one that needs least */
     shoal_plan plan;
     shoal_plan_verdict verdict;

@@ -69,6 +69,7 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
         .host_peak_bytes = counters.host_peak_bytes,
         .offload_host_bytes = zero.host_bytes,
         .offload_nvme_bytes = zero.nvme_bytes,
+        .offload_pinned_bytes = zero.pinned_bytes,
     };
 }
 

@@ -99,7 +99,9 @@ static void fill_memory(const struct shoal_engine *engine, int64_t shared_bytes,
         plan->other_bytes = info.device_peak_bytes - plan->device_bytes;
         plan->device_bytes = info.device_peak_bytes;
     }
-    plan->pinned_bytes = info.host_peak_bytes;
+    plan->host_state_bytes = info.offload_host_bytes;
+    plan->nvme_bytes = info.offload_nvme_bytes;
+    plan->pinned_bytes = info.host_peak_bytes - info.offload_pinned_bytes;
     plan->host_bytes = plan->pinned_bytes + plan->prefetch_bytes + plan->host_state_bytes;
     plan->shared_bytes = shared_bytes;
 }

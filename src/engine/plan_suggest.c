@@ -10,13 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_MAX = 1 << 20 };
+enum { RANKS_MAX = 1 << 20, SMALL_SUB_GROUP = 1000000 };
 
 /* A change of the configuration; what is 0 stays as it is. */
 struct change {
     int32_t stage;
     bool recompute;
     int64_t micro_batch;
+    int64_t sub_group;
     const char *offload; /* device of offload_optimizer; in stage 3 of offload_param too */
     int32_t ranks;
 };
@@ -40,6 +41,13 @@ static json_t *member_object(json_t *root, const char *key)
     return object;
 }
 
+static void set_offload(json_t *object, const char *device)
+{
+    json_object_set_new(object, "device", json_string(device));
+    if (!json_is_string(json_object_get(object, "nvme_path"))) /* a plan opens no file there */
+        json_object_set_new(object, "nvme_path", json_string("/"));
+}
+
 static char *changed_config(const struct search *search, const struct change *change)
 {
     json_t *root = json_deep_copy(search->root);
@@ -48,12 +56,14 @@ static char *changed_config(const struct search *search, const struct change *ch
     json_t *zero = json_object_get(root, "zero_optimization");
     if (change->stage > 0)
         json_object_set_new(zero, "stage", json_integer(change->stage));
+    if (change->sub_group > 0)
+        json_object_set_new(zero, "sub_group_size", json_integer(change->sub_group));
     if (change->offload)
-        json_object_set_new(member_object(zero, "offload_optimizer"), "device",
-                            json_string(change->offload));
-    if (change->offload && change->stage == 3)
-        json_object_set_new(member_object(zero, "offload_param"), "device",
-                            json_string(change->offload));
+        set_offload(member_object(zero, "offload_optimizer"), change->offload);
+    if (change->offload && change->stage == 3) {
+        set_offload(member_object(zero, "offload_param"), change->offload);
+        json_object_set_new(json_object_get(zero, "offload_param"), "max_in_cpu", json_integer(0));
+    }
     if (change->micro_batch > 0 || change->ranks > 0) {
         json_object_del(root, "gradient_accumulation_steps");
         json_object_set_new(root, "train_batch_size", json_integer(search->train_batch));
@@ -75,7 +85,10 @@ static void describe(const struct change *change, char *text, size_t bytes)
         shoali_str_append(&list, ", zero_optimization.stage %d", (int)change->stage);
     if (change->offload)
         shoali_str_append(&list, ", offload_optimizer%s to %s",
-                          change->stage == 3 ? " and offload_param" : "", change->offload);
+                          change->stage == 3 ? " and offload_param (max_in_cpu 0)" : "",
+                          change->offload);
+    if (change->sub_group > 0)
+        shoali_str_append(&list, ", sub_group_size %lld", (long long)change->sub_group);
     if (change->recompute)
         shoali_str_append(&list, ", --recompute-granularity full");
     if (change->micro_batch > 0)
@@ -147,12 +160,24 @@ static bool try_together(struct search *search, const shoal_plan *now, int32_t t
         if (try(search,
                 &(struct change){.stage = stage, .recompute = recompute, .micro_batch = micro}))
             return true;
-    if (try(search, &(struct change){.stage = now->stage > 0 ? 0 : 2, .offload = "cpu"}))
-        return true;
-    return try(search, &(struct change){.stage = 3,
-                                        .recompute = recompute,
-                                        .micro_batch = now->micro_batch > 1 ? 1 : 0,
-                                        .offload = "cpu"});
+    return false;
+}
+
+/* Host memory is no help where it is the device's. */
+static bool try_offload(struct search *search, const shoal_plan *now, bool recompute)
+{
+    static const char *const devices[] = {"cpu", "nvme"};
+    const int64_t micro = now->micro_batch > 1 ? 1 : 0;
+    for (int32_t d = search->limit->device_is_host ? 1 : 0; d < 2; d++)
+        if (try(search, &(struct change){.stage = now->stage > 0 ? 0 : 2, .offload = devices[d]}) ||
+            try(search, &(struct change){.stage = 3, .offload = devices[d]}) ||
+            try(search, &(struct change){.stage = 3,
+                                         .recompute = recompute,
+                                         .micro_batch = micro,
+                                         .sub_group = SMALL_SUB_GROUP,
+                                         .offload = devices[d]}))
+            return true;
+    return false;
 }
 
 static bool try_ranks(struct search *search, const shoal_plan *now, bool recompute)
@@ -189,9 +214,11 @@ shoal_status shoal_plan_suggest(const shoal_plan_args *args, const shoal_plan_li
     const bool recompute =
         !engine->recompute_granularity || strcmp(engine->recompute_granularity, "full") != 0;
     const int32_t top = now.world_size > 1 ? 3 : now.stage;
-    if (!try_single(&search, &now, top, recompute) && !try_together(&search, &now, top, recompute))
-        if (!limit->device_is_host) /* more ranks on one machine have no more memory */
-            (void)try_ranks(&search, &now, recompute);
+    const bool fits = try_single(&search, &now, top, recompute) ||
+                      try_together(&search, &now, top, recompute) ||
+                      try_offload(&search, &now, recompute);
+    if (!fits && !limit->device_is_host) /* more ranks on one machine have no more memory */
+        (void)try_ranks(&search, &now, recompute);
     status = search.found ? SHOAL_OK : SHOAL_END;
 done:
     shoali_json_close(document);

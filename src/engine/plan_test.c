@@ -70,7 +70,9 @@ static bool compare_memory(const struct gpt_seat *seat, const shoal_plan *plan)
     EXPECT(plan->master_bytes + plan->states_bytes == info.states_bytes);
     EXPECT(plan->activations_bytes == info.activations_bytes);
     EXPECT(plan->buffers_bytes == info.buffers_bytes);
-    EXPECT(plan->pinned_bytes == info.host_peak_bytes);
+    EXPECT(plan->pinned_bytes + info.offload_pinned_bytes == info.host_peak_bytes);
+    EXPECT(plan->host_state_bytes == info.offload_host_bytes);
+    EXPECT(plan->nvme_bytes == info.offload_nvme_bytes);
     const int64_t sum = info.weights_bytes + info.gradients_bytes + info.states_bytes +
                         info.activations_bytes + info.buffers_bytes;
     const int64_t counted = info.device_peak_bytes > sum ? info.device_peak_bytes : sum;
@@ -144,6 +146,38 @@ static void test_sim(void **state)
     static const int32_t ranks[] = {1, 3};
     (void)state;
     run_all("sim", ranks, 2);
+}
+
+static void test_offload(void **state)
+{
+    static const char *const homes[] = {
+        "\"offload_optimizer\":{\"device\":\"cpu\"}",
+        "\"offload_optimizer\":{\"device\":\"cpu\",\"pin_memory\":false},"
+        "\"sub_group_size\":3000,\"offload_param\":{\"device\":\"cpu\"}",
+        "\"offload_optimizer\":{\"device\":\"nvme\",\"nvme_path\":\"/tmp\",\"buffer_count\":8,"
+        "\"pipeline_read\":true},\"sub_group_size\":3000",
+        "\"offload_optimizer\":{\"device\":\"nvme\",\"nvme_path\":\"/tmp\",\"ratio\":0.5},"
+        "\"sub_group_size\":3000,\"offload_param\":{\"device\":\"nvme\","
+        "\"nvme_path\":\"/tmp\",\"pin_memory\":false,\"max_in_cpu\":4000}",
+    };
+    char options[1024];
+    const struct subject subject = {0};
+    (void)state;
+    for (size_t h = 0; h < sizeof homes / sizeof homes[0]; h++)
+        for (int32_t stage = h % 2 ? 3 : 1; stage <= 3; stage++)
+            for (int32_t run = 0; run < 3; run++) {
+                snprintf(options, sizeof options,
+                         "%s,\"zero_optimization\":{\"stage\":%d,%s,\"overlap_comm\":%s}",
+                         precisions[(h + (size_t)run) % 4], (int)stage, homes[h],
+                         run == 1 ? "true" : "false");
+                gpt_run_ranks((struct gpt_run){.ranks = 1 + run,
+                                               .accelerator = run == 2 ? "sim" : "cpu",
+                                               .options = options,
+                                               .micro_batches = 6,
+                                               .run = plan_and_run,
+                                               .user = (void *)(uintptr_t)&subject},
+                              seats);
+            }
 }
 
 /* ---- published formulas --------------------------------------------------------------------- */
@@ -337,10 +371,10 @@ static void test_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpu),         cmocka_unit_test(test_sim),
-        cmocka_unit_test(test_formulas),    cmocka_unit_test(test_large),
-        cmocka_unit_test(test_suggestions), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_time),
+        cmocka_unit_test(test_cpu),     cmocka_unit_test(test_sim),
+        cmocka_unit_test(test_offload), cmocka_unit_test(test_formulas),
+        cmocka_unit_test(test_large),   cmocka_unit_test(test_suggestions),
+        cmocka_unit_test(test_limits),  cmocka_unit_test(test_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,14 +81,19 @@ void shoali_zero_offload_memory(const struct shoali_zero *zero, struct shoali_ze
     const struct shoali_zero_outside *outside = &zero->outside;
     const int64_t weight = (int64_t)shoal_dtype_bytes(zero->args.module->dtype);
     const struct shoali_swap *const store[] = {outside->optimizer, outside->param};
+    const struct shoali_zero_offload *offload = &zero->args.offload;
+    const int64_t stages = outside->stage_count * outside->sub_group * (4 + weight);
     for (int32_t i = 0; i < 2; i++) {
         struct shoali_swap_counters counters = {0};
         if (store[i])
             shoali_swap_get_counters(store[i], &counters);
         memory->host_bytes += counters.host_bytes;
+        if (i == 0 ? offload->optimizer_pin : offload->param_pin)
+            memory->pinned_bytes += counters.host_bytes;
         memory->nvme_bytes += counters.file_bytes;
     }
-    memory->host_bytes += outside->stage_count * outside->sub_group * (4 + weight);
+    memory->host_bytes += stages;
+    memory->pinned_bytes += offload->optimizer_pin ? stages : 0;
     memory->buffers_bytes += outside->device_low ? outside->sub_group * weight : 0;
 }
 

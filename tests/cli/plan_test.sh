@@ -70,4 +70,23 @@ if [ -z "$SANITIZE" ]; then
     (ulimit -d 3000; "$shoal" pretrain $small) >refused 2>&1
     grep -q "ulimit -d" refused || complain "a data limit of 1 MB: $(cat refused)"
 fi
+# a model that one rank cannot hold is refused, and trains with stage 3 and NVMe
+if [ -z "$SANITIZE" ]; then
+    mkdir nvme
+    states='"optimizer": {"type": "AdamW", "params": {"lr": 0.01}}, "bf16": {"enabled": true}, "steps_per_print": 1000000,
+            "train_batch_size": 2, "train_micro_batch_size_per_gpu": 1'
+    echo "{$states}" >whole.json
+    echo "{$states, \"zero_optimization\": {\"stage\": 3, \"sub_group_size\": 500000, \"stage3_max_reuse_distance\": 0,
+          \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"nvme\"},
+          \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"nvme\", \"max_in_cpu\": 0}}}" >outside.json
+    shape="--num-layers 4 --hidden-size 512 --num-attention-heads 4 --seq-length 16 --mock-data --train-iters 2
+           --eval-iters 0 --threads 1"
+    limited() { (ulimit -d 150000; "$@"); }
+    expect 2 limited "$shoal" pretrain gpt --deepspeed_config whole.json $shape
+    says "the plan does not fit" "it fits with" "offload_optimizer and offload_param (max_in_cpu 0) to nvme"
+    expect 0 limited "$shoal" pretrain gpt --deepspeed_config outside.json $shape
+    says "step 2/2" "memory: planned"
+    expect 0 "$shoal" plan gpt --deepspeed_config outside.json $shape
+    says "NVMe" "offloaded states" "fits"
+fi
 finish

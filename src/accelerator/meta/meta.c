@@ -12,6 +12,11 @@
 
 #define FIRST_ADDRESS ((uintptr_t)1 << 62)
 #define ALIGN_BYTES ((size_t)64)
+/* Devices of a rank (its own, the host's for offload) have addresses of their own. */
+#define RANGE_LOG2 50
+#define RANGE_COUNT 1024
+
+static _Thread_local uintptr_t created;
 
 struct meta_block {
     uintptr_t address;
@@ -83,16 +88,22 @@ static shoal_status create(const struct shoali_accelerator *accelerator, struct 
         return SHOAL_ENOMEM;
     shoali_device_init(&meta->base, accelerator, pool);
     pthread_mutex_init(&meta->lock, NULL);
-    meta->next = FIRST_ADDRESS;
+    meta->next = FIRST_ADDRESS + (created++ % RANGE_COUNT << RANGE_LOG2);
     *device = &meta->base;
     return SHOAL_OK;
+}
+
+static void unmap(struct meta_block block)
+{
+    if (block.address != 0 && block.address < FIRST_ADDRESS)
+        (void)munmap((void *)block.address, block.bytes);
 }
 
 static void meta_device_destroy(struct shoali_device *device)
 {
     struct meta_device *meta = (struct meta_device *)device;
     for (size_t i = 0; i < meta->host.count; i++)
-        (void)munmap((void *)meta->host.block[i].address, meta->host.block[i].bytes);
+        unmap(meta->host.block[i]);
     free(meta->device.block);
     free(meta->host.block);
     pthread_mutex_destroy(&meta->lock);
@@ -100,21 +111,31 @@ static void meta_device_destroy(struct shoali_device *device)
     shoali_free(meta);
 }
 
-static shoal_status meta_alloc(struct shoali_device *device, size_t bytes, void **address)
+/* 0: there are none left. */
+static uintptr_t take_addresses(struct meta_device *meta, size_t bytes)
 {
-    struct meta_device *meta = (struct meta_device *)device;
     const size_t step = (bytes / ALIGN_BYTES + 1) * ALIGN_BYTES;
+    uintptr_t first = 0;
     pthread_mutex_lock(&meta->lock);
-    const bool fits = bytes < (size_t)1 << 60 && meta->next < UINTPTR_MAX - step;
-    const bool added =
-        fits && add_block(&meta->device, (struct meta_block){meta->next, step, bytes});
-    if (added) {
-        *address = (void *)meta->next;
+    if (bytes < (size_t)1 << 60 && meta->next < UINTPTR_MAX - step) {
+        first = meta->next;
         meta->next += step;
     }
     pthread_mutex_unlock(&meta->lock);
+    return first;
+}
+
+static shoal_status meta_alloc(struct shoali_device *device, size_t bytes, void **address)
+{
+    struct meta_device *meta = (struct meta_device *)device;
+    const uintptr_t first = take_addresses(meta, bytes);
+    pthread_mutex_lock(&meta->lock);
+    const bool added =
+        first != 0 && add_block(&meta->device, (struct meta_block){first, bytes + 1, bytes});
+    pthread_mutex_unlock(&meta->lock);
     if (!added)
         return SHOAL_FAIL(SHOAL_ENOMEM, "a plan cannot count %zu bytes in one block", bytes);
+    *address = (void *)first;
     shoali_device_count_alloc(device, bytes);
     return SHOAL_OK;
 }
@@ -134,17 +155,18 @@ static shoal_status meta_host_alloc(struct shoali_device *device, size_t bytes, 
     const size_t room = bytes > 0 ? bytes : 1;
     void *block = mmap(NULL, room, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (block == MAP_FAILED)
-        return SHOAL_FAIL(SHOAL_ENOMEM, "a plan cannot map %zu bytes of host memory", bytes);
+    /* Only states are longer than what this process may have, and nobody touches them. */
+    const uintptr_t address = block == MAP_FAILED ? take_addresses(meta, room) : (uintptr_t)block;
     pthread_mutex_lock(&meta->lock);
-    const bool added = add_block(&meta->host, (struct meta_block){(uintptr_t)block, room, bytes});
+    const bool added =
+        address != 0 && add_block(&meta->host, (struct meta_block){address, room, bytes});
     pthread_mutex_unlock(&meta->lock);
     if (!added) {
-        (void)munmap(block, room);
-        return SHOAL_FAIL(SHOAL_ENOMEM, "meta: cannot grow the list of host blocks");
+        unmap((struct meta_block){address, room, bytes});
+        return SHOAL_FAIL(SHOAL_ENOMEM, "a plan cannot count %zu bytes of host memory", bytes);
     }
     shoali_device_count_host(device, (int64_t)bytes);
-    *memory = block;
+    *memory = (void *)address;
     return SHOAL_OK;
 }
 
@@ -154,7 +176,7 @@ static void meta_host_free(struct shoali_device *device, void *memory)
     pthread_mutex_lock(&meta->lock);
     const struct meta_block block = remove_block(&meta->host, memory);
     pthread_mutex_unlock(&meta->lock);
-    (void)munmap(memory, block.bytes);
+    unmap(block);
     shoali_device_count_host(device, -(int64_t)block.asked);
 }
 
