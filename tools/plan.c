@@ -226,11 +226,9 @@ static const struct text_row device_rows[] = {
     {"device, in all", P(device_bytes), true},
 };
 static const struct text_row host_rows[] = {
-    {"pinned", P(pinned_bytes), false},
-    {"data prefetch", P(prefetch_bytes), false},
-    {"offloaded states", P(host_state_bytes), false},
-    {"host, in all", P(host_bytes), true},
-    {"NVMe", P(nvme_bytes), false},
+    {"pinned", P(pinned_bytes), false},          {"communication", P(comm_bytes), false},
+    {"data prefetch", P(prefetch_bytes), false}, {"offloaded states", P(host_state_bytes), false},
+    {"host, in all", P(host_bytes), true},       {"NVMe", P(nvme_bytes), false},
 };
 
 static int64_t value_of(const struct column *column, size_t offset)

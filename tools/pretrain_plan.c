@@ -82,7 +82,7 @@ void pretrain_show_memory(struct pretrain *run)
     shoal_engine_get_memory_info(run->engine, &info);
     const shoal_plan *plan = &run->plan;
     const int64_t counted = info.device_peak_bytes + info.host_peak_bytes + plan->prefetch_bytes +
-                            info.offload_host_bytes - info.offload_pinned_bytes;
+                            info.comm_bytes + info.offload_host_bytes - info.offload_pinned_bytes;
     snprintf(line, sizeof line, "memory: planned %s, used %s, peak RSS %s",
              shoali_format_bytes((double)(plan->device_bytes + plan->host_bytes), planned),
              shoali_format_bytes((double)counted, used),

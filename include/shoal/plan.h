@@ -53,6 +53,7 @@ typedef struct shoal_plan {
     int64_t device_bytes;      /* sum: the peak */
     /* host memory */
     int64_t pinned_bytes;     /* staging of batches, collectives and records */
+    int64_t comm_bytes;       /* control memory and bounce areas of groups in one machine */
     int64_t prefetch_bytes;   /* of the data loader */
     int64_t host_state_bytes; /* offloaded weights, states and their buffers */
     int64_t host_bytes;       /* sum */

@@ -130,9 +130,12 @@ struct shoali_comm_counters {
                                                   all_reduce 2*count*(N-1)/N, ... see record.c */
     int64_t bytes[SHOALI_COLLECTIVE_COUNT];
     int64_t shared_bytes; /* that shoal_comm_alloc gave this rank so far */
+    int64_t split_count;  /* groups made of this one */
     int64_t wait_ns;
 };
 void shoali_comm_get_counters(const shoal_group *group, struct shoali_comm_counters *counters);
+/* A rank's share of the control memory (slots, bounce areas) of a group in one machine. */
+int64_t shoali_comm_control_bytes(int32_t ranks);
 const char *shoali_collective_name(enum shoali_collective kind);
 /* Bytes of `in` that a rank of a group of `ranks` sends and of `out` that it receives. Arguments
  * are checked. */

@@ -1,4 +1,5 @@
 /* Joining and leaving the world, groups of groups, shared memory. */
+#include "comm/algorithms/slots.h"
 #include "comm/group.h"
 #include "comm/wrap/wrap.h"
 
@@ -131,6 +132,12 @@ shoal_status shoal_comm_init(const shoal_comm_args *given, shoal_group **group)
     SHOAL_TRY(status, shoali_group_make(ops, object, backend, group), done);
 done:
     return status;
+}
+
+int64_t shoali_comm_control_bytes(int32_t ranks)
+{
+    const int32_t members = ranks < SHOALI_MAX_RANKS ? ranks : SHOALI_MAX_RANKS;
+    return ranks > 1 ? (int64_t)shoali_group_bytes(members) / members : 0;
 }
 
 shoal_status shoali_comm_create_meta(int32_t rank, int32_t ranks, shoal_group **group)

@@ -53,8 +53,11 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
 {
     struct shoali_zero_memory zero;
     struct shoali_device_counters counters;
+    struct shoali_comm_counters comm = {0};
     shoali_zero_memory(engine->zero, &zero);
     shoali_device_get_counters(engine->device, &counters);
+    if (engine->group)
+        shoali_comm_get_counters(engine->group, &comm);
     *info = (shoal_memory_info){
         .weights_bytes = zero.weights_bytes,
         .gradients_bytes = zero.gradients_bytes,
@@ -67,6 +70,7 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
         .host_sync_count = counters.host_sync_count,
         .master_bytes = zero.master_bytes,
         .host_peak_bytes = counters.host_peak_bytes,
+        .comm_bytes = (1 + comm.split_count) * shoali_comm_control_bytes(engine->world),
         .offload_host_bytes = zero.host_bytes,
         .offload_nvme_bytes = zero.nvme_bytes,
         .offload_pinned_bytes = zero.pinned_bytes,

@@ -102,7 +102,9 @@ static void fill_memory(const struct shoal_engine *engine, int64_t shared_bytes,
     plan->host_state_bytes = info.offload_host_bytes;
     plan->nvme_bytes = info.offload_nvme_bytes;
     plan->pinned_bytes = info.host_peak_bytes - info.offload_pinned_bytes;
-    plan->host_bytes = plan->pinned_bytes + plan->prefetch_bytes + plan->host_state_bytes;
+    plan->comm_bytes = info.comm_bytes;
+    plan->host_bytes =
+        plan->pinned_bytes + plan->comm_bytes + plan->prefetch_bytes + plan->host_state_bytes;
     plan->shared_bytes = shared_bytes;
 }
 
@@ -252,6 +254,7 @@ shoal_status shoal_plan_to_json(const shoal_plan *plan, char **json)
         {"other_bytes", plan->other_bytes},
         {"device_bytes", plan->device_bytes},
         {"pinned_bytes", plan->pinned_bytes},
+        {"comm_bytes", plan->comm_bytes},
         {"prefetch_bytes", plan->prefetch_bytes},
         {"host_state_bytes", plan->host_state_bytes},
         {"host_bytes", plan->host_bytes},

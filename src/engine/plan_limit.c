@@ -47,7 +47,7 @@ void shoal_plan_judge(const shoal_plan *plan, const shoal_plan_limit *limit,
 {
     const bool is_host = limit->device_is_host != 0;
     const int64_t own = plan->host_bytes + (is_host ? plan->device_bytes : 0);
-    const int64_t shared = is_host ? plan->shared_bytes : 0;
+    const int64_t shared = is_host ? plan->shared_bytes + plan->comm_bytes : 0;
     const struct {
         int64_t need, have;
         const char *what;

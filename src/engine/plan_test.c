@@ -71,6 +71,7 @@ static bool compare_memory(const struct gpt_seat *seat, const shoal_plan *plan)
     EXPECT(plan->activations_bytes == info.activations_bytes);
     EXPECT(plan->buffers_bytes == info.buffers_bytes);
     EXPECT(plan->pinned_bytes + info.offload_pinned_bytes == info.host_peak_bytes);
+    EXPECT(plan->comm_bytes == info.comm_bytes && (plan->comm_bytes > 0) == (seat->group != NULL));
     EXPECT(plan->host_state_bytes == info.offload_host_bytes);
     EXPECT(plan->nvme_bytes == info.offload_nvme_bytes);
     const int64_t sum = info.weights_bytes + info.gradients_bytes + info.states_bytes +

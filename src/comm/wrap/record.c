@@ -56,6 +56,8 @@ static shoal_status wait(void *object, void *request)
 
 static shoal_status split(void *object, const char *here, int32_t color, int32_t key, void **child)
 {
+    struct record *record = object;
+    record->counters.split_count++;
     return shoali_wrap_split(&shoali_comm_record, object, here, color, key, child);
 }
 
