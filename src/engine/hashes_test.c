@@ -79,13 +79,14 @@ static void same_bytes(const char *what, int ranks, int stage)
     free(data[1]);
 }
 
+#define FP16                                                                     \
+    "\"reduction\":\"exact\",\"exact_unit_log2\":30,\"fp16\":{\"enabled\":true," \
+    "\"initial_scale_power\":20,\"hysteresis\":1}"
 static void test_exact_layouts(void **state)
 {
     (void)state;
     static const char *const options[] = {
-        "\"reduction\":\"exact\"", "\"reduction\":\"exact\",\"bf16\":{\"enabled\":true}",
-        "\"reduction\":\"exact\",\"exact_unit_log2\":30,\"fp16\":{\"enabled\":true,"
-        "\"initial_scale_power\":20,\"hysteresis\":1}"};
+        "\"reduction\":\"exact\"", "\"reduction\":\"exact\",\"bf16\":{\"enabled\":true}", FP16};
     static const int32_t ranks[] = {1, 2, 3, 4, 6};
     for (int o = 0; o < 3; o++) {
         train(0, (struct gpt_run){.dropout = 0.1}, options[o], 0);
