@@ -39,8 +39,8 @@ static const struct shoali_option offload_optimizer_rows[] = {
         "Share of the sub-groups that are offloaded; the first ones stay on the device.", .min = 0,
         .max = 1),
     ROW(offload_optimizer, BOOL, super_offload, 0, "Update on the host during backward.", PENDING),
-    ROW(offload_optimizer, FLOAT, cpuadam_cores_perc, 0.8, "Share of the cores for super_offload.",
-        .min = 0, .max = 1),
+    ROW(offload_optimizer, FLOAT, cpuadam_cores_perc, 0.8, "Of use with super_offload alone.",
+        .min = 0, .max = 1, NOEFFECT),
 };
 static const struct shoali_section offload_optimizer_section =
     SECTION(offload_optimizer, "offload_optimizer", offload_optimizer_rows,

@@ -197,16 +197,21 @@ const struct shoali_zero_range *shoali_zero_own_ranges(const struct shoali_zero 
 SHOAL_CHECKED shoal_status shoali_zero_read_gradient(struct shoali_zero *zero, int64_t begin,
                                                      int64_t count, float *out);
 
-/* What is allocated. `buffers` are live units, sums under way, conversions; these four are device
- * memory. With G = elements of a sub-group, rows = 1 + states, w = bytes of a weight, D = elements
- * of the part space whose masters and states are on the device, part = elements of the part space:
- *   states  4 rows D
- *   host    cpu:  4 rows (part - D) + stages (4 + w) G
- *           nvme: sets rows pad(4 G) + sets 4096 + stages (4 + w) G, stages = 1 + pipeline_read
- *           weights: cpu w part; nvme: w (elements kept in memory) + buffers (pad(w largest) +
- * 4096) nvme    sum over sub-groups of rows pad(4 elements); weights: sum over units of pad(w
- * elements) where pad rounds up to 4096 bytes; without states (inference) rows = 1. What is
- * offloaded from the weights leaves weights_bytes, but for the units that stay gathered. */
+/* What is allocated. The first four, of which `buffers` are live units, sums under way and
+ * conversions, are device memory. Offload, with
+ *   part   elements of the part space, of which the masters and states of the first D are on the
+ *          device;  rows = 1 + states (without training 1);  w = bytes of a weight
+ *   G      elements of a sub-group = min(sub_group_size, 2^22, part)
+ *   pad    rounds up to 4096 bytes
+ * has of states
+ *   device  4 rows D
+ *   cpu     host 4 rows (part - D) + stages (4 + w) G, stages = min(buffers/2, 16, sub-groups)
+ *   nvme    host sets rows pad(4 G) + sets 4096 + stages (4 + w) G, stages = 1 + pipeline_read;
+ *           file: over the sub-groups rows pad(4 elements)
+ * and of weights, beside the units that stay gathered
+ *   cpu     host w part
+ *   nvme    host w (elements kept there) + buffers (pad(w of the largest unit's part) + 4096);
+ *           file: over the other units pad(w elements). */
 struct shoali_zero_memory {
     int64_t weights_bytes, gradients_bytes, states_bytes, buffers_bytes;
     int64_t master_bytes;     /* fp32 copies of the weights; part of states_bytes */
