@@ -5,6 +5,7 @@
 shoal_status shoal_tensor_read(const shoal_tensor *tensor, int64_t first, int64_t count, void *out)
 {
     const int64_t elements = shoal_shape_count(&tensor->shape);
+    shoal_status status = SHOAL_OK;
     char text[128];
     if (first < 0 || count < 0 || first > elements || count > elements - first)
         return SHOAL_FAIL(
@@ -20,7 +21,11 @@ shoal_status shoal_tensor_read(const shoal_tensor *tensor, int64_t first, int64_
                           shoali_shape_format(&tensor->shape, text));
     const size_t width = shoal_dtype_bytes(tensor->dtype);
     const char *from = (const char *)tensor->data + (size_t)first * width;
-    return shoali_download(tensor->stream, out, from, (size_t)count * width);
+    if (tensor->arrive != NULL)
+        SHOAL_TRY(status, tensor->arrive(tensor), done);
+    SHOAL_TRY(status, shoali_download(tensor->stream, out, from, (size_t)count * width), done);
+done:
+    return status;
 }
 
 shoal_status shoal_tensor_get_scalar(const shoal_tensor *tensor, double *value)

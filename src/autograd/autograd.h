@@ -25,6 +25,9 @@
  *     outputs at its end; before the backward of its last node its nodes run again in order: those
  *     whose results a backward or such a node reads, and all collectives; side-effect nodes never.
  *     Inside a recomputed scope further flags are cleared.
+ *   - A collective runs beside the kernels recorded after it, until something needs its result or
+ *     its scope ends; what it reads and writes is held. Bits and memory plan do not depend on when
+ *     it completes.
  *   - Several tapes are alive at once, each with its own slot, in any order.
  *   - Backward takes outputs + seeds, inputs + where their gradients go; a loss is the case seed =
  *     loss scale.
@@ -246,8 +249,17 @@ struct shoali_op_row {
                  int64_t *flops_forward, int64_t *flops_backward, int64_t *bytes);
     uint32_t saves_inputs, saves_outputs; /* bit i: backward reads input i / output i */
     unsigned flags;                       /* SHOALI_ROW_* */
+    /* Split rows, instead of forward (of backward_input): post starts a collective
+     * (shoali_node_take_off), finish, optional, runs when it is over. In between other kernels run;
+     * the tape finishes the node before the first reader of its result, at the end of its scope
+     * and before backward. Post has no workspace in flight. A row with backward_post has no
+     * backward_weight. */
+    shoal_status (*forward_post)(struct shoal_tape *tape, struct shoali_node *node);
+    shoal_status (*forward_finish)(struct shoal_tape *tape, struct shoali_node *node);
+    shoal_status (*backward_post)(struct shoal_tape *tape, struct shoali_node *node);
+    shoal_status (*backward_finish)(struct shoal_tape *tape, struct shoali_node *node);
 };
-#define SHOALI_OP_ROW_ABI 1u
+#define SHOALI_OP_ROW_ABI 2u
 /* forward and backward are called in meta mode too, so that their temporaries are part of the
  * plan; they put each kernel, copy and collective into this: `call` outside meta mode, else
  * SHOAL_OK. */
@@ -283,6 +295,9 @@ bool shoali_tape_is_meta(const struct shoal_tape *tape);
  * output is a block of. */
 struct shoali_stream shoali_node_random(const struct shoal_tape *tape,
                                         const struct shoali_node *node);
+/* In forward_post and backward_post: starts the node's one collective, unless in meta mode. */
+SHOAL_CHECKED shoal_status shoali_node_take_off(struct shoal_tape *tape, struct shoali_node *node,
+                                                shoal_group *group, const struct shoali_post *post);
 /* In backward: gradient of output 0 (NULL: none reached it - the row is then not called). */
 const void *shoali_node_grad(struct shoal_tape *tape, const struct shoali_node *node,
                              int32_t output);

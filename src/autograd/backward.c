@@ -16,7 +16,7 @@ done:
 
 /* The node's part in backward is over: memory goes back, parameters it did not reach are counted.
  */
-static shoal_status finish_node(struct shoal_tape *tape, struct shoali_node *node)
+shoal_status shoali_node_finish_backward(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status = SHOAL_OK;
     node->weight_deferred = false;
@@ -40,6 +40,12 @@ static shoal_status backward_node(struct shoal_tape *tape, struct shoali_node *n
     shoal_status status = SHOAL_OK;
     if (!node->needs_backward)
         return SHOAL_OK;
+    SHOAL_TRY(status, shoali_pending_finish_grads(tape, node), done);
+    if (node->out[0]->grad_state == SHOALI_GRAD_SET && node->row->backward_post != NULL) {
+        SHOAL_ASSERT(node->row->backward_weight == NULL);
+        SHOAL_TRY(status, shoali_pending_begin(tape, node, true), done);
+        return SHOAL_OK; /* its part ends when it is finished */
+    }
     if (node->out[0]->grad_state == SHOALI_GRAD_SET) {
         SHOAL_TRY(status, run_part(tape, node, node->row->backward_input), done);
         if (node->row->backward_weight != NULL && any_param_wants_grad(node)) {
@@ -50,7 +56,7 @@ static shoal_status backward_node(struct shoal_tape *tape, struct shoali_node *n
             SHOAL_TRY(status, run_part(tape, node, node->row->backward_weight), done);
         }
     }
-    SHOAL_TRY(status, finish_node(tape, node), done);
+    SHOAL_TRY(status, shoali_node_finish_backward(tape, node), done);
 done:
     if (status < 0 && node->scope >= 0)
         (void)shoali_error_prefix(status, "backward of %s in scope %s", node->row->name,
@@ -77,7 +83,8 @@ done:
 
 static shoal_status leave_scope(struct shoal_tape *tape, struct shoali_tape_scope *scope)
 {
-    shoal_status status = SHOAL_OK;
+    shoal_status status;
+    SHOAL_TRY(status, shoali_pending_finish_from(tape, scope->scope.first_node), done);
     for (int32_t i = tape->args.observer_count - 1; i >= 0; i--) {
         const struct shoali_observer *observer = &tape->args.observers[i];
         if (observer->backward_end != NULL)
@@ -204,6 +211,7 @@ shoal_status shoali_tape_backward(struct shoal_tape *tape, const struct shoali_b
     shoal_status status;
     const char *outer = shoali_context_get()->scope;
     SHOAL_TRY(status, check_backward(tape, backward), done);
+    SHOAL_TRY(status, shoali_pending_finish_from(tape, 0), done);
     tape->backward_done = true;
     tape->defer_weight = backward->defer_weight;
     SHOAL_TRY(status, point_inputs(tape, backward), done);
@@ -214,6 +222,7 @@ shoal_status shoali_tape_backward(struct shoal_tape *tape, const struct shoali_b
                               backward->seed_value),
                   done);
     SHOAL_TRY(status, walk(tape), done);
+    SHOAL_TRY(status, shoali_pending_finish_from(tape, 0), done);
     SHOAL_TRY(status, finish_inputs(tape, backward), done);
     SHOAL_TRY(status, shoali_tape_finish_unused(tape), done);
 done:
@@ -236,7 +245,7 @@ shoal_status shoali_tape_backward_weight(struct shoal_tape *tape)
         if (!node->weight_deferred)
             continue;
         SHOAL_TRY(status, run_part(tape, node, node->row->backward_weight), done);
-        SHOAL_TRY(status, finish_node(tape, node), done);
+        SHOAL_TRY(status, shoali_node_finish_backward(tape, node), done);
     }
 done:
     (void)shoali_tape_poison(tape, status);

@@ -195,6 +195,7 @@ static shoal_status replay_node(struct shoal_tape *tape, struct shoali_node *nod
     shoal_status status;
     const bool view = (node->row->flags & SHOALI_ROW_VIEW) != 0;
     SHOAL_TRY(status, check_replay_inputs(tape, node), done);
+    SHOAL_TRY(status, shoali_pending_finish_inputs(tape, node), done);
     for (int32_t o = view ? 1 : 0; o < SHOALI_NODE_MAX_OUTPUTS && node->out[o] != NULL; o++)
         if (!has_memory(node->out[o]))
             SHOAL_TRY(status, shoali_tensor_place(tape, node->out[o]), done);
@@ -220,6 +221,7 @@ static shoal_status replay_nodes(struct shoal_tape *tape, const struct shoali_ta
         if (node->replayed)
             SHOAL_TRY(status, replay_node(tape, node), done);
     }
+    SHOAL_TRY(status, shoali_pending_finish_from(tape, scope->scope.first_node), done);
 done:
     return status;
 }

@@ -157,7 +157,8 @@ static shoal_status fill_node(struct shoal_tape *tape, struct shoali_node *node,
     }
     node->needs_backward =
         wanted && tape->needs_grad &&
-        (record->row->backward_input != NULL || record->row->backward_weight != NULL);
+        (record->row->backward_input != NULL || record->row->backward_post != NULL ||
+         record->row->backward_weight != NULL);
     if (node->needs_backward) {
         node->saves_inputs = record->row->saves_inputs;
         node->saves_outputs = record->row->saves_outputs;
@@ -195,7 +196,11 @@ shoal_status shoali_node_forward(struct shoal_tape *tape, struct shoali_node *no
     shoal_status status = SHOAL_OK;
     if ((node->row->flags & SHOALI_ROW_VIEW) != 0)
         node->out[0]->tensor.data = node->in[0]->tensor.data;
-    if (node->row->forward != NULL)
+    if (tape->pending_count > 0)
+        SHOAL_TRY(status, shoali_pending_poll(tape), done);
+    if (node->row->forward_post != NULL)
+        SHOAL_TRY(status, shoali_pending_begin(tape, node, false), done);
+    else if (node->row->forward != NULL)
         SHOAL_TRY(status, node->row->forward(tape, node), done);
 done:
     shoali_tape_free_workspaces(tape);
@@ -243,6 +248,7 @@ static shoal_status record_node(struct shoal_tape *tape, struct shoali_node *nod
 {
     shoal_status status;
     SHOAL_TRY(status, fill_node(tape, node, record), done);
+    SHOAL_TRY(status, shoali_pending_finish_inputs(tape, node), done);
     SHOAL_TRY(status, record->row->infer(tape, node), done);
     SHOAL_TRY(status, place_outputs(tape, node), done);
     shoali_node_save(node);

@@ -14,7 +14,7 @@ done:
     return status;
 }
 
-static shoal_status sum_over_group(struct shoal_tape *tape, const struct shoali_node *node,
+static shoal_status sum_over_group(struct shoal_tape *tape, struct shoali_node *node,
                                    const void *in, void *out)
 {
     shoal_group *const *group = shoali_node_attr(node);
@@ -28,7 +28,7 @@ static shoal_status sum_over_group(struct shoal_tape *tape, const struct shoali_
         .dtype = x->dtype,
         .op = SHOAL_SUM,
     };
-    return SHOALI_LAUNCH(tape, shoali_comm_device(*group, tape->args.exec.stream, &post));
+    return shoali_node_take_off(tape, node, *group, &post);
 }
 
 static shoal_status all_reduce_forward(struct shoal_tape *tape, struct shoali_node *node)
@@ -44,17 +44,22 @@ static shoal_status all_reduce_backward(struct shoal_tape *tape, struct shoali_n
     SHOAL_TRY(status, shoali_grad_begin(tape, node, 0, false, &to, &accumulate), done);
     if (to != NULL)
         SHOAL_TRY(status, sum_over_group(tape, node, shoali_node_grad(tape, node, 0), to), done);
-    SHOAL_TRY(status, shoali_grad_end(tape, node, 0), done);
 done:
     return status;
+}
+
+static shoal_status gradient_has_come(struct shoal_tape *tape, struct shoali_node *node)
+{
+    return shoali_grad_end(tape, node, 0);
 }
 
 static const struct shoali_op_row all_reduce_row = {
     SHOALI_ROW_HEAD,
     .name = "all_reduce_sum",
     .infer = all_reduce_infer,
-    .forward = all_reduce_forward,
-    .backward_input = all_reduce_backward,
+    .forward_post = all_reduce_forward,
+    .backward_post = all_reduce_backward,
+    .backward_finish = gradient_has_come,
     .cost = shoali_cost_elementwise,
     .flags = SHOALI_ROW_COLLECTIVE,
 };
@@ -135,8 +140,8 @@ done:
     return status;
 }
 
-static shoal_status exchange(struct shoal_tape *tape, const struct shoali_node *node,
-                             const void *in, const int64_t *send, void *out, const int64_t *recv)
+static shoal_status exchange(struct shoal_tape *tape, struct shoali_node *node, const void *in,
+                             const int64_t *send, void *out, const int64_t *recv)
 {
     const struct exchange_attr *attr = shoali_node_attr(node);
     const struct shoali_post post = {
@@ -148,7 +153,7 @@ static shoal_status exchange(struct shoal_tape *tape, const struct shoali_node *
         .send_counts = send,
         .recv_counts = recv,
     };
-    return SHOALI_LAUNCH(tape, shoali_comm_device(attr->group, tape->args.exec.stream, &post));
+    return shoali_node_take_off(tape, node, attr->group, &post);
 }
 
 static shoal_status exchange_forward(struct shoal_tape *tape, struct shoali_node *node)
@@ -170,7 +175,6 @@ static shoal_status exchange_backward(struct shoal_tape *tape, struct shoali_nod
                   exchange(tape, node, shoali_node_grad(tape, node, 0), attr->recv_elements, to,
                            attr->send_elements),
                   done);
-    SHOAL_TRY(status, shoali_grad_end(tape, node, 0), done);
 done:
     return status;
 }
@@ -179,8 +183,9 @@ static const struct shoali_op_row exchange_row = {
     SHOALI_ROW_HEAD,
     .name = "all_to_all_rows",
     .infer = exchange_infer,
-    .forward = exchange_forward,
-    .backward_input = exchange_backward,
+    .forward_post = exchange_forward,
+    .backward_post = exchange_backward,
+    .backward_finish = gradient_has_come,
     .cost = shoali_cost_move,
     .flags = SHOALI_ROW_COLLECTIVE | SHOALI_ROW_HOST_SYNC,
 };

@@ -136,6 +136,7 @@ static shoal_status end_scope(struct shoal_tape *tape, shoal_tensor *const *outp
     shoal_status status;
     struct shoali_tape_scope *ended = tape->scope[tape->open_scope];
     SHOAL_TRY(status, check_outputs(tape, &ended->scope, outputs, count), done);
+    SHOAL_TRY(status, shoali_pending_finish_from(tape, ended->scope.first_node), done);
     ended->scope.node_count = tape->node_count - ended->scope.first_node;
     ended->last_scope = tape->scope_count;
     close_tensors(tape, ended, outputs, count);

@@ -56,6 +56,7 @@ shoal_status shoali_tape_new_tensor(struct shoal_tape *tape, shoal_dtype dtype,
     shoali_tensor_describe(&made->tensor, dtype, shape);
     made->tensor.stream = tape->args.exec.stream;
     made->tensor.tape = tape;
+    made->tensor.arrive = shoali_tensor_arrive;
     made->tensor.node = -1;
     made->tensor.id = tape->tensor_count;
     made->tensor.bound = bound;
@@ -193,6 +194,7 @@ void shoali_tape_end(struct shoal_tape *tape)
 {
     if (tape->open_scope >= 0)
         shoali_context_get()->scope = ""; /* its path goes with the arena */
+    shoali_pending_abandon(tape);
     forget_uses(tape);
     shoali_slot_reset(tape->args.slot);
     shoali_arena_reset(&tape->arena);

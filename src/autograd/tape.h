@@ -11,6 +11,9 @@
  * TIME. `event` is the order of everything that happened: node recorded, scope begun, scope ended.
  * Backward walks it in reverse, so it needs no other rule for nested and empty scopes.
  *
+ * PENDING. A node whose collective is on its way holds its inputs and outputs (in backward its
+ * output's gradient, because its part is not over); tensors name it in `from` and `grad_from`.
+ *
  * Nodes, tensors and scopes lie in the tape's arena, reset at begin: after the first step nothing
  * is allocated.
  */
@@ -23,6 +26,8 @@
 #define SHOALI_TAPE_MAX_BATCH 16
 #define SHOALI_TAPE_MAX_WORKSPACES 8
 #define SHOALI_TAPE_MAX_NESTING 16
+/* Below the 16 requests that a group may have outstanding: others use it too. */
+#define SHOALI_TAPE_MAX_PENDING 8
 
 enum shoali_grad_state {
     SHOALI_GRAD_NONE,
@@ -44,6 +49,8 @@ struct shoali_tape_tensor {
     void *grad;
     int32_t grad_segment; /* SHOALI_NO_SEGMENT while external */
     enum shoali_grad_state grad_state;
+    struct shoali_node *from;      /* roots: the pending node that writes it; NULL none */
+    struct shoali_node *grad_from; /* the pending node that writes `grad` */
 };
 
 struct shoali_node {
@@ -57,6 +64,8 @@ struct shoali_node {
     unsigned params_done; /* bit i: the contribution of parameter i was made */
     int32_t pass_input;   /* takes the output's gradient at the end; -1 none */
     bool needs_backward, weight_deferred, replayed;
+    bool pending, pending_backward;
+    struct shoali_comm_flight *flight; /* split rows; in the arena */
 };
 
 /* One parameter on one tape. */
@@ -96,6 +105,8 @@ struct shoal_tape {
     int32_t node_count, tensor_count, scope_count, event_count, use_count;
     int32_t node_capacity, tensor_capacity, scope_capacity, event_capacity, use_capacity,
         use_table_capacity;
+    struct shoali_node *pending[SHOALI_TAPE_MAX_PENDING]; /* begun, in order */
+    int32_t pending_count;
     int32_t open_scope;    /* innermost, -1 none */
     int32_t root_ordinals; /* nodes outside of all scopes */
     struct shoal_tensor *batch[SHOALI_TAPE_MAX_BATCH];
@@ -173,6 +184,30 @@ SHOAL_CHECKED shoal_status shoali_scope_replay(struct shoal_tape *tape,
 /* Runs a node's forward; for views, points the output at the input's memory. */
 SHOAL_CHECKED shoal_status shoali_node_forward(struct shoal_tape *tape, struct shoali_node *node);
 void shoali_tape_free_workspaces(struct shoal_tape *tape);
+
+/* ---- pending.c ---- */
+/* Begins a split node; finishes it at once when its gradient has to be added to another. */
+SHOAL_CHECKED shoal_status shoali_pending_begin(struct shoal_tape *tape, struct shoali_node *node,
+                                                bool backward);
+SHOAL_CHECKED shoal_status shoali_pending_finish(struct shoal_tape *tape, struct shoali_node *node);
+/* Those recorded at or after a node: of a scope that ends, or, from 0, all. */
+SHOAL_CHECKED shoal_status shoali_pending_finish_from(struct shoal_tape *tape, int32_t first_node);
+/* Those whose results the node reads; those that write gradients that its backward reads or adds
+ * to. */
+SHOAL_CHECKED shoal_status shoali_pending_finish_inputs(struct shoal_tape *tape,
+                                                        const struct shoali_node *node);
+SHOAL_CHECKED shoal_status shoali_pending_finish_grads(struct shoal_tape *tape,
+                                                       const struct shoali_node *node);
+SHOAL_CHECKED shoal_status shoali_pending_poll(struct shoal_tape *tape);
+/* Waits for all and forgets them: what they wrote is of no use any more. */
+void shoali_pending_abandon(struct shoal_tape *tape);
+/* struct shoal_tensor's arrive. */
+SHOAL_CHECKED shoal_status shoali_tensor_arrive(const struct shoal_tensor *tensor);
+
+/* ---- backward.c ---- */
+/* Ends a node's part in backward. */
+SHOAL_CHECKED shoal_status shoali_node_finish_backward(struct shoal_tape *tape,
+                                                       struct shoali_node *node);
 
 /* ---- scope.c ---- */
 const char *shoali_tape_path(const struct shoal_tape *tape, int32_t scope); /* "" outside */

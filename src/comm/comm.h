@@ -156,6 +156,22 @@ SHOAL_CHECKED shoal_status shoali_comm_device(shoal_group *group,
                                               struct shoali_device_stream *stream,
                                               const struct shoali_post *post);
 
+/* The same without waiting for the others: take_off waits for the stream and posts; fly looks
+ * whether it is over and lets the others go on; land waits and frees what the flight holds, on
+ * failure too. `in` and `out` belong to the flight until land. A flight of zeros has landed. */
+struct shoali_comm_flight {
+    struct shoali_device_stream *stream;
+    shoal_request *request; /* NULL: complete */
+    void *host_in, *host_out, *out;
+    size_t out_bytes; /* to copy back */
+};
+SHOAL_CHECKED shoal_status shoali_comm_take_off(shoal_group *group,
+                                                struct shoali_device_stream *stream,
+                                                const struct shoali_post *post,
+                                                struct shoali_comm_flight *flight);
+SHOAL_CHECKED shoal_status shoali_comm_fly(struct shoali_comm_flight *flight);
+SHOAL_CHECKED shoal_status shoali_comm_land(struct shoali_comm_flight *flight);
+
 /* Device memory that is also good for collectives without staging: shoal_comm_alloc when the
  * device is host accessible and N > 1, else device memory. Counted by the device either way.
  * Collective. */

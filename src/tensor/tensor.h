@@ -93,6 +93,8 @@ struct shoal_tensor {
     struct shoali_block block;           /* where it lies in its whole */
     void *data;                          /* device address; NULL in meta mode and when dropped */
     struct shoali_device_stream *stream; /* borrowed: reads are ordered after its work; NULL meta */
+    /* Before the host reads: completes what is still on its way to `data`; NULL: nothing can be. */
+    shoal_status (*arrive)(const struct shoal_tensor *tensor);
 
     /* owned by autograd: */
     struct shoal_tape *tape; /* NULL: not on a tape */
