@@ -69,6 +69,10 @@ struct shoal_param {
     int32_t reader_tapes; /* live tapes with nodes that read it */
     struct shoali_sink sink;
     void *owner; /* zero's bookkeeping, borrowed */
+    /* A backward wrote a gradient since the engine cleared it at the step's begin (zeros for unused
+     * parameters do not count); after the step's reduction: on any rank. */
+    bool touched;
+    bool named_unused; /* the engine warned about it */
 };
 /* SHOAL_EINTERNAL naming the parameter when a live tape reads it; else version+1. */
 SHOAL_CHECKED shoal_status shoali_param_begin_write(struct shoal_param *param);

@@ -40,6 +40,7 @@ static shoal_status backward_node(struct shoal_tape *tape, struct shoali_node *n
     shoal_status status = SHOAL_OK;
     if (!node->needs_backward)
         return SHOAL_OK;
+    SHOAL_TRY(status, shoali_node_check_params(tape, node), done);
     SHOAL_TRY(status, shoali_pending_finish_grads(tape, node), done);
     if (node->out[0]->grad_state == SHOALI_GRAD_SET && node->row->backward_post != NULL) {
         SHOAL_ASSERT(node->row->backward_weight == NULL);

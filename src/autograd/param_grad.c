@@ -69,6 +69,8 @@ shoal_status shoali_param_grad_begin(struct shoal_tape *tape, struct shoali_node
         return SHOAL_OK;
     struct shoali_param_use *use = &tape->use[node->use[param]];
     SHOAL_TRY(status, check_sink(tape, target), done);
+    if (!shoali_tape_is_meta(tape))
+        target->touched = true;
     if (target->sink.dtype == SHOAL_I64) {
         SHOAL_TRY(status,
                   shoali_tape_workspace(tape, (size_t)target->count * sizeof(float),

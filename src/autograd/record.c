@@ -191,11 +191,44 @@ static struct shoali_node *new_node(struct shoal_tape *tape)
     return node;
 }
 
+static const struct shoal_layer *layer_of(const struct shoal_tape *tape,
+                                          const struct shoali_node *node)
+{
+    const struct shoal_layer *layer = NULL;
+    for (int32_t s = node->scope; s >= 0; s = tape->scope[s]->scope.parent)
+        layer = tape->scope[s]->scope.layer;
+    return layer;
+}
+
+shoal_status shoali_node_check_params(const struct shoal_tape *tape, const struct shoali_node *node)
+{
+    for (int32_t i = 0; !shoali_tape_is_meta(tape) && i < SHOALI_NODE_MAX_PARAMS; i++) {
+        const struct shoal_param *param = node->param[i];
+        if (param == NULL || param->data != NULL || param->count == 0)
+            continue;
+        const struct shoal_layer *layer = layer_of(tape, node);
+        bool declared = false;
+        for (int32_t p = 0; layer != NULL && p < layer->param_count; p++)
+            declared = declared || layer->param[p] == param;
+        if (declared)
+            return SHOAL_FAIL(SHOAL_EINTERNAL, "%s: parameter %s is not in memory in layer %s",
+                              node->row->name, param->name, layer->name);
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "%s: layer %s uses parameter %s without declaring it, and it is not "
+                          "gathered now (ZeRO stage 3); declare it in that layer with tied_to = "
+                          "\"%s\"",
+                          node->row->name, layer != NULL ? layer->name : "(none)", param->name,
+                          param->name);
+    }
+    return SHOAL_OK;
+}
+
 shoal_status shoali_node_forward(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status = SHOAL_OK;
     if ((node->row->flags & SHOALI_ROW_VIEW) != 0)
         node->out[0]->tensor.data = node->in[0]->tensor.data;
+    SHOAL_TRY(status, shoali_node_check_params(tape, node), done);
     if (tape->pending_count > 0)
         SHOAL_TRY(status, shoali_pending_poll(tape), done);
     if (node->row->forward_post != NULL)

@@ -181,6 +181,10 @@ SHOAL_CHECKED shoal_status shoali_scope_replay(struct shoal_tape *tape,
                                                struct shoali_tape_scope *scope);
 
 /* ---- record.c ---- */
+/* SHOAL_EINVAL when a parameter of the node is not there (stage 3 has not gathered it), because
+ * its layer did not declare it. */
+SHOAL_CHECKED shoal_status shoali_node_check_params(const struct shoal_tape *tape,
+                                                    const struct shoali_node *node);
 /* Runs a node's forward; for views, points the output at the input's memory. */
 SHOAL_CHECKED shoal_status shoali_node_forward(struct shoal_tape *tape, struct shoali_node *node);
 void shoali_tape_free_workspaces(struct shoal_tape *tape);

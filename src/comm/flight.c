@@ -4,10 +4,8 @@
 static void land(struct shoali_comm_flight *flight)
 {
     struct shoali_device *device = shoali_stream_device(flight->stream);
-    if (flight->host_in != NULL)
-        shoali_device_host_free(device, flight->host_in);
-    if (flight->host_out != NULL)
-        shoali_device_host_free(device, flight->host_out);
+    shoali_device_staging_give(device, flight->host_in);
+    shoali_device_staging_give(device, flight->host_out);
     *flight = (struct shoali_comm_flight){0};
 }
 
@@ -20,10 +18,10 @@ static shoal_status load(shoal_group *group, struct shoali_comm_flight *flight,
     const size_t out_bytes = shoali_post_out_bytes(post, group->size);
     shoal_status status;
     SHOAL_TRY(status,
-              shoali_device_host_alloc(device, in_bytes > 0 ? in_bytes : 1, &flight->host_in),
+              shoali_device_staging_take(device, in_bytes > 0 ? in_bytes : 1, &flight->host_in),
               done);
     SHOAL_TRY(status,
-              shoali_device_host_alloc(device, out_bytes > 0 ? out_bytes : 1, &flight->host_out),
+              shoali_device_staging_take(device, out_bytes > 0 ? out_bytes : 1, &flight->host_out),
               done);
     if (in_bytes > 0)
         SHOAL_TRY(

@@ -5,6 +5,7 @@
  *   engine_access.c      getters, parameters, fingerprint
  *   engine_checkpoint.c  save and load through checkpoint/
  *   engine_hashes.c      tell-tales of a step
+ *   engine_unused.c      parameters that a step gave no gradient
  *   engine_report.c      lines and monitor events of a step
  *   plan*.c              an engine without memory steps; what it counted is the plan
  *   config*.c            ds_config.json
@@ -89,6 +90,9 @@ SHOAL_CHECKED shoal_status shoali_engine_run_layers(struct shoal_engine *engine,
  * or NULL. */
 SHOAL_CHECKED shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta,
                                               shoal_engine **engine);
+/* engine_unused.c: at a step's begin; after its reduction, an error unless they are allowed. */
+void shoali_engine_forget_touched(struct shoal_engine *engine);
+SHOAL_CHECKED shoal_status shoali_engine_check_unused(struct shoal_engine *engine);
 /* Lines, CSV and JSON events of the step in engine->info; rank 0 does something. */
 SHOAL_CHECKED shoal_status shoali_engine_report_step(struct shoal_engine *engine);
 

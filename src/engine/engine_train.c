@@ -67,6 +67,8 @@ shoal_status shoal_engine_backward(shoal_engine *engine)
                             (long long)engine->micro + 1);
         goto done;
     }
+    if (engine->micro == 0)
+        shoali_engine_forget_touched(engine);
     SHOAL_TRY(status, shoali_zero_micro_begin(engine->zero, engine->micro), done);
     SHOAL_TRY(status, shoali_zero_add_loss(engine->zero, engine->loss->data), done);
     SHOAL_TRY(status,
@@ -146,6 +148,7 @@ static shoal_status finish_step(struct shoal_engine *engine)
         status,
         shoali_zero_reduce(engine->zero, engine->scaler.scale, engine->stop_asked != 0, &verdict),
         done);
+    SHOAL_TRY(status, shoali_engine_check_unused(engine), done);
     info->reduce_ms = ms_since(begin);
     info->step = engine->global_steps;
     info->loss = verdict.loss;

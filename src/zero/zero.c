@@ -59,6 +59,11 @@ static shoal_status allocate_training(struct shoali_zero *zero)
     SHOAL_TRY(status,
               shoali_device_host_alloc(zero->args.device, 64 + zero->small_bytes, &zero->record),
               done);
+    zero->words =
+        shoali_calloc((size_t)(SHOALI_ZERO_RECORD_WORDS + shoali_zero_touched_words(zero)),
+                      sizeof(int64_t), "the step's record");
+    if (!zero->words)
+        status = SHOAL_ENOMEM;
 done:
     return status;
 }
@@ -233,6 +238,7 @@ void shoali_zero_destroy(struct shoali_zero *zero)
             shoali_device_free(device, plain[i]);
     if (zero->record)
         shoali_device_host_free(device, zero->record);
+    shoali_free(zero->words);
     shoali_clip_fini(&zero->clip);
     shoali_zero_comm_fini(zero);
     shoali_zero_layout_fini(zero);

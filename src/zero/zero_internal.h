@@ -7,6 +7,7 @@
  *   zero_fetch.c     weights on demand, the observer
  *   zero_gradients.c sinks, sums over ranks
  *   zero_reduce.c    from the sums to the verdict
+ *   zero_touched.c   which parameters got a gradient
  *   zero_step.c      the update
  *   zero_offload.c   what lies outside the device: creation, memory, initial values
  *   zero_offload_step.c   the update there
@@ -21,6 +22,9 @@
 
 /* Elements converted at a time where exact sums become fp32 gradients: bounds the extra memory. */
 #define SHOALI_ZERO_CHUNK ((int64_t)1 << 20)
+
+/* Words of the step's shared record before those of zero_touched.c. */
+#define SHOALI_ZERO_RECORD_WORDS (SHOALI_CLIP_WORDS + 4)
 
 /* The "whole" space is the flat space with each unit padded: buffers that hold everything. The
  * "part" space is the same for the own parts. */
@@ -155,6 +159,7 @@ struct shoali_zero {
     uint32_t *param_flag; /* device, [params]: a contribution was out of range */
     size_t small_bytes;   /* of the block that begins at loss_sum */
     void *record;         /* pinned host: what the device's small values are copied to */
+    int64_t *words;       /* the step's shared record */
     double divisor;       /* of stored gradients: unscale and mean, set by reduce */
     struct shoali_observer observer;
     struct shoali_zero_outside outside;
@@ -198,6 +203,12 @@ void shoali_zero_layout_fini(struct shoali_zero *zero);
 /* The range that holds flat element `index`, NULL when none does. */
 const struct shoali_zero_range *shoali_zero_find_range(const struct shoali_zero_range *range,
                                                        int32_t count, int64_t index);
+
+/* ---- zero_touched.c ---- */
+/* The parameters' `touched` as words that add up over ranks, and back: then of any rank. */
+int32_t shoali_zero_touched_words(const struct shoali_zero *zero);
+void shoali_zero_pack_touched(const struct shoali_zero *zero, int64_t *words);
+void shoali_zero_unpack_touched(const struct shoali_zero *zero, const int64_t *words);
 
 /* ---- zero_pool.c ---- */
 /* Memory that collectives reach without staging. Collective. */

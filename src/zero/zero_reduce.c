@@ -12,6 +12,7 @@
 
 /* After the words of clip.h. */
 enum { WORD_LOSS_NOT_FINITE = SHOALI_CLIP_WORDS, WORD_LOSS, WORD_STOP, WORD_ORDER, WORD_COUNT };
+_Static_assert(WORD_COUNT == SHOALI_ZERO_RECORD_WORDS, "the record is allocated in zero.c");
 #define ORDER_MASK (((int64_t)1 << 48) - 1) /* sums over ranks do not overflow */
 
 shoal_status shoali_zero_add_loss(struct shoali_zero *zero, const float *loss)
@@ -78,7 +79,7 @@ static int32_t find_rejected(const struct shoali_zero *zero, const char *flags)
 #define RECORD_SMALL 64
 
 /* One small message: integer words that add up over ranks in any order. */
-static shoal_status exchange_record(struct shoali_zero *zero, bool stop, int64_t words[WORD_COUNT],
+static shoal_status exchange_record(struct shoali_zero *zero, bool stop, int64_t *words,
                                     int32_t *rejected)
 {
     shoal_status status;
@@ -109,11 +110,14 @@ static shoal_status exchange_record(struct shoali_zero *zero, bool stop, int64_t
     words[WORD_STOP] = stop;
     words[WORD_ORDER] = order;
     zero->order = 0;
+    shoali_zero_pack_touched(zero, words + WORD_COUNT);
     if (zero->world > 1)
         SHOAL_TRY(status,
-                  shoal_all_reduce(zero->args.group, words, words, WORD_COUNT, SHOAL_I64, SHOAL_SUM,
-                                   NULL),
+                  shoal_all_reduce(zero->args.group, words, words,
+                                   WORD_COUNT + shoali_zero_touched_words(zero), SHOAL_I64,
+                                   SHOAL_SUM, NULL),
                   done);
+    shoali_zero_unpack_touched(zero, words + WORD_COUNT);
     if (words[WORD_ORDER] != order * zero->world)
         status = SHOAL_FAIL(SHOAL_EMISMATCH,
                             "the ranks ran the layers of this step in different orders, so that "
@@ -128,7 +132,7 @@ shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale, boo
 {
     shoal_status status;
     double factor;
-    int64_t words[WORD_COUNT] = {0};
+    int64_t *words = zero->words;
     uint64_t limbs[3];
     uint32_t flag;
     float control[3];
