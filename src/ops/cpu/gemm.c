@@ -9,12 +9,11 @@
 
 #include <stdlib.h>
 
-#define BLOCK_STEPS 1024         /* of k: a panel is at most 192 KiB */
-#define BLOCK_ROWS 512           /* when A is packed or sums are carried in scratch */
-#define BLOCK_COLUMNS 1536       /* the same */
-#define DIRECT_BYTES (512 << 10) /* a B up to this size is read in place */
-#define SERIAL_WORK 32768        /* multiply-adds below which a second thread does not pay */
-#define STACK_STEPS 64           /* blocks when no scratch memory can be had */
+#define BLOCK_STEPS 1024   /* of k: a panel is at most 192 KiB */
+#define BLOCK_ROWS 512     /* when A is packed or sums are carried in scratch */
+#define BLOCK_COLUMNS 1536 /* the same */
+#define SERIAL_WORK 32768  /* multiply-adds below which a second thread does not pay */
+#define STACK_STEPS 64     /* blocks when no scratch memory can be had */
 
 enum a_mode { A_DIRECT, A_STRAIGHT, A_TILES };
 
@@ -60,8 +59,12 @@ static void pack_a(const struct block *at)
     }
     /* Short runs of k for all tiles: a cache line of A holds columns of more than one tile. */
     const int64_t run = 16, steps = gemm_steps(at->k, plan->pairs);
+    const int64_t bytes = (int64_t)shoal_dtype_bytes(plan->a.dtype);
     for (int64_t k = 0; k < at->k; k += run) {
+        const int64_t next = SHOALI_MIN(k + run, at->k), next_end = SHOALI_MIN(next + run, at->k);
         for (int64_t i = 0; i < at->rows; i += GEMM_ROWS) {
+            for (int64_t row = next; row < next_end; row++)
+                __builtin_prefetch(plan->a.x + bytes * ((at->k0 + row) * plan->a.ld + at->i0 + i));
             SHOALI_CPU_SYMBOL(pack_rows)
             (&plan->a, at->k0 + k, SHOALI_MIN(run, at->k - k), at->i0 + i,
              SHOALI_MIN(GEMM_ROWS, at->rows - i), GEMM_ROWS,
@@ -70,27 +73,31 @@ static void pack_a(const struct block *at)
     }
 }
 
+/* Where A's rows from i on begin, as the plan has them. */
+static const char *address_in_a(const struct block *at, int64_t i)
+{
+    const struct plan *plan = at->plan;
+    if (plan->a_mode == A_DIRECT)
+        return plan->a.x + (plan->pairs ? 2 : 4) * ((at->i0 + i) * plan->a.ld + at->k0);
+    if (plan->a_mode == A_STRAIGHT)
+        return (const char *)(at->a + i * straight_ld(plan->kc, plan->pairs));
+    return (const char *)(at->a + i * gemm_steps(at->k, plan->pairs));
+}
+
 static void point_to_a(const struct block *at, int64_t i, struct gemm_tile *tile)
 {
     const struct plan *plan = at->plan;
-    switch (plan->a_mode) {
-    case A_DIRECT: {
-        const int64_t bytes = plan->pairs ? 2 : 4;
-        tile->a_row = plan->a.ld * bytes;
-        tile->a_step = 4;
-        tile->a = plan->a.x + (at->i0 + i) * tile->a_row + at->k0 * bytes;
-        break;
-    }
-    case A_STRAIGHT:
+    const int64_t next = i + GEMM_ROWS;
+    tile->a = address_in_a(at, i);
+    tile->a_next = address_in_a(at, next < at->rows ? next : 0);
+    tile->a_step = 4;
+    if (plan->a_mode == A_DIRECT) {
+        tile->a_row = (plan->pairs ? 2 : 4) * plan->a.ld;
+    } else if (plan->a_mode == A_STRAIGHT) {
         tile->a_row = 4 * straight_ld(plan->kc, plan->pairs);
-        tile->a_step = 4;
-        tile->a = (const char *)at->a + i * tile->a_row;
-        break;
-    case A_TILES:
+    } else {
         tile->a_row = 4;
         tile->a_step = 4 * GEMM_ROWS;
-        tile->a = (const char *)(at->a + i * tile->steps);
-        break;
     }
 }
 
@@ -110,6 +117,28 @@ static void point_to_b(const struct block *at, int64_t j, int64_t columns, struc
     else SHOALI_CPU_SYMBOL(pack_rows)(&plan->b, at->k0, at->k, at->j0 + j, columns, width, at->b);
     tile->b = (const char *)at->b;
     tile->b_step = 4 * width;
+}
+
+/* Asks for the lines of one tile of a matrix of C's shape, which the tile's end will touch. */
+static void fetch_tile(const void *matrix, shoal_dtype dtype, int64_t ld, int64_t first, int rows,
+                       int64_t columns)
+{
+    const int64_t bytes = (int64_t)shoal_dtype_bytes(dtype);
+    const char *row = (const char *)matrix + first * bytes;
+    for (int i = 0; i < rows; i++, row += ld * bytes)
+        for (int64_t at = 0; at < columns * bytes; at += 64)
+            __builtin_prefetch(row + at, 1);
+}
+
+static void fetch_outputs(const struct shoali_gemm_args *args, int64_t m0, int rows, int64_t n0,
+                          int64_t columns)
+{
+    const int64_t first = m0 * args->ldc + n0;
+    fetch_tile(args->c, args->dtype_c, args->ldc, first, rows, columns);
+    if (args->residual)
+        fetch_tile(args->residual, args->dtype_c, args->ldc, first, rows, columns);
+    if (args->preact)
+        fetch_tile(args->preact, args->dtype_c, args->ldc, first, rows, columns);
 }
 
 /* All row tiles of the block against one panel. */
@@ -144,6 +173,8 @@ static void run_panel(const struct block *at, int64_t j)
             tile.out_row = args->ldc;
             tile.out = (float *)args->c + (at->i0 + i) * args->ldc + at->j0 + j;
         }
+        if (last)
+            fetch_outputs(args, at->i0 + i, rows, at->j0 + j, columns);
         SHOALI_CPU_SYMBOL(gemm_tile)(&tile, rows, units, plan->pairs);
         if (last && !direct)
             SHOALI_CPU_SYMBOL(gemm_finish)
@@ -286,8 +317,8 @@ static void make_plan(const struct shoali_gemm_args *args, int32_t threads, stru
         plan->a_mode = A_DIRECT;
     else
         plan->a_mode = A_STRAIGHT;
-    plan->b_direct = wide && !args->trans_b && args->n % 16 == 0 &&
-                     (args->k * args->ldb * 4 <= DIRECT_BYTES || args->m <= GEMM_ROWS);
+    plan->b_direct =
+        wide && !args->trans_a && !args->trans_b && args->n % 16 == 0 && args->m <= GEMM_ROWS;
     plan->plain = args->dtype_c == SHOAL_F32 && !args->accumulate && !args->bias && !args->preact &&
                   !args->residual && args->activation == SHOALI_ACT_NONE;
     plan->carry_in_c = plan->plain && args->n % 16 == 0;

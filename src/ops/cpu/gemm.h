@@ -33,7 +33,7 @@ void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const f
 /* One register tile. Strides of a and b in bytes (16-bit operands have odd ones), of c in elements.
  */
 struct gemm_tile {
-    const char *a;
+    const char *a, *a_next; /* a_next: of the tile that comes next, for the cache */
     int64_t a_row, a_step;
     const char *b;
     int64_t b_step;

@@ -62,6 +62,8 @@ SHOALI_INLINE void pair_up(const uint16_t *x, const uint16_t *y, int64_t n, uint
         to[i] = (uint32_t)x[i] | (uint32_t)(y ? y[i] : 0) << 16;
 }
 
+#define FETCH_AHEAD 16 /* rows */
+
 /* ---- rows that already run along the panel ----------------------------------------------------
  */
 
@@ -79,13 +81,25 @@ SHOALI_INLINE void pack_one_row(const struct gemm_source *from, int64_t k, bool 
         widen(x, columns, from->dtype, to);
 }
 
+/* Asks for a row that will be packed soon: rows lie too far apart for the CPU to foresee them. */
+SHOALI_INLINE void fetch_row(const struct gemm_source *from, int64_t k, int64_t c0, int64_t columns)
+{
+    const int64_t bytes = from->dtype == SHOAL_F32 ? 4 : 2;
+    const char *row = from->x + bytes * (k * from->ld + c0);
+    for (int64_t at = 0; at < columns * bytes; at += 64)
+        __builtin_prefetch(row + at);
+}
+
 /* Inlined with constant columns, so that a row is a few vector moves. */
 SHOALI_INLINE void pack_full_rows(const struct gemm_source *from, int64_t k0, int64_t k, int64_t c0,
                                   int64_t columns, uint32_t *to)
 {
     const int64_t per_step = from->pairs ? 2 : 1;
-    for (int64_t i = 0; i < k; i += per_step, to += columns)
+    for (int64_t i = 0; i < k; i += per_step, to += columns) {
+        if (columns >= 16 && i + FETCH_AHEAD < k)
+            fetch_row(from, k0 + i + FETCH_AHEAD, c0, columns);
         pack_one_row(from, k0 + i, i + 1 == k, c0, columns, to);
+    }
 }
 
 void SHOALI_CPU_SYMBOL(pack_rows)(const struct gemm_source *from, int64_t k0, int64_t k, int64_t c0,

@@ -37,8 +37,12 @@ SHOALI_INLINE void run_tile(const struct gemm_tile *t, int rows, int units, bool
         a[i] = t->a + i * t->a_row;
     const char *b = t->b;
     const int64_t a_step = t->a_step, b_step = t->b_step, a_end = a_step * t->steps;
+    const char *a_next = t->a_next;
+    const int64_t a_row = t->a_row;
     for (int64_t at = 0; at != a_end; at += a_step, b += b_step) {
         vec bv[VECS];
+        /* 16 steps of 4 bytes are a cache line of each of eight rows */
+        __builtin_prefetch(a_next + (at >> 2 & 7) * a_row + (at & ~(int64_t)63));
         SHOALI_UNROLL
         for (int j = 0; j < vecs; j++)
             bv[j] = vec_load((const float *)(const void *)b + j * VEC_LANES);
