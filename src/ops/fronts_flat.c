@@ -243,6 +243,43 @@ done:
     return status;
 }
 
+/* ---- quantized messages ---- */
+
+static shoal_status check_bits(enum shoali_kernel kernel, int32_t bits)
+{
+    return bits == 4 || bits == 8 ? SHOAL_OK
+                                  : SHOAL_FAIL(SHOAL_EINVAL, "%s: %d bits: give 4 or 8",
+                                               shoali_kernel_rows[kernel].type.name, (int)bits);
+}
+
+shoal_status shoali_op_quantize(const struct shoali_exec *exec,
+                                const struct shoali_quantize_args *args)
+{
+    const enum shoali_kernel kernel = SHOALI_KERNEL_QUANTIZE;
+    shoal_status status;
+    SHOAL_TRY(status, SHOALI_CHECK_SIZES(kernel, NULL, {"count", args->count}), done);
+    SHOAL_TRY(status, check_bits(kernel, args->bits), done);
+    SHOAL_TRY(status, shoali_check_float(kernel, "dtype", args->dtype), done);
+    LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"x", args->x},
+                        {"message", args->message});
+done:
+    return status;
+}
+
+shoal_status shoali_op_dequantize(const struct shoali_exec *exec,
+                                  const struct shoali_dequantize_args *args)
+{
+    const enum shoali_kernel kernel = SHOALI_KERNEL_DEQUANTIZE;
+    shoal_status status;
+    SHOAL_TRY(status, SHOALI_CHECK_SIZES(kernel, NULL, {"count", args->count}), done);
+    SHOAL_TRY(status, check_bits(kernel, args->bits), done);
+    SHOAL_TRY(status, shoali_check_float(kernel, "dtype", args->dtype), done);
+    LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"message", args->message},
+                        {"y", args->y});
+done:
+    return status;
+}
+
 shoal_status shoali_op_norm2(const struct shoali_exec *exec, const struct shoali_norm2_args *args)
 {
     const enum shoali_kernel kernel = SHOALI_KERNEL_NORM2;

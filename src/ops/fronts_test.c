@@ -252,6 +252,10 @@ static void test_refusals(void **state)
     REFUSED(shoali_op_convert(&f.exec, &convert), "in place");
     struct shoali_to_fixed_args fixed = {.unit_log2 = 44, .limit = 0x1p20};
     REFUSED(shoali_op_to_fixed(&f.exec, &fixed), "63 bits");
+    struct shoali_quantize_args quantize = {.bits = 5};
+    REFUSED(shoali_op_quantize(&f.exec, &quantize), "give 4 or 8");
+    struct shoali_dequantize_args dequantize = {.count = 1, .bits = 8};
+    REFUSED(shoali_op_dequantize(&f.exec, &dequantize), "message is NULL");
     struct shoali_clip_args clip = {.loss_scale = 0};
     REFUSED(shoali_op_clip(&f.exec, &clip), "loss scale");
     struct shoali_copy_strided_args copy = {.x = x, .y = x, .ndim = 6};

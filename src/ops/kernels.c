@@ -171,6 +171,12 @@ const struct shoali_kernel_row shoali_kernel_rows[SHOALI_KERNEL_COUNT] = {
      * a small block that borrows this one. */
     [SHOALI_KERNEL_REDUCE_SOURCES] = {TABLE_AT(reduce_sources),
                                       {"reduce_sources", 0, 0, {0}, 0, 0}},
+    [SHOALI_KERNEL_QUANTIZE] =
+        {TABLE_AT(quantize),
+         {"quantize", BYTES(quantize), 2, {AT(quantize, x), AT(quantize, message)}, 0, 0}},
+    [SHOALI_KERNEL_DEQUANTIZE] =
+        {TABLE_AT(dequantize),
+         {"dequantize", BYTES(dequantize), 2, {AT(dequantize, message), AT(dequantize, y)}, 0, 0}},
 };
 
 shoali_kernel_fn shoali_kernel_in(const struct shoali_ops_table *table, enum shoali_kernel kernel,

@@ -380,6 +380,36 @@ struct shoali_from_fixed_args {
     int32_t unit_log2;
     double divisor;
 };
+/* A message holds `count` elements in blocks of SHOALI_QUANTIZE_BLOCK: one fp32 scale per block,
+ * then the codes, `bits` = 8 (a signed byte) or 4 (two's complement, two per byte, the even element
+ * low). scale = max|x| / (2^(bits-1) - 1), code = x / scale rounded to nearest even and clamped: an
+ * element is off by at most half a scale, give or take fp32 rounding. A block with a NaN or an
+ * infinity gets the scale NaN. A message is shoali_quantized_bytes long, a multiple of 16. */
+enum { SHOALI_QUANTIZE_BLOCK = 256 };
+static inline int64_t shoali_quantized_blocks(int64_t count)
+{
+    return count / SHOALI_QUANTIZE_BLOCK + (count % SHOALI_QUANTIZE_BLOCK != 0);
+}
+static inline int64_t shoali_quantized_bytes(int64_t count, int32_t bits)
+{
+    const int64_t codes = bits == 8 ? count : count / 2 + count % 2;
+    return (4 * shoali_quantized_blocks(count) + codes + 15) / 16 * 16;
+}
+struct shoali_quantize_args {
+    const void *x;
+    void *message;
+    int64_t count;
+    int32_t bits;
+    shoal_dtype dtype;
+};
+/* y (=|+=) code * scale in fp32, rounded to dtype. */
+struct shoali_dequantize_args {
+    const void *message;
+    void *y;
+    int64_t count;
+    int32_t bits, accumulate;
+    shoal_dtype dtype;
+};
 /* Adds sum over i of rint(x_i^2 * 2^62) to the 192-bit integer limbs[3] (little end first, two's
  * complement unused: values >= 0). The square is exact in fp64. Any NaN, infinity or |x| >= 2^60:
  * *flag |= 1. Order-free, so any split gives the same bits. */
@@ -459,7 +489,7 @@ struct shoali_ops_table {
     shoali_kernel_fn gemm, norm, norm_backward, attention, attention_backward, embedding,
         embedding_backward, cross_entropy, loss_mean, cross_entropy_backward, softmax, dropout,
         unary, binary, axpy, reduce, broadcast, copy_strided, convert, set, random_fill, to_fixed,
-        from_fixed, norm2, clip, adam, sgd, reduce_sources;
+        from_fixed, norm2, clip, adam, sgd, reduce_sources, quantize, dequantize;
 };
 #define SHOALI_OPS_ABI 1u
 extern const struct shoali_ops_table shoali_ops_ref;
@@ -522,6 +552,8 @@ SHOALI_OP_FRONT(clip, shoali_clip_args);
 SHOALI_OP_FRONT(adam, shoali_adam_args);
 SHOALI_OP_FRONT(sgd, shoali_sgd_args);
 SHOALI_OP_FRONT(reduce_sources, shoali_reduce_sources_args);
+SHOALI_OP_FRONT(quantize, shoali_quantize_args);
+SHOALI_OP_FRONT(dequantize, shoali_dequantize_args);
 
 /* Runs reduce_sources directly on host memory (collectives of host-memory backends), on the
  * calling thread. */

@@ -430,6 +430,48 @@ static void reduce_sources(struct trial *t)
     t->fn(&args, t->pool);
 }
 
+/* Blocks of zeros, of one huge element, of denormals, and one that is not finite. */
+static void *quantized_input(struct trial *t, int64_t count, int64_t bad)
+{
+    float *x = wide_floats(t, count, 14, 0);
+    void *as = block(t, count, t->dtype);
+    for (int64_t i = 256; i < 512 && i < count; i++)
+        x[i] = 0;
+    for (int64_t i = 512; i < 768 && i < count; i++)
+        x[i] *= 0x1p-140f;
+    if (bad)
+        x[count / 2] = bad == 1 ? NAN : INFINITY;
+    const struct shoali_convert_args convert = {x, as, count, SHOAL_F32, t->dtype};
+    shoali_ops_ref.convert(&convert, NULL);
+    return as;
+}
+
+static void quantize(struct trial *t)
+{
+    const int32_t bits = pick(t, 2) ? 8 : 4;
+    const int64_t bad = pick(t, 3), count = pick_count(t);
+    const int64_t bytes = shoali_quantized_bytes(count, bits);
+    const struct shoali_quantize_args args = {quantized_input(t, count, bad),
+                                              block(t, bytes, SHOAL_U8), count, bits, t->dtype};
+    memset(args.message, 0, (size_t)bytes);
+    t->fn(&args, t->pool);
+    give(t, args.message, bytes, SHOAL_U8);
+}
+
+static void dequantize(struct trial *t)
+{
+    const int32_t bits = pick(t, 2) ? 8 : 4, accumulate = (int32_t)pick(t, 2);
+    const int64_t bad = pick(t, 2), count = pick_count(t);
+    void *message = block(t, shoali_quantized_bytes(count, bits), SHOAL_U8);
+    const struct shoali_quantize_args to = {quantized_input(t, count, bad), message, count, bits,
+                                            t->dtype};
+    shoali_ops_ref.quantize(&to, NULL);
+    const struct shoali_dequantize_args args = {
+        message, floats(t, count, t->dtype), count, bits, accumulate, t->dtype};
+    t->fn(&args, t->pool);
+    give(t, args.y, count, t->dtype);
+}
+
 #define CASE(function, kernel, variants, dtypes)               \
     {                                                          \
         SHOALI_KERNEL_##kernel, function, variants, dtypes, 40 \
@@ -449,6 +491,8 @@ static const struct conformance_case cases[] = {
     CASE(from_fixed, FROM_FIXED, 30, ONLY_F32),
     CASE(norm2, NORM2, 120, ONLY_F32),
     CASE(clip, CLIP, 72, ONLY_F32),
+    CASE(quantize, QUANTIZE, 60, FLOATS32),
+    CASE(dequantize, DEQUANTIZE, 80, FLOATS32),
     CASE(adam, ADAM, 180, ONLY_F32),
     CASE(sgd, SGD, 720, ONLY_F32),
     CASE(reduce_sources, REDUCE_SOURCES, 2160, FLOATS32 | INTEGERS),

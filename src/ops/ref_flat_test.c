@@ -199,6 +199,44 @@ static void test_fixed_round_trip(void **state)
     assert_true(y[0] == 0.75f && y[1] == -1.625f);
 }
 
+/* Off by at most half a scale: max / 127 / 2 and max / 7 / 2 of the block; one ulp of the largest
+ * for the roundings of scale, quotient and product. */
+static void test_quantize_bound(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    float x[N], y[N];
+    double message[N];
+    for (int32_t bits = 4; bits <= 8; bits += 4)
+        for (uint64_t seed = 1; seed < 20; seed++) {
+            const struct shoali_stream random = shoali_stream_make(seed, "quantize", "", 0);
+            for (int i = 0; i < N; i++)
+                x[i] = ldexpf(shoali_random_uniform(&random, (uint64_t)i) - 0.5f, (int)seed - 10);
+            const struct shoali_quantize_args to = {x, message, N, bits, SHOAL_F32};
+            const struct shoali_dequantize_args from = {message, y, N, bits, 0, SHOAL_F32};
+            shoali_ref_quantize(&to, NULL);
+            shoali_ref_dequantize(&from, NULL);
+            for (int first = 0; first < N; first += SHOALI_QUANTIZE_BLOCK) {
+                double largest = 0;
+                const int end =
+                    first + SHOALI_QUANTIZE_BLOCK < N ? first + SHOALI_QUANTIZE_BLOCK : N;
+                for (int i = first; i < end; i++)
+                    largest = fmax(largest, fabs((double)x[i]));
+                const double bound = largest / ((1 << (bits - 1)) - 1) / 2 + largest * 0x1p-22;
+                for (int i = first; i < end; i++)
+                    if (fabs((double)x[i] - (double)y[i]) > bound)
+                        fail_msg("seed %d, %d bits, element %d: %g became %g", (int)seed, (int)bits,
+                                 i, (double)x[i], (double)y[i]);
+            }
+        }
+    assert_int_equal(shoali_quantized_bytes(1024, 8), 1024 + 16);
+    assert_int_equal(shoali_quantized_bytes(1024, 4), 512 + 16);
+    x[300] = NAN;
+    shoali_ref_quantize(&(struct shoali_quantize_args){x, message, N, 8, SHOAL_F32}, NULL);
+    shoali_ref_dequantize(&(struct shoali_dequantize_args){message, y, N, 8, 0, SHOAL_F32}, NULL);
+    assert_true(isnan(y[256]) && isnan(y[511]) && !isnan(y[255]) && !isnan(y[512]));
+}
+
 /* ---- optimizer ---- */
 
 static void test_adam(void **state)
@@ -284,6 +322,7 @@ int main(void)
         cmocka_unit_test(test_norm2_is_exact),
         cmocka_unit_test(test_clip),
         cmocka_unit_test(test_fixed_round_trip),
+        cmocka_unit_test(test_quantize_bound),
         cmocka_unit_test(test_adam),
         cmocka_unit_test(test_reduce_sources),
     };

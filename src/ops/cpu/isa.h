@@ -148,6 +148,8 @@ void SHOALI_CPU_SYMBOL(copy_strided)(const void *args, struct shoali_pool *pool)
 void SHOALI_CPU_SYMBOL(convert)(const void *args, struct shoali_pool *pool);
 void SHOALI_CPU_SYMBOL(set)(const void *args, struct shoali_pool *pool);
 void SHOALI_CPU_SYMBOL(random_fill)(const void *args, struct shoali_pool *pool);
+void SHOALI_CPU_SYMBOL(quantize)(const void *args, struct shoali_pool *pool);
+void SHOALI_CPU_SYMBOL(dequantize)(const void *args, struct shoali_pool *pool);
 void SHOALI_CPU_SYMBOL(to_fixed)(const void *args, struct shoali_pool *pool);
 void SHOALI_CPU_SYMBOL(from_fixed)(const void *args, struct shoali_pool *pool);
 void SHOALI_CPU_SYMBOL(norm2)(const void *args, struct shoali_pool *pool);

@@ -58,4 +58,6 @@ const struct shoali_ops_table SHOALI_CPU_PASTE_TABLE(SHOALI_ISA) = {
     .adam = SHOALI_CPU_SYMBOL(adam),
     .sgd = SHOALI_CPU_SYMBOL(sgd),
     .reduce_sources = SHOALI_CPU_SYMBOL(reduce_sources),
+    .quantize = SHOALI_CPU_SYMBOL(quantize),
+    .dequantize = SHOALI_CPU_SYMBOL(dequantize),
 };

@@ -32,6 +32,8 @@ void shoali_ref_copy_strided(const void *args, struct shoali_pool *pool);
 void shoali_ref_convert(const void *args, struct shoali_pool *pool);
 void shoali_ref_set(const void *args, struct shoali_pool *pool);
 void shoali_ref_random_fill(const void *args, struct shoali_pool *pool);
+void shoali_ref_quantize(const void *args, struct shoali_pool *pool);
+void shoali_ref_dequantize(const void *args, struct shoali_pool *pool);
 void shoali_ref_to_fixed(const void *args, struct shoali_pool *pool);
 void shoali_ref_from_fixed(const void *args, struct shoali_pool *pool);
 void shoali_ref_norm2(const void *args, struct shoali_pool *pool);

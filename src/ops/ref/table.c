@@ -40,4 +40,6 @@ const struct shoali_ops_table shoali_ops_ref = {
     .adam = shoali_ref_adam,
     .sgd = shoali_ref_sgd,
     .reduce_sources = shoali_ref_reduce_sources,
+    .quantize = shoali_ref_quantize,
+    .dequantize = shoali_ref_dequantize,
 };
