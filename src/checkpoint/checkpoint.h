@@ -59,6 +59,7 @@ struct shoali_checkpoint_kind {
     const struct shoali_checkpoint_range *ranges;
     int32_t range_count;
     bool replicated; /* all ranks hold everything */
+    int32_t copies;  /* so many ranks hold each of the ranges; 0: one */
     void *user;
     shoal_status (*read)(void *user, int64_t first, int64_t count, void *out);
     shoal_status (*write)(void *user, int64_t first, int64_t count, const void *in);

@@ -158,6 +158,9 @@ shoali_checkpoint_ranges(const struct shoali_checkpoint_kind *kind,
  */
 int32_t shoali_checkpoint_owner(const struct shoali_checkpoint_run *run, int32_t kind, int64_t at,
                                 int64_t end, int64_t *count);
+/* The nth rank that holds it, 0 being the owner; -1: there are fewer. */
+int32_t shoali_checkpoint_holder(const struct shoali_checkpoint_run *run, int32_t kind, int32_t nth,
+                                 int64_t at, int64_t end, int64_t *count);
 
 /* ---- files.c: DIR, TAG and FILE make a path; FILE "" is the folder, TAG and FILE "" is DIR ----
  */

@@ -21,8 +21,8 @@ static int by_begin(const void *a, const void *b)
     return (x->count > y->count) - (x->count < y->count);
 }
 
-int32_t shoali_checkpoint_owner(const struct shoali_checkpoint_run *run, int32_t kind, int64_t at,
-                                int64_t end, int64_t *count)
+int32_t shoali_checkpoint_holder(const struct shoali_checkpoint_run *run, int32_t kind, int32_t nth,
+                                 int64_t at, int64_t end, int64_t *count)
 {
     const struct shoali_checkpoint_holding *holding = run->holding[kind];
     int32_t low = 0; /* the first that begins after `at` */
@@ -37,10 +37,18 @@ int32_t shoali_checkpoint_owner(const struct shoali_checkpoint_run *run, int32_t
         return -1;
     const int64_t left = holding[low - 1].begin + holding[low - 1].count - at;
     *count = left < end - at ? left : end - at;
-    return holding[low - 1].rank;
+    /* Copies lie together. */
+    const struct shoali_checkpoint_holding *copy = &holding[low - 1] - nth;
+    return nth < low && copy->begin == holding[low - 1].begin ? copy->rank : -1;
 }
 
-/* The ranks' parts of a kind have to cover the flat space, each element once. */
+int32_t shoali_checkpoint_owner(const struct shoali_checkpoint_run *run, int32_t kind, int64_t at,
+                                int64_t end, int64_t *count)
+{
+    return shoali_checkpoint_holder(run, kind, 0, at, end, count);
+}
+
+/* The ranks' parts of a kind have to cover the flat space, each element as often as it is said. */
 static shoal_status check_cover(const struct shoali_checkpoint_run *run, int32_t kind)
 {
     const char *name = run->args->kinds[kind].name;
@@ -51,7 +59,8 @@ static shoal_status check_cover(const struct shoali_checkpoint_run *run, int32_t
         if (shoali_checkpoint_owner(run, kind, at, run->flat_count, &count) < 0)
             return SHOAL_FAIL(SHOAL_EINVAL, "kind `%s`: no rank holds element %lld of %lld", name,
                               (long long)at, (long long)run->flat_count);
-    if (sum != run->flat_count)
+    const int32_t copies = run->args->kinds[kind].copies;
+    if (sum != run->flat_count * (copies > 1 ? copies : 1))
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "kind `%s`: the ranks hold %lld elements together, the tensors have %lld",
                           name, (long long)sum, (long long)run->flat_count);

@@ -216,9 +216,11 @@ static shoal_status scatter(struct shoali_checkpoint_run *run, int32_t k,
         goto done;
     }
     for (int64_t at = span->begin; at < span->end; at += count) {
-        const int32_t owner = shoali_checkpoint_owner(run, k, at, span->end, &count);
         char *in = first + (at - span->begin) * item;
-        SHOAL_TRY(status, scatter_piece(run, kind, owner, at, count, in), done);
+        int32_t holder;
+        for (int32_t n = 0;
+             (holder = shoali_checkpoint_holder(run, k, n, at, span->end, &count)) >= 0; n++)
+            SHOAL_TRY(status, scatter_piece(run, kind, holder, at, count, in), done);
     }
 done:
     return status;

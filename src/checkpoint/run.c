@@ -193,7 +193,8 @@ static int64_t digest_of(const struct shoali_checkpoint_run *run)
     }
     for (int32_t k = 0; k < args->kind_count; k++) {
         const struct shoali_checkpoint_kind *kind = &args->kinds[k];
-        const int32_t facts[3] = {(int32_t)kind->dtype, kind->replicated, kind->range_count};
+        const int32_t facts[4] = {(int32_t)kind->dtype, kind->replicated, kind->range_count,
+                                  kind->copies};
         digest = mix(digest, kind->name, strlen(kind->name) + 1);
         digest = mix(digest, facts, sizeof facts);
     }

@@ -91,6 +91,12 @@ struct shoali_post {
     shoal_status (*agree)(const struct shoali_seat *seats, int32_t count);
 };
 
+struct shoali_split_args {
+    const char *here;
+    int32_t color, key;
+    int32_t expected; /* ranks of the child, 0 unknown: for a plan, which cannot ask the others */
+};
+
 struct shoali_comm_ops {
     uint32_t abi;
     size_t bytes;
@@ -106,8 +112,7 @@ struct shoali_comm_ops {
     shoal_status (*test)(void *backend,
                          void *request); /* frees the request unless SHOAL_IN_PROGRESS */
     shoal_status (*wait)(void *backend, void *request); /* frees the request */
-    shoal_status (*split)(void *backend, const char *here, int32_t color, int32_t key,
-                          void **child);
+    shoal_status (*split)(void *backend, const struct shoali_split_args *args, void **child);
     shoal_status (*alloc)(void *backend, size_t bytes, void **memory);
     void (*free)(void *backend, void *memory);
     void (*abort)(void *backend, shoal_status status, const char *sentence);
@@ -146,6 +151,10 @@ size_t shoali_post_out_bytes(const struct shoali_post *post, int32_t ranks);
 SHOAL_CHECKED shoal_status shoali_comm_post(shoal_group *group, const struct shoali_post *post,
                                             shoal_request **request);
 
+/* A split of which the caller knows how many ranks come out; a check that they do. */
+SHOAL_CHECKED shoal_status shoali_comm_split(shoal_group *parent,
+                                             const struct shoali_split_args *args,
+                                             shoal_group **group);
 /* Says that the group belongs to a communication thread beside the rank's computing one. */
 void shoali_comm_second_thread(shoal_group *group);
 

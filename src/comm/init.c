@@ -183,15 +183,24 @@ const char *shoal_comm_backend(const shoal_group *group)
     return group->backend->name;
 }
 
-shoal_status shoal_comm_split_at(const char *here, shoal_group *parent, int32_t color, int32_t key,
-                                 shoal_group **group)
+shoal_status shoali_comm_split(shoal_group *parent, const struct shoali_split_args *args,
+                               shoal_group **group)
 {
     void *child = NULL;
     *group = NULL;
-    shoal_status status = parent->ops->split(parent->object, here, color, key, &child);
+    shoal_status status = parent->ops->split(parent->object, args, &child);
     if (status == SHOAL_OK && child)
         status = shoali_group_make(parent->ops, child, parent->backend, group);
+    if (status == SHOAL_OK && args->expected > 0)
+        SHOAL_ASSERT(child && (*group)->size == args->expected);
     return status;
+}
+
+shoal_status shoal_comm_split_at(const char *here, shoal_group *parent, int32_t color, int32_t key,
+                                 shoal_group **group)
+{
+    return shoali_comm_split(
+        parent, &(struct shoali_split_args){.here = here, .color = color, .key = key}, group);
 }
 
 shoal_status shoal_comm_alloc(shoal_group *group, size_t bytes, void **memory)

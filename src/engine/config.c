@@ -113,8 +113,16 @@ static const struct shoali_option rows[] = {
 
 static shoal_status validate_exact(const struct shoali_ds_config *config)
 {
-    if (config->reduction != SHOALI_REDUCTION_EXACT ||
-        config->gradient_allreduce_op == SHOALI_GRADIENT_MEAN)
+    const struct shoali_zero_config *zero = &config->zero_optimization;
+    if (config->reduction != SHOALI_REDUCTION_EXACT)
+        return SHOAL_OK;
+    if (zero->zero_quantized_weights || zero->zero_quantized_gradients)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "zero_optimization.%s cannot be combined with \"reduction\": "
+                          "\"exact\": what is rounded depends on the number of ranks",
+                          zero->zero_quantized_weights ? "zero_quantized_weights"
+                                                       : "zero_quantized_gradients");
+    if (config->gradient_allreduce_op == SHOALI_GRADIENT_MEAN)
         return SHOAL_OK;
     return SHOAL_FAIL(SHOAL_ECONFIG, "gradient_allreduce_op: sum cannot be combined with "
                                      "\"reduction\": \"exact\", whose one division makes the mean");

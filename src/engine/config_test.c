@@ -144,13 +144,28 @@ static void test_checks_across_keys(void **state)
     expect_error("{\"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": {\"device\": "
                  "\"nvme\"}}}",
                  SHOAL_ECONFIG, "nvme_path");
+    expect_error("{\"zero_optimization\": {\"zero_quantized_weights\": true}}", SHOAL_ECONFIG,
+                 "zero_quantized_weights needs stage 3");
+    expect_error("{\"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": 2, "
+                 "\"mics_shard_size\": 2}}",
+                 SHOAL_ECONFIG, "give one of them");
+    expect_error("{\"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": 2, "
+                 "\"offload_optimizer\": {\"device\": \"cpu\"}}}",
+                 SHOAL_ECONFIG, "mics_shard_size cannot be combined with offload_optimizer");
+    expect_error("{\"zero_optimization\": {\"stage\": 3, \"zero_quantized_gradients\": true, "
+                 "\"reduce_scatter\": false}}",
+                 SHOAL_ECONFIG, "reduce_scatter");
+    expect_error("{\"reduction\": \"exact\", \"zero_optimization\": {\"stage\": 3, "
+                 "\"zero_quantized_gradients\": true}}",
+                 SHOAL_ECONFIG, "cannot be combined with \"reduction\": \"exact\"");
 }
 
 static void test_not_supported_yet(void **state)
 {
     (void)state;
     static const char *const texts[] = {
-        "{\"zero_optimization\": {\"zero_quantized_weights\": true}}",
+        "{\"zero_optimization\": {\"zeropp_loco_param\": {\"reset_T\": 8}}}",
+        "{\"zero_optimization\": {\"zero_quantized_nontrainable_weights\": true}}",
         "{\"memory_breakdown\": true}",
         "{\"communication_data_type\": \"bf16\"}",
         "{\"data_types\": {\"grad_accum_dtype\": \"fp16\"}}",

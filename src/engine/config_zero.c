@@ -129,8 +129,9 @@ static const struct shoali_option zero_rows[] = {
            "Checkpoints always hold whole weights; nothing is gathered for it.", NOEFFECT),
     ROW(zero, BOOL, stage3_gather_fp16_weights_on_model_save, 0,
         "use stage3_gather_16bit_weights_on_model_save", DEAD),
-    STAGE3(INT, module_granularity_threshold, 0, "Layers smaller than this are fetched together.",
-           PENDING),
+    STAGE3(INT, module_granularity_threshold, 0,
+           "Neighbouring layers smaller than this are fetched together, until they reach it.",
+           .min = 0, .max = NO_MAX, .unit = "elements"),
     STAGE3(BOOL, use_all_reduce_for_fetch_params, 0,
            "Weights are always fetched by all-gather, which sends half as much.", NOEFFECT),
     STAGE3(BOOL, allgather_sequential, 0,
@@ -141,15 +142,20 @@ static const struct shoali_option zero_rows[] = {
     ROW(zero, BOOL, legacy_stage1, 0, "leave it out: there is one implementation of stage 1", DEAD),
     ROW(zero, BOOL, round_robin_gradients, 0,
         "Every bucket is always cut in equal parts, one for each rank.", NOEFFECT),
-    ROW(zero, INT, zero_hpz_partition_size, 1, "Ranks that share a second copy of the weights.",
-        PENDING),
-    ROW(zero, BOOL, zero_quantized_weights, 0, "Gather weights as 8-bit integers.", PENDING),
+    ROW(zero, INT, zero_hpz_partition_size, 1,
+        "Stage 3: so many consecutive ranks share a second copy of the weights, from which they "
+        "gather once it is filled.",
+        .min = 1, .max = 1 << 20, .unit = "ranks"),
+    ROW(zero, BOOL, zero_quantized_weights, 0, "Stage 3: gather weights as 8-bit integers.", ),
     ROW(zero, BOOL, zero_quantized_nontrainable_weights, 0, "Store frozen weights in 8 bits.",
         PENDING),
-    ROW(zero, BOOL, zero_quantized_gradients, 0, "Reduce gradients in few bits.", PENDING),
+    ROW(zero, BOOL, zero_quantized_gradients, 0, "Stage 3: send gradients as 4-bit integers.", ),
     ROW(zero, JSON, zeropp_loco_param, 0, "Error feedback for quantized gradients.", PENDING),
-    ROW(zero, INT, mics_shard_size, -1, "Ranks that share one partition of the weights.", PENDING),
-    ROW(zero, BOOL, mics_hierarchical_params_gather, 0, "Gather in two steps.", PENDING),
+    ROW(zero, INT, mics_shard_size, -1,
+        "Stage 3: so many consecutive ranks share one partition; others hold the same; -1: all.",
+        .min = -1, .max = 1 << 20, .unit = "ranks"),
+    ROW(zero, BOOL, mics_hierarchical_params_gather, 0,
+        "A gather is one step: the ranks reach each other's memory.", NOEFFECT),
     ROW(zero, BOOL, memory_efficient_linear, 1, "Linear layers never save their weight.", NOEFFECT),
     ROW(zero, BOOL, pipeline_loading_checkpoint, 0, "Ranks always load at the same time.",
         NOEFFECT),
@@ -165,8 +171,42 @@ static const struct shoali_option zero_rows[] = {
         .section = &leaf_module_section),
 };
 
+/* ZeRO++ and MiCS. */
+static shoal_status validate_groups(const struct shoali_zero_config *zero)
+{
+    const bool offloads = zero->offload_param.device != SHOALI_OFFLOAD_NONE ||
+                          zero->offload_optimizer.device != SHOALI_OFFLOAD_NONE;
+    const char *key = zero->zero_hpz_partition_size > 1 ? "zero_hpz_partition_size"
+                      : zero->mics_shard_size > 0       ? "mics_shard_size"
+                      : zero->zero_quantized_weights    ? "zero_quantized_weights"
+                      : zero->zero_quantized_gradients  ? "zero_quantized_gradients"
+                                                        : NULL;
+    if (key && zero->stage != 3)
+        return SHOAL_FAIL(SHOAL_ECONFIG, "%s needs stage 3 (stage is %lld)", key,
+                          (long long)zero->stage);
+    if (zero->mics_shard_size == 0)
+        return SHOAL_FAIL(SHOAL_ECONFIG, "mics_shard_size: 0 ranks hold nothing, give -1 or more "
+                                         "than 0");
+    if (zero->zero_hpz_partition_size > 1 && zero->mics_shard_size > 0)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "zero_hpz_partition_size and mics_shard_size both keep gathers among "
+                          "neighbours: give one of them");
+    if (zero->mics_shard_size > 0 && offloads)
+        return SHOAL_FAIL(SHOAL_ECONFIG, "mics_shard_size cannot be combined with "
+                                         "offload_optimizer or offload_param");
+    if (zero->zero_hpz_partition_size > 1 && zero->offload_param.device != SHOALI_OFFLOAD_NONE)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "zero_hpz_partition_size keeps a second copy of the weights on the "
+                          "device, which offload_param is to avoid: give one of them");
+    if (zero->zero_quantized_gradients && !zero->reduce_scatter)
+        return SHOAL_FAIL(SHOAL_ECONFIG, "zero_quantized_gradients sends each part to its owner: "
+                                         "it needs reduce_scatter true");
+    return SHOAL_OK;
+}
+
 static shoal_status validate_zero(void *config)
 {
+    shoal_status status = SHOAL_OK;
     struct shoali_zero_config *zero = config;
     if (!shoali_config_given(&shoali_zero_section, zero, "overlap_comm"))
         zero->overlap_comm = zero->stage == 3;
@@ -187,11 +227,13 @@ static shoal_status validate_zero(void *config)
                           "offload_param.device: parameters can be offloaded in stage 3 only "
                           "(stage is %lld)",
                           (long long)zero->stage);
+    SHOAL_TRY(status, validate_groups(zero), done);
     if ((zero->offload_param.device == SHOALI_OFFLOAD_NVME && !zero->offload_param.nvme_path) ||
         (zero->offload_optimizer.device == SHOALI_OFFLOAD_NVME &&
          !zero->offload_optimizer.nvme_path))
         return SHOAL_FAIL(SHOAL_ECONFIG, "device nvme needs nvme_path: give a folder on the drive");
-    return SHOAL_OK;
+done:
+    return status;
 }
 
 const struct shoali_section shoali_zero_section =

@@ -230,7 +230,7 @@ static shoal_status hash_kind(struct shoal_engine *engine, int32_t index, float 
                           engine->world, &begin, &end);
         return hash_range(engine, index, begin, end, buffer, sum);
     }
-    for (int32_t i = 0; i < kind.range_count; i++)
+    for (int32_t i = 0; i < kind.range_count && kind.copy == 0; i++)
         SHOAL_TRY(status,
                   hash_range(engine, index, kind.range[i].begin,
                              kind.range[i].begin + kind.range[i].count, buffer, sum),

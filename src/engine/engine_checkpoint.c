@@ -134,6 +134,7 @@ static shoal_status add_kind(struct tensors *tensors, const struct shoal_engine 
                                                         .ranges = tensors->ranges[at],
                                                         .range_count = kind.range_count,
                                                         .replicated = kind.replicated,
+                                                        .copies = kind.copies,
                                                         .user = &tensors->access[at],
                                                         .read = read_kind,
                                                         .write = write_kind};

@@ -69,17 +69,18 @@ done:
     return status;
 }
 
-/* What this rank holds; of what all hold, each takes a slice. */
+/* What this rank holds; of what several hold, each takes a slice. */
 static shoal_status add_kind(struct hashing *hashing, int32_t kind)
 {
     shoal_status status = SHOAL_OK;
     const struct shoal_engine *engine = hashing->engine;
-    const bool replicated = engine->config.zero_optimization.stage == 0;
-    int64_t first = 0, last = shoali_zero_flat_count(engine->zero);
+    int64_t first, last;
     int32_t ranges;
+    struct shoali_zero_kind masters;
     const struct shoali_zero_range *range = shoali_zero_own_ranges(engine->zero, &ranges);
-    if (replicated)
-        shoali_pool_slice(last, SLICE_GRAIN, engine->rank, engine->world, &first, &last);
+    shoali_zero_get_kind(engine->zero, 0, &masters);
+    shoali_pool_slice(shoali_zero_flat_count(engine->zero), SLICE_GRAIN, masters.copy,
+                      masters.copies, &first, &last);
     for (int32_t i = 0; i < ranges; i++) {
         const int64_t end = range[i].begin + range[i].count;
         SHOAL_TRY(status,

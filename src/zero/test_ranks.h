@@ -150,6 +150,8 @@ struct run {
     const char *accelerator;           /* NULL: the environment's */
     double timeout_s;                  /* 0: 60 */
     bool no_check;
+    int32_t hpz, mics;
+    bool quantized_weights, quantized_gradients;
     bool (*drive)(struct seat *seat); /* NULL: train the steps and collect */
     bool fails;                       /* errors are expected: they are in the seats */
 };
@@ -234,25 +236,30 @@ static inline bool open_seat(struct seat *seat)
     shoali_arena_init(&seat->arena);
     NEED(shoali_optimizer_default("adamw", &seat->arena, &seat->optimizer));
     seat->optimizer.weight_decay = 0.1;
-    NEED(shoali_zero_create(&(struct shoali_zero_args){.module = &seat->module,
-                                                       .device = seat->device,
-                                                       .exec = seat->exec,
-                                                       .group = seat->group,
-                                                       .optimizer = &seat->optimizer,
-                                                       .seed = 5,
-                                                       .stage = run->stage,
-                                                       .exact = run->exact,
-                                                       .unit_log2 = 40,
-                                                       .reduce_bucket_size = run->bucket,
-                                                       .sub_group_size = run->sub_group,
-                                                       .all_reduce = run->all_reduce,
-                                                       .gradient_predivide_factor = 1.0,
-                                                       .max_norm = 0.5,
-                                                       .gas = run->micro_batches / run->ranks,
-                                                       .overlap = run->overlap,
-                                                       .fetch = run->fetch,
-                                                       .offload = run->offload},
-                            &seat->zero));
+    NEED(shoali_zero_create(
+        &(struct shoali_zero_args){.module = &seat->module,
+                                   .device = seat->device,
+                                   .exec = seat->exec,
+                                   .group = seat->group,
+                                   .optimizer = &seat->optimizer,
+                                   .seed = 5,
+                                   .stage = run->stage,
+                                   .exact = run->exact,
+                                   .unit_log2 = 40,
+                                   .reduce_bucket_size = run->bucket,
+                                   .sub_group_size = run->sub_group,
+                                   .all_reduce = run->all_reduce,
+                                   .gradient_predivide_factor = 1.0,
+                                   .max_norm = 0.5,
+                                   .gas = run->micro_batches / run->ranks,
+                                   .overlap = run->overlap,
+                                   .shard_size = run->mics,
+                                   .hpz_size = run->hpz,
+                                   .quantized_weights = run->quantized_weights,
+                                   .quantized_gradients = run->quantized_gradients,
+                                   .fetch = run->fetch,
+                                   .offload = run->offload},
+        &seat->zero));
     NEED(shoali_slot_create(seat->device, 1 << 22, &seat->slot));
     NEED(
         shoali_tape_create(&(struct shoali_tape_args){.exec = seat->exec,
@@ -373,6 +380,8 @@ static inline bool collect(struct seat *seat)
     for (int32_t k = 0; k < shoali_zero_kind_count(seat->zero); k++) {
         struct shoali_zero_kind kind;
         shoali_zero_get_kind(seat->zero, k, &kind);
+        if (kind.copy > 0)
+            return true;
         for (int32_t r = 0; r < count && kind.dtype == SHOAL_F32; r++)
             NEED(shoali_zero_read(seat->zero, k, own[r].begin, own[r].count,
                                   result->kind[k] + own[r].begin));

@@ -85,6 +85,11 @@ static shoal_status allocate(struct shoali_zero *zero)
                   alloc_filled(zero, (size_t)shoali_zero_device_count(zero) * sizeof(float),
                                (void **)&zero->master),
                   done);
+    if (zero->nearby) {
+        const size_t second = (size_t)(zero->whole_count / zero->nearby) * shoal_dtype_bytes(dtype);
+        SHOAL_TRY(status, shoali_zero_alloc_shared(zero, second, &zero->second), done);
+    }
+    SHOAL_TRY(status, shoali_zero_quantized_init(zero), done);
     if (zero->args.optimizer)
         SHOAL_TRY(status, allocate_training(zero), done);
     if (zero->outside.active)
@@ -184,6 +189,19 @@ static void point_params(struct shoali_zero *zero)
     }
 }
 
+static shoal_status check_groups(const struct shoali_zero *zero)
+{
+    if (zero->world % zero->parts)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "mics_shard_size: %d does not divide the number of ranks, %d",
+                          (int)zero->parts, (int)zero->world);
+    if (zero->nearby && zero->world % zero->nearby)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "zero_hpz_partition_size: %d does not divide the number of ranks, %d",
+                          (int)zero->nearby, (int)zero->world);
+    return SHOAL_OK;
+}
+
 shoal_status shoali_zero_create(const struct shoali_zero_args *args, struct shoali_zero **zero_out)
 {
     shoal_status status = SHOAL_ENOMEM;
@@ -196,10 +214,18 @@ shoal_status shoali_zero_create(const struct shoali_zero_args *args, struct shoa
     zero->stage = zero->world > 1 ? args->stage : 0;
     zero->fetches = args->stage == 3 && (zero->stage == 3 || args->offload.param);
     zero->divisor = 1.0;
+    zero->parts = zero->stage > 0 ? zero->world : 1;
+    if (zero->stage == 3 && args->shard_size > 0 && args->shard_size < zero->world)
+        zero->parts = args->shard_size;
+    zero->seat = zero->rank % zero->parts;
+    zero->replicas = zero->world / zero->parts;
+    zero->replica = zero->rank / zero->parts;
+    zero->nearby = zero->stage == 3 && args->hpz_size > 1 ? args->hpz_size : 0;
     if (args->optimizer) {
         zero->optimizer = *args->optimizer;
         zero->args.optimizer = &zero->optimizer;
     }
+    SHOAL_TRY(status, check_groups(zero), done);
     SHOAL_TRY(status, shoali_zero_lay_out(zero), done);
     SHOAL_TRY(status, shoali_zero_comm_init(zero), done);
     SHOAL_TRY(status, shoali_zero_offload_plan(zero), done);
@@ -231,6 +257,8 @@ void shoali_zero_destroy(struct shoali_zero *zero)
         shoali_device_free(device, zero->master);
     shoali_zero_free_shared(zero, zero->weights);
     shoali_zero_free_shared(zero, zero->gradients);
+    shoali_zero_free_shared(zero, zero->second);
+    shoali_zero_free_shared(zero, zero->message);
     void *plain[] = {zero->part_gradients, zero->chunk,    zero->loss_sum, zero->state[0],
                      zero->state[1],       zero->state[2], zero->state[3], zero->arrival};
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++)

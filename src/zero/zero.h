@@ -49,6 +49,12 @@
  * backward completes them. The bits are the same with and without. An error of the thread is the
  * status of the next call here; the world is aborted with its sentence at once.
  *
+ * ZERO++, MICS (stage 3; Wang et al. 2023, Zhang et al. 2022). hpZ: the first gather after an
+ * update leaves a second copy of the weights, cut over hpz_size neighbours, from which later
+ * gathers come. MiCS: parts are cut over shard_size neighbours; the parts' gradients are summed
+ * over the replicas once per step; each replica takes a slice of the norm. qwZ, qgZ:
+ * zero_quantized.c.
+ *
  * STEP  reduce -> norm2 of the own parts (each element once) -> {limbs, flag, loss} of all ranks
  * gathered in one small message (the step's only host synchronisation) -> host decides norm,
  * overflow, clip -> control {norm, multiplier, skip} to the device -> the optimizer on every
@@ -84,6 +90,7 @@ struct shoali_zero_fetch {
     int64_t param_persistence, model_persistence; /* units of parameters up to the first stay
                                                      gathered, up to the second in sum */
     int64_t max_live, max_reuse_distance;
+    int64_t granularity; /* neighbouring layers below this are one unit, until they reach it */
 };
 /* Where something lives that is not in use. */
 enum shoali_zero_home { SHOALI_ZERO_DEVICE, SHOALI_ZERO_CPU, SHOALI_ZERO_NVME };
@@ -119,6 +126,10 @@ struct shoali_zero_args {
     bool prescale_gradients, gradient_sum;
     double gradient_predivide_factor, max_norm;
     int64_t gas;
+    /* Stage 3; 0: no. */
+    int32_t shard_size; /* MiCS: so many consecutive ranks share one partition */
+    int32_t hpz_size;   /* hpZ: so many consecutive ranks share a second copy of the weights */
+    bool quantized_weights, quantized_gradients; /* qwZ, qgZ; not exact */
     bool overlap; /* collectives on a thread of their own, beside the computation */
     struct shoali_zero_fetch fetch;
     struct shoali_zero_offload offload; /* zero: none */
@@ -175,6 +186,7 @@ struct shoali_zero_kind {
     const struct shoali_zero_range *range; /* held by this rank; rising, some may be empty */
     int32_t range_count;                   /* the same on every rank */
     bool replicated;                       /* all ranks hold everything */
+    int32_t copies, copy; /* so many ranks have the same own ranges; this is the copy-th */
 };
 int32_t shoali_zero_kind_count(const struct shoali_zero *zero);
 void shoali_zero_get_kind(const struct shoali_zero *zero, int32_t index,

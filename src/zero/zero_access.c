@@ -17,7 +17,9 @@ void shoali_zero_get_kind(const struct shoali_zero *zero, int32_t index,
     *kind = (struct shoali_zero_kind){.dtype = SHOAL_F32,
                                       .range = zero->part_range,
                                       .range_count = zero->bucket_count,
-                                      .replicated = zero->stage == 0};
+                                      .replicated = zero->stage == 0,
+                                      .copies = zero->replicas,
+                                      .copy = zero->replica};
     if (index == 0) {
         kind->name = low ? "master" : "model";
         kind->data = zero->master;
@@ -169,6 +171,7 @@ void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memor
         updated += zero->segment[s].count;
     for (int32_t u = 0; u < zero->unit_count; u++)
         weights += zero->unit[u].persistent ? zero->unit[u].padded : 0;
+    weights += zero->nearby ? zero->whole_count / zero->nearby : 0;
     *memory = (struct shoali_zero_memory){
         .weights_bytes = weights * weight,
         .gradients_bytes =
@@ -181,7 +184,7 @@ void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memor
         .updated_elements = updated,
         .buffers_bytes = (zero->stage == 1 && trains ? zero->part_count * gradient : 0) +
                          zero->arrival_count * gradient + shoali_zero_pool_bytes(zero) +
-                         zero->chunk_count * (int64_t)sizeof(float),
+                         zero->chunk_count * (int64_t)sizeof(float) + zero->message_bytes,
     };
     if (zero->outside.active)
         shoali_zero_offload_memory(zero, memory);

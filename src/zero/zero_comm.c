@@ -70,19 +70,54 @@ shoal_status shoali_zero_await_all(struct shoali_zero *zero)
     return shoali_zero_await(zero, zero->comm.posted);
 }
 
+static shoal_status split(struct shoali_zero *zero, int32_t color, int32_t expected,
+                          shoal_group **group)
+{
+    shoal_status status;
+    const struct shoali_split_args args = {
+        .here = SHOAL_HERE, .color = color, .key = zero->rank, .expected = expected};
+    SHOAL_TRY(status, shoali_comm_split(zero->args.group, &args, group), done);
+    if (zero->args.overlap)
+        shoali_comm_second_thread(*group);
+done:
+    return status;
+}
+
+/* The jobs' groups: their own, because a group belongs to one thread. */
+static shoal_status make_groups(struct shoali_zero *zero)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_zero_channel *channel = &zero->comm.channel;
+    const bool sharded = zero->replicas > 1 && zero->stage > 0;
+    channel->group = zero->args.group;
+    if (zero->world == 1)
+        return SHOAL_OK;
+    if (zero->args.overlap || sharded) {
+        channel->group = NULL;
+        SHOAL_TRY(status,
+                  split(zero, sharded ? zero->replica : 0, sharded ? zero->parts : zero->world,
+                        &channel->group),
+                  done);
+    }
+    if (sharded)
+        SHOAL_TRY(status, split(zero, zero->seat, zero->replicas, &channel->replicas), done);
+    if (zero->nearby)
+        SHOAL_TRY(status, split(zero, zero->rank / zero->nearby, zero->nearby, &channel->nearby),
+                  done);
+done:
+    return status;
+}
+
 shoal_status shoali_zero_comm_init(struct shoali_zero *zero)
 {
     shoal_status status = SHOAL_OK;
     struct shoali_zero_comm *comm = &zero->comm;
     struct shoali_device *device = zero->args.device;
-    comm->channel = (struct shoali_zero_channel){zero->args.group, zero->args.exec};
+    comm->channel.exec = zero->args.exec;
+    SHOAL_TRY(status, make_groups(zero), done);
     if (!zero->args.overlap || zero->world == 1)
-        return SHOAL_OK;
+        goto done;
     comm->channel.exec.stream = NULL;
-    comm->channel.group = NULL;
-    SHOAL_TRY(status, shoal_comm_split(zero->args.group, 0, zero->rank, &comm->channel.group),
-              done);
-    shoali_comm_second_thread(comm->channel.group);
     SHOAL_TRY(status, shoali_stream_create(device, &comm->channel.exec.stream), done);
     for (int32_t i = 0; i < SHOALI_WORKER_DEPTH; i++) {
         SHOAL_TRY(status, shoali_event_create(device, &comm->ready[i]), done);
@@ -109,6 +144,8 @@ void shoali_zero_comm_fini(struct shoali_zero *zero)
     }
     if (comm->channel.exec.stream != zero->args.exec.stream)
         shoali_stream_destroy(comm->channel.exec.stream);
+    shoal_comm_destroy(comm->channel.nearby);
+    shoal_comm_destroy(comm->channel.replicas);
     if (comm->channel.group != zero->args.group)
         shoal_comm_destroy(comm->channel.group);
 }
@@ -122,26 +159,33 @@ const char *shoali_zero_here(const struct shoali_zero_unit *unit, const char *he
     return text;
 }
 
+static void add_counters(const shoal_group *group, struct shoali_comm_counters *sum)
+{
+    struct shoali_comm_counters more;
+    if (!group)
+        return;
+    shoali_comm_get_counters(group, &more);
+    for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++) {
+        sum->calls[k] += more.calls[k];
+        sum->elements[k] += more.elements[k];
+        sum->bytes[k] += more.bytes[k];
+    }
+    sum->shared_bytes += more.shared_bytes;
+    sum->wait_ns += more.wait_ns;
+}
+
 shoal_status shoali_zero_counters(struct shoali_zero *zero, struct shoali_comm_counters *counters)
 {
     shoal_status status = SHOAL_OK;
-    const struct shoali_zero_comm *comm = &zero->comm;
-    struct shoali_comm_counters more;
+    const struct shoali_zero_channel *channel = &zero->comm.channel;
     *counters = (struct shoali_comm_counters){0};
-    if (zero->world == 1)
-        return SHOAL_OK;
     SHOAL_TRY(status, shoali_zero_await_all(zero), done); /* so that nobody counts now */
-    shoali_comm_get_counters(zero->args.group, counters);
-    if (comm->channel.group == zero->args.group)
-        return SHOAL_OK;
-    shoali_comm_get_counters(comm->channel.group, &more);
-    for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++) {
-        counters->calls[k] += more.calls[k];
-        counters->elements[k] += more.elements[k];
-        counters->bytes[k] += more.bytes[k];
-    }
-    counters->shared_bytes += more.shared_bytes;
-    counters->wait_ns += more.wait_ns;
+    if (zero->world > 1)
+        add_counters(zero->args.group, counters);
+    if (channel->group != zero->args.group)
+        add_counters(channel->group, counters);
+    add_counters(channel->nearby, counters);
+    add_counters(channel->replicas, counters);
 done:
     return status;
 }

@@ -13,12 +13,50 @@ static shoal_status gather_bucket(const struct shoali_zero_channel *channel,
                                   const struct shoali_post *named, const void *own, void *out)
 {
     struct shoali_post post = *named;
+    if (zero->args.quantized_weights && zero->stage == 3)
+        return shoali_zero_gather_quantized(channel, zero, bucket, named, own, out);
     post.kind = SHOALI_ALL_GATHER;
     post.in = own;
     post.out = out;
     post.count = bucket->part;
     post.dtype = zero->args.module->dtype;
     return shoali_comm_device(channel->group, channel->exec.stream, &post);
+}
+
+/* hpZ: this rank's slice of the second copy of a bucket. */
+static void *second_of(const struct shoali_zero *zero, const struct shoali_zero_bucket *bucket)
+{
+    return shoali_zero_at(zero->second, bucket->whole / zero->nearby, zero->args.module->dtype);
+}
+
+static int64_t second_count(const struct shoali_zero *zero, const struct shoali_zero_bucket *bucket)
+{
+    return zero->parts * bucket->part / zero->nearby;
+}
+
+static shoal_status gather_second(const struct shoali_zero_channel *channel,
+                                  const struct shoali_zero *zero,
+                                  const struct shoali_zero_bucket *bucket,
+                                  const struct shoali_post *named, void *out)
+{
+    struct shoali_post post = *named;
+    post.kind = SHOALI_ALL_GATHER;
+    post.in = second_of(zero, bucket);
+    post.out = out;
+    post.count = second_count(zero, bucket);
+    post.dtype = zero->args.module->dtype;
+    return shoali_comm_device(channel->nearby, channel->exec.stream, &post);
+}
+
+static shoal_status keep_second(const struct shoali_zero_channel *channel,
+                                const struct shoali_zero *zero,
+                                const struct shoali_zero_bucket *bucket, void *gathered)
+{
+    const shoal_dtype dtype = zero->args.module->dtype;
+    const int64_t count = second_count(zero, bucket);
+    return shoali_copy(channel->exec.stream, second_of(zero, bucket),
+                       shoali_zero_at(gathered, zero->rank % zero->nearby * count, dtype),
+                       (size_t)count * shoal_dtype_bytes(dtype), SHOALI_DEVICE_TO_DEVICE);
 }
 
 /* Job: the unit's buckets into its buffer. */
@@ -35,10 +73,16 @@ static shoal_status gather_unit(const struct shoali_zero_channel *channel,
     for (int32_t b = unit->first_bucket; b < unit->first_bucket + unit->bucket_count; b++) {
         const struct shoali_zero_bucket *bucket = &zero->bucket[b];
         char *out = shoali_zero_at(job->buffer, bucket->whole - unit->whole, dtype);
+        if (job->nearby) {
+            SHOAL_TRY(status, gather_second(channel, zero, bucket, &named, out), done);
+            continue;
+        }
         const void *own = zero->outside.param
-                              ? shoali_zero_at(out, zero->rank * bucket->part, dtype)
+                              ? shoali_zero_at(out, zero->seat * bucket->part, dtype)
                               : shoali_zero_at(zero->weights, bucket->local, dtype);
         SHOAL_TRY(status, gather_bucket(channel, zero, bucket, &named, own, out), done);
+        if (zero->nearby)
+            SHOAL_TRY(status, keep_second(channel, zero, bucket, out), done);
     }
 done:
     return status;
@@ -64,15 +108,13 @@ static void point_params(struct shoali_zero *zero, const struct shoali_zero_unit
 static shoal_status refresh(struct shoali_zero *zero, struct shoali_zero_unit *unit)
 {
     shoal_status status = SHOAL_OK;
-    if (zero->outside.param)
+    struct shoali_zero_job job = {
+        .run = gather_unit, .unit = unit, .buffer = unit->weights, .nearby = unit->second};
+    if (zero->outside.param && !unit->second)
         SHOAL_TRY(status, shoali_zero_load_own_parts(zero, (int32_t)(unit - zero->unit)), done);
+    unit->second = zero->nearby > 0;
     if (zero->world > 1)
-        SHOAL_TRY(status,
-                  shoali_zero_post(zero,
-                                   &(struct shoali_zero_job){
-                                       .run = gather_unit, .unit = unit, .buffer = unit->weights},
-                                   &unit->gathering),
-                  done);
+        SHOAL_TRY(status, shoali_zero_post(zero, &job, &unit->gathering), done);
 done:
     return status;
 }
@@ -238,7 +280,7 @@ done:
 shoal_status shoali_zero_gather_weights(struct shoali_zero *zero)
 {
     shoal_status status = SHOAL_OK;
-    const struct shoali_zero_channel here = {zero->args.group, zero->args.exec};
+    const struct shoali_zero_channel here = {.group = zero->args.group, .exec = zero->args.exec};
     const shoal_dtype dtype = zero->args.module->dtype;
     if (zero->stage == 0 && !zero->fetches)
         return SHOAL_OK;
@@ -248,11 +290,12 @@ shoal_status shoali_zero_gather_weights(struct shoali_zero *zero)
         SHOAL_TRY(status,
                   gather_bucket(&here, zero, &zero->bucket[b],
                                 &(struct shoali_post){.here = SHOAL_HERE, .tag = b},
-                                shoali_zero_at(out, zero->rank * zero->bucket[b].part, dtype), out),
+                                shoali_zero_at(out, zero->seat * zero->bucket[b].part, dtype), out),
                   done);
     }
     for (int32_t u = 0; u < zero->unit_count && zero->fetches; u++) {
         zero->unit[u].gathering = 0;
+        zero->unit[u].second = false;
         if (zero->unit[u].persistent)
             SHOAL_TRY(status, refresh(zero, &zero->unit[u]), done);
         release(zero, &zero->unit[u]);

@@ -123,17 +123,19 @@ static shoal_status reduce_bucket(const struct shoali_zero_channel *channel,
 {
     shoal_status status;
     struct shoali_post post = *named;
+    if (zero->args.quantized_gradients && zero->stage == 3)
+        return shoali_zero_reduce_quantized(channel, zero, bucket, named, whole, out);
     post.kind = SHOALI_REDUCE_SCATTER;
     post.in = whole;
     post.out = out;
     post.count = bucket->part;
     if (!zero->args.all_reduce)
         return shoali_comm_device(channel->group, channel->exec.stream, &post);
-    post.count = zero->world * bucket->part;
+    post.count = zero->parts * bucket->part;
     SHOAL_TRY(status, all_reduce(channel, &post, whole), done);
     SHOAL_TRY(status,
               shoali_copy(channel->exec.stream, out,
-                          shoali_zero_at(whole, zero->rank * bucket->part, post.dtype),
+                          shoali_zero_at(whole, zero->seat * bucket->part, post.dtype),
                           (size_t)bucket->part * shoal_dtype_bytes(post.dtype),
                           SHOALI_DEVICE_TO_DEVICE),
               done);
@@ -149,7 +151,7 @@ static shoal_status sum_bucket(const struct shoali_zero_channel *channel,
 {
     shoal_status status;
     void *part = shoali_zero_at(zero->part_gradients, bucket->local, named->dtype);
-    SHOAL_TRY(status, scale(channel, zero, whole, zero->world * bucket->part), done);
+    SHOAL_TRY(status, scale(channel, zero, whole, zero->parts * bucket->part), done);
     SHOAL_TRY(status,
               reduce_bucket(channel, zero, bucket, named, whole, accumulate ? zero->arrival : part),
               done);
@@ -268,13 +270,41 @@ done:
     return status;
 }
 
+/* Job of MiCS: the own parts' sums over the ranks that have the same. */
+static shoal_status reduce_replicas(const struct shoali_zero_channel *channel,
+                                    const struct shoali_zero_job *job)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_zero *zero = job->zero;
+    struct shoali_zero_channel over = *channel;
+    struct shoali_post post = {
+        .here = SHOAL_HERE, .dtype = shoali_zero_gradient_dtype(zero), .op = SHOAL_SUM};
+    const int64_t limit =
+        zero->args.reduce_bucket_size > 0 ? zero->args.reduce_bucket_size : zero->part_count;
+    over.group = channel->replicas;
+    for (int64_t at = 0; at < zero->part_count; at += post.count) {
+        post.count = limit < zero->part_count - at ? limit : zero->part_count - at;
+        SHOAL_TRY(status,
+                  all_reduce(&over, &post, shoali_zero_at(zero->part_gradients, at, post.dtype)),
+                  done);
+    }
+done:
+    return status;
+}
+
 shoal_status shoali_zero_sum_gradients(struct shoali_zero *zero, double *factor)
 {
     shoal_status status = SHOAL_OK;
+    uint32_t ticket;
     *factor = factor_after(zero);
     if (zero->stage < 2 && zero->world > 1)
         SHOAL_TRY(status, send_messages(zero, 0), done);
     SHOAL_TRY(status, shoali_zero_gradients_settle(zero), done);
+    if (zero->replicas > 1 && zero->stage > 0)
+        SHOAL_TRY(
+            status,
+            shoali_zero_post(zero, &(struct shoali_zero_job){.run = reduce_replicas}, &ticket),
+            done);
     SHOAL_TRY(status, shoali_zero_await_all(zero), done);
 done:
     return status;
@@ -299,7 +329,7 @@ static shoal_status load_sums(struct shoali_zero *zero, const struct shoali_zero
     SHOAL_TRY(status, shoali_fill(stream, unit->gradients, 0, (size_t)unit->padded * item), done);
     for (int32_t b = unit->first_bucket; b < unit->first_bucket + unit->bucket_count; b++) {
         const struct shoali_zero_bucket *bucket = &zero->bucket[b];
-        const int64_t own = bucket->whole - unit->whole + zero->rank * bucket->part;
+        const int64_t own = bucket->whole - unit->whole + zero->seat * bucket->part;
         SHOAL_TRY(status,
                   shoali_copy(stream, shoali_zero_at(unit->gradients, own, dtype),
                               shoali_zero_at(zero->part_gradients, bucket->local, dtype),

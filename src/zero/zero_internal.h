@@ -4,6 +4,7 @@
  *   zero.c           memory and initial values
  *   zero_pool.c      buffers of live units
  *   zero_comm.c      the communication thread
+ *   zero_quantized.c messages of few bits
  *   zero_fetch.c     weights on demand, the observer
  *   zero_gradients.c sinks, sums over ranks
  *   zero_reduce.c    from the sums to the verdict
@@ -31,7 +32,7 @@
 struct shoali_zero_bucket {
     int64_t begin, count; /* flat space */
     int64_t whole, local; /* where it begins in the whole and in the part space */
-    int64_t part;         /* elements per rank, padded */
+    int64_t part;         /* elements of one part, padded */
 };
 struct shoali_zero_unit {
     int32_t first_param, param_count, first_bucket, bucket_count;
@@ -42,6 +43,7 @@ struct shoali_zero_unit {
     int32_t holders;                     /* scopes that use it now */
     bool trains;                         /* some parameter is not frozen */
     bool persistent;                     /* stage 3: always gathered */
+    bool second;                         /* hpZ: the second copy is that of these weights */
     void *weights;                       /* stage 3: gathered, NULL when not */
     void *gradients;                     /* stages 2, 3: this micro-batch's, NULL when not in use */
     void *weights_home, *gradients_home; /* buffers used last */
@@ -63,7 +65,9 @@ struct shoali_zero_buffer {
 
 /* Where collectives run: on the computing thread, or on the communication thread. */
 struct shoali_zero_channel {
-    shoal_group *group;
+    shoal_group *group;    /* the ranks that share one partition */
+    shoal_group *nearby;   /* hpZ: those that share a second copy of the weights, else NULL */
+    shoal_group *replicas; /* MiCS: those that hold the same parts, else NULL */
     struct shoali_exec exec;
 };
 struct shoali_zero_job {
@@ -75,6 +79,7 @@ struct shoali_zero_job {
     int32_t message;
     uint32_t ticket;
     bool accumulate;
+    bool nearby; /* gather from the second copy */
 };
 struct shoali_zero_comm {
     struct shoali_zero_channel channel; /* of jobs */
@@ -112,6 +117,9 @@ struct shoali_zero {
     struct shoali_zero_args args;
     struct shoali_optimizer optimizer;
     int32_t rank, world, stage; /* stage 0 when there is one rank */
+    int32_t parts, seat;        /* a bucket is cut in so many; this rank owns the seat-th */
+    int32_t replicas, replica;  /* so many ranks own the same; this one is the replica-th */
+    int32_t nearby;             /* hpZ: ranks that share a second copy; 0 none */
     bool fetches;               /* weights are gathered on demand: stage 3, offloaded weights */
 
     int64_t flat_count, whole_count, part_count;
@@ -131,6 +139,9 @@ struct shoali_zero {
     int32_t *own_first;      /* [layers + 1] layer i declared parameters own_first[i]... first */
     int64_t *layer_elements; /* of a layer's units */
 
+    void *second;  /* hpZ: [whole / nearby], compute dtype */
+    void *message; /* quantized messages */
+    int64_t message_bytes;
     void *weights;        /* compute dtype; [whole], stage 3 [part] */
     float *master;        /* [part]; F32 models without offload: weights */
     void *gradients;      /* stages 0, 1: [whole], F32 or I64 */
@@ -280,6 +291,20 @@ SHOAL_CHECKED shoal_status shoali_zero_offload_params_init(struct shoali_zero *z
 SHOAL_CHECKED shoal_status shoali_zero_load_own_parts(struct shoali_zero *zero, int32_t unit);
 /* Starts reading them from the file. */
 SHOAL_CHECKED shoal_status shoali_zero_prefetch_own_parts(struct shoali_zero *zero, int32_t unit);
+
+/* ---- zero_quantized.c ---- */
+SHOAL_CHECKED shoal_status shoali_zero_quantized_init(struct shoali_zero *zero);
+/* As an all-gather of `own` and a reduce-scatter of `whole`. */
+SHOAL_CHECKED shoal_status shoali_zero_gather_quantized(const struct shoali_zero_channel *channel,
+                                                        const struct shoali_zero *zero,
+                                                        const struct shoali_zero_bucket *bucket,
+                                                        const struct shoali_post *named,
+                                                        const void *own, void *out);
+SHOAL_CHECKED shoal_status shoali_zero_reduce_quantized(const struct shoali_zero_channel *channel,
+                                                        const struct shoali_zero *zero,
+                                                        const struct shoali_zero_bucket *bucket,
+                                                        const struct shoali_post *named,
+                                                        void *whole, void *out);
 
 /* ---- zero_fetch.c ---- */
 /* Fills zero->observer and makes the pool. */

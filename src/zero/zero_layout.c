@@ -14,15 +14,10 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static int64_t parts_of(const struct shoali_zero *zero)
-{
-    return zero->stage > 0 ? zero->world : 1;
-}
-
 /* Elements of one message: whole parts, so that only the last bucket of a unit is padded. */
 static int64_t bucket_limit(const struct shoali_zero *zero)
 {
-    const int64_t grain = parts_of(zero) * PART_GRAIN;
+    const int64_t grain = (int64_t)zero->parts * PART_GRAIN;
     int64_t limit = INT64_MAX;
     if (zero->stage == 0 && !zero->fetches)
         return limit;
@@ -60,6 +55,27 @@ static void add_unit(struct shoali_zero *zero, int32_t first_param, int32_t para
     zero->unit_count++;
 }
 
+/* Small neighbours are one unit until it is large enough. It is complete in backward with its first
+ * layer. */
+static bool joins_last(struct shoali_zero *zero, int32_t first_param, int32_t param_count)
+{
+    const struct shoali_module *module = zero->args.module;
+    const int64_t limit = zero->stage == 3 ? zero->args.fetch.granularity : 0;
+    struct shoali_zero_unit *last = zero->unit_count ? &zero->unit[zero->unit_count - 1] : NULL;
+    int64_t count = 0;
+    for (int32_t i = first_param; i < first_param + param_count; i++)
+        count += module->param[i]->count;
+    if (!last || last->count >= limit || count >= limit)
+        return false;
+    last->param_count += param_count;
+    last->count += count;
+    last->trains =
+        last->trains || (zero->args.optimizer && wants_gradient(module, first_param, param_count));
+    for (int32_t i = first_param; i < first_param + param_count; i++)
+        zero->unit_of_param[i] = zero->unit_count - 1;
+    return true;
+}
+
 /* How many parameters layer `index` declares first; they follow `next` in canonical order. */
 static int32_t own_params(const struct shoal_layer *layer, int32_t next)
 {
@@ -85,7 +101,7 @@ static void make_units(struct shoali_zero *zero)
     }
     for (int32_t l = 0; l < module->layer_count; l++) {
         const int32_t own = zero->own_first[l + 1] - zero->own_first[l];
-        if (own == 0)
+        if (own == 0 || joins_last(zero, zero->own_first[l], own))
             continue;
         zero->own_unit[l] = zero->unit_count;
         add_unit(zero, zero->own_first[l], own);
@@ -128,7 +144,7 @@ static int64_t count_buckets(const struct shoali_zero *zero)
 
 static void cut_unit(struct shoali_zero *zero, struct shoali_zero_unit *unit, int64_t limit)
 {
-    const int64_t parts = parts_of(zero), grain = parts * PART_GRAIN;
+    const int64_t parts = (int64_t)zero->parts, grain = parts * PART_GRAIN;
     unit->first_bucket = zero->bucket_count;
     unit->whole = zero->whole_count;
     for (int64_t done = 0; done < unit->count; unit->bucket_count++) {
@@ -149,7 +165,7 @@ static void cut_unit(struct shoali_zero *zero, struct shoali_zero_unit *unit, in
 
 static void own_ranges(struct shoali_zero *zero)
 {
-    const int64_t seat = zero->stage > 0 ? zero->rank : 0;
+    const int64_t seat = zero->seat;
     for (int32_t b = 0; b < zero->bucket_count; b++) {
         const struct shoali_zero_bucket *bucket = &zero->bucket[b];
         const int64_t first = smaller(seat * bucket->part, bucket->count);

@@ -83,7 +83,7 @@ shoal_status shoali_zero_load_own_parts(struct shoali_zero *zero, int32_t index)
     SHOAL_TRY(status, shoali_swap_get(zero->outside.param, index, SHOALI_SWAP_ROW(0), row), done);
     for (int32_t b = unit->first_bucket; b < unit->first_bucket + unit->bucket_count; b++) {
         const struct shoali_zero_bucket *bucket = &zero->bucket[b];
-        const int64_t place = bucket->whole - unit->whole + zero->rank * bucket->part;
+        const int64_t place = bucket->whole - unit->whole + zero->seat * bucket->part;
         SHOAL_TRY(status,
                   shoali_copy(stream, shoali_zero_at(unit->weights, place, dtype),
                               shoali_zero_at(row[0], bucket->local - begin, dtype),

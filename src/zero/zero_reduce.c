@@ -8,7 +8,7 @@
 #define LOSS_LIMIT \
     262144.0 /* 2^18, divided by the number of micro-batches: the sum stays below 2^62 units */
 #define NORM_GRAIN \
-    16 /* stage 0: ranks share the norm in slices of multiples of this many elements */
+    16 /* ranks that hold the same share the norm in slices of multiples of this many elements */
 
 /* After the words of clip.h. */
 enum { WORD_LOSS_NOT_FINITE = SHOALI_CLIP_WORDS, WORD_LOSS, WORD_STOP, WORD_ORDER, WORD_COUNT };
@@ -55,9 +55,8 @@ done:
 /* Each element once over all ranks. */
 static shoal_status measure(struct shoali_zero *zero)
 {
-    int64_t begin = 0, end = zero->flat_count;
-    if (zero->stage == 0)
-        shoali_pool_slice(zero->flat_count, NORM_GRAIN, zero->rank, zero->world, &begin, &end);
+    int64_t begin, end;
+    shoali_pool_slice(zero->flat_count, NORM_GRAIN, zero->replica, zero->replicas, &begin, &end);
     return add_norm(zero, begin, end);
 }
 

@@ -257,8 +257,7 @@ void shoali_slots_abort(void *group, shoal_status status, const char *sentence);
 /* arena.c, split.c */
 shoal_status shoali_slots_alloc(void *group, size_t bytes, void **memory);
 void shoali_slots_free(void *group, void *memory);
-shoal_status shoali_slots_split(void *group, const char *here, int32_t color, int32_t key,
-                                void **child);
+shoal_status shoali_slots_split(void *group, const struct shoali_split_args *split, void **child);
 /* Ranks with the same `maker` (a rank of the group) get one segment; format prepares the memory at
  * the maker. Collective over the group; a rank with maker < 0 takes part for the others' sake and
  * gets nothing. All ranks succeed or all fail with the same sentence. */

@@ -32,12 +32,11 @@ static int32_t list_members(const struct choice *choices, int32_t ranks, int32_t
     return count;
 }
 
-shoal_status shoali_slots_split(void *backend, const char *here, int32_t color, int32_t key,
-                                void **child)
+shoal_status shoali_slots_split(void *backend, const struct shoali_split_args *split, void **child)
 {
     struct shoali_slots_group *parent = backend, *group = NULL;
     struct shoali_slots_world *world = parent->world;
-    struct choice own = {color, key}, choices[SHOALI_MAX_RANKS];
+    struct choice own = {split->color, split->key}, choices[SHOALI_MAX_RANKS];
     struct formatting formatting = {0};
     struct shoali_segment segment = {0};
     struct shoali_segment_args args = {
@@ -47,14 +46,14 @@ shoal_status shoali_slots_split(void *backend, const char *here, int32_t color, 
     *child = NULL;
     SHOAL_TRY(status,
               shoali_slots_run(parent, &(struct shoali_post){.kind = SHOALI_ALL_GATHER,
-                                                             .here = here,
+                                                             .here = split->here,
                                                              .in = &own,
                                                              .out = choices,
                                                              .count = 2,
                                                              .dtype = SHOAL_I32}),
               done);
-    if (color >= 0) {
-        formatting.size = list_members(choices, parent->size, color, members);
+    if (split->color >= 0) {
+        formatting.size = list_members(choices, parent->size, split->color, members);
         args.maker = members[0];
         args.bytes = shoali_group_bytes(formatting.size);
     }
@@ -66,7 +65,7 @@ shoal_status shoali_slots_split(void *backend, const char *here, int32_t color, 
     if (rank == 0)
         formatting.identity = atomic_fetch_add(&world->shared->next_identity, 1) + 1;
     SHOAL_TRY(status, shoali_segment_share(parent, &args, &segment), done);
-    if (color >= 0)
+    if (split->color >= 0)
         SHOAL_TRY(status, shoali_group_open(world, segment.base, &segment, rank, &group), done);
     *child = group;
 done:

@@ -95,16 +95,16 @@ static shoal_status finish(void *backend, void *request)
     return SHOAL_OK;
 }
 
-/* The others give the same color. */
-static shoal_status split(void *backend, const char *here, int32_t color, int32_t key, void **child)
+/* The others give the same color, unless the caller knows how many do. */
+static shoal_status split(void *backend, const struct shoali_split_args *args, void **child)
 {
     const struct meta_group *group = backend;
-    (void)here;
-    (void)key;
+    const int32_t ranks = args->expected > 0 ? args->expected : group->size;
     *child = NULL;
-    return color < 0
+    return args->color < 0
                ? SHOAL_OK
-               : create(&(shoal_comm_args){.rank = group->rank, .world_size = group->size}, child);
+               : create(&(shoal_comm_args){.rank = group->rank % ranks, .world_size = ranks},
+                        child);
 }
 
 static shoal_status alloc(void *backend, size_t bytes, void **memory)

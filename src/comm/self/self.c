@@ -82,15 +82,13 @@ static shoal_status finish(void *backend, void *request)
     return SHOAL_OK;
 }
 
-static shoal_status split(void *backend, const char *here, int32_t color, int32_t key, void **child)
+static shoal_status split(void *backend, const struct shoali_split_args *args, void **child)
 {
     const struct self_group *group = backend;
-    (void)here;
-    (void)key;
     *child = NULL;
     if (group->failed != SHOAL_OK)
         return SHOAL_FAIL(group->failed, "%s", group->sentence);
-    return color < 0 ? SHOAL_OK : create(&(shoal_comm_args){.world_size = 1}, child);
+    return args->color < 0 ? SHOAL_OK : create(&(shoal_comm_args){.world_size = 1}, child);
 }
 
 static shoal_status alloc(void *backend, size_t bytes, void **address)

@@ -118,12 +118,12 @@ static shoal_status announce(void *object, enum shoali_collective kind, const ch
     return status == SHOAL_OK && request ? shoali_wrap_wait(object, request) : status;
 }
 
-static shoal_status split(void *object, const char *here, int32_t color, int32_t key, void **child)
+static shoal_status split(void *object, const struct shoali_split_args *args, void **child)
 {
-    shoal_status status = announce(object, SHOALI_SPLIT, here, 0);
+    shoal_status status = announce(object, SHOALI_SPLIT, args->here, 0);
     if (status != SHOAL_OK)
         return status;
-    return shoali_wrap_split(&shoali_comm_check, object, here, color, key, child);
+    return shoali_wrap_split(&shoali_comm_check, object, args, child);
 }
 
 static shoal_status alloc(void *object, size_t bytes, void **memory)

@@ -24,11 +24,11 @@ static shoal_status wait(void *object, void *request)
     return shoali_wrap_wait(object, request);
 }
 
-static shoal_status split(void *object, const char *here, int32_t color, int32_t key, void **child)
+static shoal_status split(void *object, const struct shoali_split_args *args, void **child)
 {
     if (shoali_fault("comm.split"))
         return injected("comm.split");
-    return shoali_wrap_split(&shoali_comm_fault, object, here, color, key, child);
+    return shoali_wrap_split(&shoali_comm_fault, object, args, child);
 }
 
 static shoal_status alloc(void *object, size_t bytes, void **memory)

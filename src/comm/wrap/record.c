@@ -54,11 +54,11 @@ static shoal_status wait(void *object, void *request)
     return status;
 }
 
-static shoal_status split(void *object, const char *here, int32_t color, int32_t key, void **child)
+static shoal_status split(void *object, const struct shoali_split_args *args, void **child)
 {
     struct record *record = object;
     record->counters.split_count++;
-    return shoali_wrap_split(&shoali_comm_record, object, here, color, key, child);
+    return shoali_wrap_split(&shoali_comm_record, object, args, child);
 }
 
 static shoal_status alloc(void *object, size_t bytes, void **memory)

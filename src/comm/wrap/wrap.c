@@ -87,12 +87,12 @@ void shoali_wrap_second_thread(void *object)
 }
 
 shoal_status shoali_wrap_split(const struct shoali_comm_ops *wrapper, void *object,
-                               const char *here, int32_t color, int32_t key, void **child)
+                               const struct shoali_split_args *args, void **child)
 {
     struct shoali_wrap *wrap = object;
     void *inner = NULL;
     *child = NULL;
-    shoal_status status = wrap->inner_ops->split(wrap->inner, here, color, key, &inner);
+    shoal_status status = wrap->inner_ops->split(wrap->inner, args, &inner);
     if (status == SHOAL_OK && inner)
         status = shoali_wrap_create(wrapper, wrap->inner_ops, inner, child);
     return status;

@@ -31,7 +31,7 @@ void shoali_wrap_abort(void *object, shoal_status status, const char *sentence);
 void shoali_wrap_second_thread(void *object);
 /* Splits the inner group and wraps the child with `wrapper`. */
 shoal_status shoali_wrap_split(const struct shoali_comm_ops *wrapper, void *object,
-                               const char *here, int32_t color, int32_t key, void **child);
+                               const struct shoali_split_args *args, void **child);
 
 /* The record wrapper's counters. */
 void shoali_record_read(const void *object, struct shoali_comm_counters *counters);

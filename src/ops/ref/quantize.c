@@ -36,8 +36,7 @@ void shoali_ref_quantize(const void *args, struct shoali_pool *pool)
             begin + SHOALI_QUANTIZE_BLOCK < a->count ? begin + SHOALI_QUANTIZE_BLOCK : a->count;
         scales[b] = scale_of(a, begin, end);
         for (int64_t i = begin; i < end; i++) {
-            const int32_t code =
-                code_of((float)load_f64(a->x, i, a->dtype), scales[b], a->bits);
+            const int32_t code = code_of((float)load_f64(a->x, i, a->dtype), scales[b], a->bits);
             if (a->bits == 8)
                 codes[i] = (uint8_t)code;
             else if (i % 2 == 0)
