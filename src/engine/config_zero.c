@@ -137,7 +137,8 @@ static const struct shoali_option zero_rows[] = {
     STAGE3(BOOL, allgather_sequential, 0,
            "Layers are gathered in place, without the copies that this would save.", NOEFFECT),
     ROW(zero, BOOL, ignore_unused_parameters, 1,
-        "A trainable parameter that no micro-batch of a step gives a gradient: true: a warning, once "
+        "A trainable parameter that no micro-batch of a step gives a gradient: true: a warning, "
+        "once "
         "per parameter; false: an error, before the update."),
     ROW(zero, BOOL, legacy_stage1, 0, "leave it out: there is one implementation of stage 1", DEAD),
     ROW(zero, BOOL, round_robin_gradients, 0,

@@ -181,6 +181,33 @@ static void test_offload(void **state)
             }
 }
 
+/* ZeRO++ and MiCS make groups of neighbours, which a plan has to imagine. */
+static void test_neighbours(void **state)
+{
+    static const char *const homes[] = {
+        "\"zero_hpz_partition_size\":2,\"stage3_max_live_parameters\":0",
+        "\"mics_shard_size\":2,\"reduce_bucket_size\":4000",
+        "\"zero_quantized_weights\":true,\"zero_quantized_gradients\":true,"
+        "\"stage3_param_persistence_threshold\":0,\"zero_hpz_partition_size\":4",
+        "\"stage3_module_granularity_threshold\":3000,\"stage3_param_persistence_threshold\":0",
+    };
+    char options[1024];
+    const struct subject subject = {0};
+    (void)state;
+    for (size_t h = 0; h < sizeof homes / sizeof homes[0]; h++)
+        for (int32_t run = 0; run < 2; run++) {
+            snprintf(options, sizeof options,
+                     "%s,\"zero_optimization\":{\"stage\":3,%s,\"overlap_comm\":%s}",
+                     precisions[h == 2 ? 1 : 2 + run], homes[h], run == 1 ? "true" : "false");
+            gpt_run_ranks((struct gpt_run){.ranks = 4,
+                                           .options = options,
+                                           .micro_batches = 8 + 4 * run,
+                                           .run = plan_and_run,
+                                           .user = (void *)(uintptr_t)&subject},
+                          seats);
+        }
+}
+
 /* ---- published formulas --------------------------------------------------------------------- */
 
 static shoal_status plan_large(int32_t stage, int32_t world, const char *options,
@@ -372,10 +399,11 @@ static void test_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpu),     cmocka_unit_test(test_sim),
-        cmocka_unit_test(test_offload), cmocka_unit_test(test_formulas),
-        cmocka_unit_test(test_large),   cmocka_unit_test(test_suggestions),
-        cmocka_unit_test(test_limits),  cmocka_unit_test(test_time),
+        cmocka_unit_test(test_neighbours),  cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_sim),         cmocka_unit_test(test_offload),
+        cmocka_unit_test(test_formulas),    cmocka_unit_test(test_large),
+        cmocka_unit_test(test_suggestions), cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
