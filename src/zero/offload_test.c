@@ -92,6 +92,7 @@ static struct run pick_run(uint64_t *state)
     run.micro_batches = run.exact ? 6 : run.ranks;
     run.bad_step = (int32_t)below(state, 3);
     run.bad_rank = (int32_t)below(state, run.ranks);
+    run.hpz = run.stage == 3 && run.ranks == 2 && below(state, 2) ? 2 : 0;
     return run;
 }
 
