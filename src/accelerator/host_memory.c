@@ -44,39 +44,61 @@ static int64_t min_i64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* A hierarchy of control groups: cgroup v2, or v1's memory controller. */
+struct hierarchy {
+    const char *mount, *limit, *used;
+    const char *tag; /* its lines in /proc/self/cgroup are "N:TAG:/GROUP" */
+};
+static const struct hierarchy hierarchies[] = {
+    {"/sys/fs/cgroup", "memory.max", "memory.current", "::"},
+    {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", ":memory:"},
+};
+
 /* The limit of one control group, given by its folder below the root of the view. */
-static void apply_group(const char *group, int64_t *total, int64_t *available)
+static void apply_group(const struct hierarchy *tree, const char *group, int64_t *total,
+                        int64_t *available)
 {
     char path[4400];
     int64_t limit, used;
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", group);
+    snprintf(path, sizeof path, "%s%s/%s", tree->mount, group, tree->limit);
     if (!read_number(path, &limit))
         return;
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.current", group);
+    snprintf(path, sizeof path, "%s%s/%s", tree->mount, group, tree->used);
     if (!read_number(path, &used))
         return;
     *total = min_i64(*total, limit);
     *available = min_i64(*available, limit > used ? limit - used : 0);
 }
 
-/* The process's group and those around it: each may be the one with a limit. Inside a container the
- * group's own files are at the root of its view. */
-static void apply_groups(int64_t *total, int64_t *available)
+/* The process's group of a hierarchy, "" when it has none. */
+static void find_group(const struct hierarchy *tree, char *group, size_t bytes)
 {
-    char line[4200] = "";
+    char line[4200];
     FILE *file = fopen("/proc/self/cgroup", "re");
-    bool found = false;
-    while (file != NULL && !found && fgets(line, sizeof line, file) != NULL)
-        found = strncmp(line, "0::/", 4) == 0;
+    group[0] = '\0';
+    while (file != NULL && group[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
+        const char *tag = strchr(line, ':');
+        line[strcspn(line, "\n")] = '\0';
+        if (tag && strncmp(tag, tree->tag, strlen(tree->tag)) == 0)
+            snprintf(group, bytes, "%s", tag + strlen(tree->tag));
+    }
     if (file != NULL)
         (void)fclose(file);
-    char *group = found ? line + 3 : line;
-    group[found ? strcspn(group, "\n") : 0] = '\0';
-    for (char *end = group + strlen(group); end > group; end = strrchr(group, '/')) {
-        *end = '\0';
-        apply_group(group, total, available);
+}
+
+/* The process's groups and those around them: each may be the one with a limit. Inside a container
+ * the group's own files are at the root of its view. */
+static void apply_groups(int64_t *total, int64_t *available)
+{
+    for (size_t i = 0; i < sizeof hierarchies / sizeof hierarchies[0]; i++) {
+        char group[4200];
+        find_group(&hierarchies[i], group, sizeof group);
+        for (char *end = group + strlen(group); end > group; end = strrchr(group, '/')) {
+            *end = '\0';
+            apply_group(&hierarchies[i], group, total, available);
+        }
+        apply_group(&hierarchies[i], "", total, available);
     }
-    apply_group("", total, available);
 }
 
 static void machine_memory(int64_t *total, int64_t *available)
