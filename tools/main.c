@@ -16,6 +16,8 @@ static const struct tool tools[] = {
     {"plan", "say what a training will need: memory, messages, time", tool_plan},
     {"generate", "write text with a trained model", tool_generate},
     {"diff", "find where two runs, or two checkpoints, differ", tool_diff},
+    {"bench", "measure a part or the whole against the machine's limit", tool_bench},
+    {"tune", "find the fastest settings for this machine", tool_tune},
     {"report", "show what this build finds on this machine", tool_report},
     {"help", "show help for a subcommand, or the configuration file (help config)", tool_help},
 };

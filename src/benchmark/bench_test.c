@@ -1,0 +1,296 @@
+/* Figures have samples, limits and sense; wrong arguments have sentences. */
+#include "benchmark/benchmark.h"
+#include "benchmark/comm.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* What a sink saw. */
+struct seen {
+    int32_t count;
+    char last[160], bench[16];
+    double median, ratio;
+    bool ordered; /* min <= median <= max everywhere, all positive */
+    shoal_status answer;
+};
+
+static shoal_status look(void *user, const shoal_bench_result *result)
+{
+    struct seen *seen = user;
+    seen->count++;
+    seen->median = result->median;
+    seen->ratio = result->ratio;
+    seen->ordered = seen->ordered && result->min > 0 && result->min <= result->median &&
+                    result->median <= result->max && result->repeats >= 1;
+    snprintf(seen->last, sizeof seen->last, "%s", result->name);
+    snprintf(seen->bench, sizeof seen->bench, "%s", result->bench);
+    return seen->answer;
+}
+
+static shoal_bench_run quick(struct seen *seen)
+{
+    *seen = (struct seen){.ordered = true};
+    return (shoal_bench_run){
+        .repeats = 3, .seconds = 0.003, .threads = 2, .sink = look, .user = seen};
+}
+
+static void test_samples(void **state)
+{
+    (void)state;
+    struct shoali_samples samples = {.count = 0};
+    assert_true(shoali_samples_median(&samples) == 0);
+    const double values[] = {3, -1, 7, 2};
+    for (int i = 0; i < 4; i++)
+        shoali_samples_add(&samples, values[i]);
+    assert_true(shoali_samples_median(&samples) == 2.5);
+    assert_true(shoali_samples_min(&samples) == -1);
+    assert_true(shoali_samples_max(&samples) == 7);
+    shoali_samples_add(&samples, 100);
+    assert_true(shoali_samples_median(&samples) == 3);
+    assert_true(samples.value[0] == 3); /* the order of time is kept */
+}
+
+static void test_ratios_of_times_and_speeds(void **state)
+{
+    (void)state;
+    struct seen seen;
+    const shoal_bench_run run = quick(&seen);
+    struct shoali_samples two = {{2}, 1}, eight = {{8}, 1};
+    shoal_bench_result result = {.bench = "x", .name = "x", .unit = "GB/s"};
+    assert_int_equal(shoali_bench_emit(&run, &result, &two, &eight), SHOAL_OK);
+    assert_true(seen.ratio == 0.25);
+    result.unit = "us"; /* a time of 8 is a quarter as fast as its limit of 2 */
+    assert_int_equal(shoali_bench_emit(&run, &result, &eight, &two), SHOAL_OK);
+    assert_true(seen.ratio == 0.25);
+    assert_int_equal(
+        shoali_bench_emit(&run, &(shoal_bench_result){.unit = "us", .name = "x", .bench = "x"},
+                          &eight, NULL),
+        SHOAL_OK);
+    assert_true(seen.ratio == 0);
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    struct shoali_pool *pool = NULL;
+    void *x = NULL, *y = NULL;
+    assert_int_equal(shoali_pool_create(2, &pool), SHOAL_OK);
+    assert_int_equal(shoali_bench_numbers(1 << 20, SHOAL_F32, &x), SHOAL_OK);
+    assert_int_equal(shoali_bench_numbers(1 << 20, SHOAL_F32, &y), SHOAL_OK);
+    const double before = *(float *)x;
+    assert_true(shoali_limit_axpy(pool, x, y, 1 << 20) > 0.01);
+    assert_true(*(float *)x != before); /* it did the work */
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("fma"))
+        assert_true(shoali_limit_fma(pool, SHOAL_F32) > 0.1);
+#endif
+    const double trip = shoali_limit_round_trip();
+    assert_true(shoali_core_count() < 2 ? trip == 0 : trip > 0.001);
+    free(x);
+    free(y);
+    shoali_pool_destroy(pool);
+}
+
+static void test_kernels(void **state)
+{
+    (void)state;
+    struct seen seen;
+    shoal_bench_gemm_args gemm = {
+        .run = quick(&seen), .dtype = SHOAL_BF16, .m = 33, .n = 17, .k = 65, .trans_a = 1};
+    assert_int_equal(shoal_bench_gemm(&gemm), SHOAL_OK);
+    assert_int_equal(seen.count, 1);
+    assert_true(seen.ordered && seen.median > 0);
+    assert_string_equal(seen.last, "product TN 33x17x65");
+    gemm.k = 0;
+    assert_int_equal(shoal_bench_gemm(&gemm), SHOAL_EINVAL);
+    gemm.m = gemm.n = 0;
+    gemm.set = "huge";
+    assert_int_equal(shoal_bench_gemm(&gemm), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "huge"));
+
+    shoal_bench_attention_args attention = {
+        .run = quick(&seen), .batch = 1, .heads = 2, .seq_length = 33, .head_size = 16};
+    assert_int_equal(shoal_bench_attention(&attention), SHOAL_OK);
+    assert_int_equal(seen.count, 2);
+    assert_true(seen.ordered);
+    attention.heads = 0;
+    assert_int_equal(shoal_bench_attention(&attention), SHOAL_EINVAL);
+
+    shoal_bench_stream_args adam = {.run = quick(&seen), .count = 100000, .adam_only = 1};
+    assert_int_equal(shoal_bench_stream(&adam), SHOAL_OK);
+    assert_int_equal(seen.count, 2);
+    assert_string_equal(seen.bench, "adam");
+    adam.adam_only = 0; /* too few for the kernels of rows */
+    assert_int_equal(shoal_bench_stream(&adam), SHOAL_EINVAL);
+}
+
+static void test_the_sink_can_refuse(void **state)
+{
+    (void)state;
+    struct seen seen;
+    shoal_bench_stream_args adam = {.run = quick(&seen), .count = 1000, .adam_only = 1};
+    seen.answer = SHOAL_EIO;
+    assert_int_equal(shoal_bench_stream(&adam), SHOAL_EIO);
+    assert_int_equal(seen.count, 1);
+    adam.run.repeats = -1;
+    assert_int_equal(shoal_bench_stream(&adam), SHOAL_EINVAL);
+    adam.run.repeats = 1;
+    adam.run.seconds = (double)NAN;
+    assert_int_equal(shoal_bench_stream(&adam), SHOAL_EINVAL);
+}
+
+static void test_collectives(void **state)
+{
+    (void)state;
+    static const char *const ops[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                      "all_to_all"};
+    static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F16};
+    struct seen seen;
+    for (int32_t ranks = 1; ranks <= 4; ranks++) {
+        for (int op = 0; op < 5; op++) {
+            const shoal_bench_comm_args args = {.run = quick(&seen),
+                                                .op = ops[op],
+                                                .min_bytes = 3,
+                                                .max_bytes = 5000,
+                                                .step_factor = 40,
+                                                .dtype = dtypes[(op + ranks) % 3],
+                                                .ranks = ranks,
+                                                .unshared = ranks % 2};
+            assert_int_equal(shoal_bench_comm(&args), SHOAL_OK);
+            assert_int_equal(seen.count, 3); /* 3, 120, 4800 */
+            assert_true(seen.ordered);
+            assert_int_equal(strncmp(seen.last, ops[op], strlen(ops[op])), 0);
+        }
+    }
+    shoal_bench_comm_args args = {.run = quick(&seen), .op = "reduce", .ranks = 2};
+    assert_int_equal(shoal_bench_comm(&args), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "reduce"));
+    args.op = NULL;
+    args.step_factor = 1;
+    assert_int_equal(shoal_bench_comm(&args), SHOAL_EINVAL);
+    args.step_factor = 0;
+    args.min_bytes = 100;
+    args.max_bytes = 10;
+    assert_int_equal(shoal_bench_comm(&args), SHOAL_EINVAL);
+}
+
+/* A collective that is called for something else than it is checked for does not pass. */
+static void test_wrong_data_are_found(void **state)
+{
+    (void)state;
+    struct seen seen;
+    const shoal_bench_run run = quick(&seen);
+    const shoal_bench_comm_args args = {.run = run, .dtype = SHOAL_F32};
+    const struct shoali_bench_op op = {"all_to_all", SHOALI_BENCH_ALL_TO_ALL};
+    float in[64], out[64];
+    shoal_group *group = NULL;
+    assert_int_equal(
+        shoal_comm_init(&(shoal_comm_args){.world_size = 1, .backend = "self"}, &group), SHOAL_OK);
+    struct shoali_bench_rank self = {
+        .args = &args, .run = &run, .op = &op, .group = group, .ranks = 1, .in = in, .out = out};
+    struct shoali_bench_message message;
+    shoali_bench_message_init(&self, sizeof in, &message);
+    assert_int_equal(message.count, 64);
+    assert_int_equal(shoali_bench_check(&self, &message), SHOAL_OK);
+    assert_true(in[5] == 0 && out[5] == 0);
+    self.rank = 1; /* expects the blocks of another rank */
+    assert_int_equal(shoali_bench_check(&self, &message), SHOAL_ECORRUPT);
+    assert_non_null(strstr(shoal_error_message(), "element"));
+    shoal_comm_destroy(group);
+}
+
+static void test_io(void **state)
+{
+    (void)state;
+    struct seen seen;
+    char folder[] = "/tmp/shoal-bench-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    shoal_bench_io_args args = {
+        .run = quick(&seen), .folder = folder, .bytes = 300000, .block_bytes = 5000};
+    args.run.seconds = 1;
+    assert_int_equal(shoal_bench_io(&args), SHOAL_OK);
+    assert_int_equal(seen.count, 2);
+    assert_true(seen.ordered);
+    args.backend = "posix";
+    args.buffered = args.read = 1;
+    args.run = quick(&seen);
+    assert_int_equal(shoal_bench_io(&args), SHOAL_OK);
+    assert_int_equal(seen.count, 1);
+    assert_int_equal(strncmp(seen.last, "read", 4), 0);
+    assert_non_null(strstr(seen.last, "posix"));
+
+    shoal_bench_io_args best = {0};
+    args = (shoal_bench_io_args){.run = quick(&seen), .folder = folder, .bytes = 65536};
+    assert_int_equal(shoal_tune_io(&args, &best), SHOAL_OK);
+    assert_int_equal(seen.count, 32); /* 16 settings, written and read */
+    assert_true(best.block_bytes >= 1 << 20 && best.queue_depth >= 32 && best.run.threads >= 1);
+    assert_int_equal(rmdir(folder), 0); /* nothing stays */
+    assert_int_equal(shoal_bench_io(&args), SHOAL_EIO);
+    args.folder = NULL;
+    assert_int_equal(shoal_bench_io(&args), SHOAL_EINVAL);
+}
+
+static void small_model(shoal_gpt_config *config)
+{
+    shoal_gpt_config_defaults(config);
+    config->num_layers = 1;
+    config->hidden_size = 16;
+    config->num_attention_heads = 2;
+    config->seq_length = 8;
+    config->vocab_size = 11;
+}
+
+static void test_step(void **state)
+{
+    (void)state;
+    struct seen seen;
+    shoal_bench_step_args args = {.run = quick(&seen), .micro_batch = 2, .dtype = SHOAL_BF16};
+    small_model(&args.model);
+    assert_int_equal(shoal_bench_step(&args), SHOAL_OK);
+    assert_int_equal(seen.count, 1);
+    assert_true(seen.ordered);
+    assert_non_null(strstr(seen.last, "2x8 tokens"));
+    args.dtype = SHOAL_I32;
+    assert_int_equal(shoal_bench_step(&args), SHOAL_EINVAL);
+    args.dtype = SHOAL_F32;
+    args.micro_batch = 0;
+    assert_true(shoal_bench_step(&args) < 0);
+
+    char folder[] = "/tmp/shoal-bench-XXXXXX", file[64], *text = NULL;
+    size_t bytes;
+    int64_t when = 0;
+    assert_non_null(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/time", folder);
+    args.micro_batch = 1;
+    args.first_step_file = file;
+    const int64_t before = shoali_now_ns();
+    assert_int_equal(shoal_bench_step(&args), SHOAL_OK);
+    assert_int_equal(shoali_read_file(file, &text, &bytes), SHOAL_OK);
+    assert_true(shoali_parse_i64(text, &when) && when > before && when < shoali_now_ns());
+    free(text);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_ratios_of_times_and_speeds),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_the_sink_can_refuse),
+        cmocka_unit_test(test_collectives),
+        cmocka_unit_test(test_wrong_data_are_found),
+        cmocka_unit_test(test_io),
+        cmocka_unit_test(test_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

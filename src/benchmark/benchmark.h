@@ -1,0 +1,64 @@
+/* benchmark - measures parts and the whole beside the limits of the same run. Level L9.
+ *
+ *   samples.c    samples of a figure; results for the sink; memory
+ *   limits.c     multiply-add peak, axpy bandwidth, round trip of a cache line
+ *   kernels.c    time of one kernel; which table serves it
+ *   gemm.c, attention.c, stream.c, comm.c, comm_data.c, step.c, io.c, tune_io.c   one subject each
+ *
+ * A sample of a short thing is the best of many calls: what disturbs only makes it slower. A sample
+ * of a whole step or of a file is what it took. Limits are sampled between, not before all.
+ */
+#ifndef SHOALI_BENCHMARK_H
+#define SHOALI_BENCHMARK_H
+
+#include "base/base.h"
+#include "ops/ops.h"
+#include "shoal/bench.h"
+
+enum { SHOALI_SAMPLES_MAX = 1000 };
+struct shoali_samples {
+    double value[SHOALI_SAMPLES_MAX];
+    int32_t count;
+};
+void shoali_samples_add(struct shoali_samples *samples, double value);
+/* 0 without samples. */
+double shoali_samples_median(const struct shoali_samples *samples);
+double shoali_samples_min(const struct shoali_samples *samples);
+double shoali_samples_max(const struct shoali_samples *samples);
+
+/* The defaults filled in; SHOAL_EINVAL for numbers that make no sense. */
+SHOAL_CHECKED shoal_status shoali_bench_run_init(const shoal_bench_run *given,
+                                                 shoal_bench_run *run);
+/* Fills in median, min, max, repeats, limit and ratio and calls the sink. `limit` may be NULL. */
+SHOAL_CHECKED shoal_status shoali_bench_emit(const shoal_bench_run *run, shoal_bench_result *result,
+                                             const struct shoali_samples *figure,
+                                             const struct shoali_samples *limit);
+
+/* Memory on huge pages where the system has them, filled: numbers in [-0.5, 0.5). free() it. */
+SHOAL_CHECKED shoal_status shoali_bench_numbers(int64_t count, shoal_dtype dtype, void **memory);
+double shoali_seconds(void);
+
+/* FLOP/s of independent multiply-adds by all threads of the pool, in 1e9; bf16: of the processor's
+ * bf16 products where it has them. 0 where it is not known. */
+double shoali_limit_fma(struct shoali_pool *pool, shoal_dtype dtype);
+/* Bytes per second of x[i] += a y[i] (12 bytes each) by all threads of the pool, in 1e9. */
+double shoali_limit_axpy(struct shoali_pool *pool, float *x, const float *y, int64_t count);
+/* Microseconds of a cache line's way to another core and back; 0 with one core. */
+double shoali_limit_round_trip(void);
+
+/* Pool and kernels of a run. */
+struct shoali_bench {
+    shoal_bench_run run;
+    struct shoali_pool *pool;
+    struct shoali_ops ops;
+};
+SHOAL_CHECKED shoal_status shoali_bench_init(struct shoali_bench *bench,
+                                             const shoal_bench_run *run);
+void shoali_bench_fini(struct shoali_bench *bench);
+/* The function at `offset` of the best table that has it for the dtype. */
+shoali_kernel_fn shoali_bench_kernel(const struct shoali_bench *bench, size_t offset,
+                                     shoal_dtype dtype);
+/* Seconds of one call: the best of as many as fit in seconds / repeats. */
+double shoali_bench_time(const struct shoali_bench *bench, shoali_kernel_fn fn, const void *args);
+
+#endif

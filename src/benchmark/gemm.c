@@ -1,0 +1,157 @@
+/* gemm.c - matrix products. */
+#include "benchmark/benchmark.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct product {
+    const char *name;
+    int32_t trans_a, trans_b;
+    int64_t m, n, k;
+    int32_t per_step; /* how often a step makes it */
+};
+/* One step of GPT-2 124M on 4 x 256 tokens. Weights are [in, out], the token table [vocabulary,
+ * channels]. */
+static const struct product step_124m[] = {
+    {"qkv forward", 0, 0, 1024, 2304, 768, 12},  {"proj forward", 0, 0, 1024, 768, 768, 12},
+    {"fc1 forward", 0, 0, 1024, 3072, 768, 12},  {"fc2 forward", 0, 0, 1024, 768, 3072, 12},
+    {"head forward", 0, 1, 1024, 50257, 768, 1}, {"qkv dx", 0, 1, 1024, 768, 2304, 12},
+    {"proj dx", 0, 1, 1024, 768, 768, 12},       {"fc1 dx", 0, 1, 1024, 768, 3072, 12},
+    {"fc2 dx", 0, 1, 1024, 3072, 768, 12},       {"head dx", 0, 0, 1024, 768, 50257, 1},
+    {"qkv dw", 1, 0, 768, 2304, 1024, 12},       {"proj dw", 1, 0, 768, 768, 1024, 12},
+    {"fc1 dw", 1, 0, 768, 3072, 1024, 12},       {"fc2 dw", 1, 0, 3072, 768, 1024, 12},
+    {"head dw", 1, 0, 50257, 768, 1024, 1},
+};
+/* 4 layers, 128 channels, 12 x 64 tokens of 65 kinds; and products for one token. */
+static const struct product tiny[] = {
+    {"qkv forward", 0, 0, 768, 384, 128, 4}, {"proj forward", 0, 0, 768, 128, 128, 4},
+    {"fc1 forward", 0, 0, 768, 512, 128, 4}, {"fc2 forward", 0, 0, 768, 128, 512, 4},
+    {"head forward", 0, 1, 768, 65, 128, 1}, {"qkv dx", 0, 1, 768, 128, 384, 4},
+    {"fc2 dx", 0, 1, 768, 512, 128, 4},      {"head dx", 0, 0, 768, 128, 65, 1},
+    {"qkv dw", 1, 0, 128, 384, 768, 4},      {"fc1 dw", 1, 0, 128, 512, 768, 4},
+    {"fc2 dw", 1, 0, 512, 128, 768, 4},      {"head dw", 1, 0, 65, 128, 768, 1},
+    {"one token NN", 0, 0, 1, 3072, 768, 0}, {"one token NT", 0, 1, 1, 3072, 768, 0},
+};
+
+struct totals {
+    double ms, limit_ms;
+};
+
+static double flops_of(const struct product *p)
+{
+    return 2.0 * (double)p->m * (double)p->n * (double)p->k;
+}
+
+static shoal_status emit(const struct shoali_bench *bench, const struct product *p,
+                         const struct shoali_samples *rate, const struct shoali_samples *peak,
+                         double us)
+{
+    char name[96];
+    const shoal_bench_value value = {"time", "us", us};
+    snprintf(name, sizeof name, "%s %c%c %lldx%lldx%lld", p->name, p->trans_a ? 'T' : 'N',
+             p->trans_b ? 'T' : 'N', (long long)p->m, (long long)p->n, (long long)p->k);
+    shoal_bench_result result = {.bench = "gemm",
+                                 .name = name,
+                                 .unit = "GFLOP/s",
+                                 .limit_name = "multiply-add peak",
+                                 .values = &value,
+                                 .value_count = 1};
+    return shoali_bench_emit(&bench->run, &result, rate, peak);
+}
+
+static shoal_status measure(const struct shoali_bench *bench, const struct product *p,
+                            shoal_dtype dtype, struct totals *totals)
+{
+    /* Gradients of weights are fp32. */
+    const shoal_dtype dtype_c = p->trans_a ? SHOAL_F32 : dtype;
+    struct shoali_samples rate = {.count = 0}, peak = {.count = 0};
+    void *a = NULL, *b = NULL, *c = NULL;
+    shoal_status status;
+    SHOAL_TRY(status, shoali_bench_numbers(p->m * p->k, dtype, &a), done);
+    SHOAL_TRY(status, shoali_bench_numbers(p->k * p->n, dtype, &b), done);
+    SHOAL_TRY(status, shoali_bench_numbers(p->m * p->n, dtype_c, &c), done);
+    const struct shoali_gemm_args args = {.a = a,
+                                          .b = b,
+                                          .c = c,
+                                          .m = p->m,
+                                          .n = p->n,
+                                          .k = p->k,
+                                          .lda = p->trans_a ? p->m : p->k,
+                                          .ldb = p->trans_b ? p->k : p->n,
+                                          .ldc = p->n,
+                                          .trans_a = p->trans_a,
+                                          .trans_b = p->trans_b,
+                                          .dtype_ab = dtype,
+                                          .dtype_c = dtype_c,
+                                          .dtype_bias = dtype};
+    shoali_kernel_fn fn =
+        shoali_bench_kernel(bench, offsetof(struct shoali_ops_table, gemm), dtype);
+    fn(&args, bench->pool);
+    for (int32_t i = 0; i < bench->run.repeats; i++) {
+        shoali_samples_add(&peak, shoali_limit_fma(bench->pool, dtype));
+        shoali_samples_add(&rate, flops_of(p) * 1e-9 / shoali_bench_time(bench, fn, &args));
+    }
+    const double us = flops_of(p) * 1e-3 / shoali_samples_median(&rate);
+    totals->ms += us * 1e-3 * p->per_step;
+    totals->limit_ms += flops_of(p) * 1e-6 / shoali_samples_median(&peak) * p->per_step;
+    SHOAL_TRY(status, emit(bench, p, &rate, &peak, us), done);
+done:
+    free(a);
+    free(b);
+    free(c);
+    return status;
+}
+
+static shoal_status measure_set(const struct shoali_bench *bench, const struct product *products,
+                                size_t count, const char *name, shoal_dtype dtype)
+{
+    shoal_status status = SHOAL_OK;
+    struct totals totals = {0};
+    struct shoali_samples sum = {.count = 0}, limit = {.count = 0};
+    for (size_t i = 0; i < count; i++)
+        SHOAL_TRY(status, measure(bench, &products[i], dtype, &totals), done);
+    shoali_samples_add(&sum, totals.ms);
+    shoali_samples_add(&limit, totals.limit_ms);
+    shoal_bench_result result = {
+        .bench = "gemm", .name = name, .unit = "ms", .limit_name = "multiply-add peak"};
+    SHOAL_TRY(status, shoali_bench_emit(&bench->run, &result, &sum, &limit), done);
+done:
+    return status;
+}
+
+static shoal_status measure_asked(const struct shoali_bench *bench,
+                                  const shoal_bench_gemm_args *args)
+{
+    const char *set = args->set ? args->set : "124m";
+    struct totals totals = {0};
+    if (args->m > 0 && args->n > 0 && args->k > 0)
+        return measure(bench,
+                       &(struct product){.name = "product",
+                                         .trans_a = args->trans_a,
+                                         .trans_b = args->trans_b,
+                                         .m = args->m,
+                                         .n = args->n,
+                                         .k = args->k},
+                       args->dtype, &totals);
+    if (args->m || args->n || args->k)
+        return SHOAL_FAIL(SHOAL_EINVAL, "bench gemm: give m, n and k, all at least 1, or none");
+    if (strcmp(set, "124m") == 0)
+        return measure_set(bench, step_124m, sizeof step_124m / sizeof step_124m[0],
+                           "all of a GPT-2 124M step of 4x256 tokens", args->dtype);
+    if (strcmp(set, "tiny") == 0)
+        return measure_set(bench, tiny, sizeof tiny / sizeof tiny[0],
+                           "all of these of a step of 12x64 tokens", args->dtype);
+    return SHOAL_FAIL(SHOAL_EINVAL, "bench gemm: there is no set \"%s\": 124m, tiny", set);
+}
+
+shoal_status shoal_bench_gemm(const shoal_bench_gemm_args *args)
+{
+    struct shoali_bench bench = {.pool = NULL};
+    shoal_status status;
+    SHOAL_TRY(status, shoali_bench_init(&bench, &args->run), done);
+    SHOAL_TRY(status, measure_asked(&bench, args), done);
+done:
+    shoali_bench_fini(&bench);
+    return status;
+}

@@ -1,0 +1,241 @@
+/* step.c - whole training steps through the engine. */
+#include "benchmark/benchmark.h"
+#include "shoal/comm.h"
+#include "shoal/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+struct step {
+    const shoal_bench_step_args *args;
+    shoal_bench_run run;
+    struct shoali_pool *pool; /* for the limit; as many threads as the engine has */
+    shoal_group *group;
+    shoal_model *model;
+    shoal_engine *engine;
+    int32_t *tokens, *targets;
+    int64_t sequence;
+    double tokens_per_step; /* all ranks */
+    struct shoali_samples rate, peak, forward, backward, reduce, update;
+};
+
+static shoal_status config_text(const shoal_bench_step_args *args, struct shoali_str *text)
+{
+    const char *precision = args->dtype == SHOAL_BF16  ? ", \"bf16\": { \"enabled\": true }"
+                            : args->dtype == SHOAL_F16 ? ", \"fp16\": { \"enabled\": true }"
+                                                       : "";
+    if (args->dtype != SHOAL_F32 && args->dtype != SHOAL_BF16 && args->dtype != SHOAL_F16)
+        return SHOAL_FAIL(SHOAL_EINVAL, "bench step: %s; it trains in f32, bf16 or f16",
+                          shoal_dtype_name(args->dtype));
+    shoali_str_append(text,
+                      "{ \"train_micro_batch_size_per_gpu\": %lld, \"gradient_clipping\": 1.0,\n"
+                      "  \"optimizer\": { \"type\": \"AdamW\", \"params\": { \"lr\": 1e-4, "
+                      "\"betas\": [0.9, 0.95], \"eps\": 1e-8, \"weight_decay\": 0.1 } }%s }\n",
+                      (long long)args->micro_batch, precision);
+    return text->failed ? SHOAL_FAIL(SHOAL_ENOMEM, "bench step: no memory") : SHOAL_OK;
+}
+
+/* The engine's own rule: ranks share the cores of the machine. */
+static int32_t thread_count(const struct step *step)
+{
+    const char *local = getenv("LOCAL_SIZE");
+    int64_t ranks = shoal_comm_size(step->group);
+    if (step->run.threads || getenv("SHOAL_NUM_THREADS") || getenv("OMP_NUM_THREADS"))
+        return step->run.threads;
+    if (local && (!shoali_parse_i64(local, &ranks) || ranks < 1))
+        ranks = 1;
+    const int32_t share = shoali_core_count() / (int32_t)ranks;
+    return share > 0 ? share : 1;
+}
+
+static shoal_status make_engine(struct step *step)
+{
+    const shoal_bench_step_args *args = step->args;
+    struct shoali_str text = {0};
+    shoal_status status;
+    int64_t batch, micro, accumulation;
+    if (!args->config_path)
+        SHOAL_TRY(status, config_text(args, &text), done);
+    SHOAL_TRY(status, shoal_comm_init(&(shoal_comm_args){0}, &step->group), done);
+    step->run.threads = thread_count(step);
+    SHOAL_TRY(status, shoal_gpt_create(&args->model, &step->model), done);
+    SHOAL_TRY(
+        status,
+        shoal_engine_create(
+            &(shoal_engine_args){.model = step->model,
+                                 .config_path = args->config_path,
+                                 .config_text = args->config_path ? NULL : shoali_str_get(&text),
+                                 .group = step->group,
+                                 .threads = step->run.threads,
+                                 .ops = step->run.ops},
+            &step->engine),
+        done);
+    shoal_engine_get_batch_info(step->engine, &batch, &micro, &accumulation);
+    step->sequence = shoal_gpt_get_config(step->model)->seq_length;
+    step->tokens_per_step = (double)(batch * step->sequence);
+    step->tokens = shoali_calloc((size_t)(micro * step->sequence), sizeof(int32_t), "tokens");
+    step->targets = shoali_calloc((size_t)(micro * step->sequence), sizeof(int32_t), "targets");
+    if (!step->tokens || !step->targets)
+        status = SHOAL_ENOMEM;
+done:
+    shoali_str_fini(&text);
+    return status;
+}
+
+/* Tokens are a function of step and micro-batch, never of the rank. */
+static shoal_status fill(void *user, int64_t number, int64_t micro, shoal_batch *batch)
+{
+    struct step *step = user;
+    const int64_t vocabulary = step->args->model.vocab_size;
+    int64_t train, samples, accumulation;
+    uint64_t state = (uint64_t)number * 1000003u + (uint64_t)micro + 1;
+    shoal_engine_get_batch_info(step->engine, &train, &samples, &accumulation);
+    for (int64_t i = 0; i < samples * step->sequence; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        step->tokens[i] = (int32_t)((int64_t)(state >> 33) % vocabulary);
+        step->targets[i] = (int32_t)((int64_t)(state >> 13 & INT32_MAX) % vocabulary);
+    }
+    *batch = (shoal_batch){.data = {step->tokens, step->targets}};
+    return SHOAL_OK;
+}
+
+static shoal_status train(struct step *step, int32_t steps, double *seconds)
+{
+    shoal_step_info info;
+    shoal_status status;
+    SHOAL_TRY(status, shoal_barrier(step->group), done);
+    const double start = shoali_seconds();
+    for (int32_t i = 0; i < steps; i++)
+        SHOAL_TRY(status, shoal_engine_train_batch(step->engine, fill, step, &info), done);
+    *seconds = shoali_seconds() - start;
+    if (step->rate.count < step->run.repeats) {
+        shoali_samples_add(&step->forward, info.forward_ms);
+        shoali_samples_add(&step->backward, info.backward_ms);
+        shoali_samples_add(&step->reduce, info.reduce_ms);
+        shoali_samples_add(&step->update, info.update_ms);
+    }
+done:
+    return status;
+}
+
+/* All ranks at once; GFLOP/s of all. */
+static shoal_status sample_peak(struct step *step)
+{
+    double peak;
+    shoal_status status;
+    SHOAL_TRY(status, shoal_barrier(step->group), done);
+    peak = shoali_limit_fma(step->pool, step->args->dtype);
+    SHOAL_TRY(status, shoal_all_reduce(step->group, &peak, &peak, 1, SHOAL_F64, SHOAL_SUM, NULL),
+              done);
+    shoali_samples_add(&step->peak, peak);
+done:
+    return status;
+}
+
+static shoal_status take_samples(struct step *step)
+{
+    const double share = step->run.seconds / step->run.repeats;
+    double seconds;
+    shoal_status status;
+    SHOAL_TRY(status, train(step, 1, &seconds), done); /* packs, touches memory */
+    SHOAL_TRY(status, train(step, 1, &seconds), done);
+    int32_t steps = seconds * 1e6 < share ? 1000000 : (int32_t)(share / seconds);
+    steps = steps < 1 ? 1 : steps;
+    SHOAL_TRY(status, shoal_broadcast(step->group, &steps, 1, SHOAL_I32, 0, NULL), done);
+    step->forward.count = step->backward.count = step->reduce.count = step->update.count = 0;
+    for (int32_t i = 0; i < step->run.repeats; i++) {
+        SHOAL_TRY(status, sample_peak(step), done);
+        SHOAL_TRY(status, train(step, steps, &seconds), done);
+        shoali_samples_add(&step->rate, step->tokens_per_step * steps / seconds);
+    }
+done:
+    return status;
+}
+
+static shoal_status emit(struct step *step)
+{
+    const shoal_gpt_config *config = &step->args->model;
+    const double flops = shoal_gpt_flops_per_token(config);
+    const double mib = 1.0 / (1024 * 1024);
+    struct shoali_samples roofline = {.count = 0};
+    struct rusage usage = {0};
+    shoal_memory_info memory;
+    char name[160];
+    (void)getrusage(RUSAGE_SELF, &usage);
+    shoal_engine_get_memory_info(step->engine, &memory);
+    for (int32_t i = 0; i < step->peak.count; i++)
+        shoali_samples_add(&roofline, step->peak.value[i] * 1e9 / flops);
+    const int32_t ranks = shoal_engine_world_size(step->engine);
+    const shoal_bench_value values[] = {
+        {"step", "ms", step->tokens_per_step * 1e3 / shoali_samples_median(&step->rate)},
+        {"forward", "ms", shoali_samples_median(&step->forward)},
+        {"backward", "ms", shoali_samples_median(&step->backward)},
+        {"reduce", "ms", shoali_samples_median(&step->reduce)},
+        {"update", "ms", shoali_samples_median(&step->update)},
+        {"FLOPs per token", "MFLOP", flops * 1e-6},
+        {"peak RSS", "MiB", (double)usage.ru_maxrss / 1024},
+        {"weights", "MiB", (double)memory.weights_bytes * mib},
+        {"gradients", "MiB", (double)memory.gradients_bytes * mib},
+        {"states", "MiB", (double)memory.states_bytes * mib},
+        {"activations", "MiB", (double)memory.activations_bytes * mib},
+        {"buffers", "MiB", (double)memory.buffers_bytes * mib}};
+    snprintf(name, sizeof name, "GPT %.1fM, %.0fx%lld tokens, %s, %d rank%s of %d thread%s",
+             (double)shoal_engine_param_count(step->engine) * 1e-6,
+             step->tokens_per_step / (double)step->sequence, (long long)step->sequence,
+             step->args->config_path ? "configuration" : shoal_dtype_name(step->args->dtype),
+             (int)ranks, ranks > 1 ? "s" : "", (int)shoali_pool_threads(step->pool),
+             shoali_pool_threads(step->pool) > 1 ? "s" : "");
+    shoal_bench_result result = {.bench = "step",
+                                 .name = name,
+                                 .unit = "tokens/s",
+                                 .limit_name = "multiply-add peak / FLOPs per token",
+                                 .values = values,
+                                 .value_count = sizeof values / sizeof values[0]};
+    return shoali_bench_emit(&step->run, &result, &step->rate, &roofline);
+}
+
+/* The clock is the same for all processes of the machine. */
+static shoal_status first_step(struct step *step)
+{
+    double seconds;
+    char text[32];
+    shoal_status status;
+    SHOAL_TRY(status, train(step, 1, &seconds), done);
+    const int bytes = snprintf(text, sizeof text, "%lld", (long long)shoali_now_ns());
+    if (shoal_engine_rank(step->engine) == 0)
+        SHOAL_TRY(status,
+                  shoali_write_file_atomic(step->args->first_step_file, text, (size_t)bytes), done);
+done:
+    return status;
+}
+
+shoal_status shoal_bench_step(const shoal_bench_step_args *args)
+{
+    shoal_status status = SHOAL_OK;
+    struct step *step = shoali_calloc(1, sizeof *step, "the benchmark");
+    if (!step)
+        return SHOAL_ENOMEM;
+    step->args = args;
+    SHOAL_TRY(status, shoali_bench_run_init(&args->run, &step->run), done);
+    SHOAL_TRY(status, make_engine(step), done);
+    if (args->first_step_file) {
+        SHOAL_TRY(status, first_step(step), done);
+        goto done;
+    }
+    SHOAL_TRY(status, shoali_pool_create(step->run.threads, &step->pool), done);
+    SHOAL_TRY(status, take_samples(step), done);
+    if (shoal_engine_rank(step->engine) == 0)
+        SHOAL_TRY(status, emit(step), done);
+done:
+    if (status < 0 && step->group)
+        shoal_comm_abort(step->group, status);
+    shoal_engine_destroy(step->engine);
+    shoal_gpt_destroy(step->model);
+    shoal_comm_destroy(step->group);
+    shoali_pool_destroy(step->pool);
+    shoali_free(step->tokens);
+    shoali_free(step->targets);
+    shoali_free(step);
+    return status;
+}

@@ -1,0 +1,230 @@
+/* stream.c - kernels that touch memory once: the optimizer's update, sums, rows. */
+#include "benchmark/benchmark.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ARRAYS = 5, ROWS = 1024, COLUMNS = 768, VOCABULARY = 8192 };
+#define LEAST_COUNT ((int64_t)ROWS * VOCABULARY) /* what the row kernels need */
+
+struct stream {
+    struct shoali_bench bench;
+    const char *name; /* of the subcommand */
+    float *x[ARRAYS];
+    int64_t *fixed;
+    int64_t count;
+};
+
+#define MEASURE(stream, kernel, name, args, count, bytes) \
+    measure(stream, name, offsetof(struct shoali_ops_table, kernel), &(args), (count), bytes)
+
+static shoal_status measure(const struct stream *stream, const char *name, size_t offset,
+                            const void *args, int64_t count, double bytes)
+{
+    const struct shoali_bench *bench = &stream->bench;
+    struct shoali_samples rate = {.count = 0}, limit = {.count = 0};
+    shoali_kernel_fn fn = shoali_bench_kernel(bench, offset, SHOAL_F32);
+    fn(args, bench->pool);
+    for (int32_t i = 0; i < bench->run.repeats; i++) {
+        /* x[0] and x[1] grow by 1e-6 of themselves each time: they stay numbers. */
+        shoali_samples_add(
+            &limit, shoali_limit_axpy(bench->pool, stream->x[0], stream->x[1], stream->count));
+        shoali_samples_add(&rate,
+                           bytes * (double)count * 1e-9 / shoali_bench_time(bench, fn, args));
+    }
+    const shoal_bench_value value = {"time", "us",
+                                     bytes * (double)count * 1e-3 / shoali_samples_median(&rate)};
+    shoal_bench_result result = {.bench = stream->name,
+                                 .name = name,
+                                 .unit = "GB/s",
+                                 .limit_name = "axpy",
+                                 .values = &value,
+                                 .value_count = 1};
+    return shoali_bench_emit(&bench->run, &result, &rate, &limit);
+}
+
+static shoal_status measure_adam(const struct stream *stream)
+{
+    float *const *x = stream->x;
+    struct shoali_adam_args adam = {.param = x[0],
+                                    .grad = x[1],
+                                    .exp_avg = x[2],
+                                    .exp_avg_sq = x[3],
+                                    .low = x[4],
+                                    .count = stream->count,
+                                    .beta1 = 0.9f,
+                                    .beta2 = 0.999f,
+                                    .eps = 1e-8f,
+                                    .weight_decay = 0.01f,
+                                    .lr = 1e-6f,
+                                    .step_size = 1e-6f,
+                                    .inv_sqrt_c2 = 1,
+                                    .decoupled = 1,
+                                    .low_dtype = SHOAL_BF16};
+    shoal_status status;
+    SHOAL_TRY(status, MEASURE(stream, adam, "AdamW with bf16 weights", adam, stream->count, 30),
+              done);
+    adam.low = NULL;
+    SHOAL_TRY(status, MEASURE(stream, adam, "AdamW", adam, stream->count, 28), done);
+done:
+    return status;
+}
+
+static shoal_status measure_sums(const struct stream *stream)
+{
+    float *const *x = stream->x;
+    const int64_t count = stream->count;
+    uint64_t limbs[3] = {0};
+    uint32_t flag = 0;
+    const struct shoali_axpy_args axpy = {
+        .x = x[1], .y = x[0], .count = count, .a = 1e-6, .accumulate = 1};
+    const struct shoali_convert_args convert = {
+        .x = x[0], .y = x[4], .count = count, .dtype_out = SHOAL_BF16};
+    const struct shoali_norm2_args norm2 = {
+        .x = x[1], .limbs = limbs, .flag = &flag, .count = count};
+    const struct shoali_to_fixed_args to = {.x = x[1],
+                                            .fixed = stream->fixed,
+                                            .flag = &flag,
+                                            .count = count,
+                                            .unit_log2 = 40,
+                                            .limit = 1024};
+    const struct shoali_from_fixed_args from = {
+        .fixed = stream->fixed, .y = x[4], .count = count, .unit_log2 = 40, .divisor = 3};
+    const struct shoali_reduce_sources_args sources = {
+        .x = {x[0], x[1]}, .y = {x[2], x[4]}, .sources = 2, .destinations = 2, .count = count};
+    const struct shoali_random_fill_args random = {.y = x[4], .count = 1 << 16, .b = 0.02};
+    shoal_status status;
+    SHOAL_TRY(status, MEASURE(stream, axpy, "axpy kernel", axpy, count, 12), done);
+    SHOAL_TRY(status, MEASURE(stream, convert, "convert to bf16", convert, count, 6), done);
+    SHOAL_TRY(status, MEASURE(stream, norm2, "norm2", norm2, count, 4), done);
+    SHOAL_TRY(status, MEASURE(stream, to_fixed, "to_fixed", to, count, 12), done);
+    SHOAL_TRY(status, MEASURE(stream, from_fixed, "from_fixed", from, count, 12), done);
+    SHOAL_TRY(status, MEASURE(stream, reduce_sources, "reduce_sources 2 to 2", sources, count, 16),
+              done);
+    SHOAL_TRY(status, MEASURE(stream, random_fill, "random_fill", random, 1 << 16, 4), done);
+done:
+    return status;
+}
+
+static shoal_status measure_norms(const struct stream *stream)
+{
+    float *const *x = stream->x;
+    const int64_t count = (int64_t)ROWS * COLUMNS;
+    const struct shoali_norm_args norm = {.x = x[0],
+                                          .gamma = x[1],
+                                          .beta = x[1],
+                                          .y = x[2],
+                                          .mean = x[3],
+                                          .rstd = x[4],
+                                          .rows = ROWS,
+                                          .columns = COLUMNS,
+                                          .eps = 1e-5};
+    const struct shoali_norm_backward_args back = {.x = x[0],
+                                                   .gamma = x[1],
+                                                   .dy = x[0],
+                                                   .mean = x[3],
+                                                   .rstd = x[4],
+                                                   .dx = x[2],
+                                                   .dgamma = x[1] + COLUMNS,
+                                                   .dbeta = x[1] + 2 * COLUMNS,
+                                                   .rows = ROWS,
+                                                   .columns = COLUMNS};
+    const struct shoali_reduce_args bias = {
+        .x = x[0], .y = x[1], .outer = 1, .reduced = ROWS, .inner = COLUMNS, .factor = 1};
+    shoal_status status;
+    SHOAL_TRY(status, MEASURE(stream, norm, "norm 1024x768", norm, count, 8), done);
+    SHOAL_TRY(status, MEASURE(stream, norm_backward, "norm backward", back, count, 12), done);
+    SHOAL_TRY(status, MEASURE(stream, reduce, "sum of rows 1024x768", bias, count, 4), done);
+done:
+    return status;
+}
+
+static shoal_status measure_rows(const struct stream *stream)
+{
+    static const int32_t targets[ROWS];
+    float *const *x = stream->x;
+    const int64_t count = (int64_t)ROWS * COLUMNS, logits = (int64_t)ROWS * VOCABULARY;
+    const float mean_and_count[2] = {1, ROWS};
+    const struct shoali_unary_args gelu = {
+        .x = x[0], .y = x[1], .count = count, .kind = SHOALI_GELU_TANH};
+    const struct shoali_unary_args gelu_back = {
+        .x = x[0], .dy = x[2], .y = x[1], .count = count, .kind = SHOALI_GELU_TANH, .backward = 1};
+    const struct shoali_dropout_args dropout = {
+        .x = x[0], .residual = x[2], .y = x[1], .count = count, .probability = 0.1f};
+    const struct shoali_cross_entropy_args loss = {.logits = x[0],
+                                                   .targets = targets,
+                                                   .loss = x[3],
+                                                   .lse = x[4],
+                                                   .rows = ROWS,
+                                                   .columns = VOCABULARY,
+                                                   .stride = VOCABULARY};
+    const struct shoali_cross_entropy_backward_args back = {.logits = x[0],
+                                                            .targets = targets,
+                                                            .lse = x[4],
+                                                            .dloss = mean_and_count,
+                                                            .count = mean_and_count + 1,
+                                                            .dlogits = x[1],
+                                                            .rows = ROWS,
+                                                            .columns = VOCABULARY,
+                                                            .stride = VOCABULARY};
+    shoal_status status;
+    SHOAL_TRY(status, MEASURE(stream, unary, "gelu tanh", gelu, count, 8), done);
+    SHOAL_TRY(status, MEASURE(stream, unary, "gelu tanh backward", gelu_back, count, 12), done);
+    SHOAL_TRY(status, MEASURE(stream, dropout, "dropout with residual", dropout, count, 12), done);
+    SHOAL_TRY(status, MEASURE(stream, cross_entropy, "cross entropy 1024x8192", loss, logits, 4),
+              done);
+    SHOAL_TRY(status,
+              MEASURE(stream, cross_entropy_backward, "cross entropy backward", back, logits, 8),
+              done);
+done:
+    return status;
+}
+
+static shoal_status numbers(int64_t count, float **made)
+{
+    void *memory = NULL;
+    const shoal_status status = shoali_bench_numbers(count, SHOAL_F32, &memory);
+    *made = memory;
+    return status;
+}
+
+static shoal_status allocate(struct stream *stream, const shoal_bench_stream_args *args)
+{
+    shoal_status status = SHOAL_OK;
+    const int64_t usual = args->adam_only ? (int64_t)64 << 20 : (int64_t)16 << 20;
+    stream->count = args->count ? args->count : usual;
+    stream->name = args->adam_only ? "adam" : "stream";
+    if (stream->count < 1 || (!args->adam_only && stream->count < LEAST_COUNT))
+        return SHOAL_FAIL(SHOAL_EINVAL, "bench %s: %lld elements; at least %lld", stream->name,
+                          (long long)stream->count, args->adam_only ? 1 : (long long)LEAST_COUNT);
+    for (int i = 0; i < ARRAYS; i++)
+        SHOAL_TRY(status, numbers(stream->count, &stream->x[i]), done);
+    memset(stream->x[3], 0, (size_t)stream->count * 4); /* second moments are not negative */
+    if (args->adam_only)
+        goto done;
+    stream->fixed = shoali_calloc((size_t)stream->count, sizeof *stream->fixed, "fixed sums");
+    if (!stream->fixed)
+        status = SHOAL_ENOMEM;
+done:
+    return status;
+}
+
+shoal_status shoal_bench_stream(const shoal_bench_stream_args *args)
+{
+    struct stream stream = {.count = 0};
+    shoal_status status;
+    SHOAL_TRY(status, shoali_bench_init(&stream.bench, &args->run), done);
+    SHOAL_TRY(status, allocate(&stream, args), done);
+    SHOAL_TRY(status, measure_adam(&stream), done);
+    if (!args->adam_only) {
+        SHOAL_TRY(status, measure_sums(&stream), done);
+        SHOAL_TRY(status, measure_norms(&stream), done);
+        SHOAL_TRY(status, measure_rows(&stream), done);
+    }
+done:
+    for (int i = 0; i < ARRAYS; i++)
+        free(stream.x[i]);
+    shoali_free(stream.fixed);
+    shoali_bench_fini(&stream.bench);
+    return status;
+}

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# `shoal bench` and `shoal tune` from outside.  Usage: bench_test.sh SHOAL
+. "$(dirname "$0")/check.sh"
+shoal=$1
+unset SHOAL_COMM SHOAL_LOG SHOAL_IO SHOAL_NUM_THREADS OMP_NUM_THREADS
+quick="--repeats 2 --seconds 0.01"
+
+# Wrong words
+expect 2 "$shoal" bench
+says "usage: shoal bench"
+expect 2 "$shoal" bench gem
+says "\"gem\"" "nearest is \"gemm\""
+expect 2 "$shoal" bench gemm --thread 2
+says "--thread" "--threads"
+expect 2 "$shoal" bench gemm --set huge $quick
+says "huge" "124m, tiny"
+expect 2 "$shoal" bench comm --ranks 2 --max-bytes 4Q
+says "--max-bytes \"4Q\" is no size"
+expect 2 "$shoal" bench step --model gpt2-125m
+says "nearest is gpt2-124m"
+expect 2 "$shoal" bench io
+says "--folder"
+expect 1 "$shoal" bench io --folder "$folder/none" --size 1M
+says "$folder/none"
+expect 2 "$shoal" tune
+says "what it tunes: io"
+
+# Every subject explains itself
+for subject in $("$shoal" bench --help | awk '/^  [a-z]/ { print $1 }'); do
+    expect 0 "$shoal" bench "$subject" --help
+    says "usage: shoal bench $subject" "--json" "--repeats"
+done
+expect 0 "$shoal" tune io --help
+says "usage: shoal tune io"
+
+# Figures
+expect 0 "$shoal" bench gemm --m 64 --n 48 --k 32 --threads 1 $quick
+says "product NN 64x48x32" "GFLOP/s" "of 2)"
+expect 0 "$shoal" bench gemm --m 64 --n 48 --k 32 --threads 1 --json $quick
+says '{"bench": "gemm"' '"limit_name": ' '"repeats": 2' '"time": {"value": '
+expect 0 "$shoal" bench adam --count 10000 --threads 1 $quick
+says "AdamW with bf16 weights" "axpy"
+expect 0 "$shoal" bench comm --ranks 2 --op reduce_scatter --min-bytes 1K --max-bytes 8K --step-factor 8 $quick
+says "reduce_scatter F32 1024 B, 2 ranks (thread)" "8192 B" "busbw" "round trip after"
+expect 0 "$shoal" run --master_port 0 --num_gpus 2 "$shoal" bench comm --max-bytes 4K $quick
+says "all_reduce F32 4096 B, 2 ranks (shm)"
+[ "$(echo "$output" | grep -c 4096)" -eq 1 ] || complain "more than one rank prints: $output"
+model="--model tiny --num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 8 --micro-batch 2"
+expect 0 "$shoal" bench step $model --dtype bf16 --threads 1 $quick
+says "2x8 tokens" "tokens/s" "peak RSS" "FLOPs per token"
+expect 0 "$shoal" run --master_port 0 --num_gpus 2 "$shoal" bench step $model --threads 1 $quick
+says "4x8 tokens" "2 ranks of 1 thread"
+expect 0 "$shoal" bench start $model --num_gpus 2 --repeats 2 --threads 1
+says "first step of" "2 ranks" "--version alone"
+expect 0 "$shoal" bench io --folder "$folder" --size 300K --block-size 8K --repeats 2
+says "write " "read " "GB/s" "plain "
+expect 0 "$shoal" tune io --folder "$folder" --size 64K --repeats 1
+says '{"aio": {"block_size": ' '"queue_depth": ' '"intra_op_parallelism": ' '"single_submit": ' '"overlap_events": '
+# ... which a configuration takes as it is
+aio=$(echo "$output" | sed -n 's/^{\("aio": .*\)}$/\1/p')
+cat >"$folder/config.json" <<CONFIG
+{ $aio, "train_micro_batch_size_per_gpu": 2, "optimizer": { "type": "AdamW", "params": { "lr": 1e-3 } } }
+CONFIG
+expect 0 "$shoal" bench step $model --deepspeed_config "$folder/config.json" --threads 1 $quick
+says "configuration"
+rm -f "$folder/config.json"
+[ -z "$(ls "$folder")" ] || complain "files stay: $(ls "$folder")"
+finish

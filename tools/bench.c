@@ -1,0 +1,172 @@
+/* shoal bench SUBJECT [flags] */
+#include "bench.h"
+
+#include "base/str.h"
+#include "tool.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static shoal_status run_gemm(const struct bench_options *options)
+{
+    return shoal_bench_gemm(&(shoal_bench_gemm_args){.run = bench_run(options),
+                                                     .dtype = bench_dtype(options),
+                                                     .set = options->set,
+                                                     .m = options->m,
+                                                     .n = options->n,
+                                                     .k = options->k,
+                                                     .trans_a = options->trans_a,
+                                                     .trans_b = options->trans_b});
+}
+
+static shoal_status run_attention(const struct bench_options *options)
+{
+    return shoal_bench_attention(&(shoal_bench_attention_args){.run = bench_run(options),
+                                                               .dtype = bench_dtype(options),
+                                                               .batch = options->batch,
+                                                               .heads = options->heads,
+                                                               .seq_length = options->seq_length,
+                                                               .head_size = options->head_size});
+}
+
+static shoal_status run_adam(const struct bench_options *options)
+{
+    return shoal_bench_stream(&(shoal_bench_stream_args){
+        .run = bench_run(options), .count = options->count, .adam_only = 1});
+}
+
+static shoal_status run_stream(const struct bench_options *options)
+{
+    return shoal_bench_stream(
+        &(shoal_bench_stream_args){.run = bench_run(options), .count = options->count});
+}
+
+static shoal_status run_comm(const struct bench_options *options)
+{
+    shoal_status status;
+    shoal_bench_comm_args args = {.run = bench_run(options),
+                                  .op = options->op,
+                                  .step_factor = options->step_factor,
+                                  .dtype = bench_dtype(options),
+                                  .ranks = (int32_t)options->ranks,
+                                  .unshared = options->unshared};
+    SHOAL_TRY(status, bench_bytes("min-bytes", options->min_bytes, &args.min_bytes), done);
+    SHOAL_TRY(status, bench_bytes("max-bytes", options->max_bytes, &args.max_bytes), done);
+    SHOAL_TRY(status, shoal_bench_comm(&args), done);
+done:
+    return status;
+}
+
+static shoal_status run_step(const struct bench_options *options)
+{
+    shoal_status status;
+    shoal_bench_step_args args = {.run = bench_run(options),
+                                  .dtype = bench_dtype(options),
+                                  .config_path = options->deepspeed_config,
+                                  .first_step_file = options->first_step_file};
+    if (!options->seconds)
+        args.run.seconds = 10;
+    SHOAL_TRY(status, bench_model(&bench_step_flags, options, &args.model, &args.micro_batch),
+              done);
+    SHOAL_TRY(status, shoal_bench_step(&args), done);
+done:
+    return status;
+}
+
+static shoal_status run_io(const struct bench_options *options)
+{
+    shoal_status status;
+    shoal_bench_io_args args;
+    SHOAL_TRY(status, bench_io_args(options, &args), done);
+    SHOAL_TRY(status, shoal_bench_io(&args), done);
+done:
+    return status;
+}
+
+struct subject {
+    const char *name, *about;
+    const struct shoali_section *flags;
+    shoal_status (*run)(const struct bench_options *options);
+};
+static const struct subject subjects[] = {
+    {"gemm", "Measures matrix products against the multiply-add peak.", &bench_gemm_flags,
+     run_gemm},
+    {"attention", "Measures causal attention against the multiply-add peak.",
+     &bench_attention_flags, run_attention},
+    {"adam", "Measures the optimizer's update against the bandwidth of axpy.", &bench_stream_flags,
+     run_adam},
+    {"stream", "Measures kernels that touch memory once against the bandwidth of axpy.",
+     &bench_stream_flags, run_stream},
+    {"comm",
+     "Measures a collective over message sizes, its data checked.\n"
+     "Alone with --ranks, or shoal run --num_gpus N shoal bench comm [flags]",
+     &bench_comm_flags, run_comm},
+    {"step",
+     "Measures whole training steps on random tokens against the multiply-add peak.\n"
+     "Alone, or shoal run --num_gpus N shoal bench step [flags]",
+     &bench_step_flags, run_step},
+    {"start", "Measures the time from starting a program to the end of its first training step.",
+     &bench_start_flags, bench_start},
+    {"io", "Measures writing and reading a file, its data checked, against a plain loop.",
+     &bench_io_flags, run_io},
+};
+enum { SUBJECTS = sizeof subjects / sizeof subjects[0] };
+
+static int list_subjects(void)
+{
+    printf(
+        "usage: shoal bench SUBJECT [flags]\n"
+        "       shoal bench SUBJECT --help\n\n"
+        "Measures a part or the whole beside the machine's limit of the same run. A line has\n"
+        "the median of the samples, the least and the greatest, and the ratio to the limit.\n\n");
+    for (int i = 0; i < SUBJECTS; i++)
+        printf("  %-12s %.*s\n", subjects[i].name, (int)strcspn(subjects[i].about, "\n"),
+               subjects[i].about);
+    return fflush(stdout) == EOF;
+}
+
+static const struct subject *find_subject(const char *name)
+{
+    const char *names[SUBJECTS];
+    for (int i = 0; i < SUBJECTS; i++) {
+        names[i] = subjects[i].name;
+        if (strcmp(name, names[i]) == 0)
+            return &subjects[i];
+    }
+    const char *nearest = shoali_nearest(name, names, SUBJECTS);
+    fprintf(stderr, "shoal bench: there is no subject \"%s\"", name);
+    if (nearest)
+        fprintf(stderr, "; nearest is \"%s\"", nearest);
+    fprintf(stderr, "\nshoal bench --help lists them\n");
+    return NULL;
+}
+
+static int measure(const struct subject *subject, int argc, char **argv)
+{
+    struct shoali_arena arena;
+    struct bench_options options;
+    char command[48];
+    shoal_status status;
+    memset(&options, 0, sizeof options); /* each subject has its own flags */
+    shoali_arena_init(&arena);
+    snprintf(command, sizeof command, "shoal bench %s", subject->name);
+    SHOAL_TRY(status,
+              bench_parse(subject->flags, command, subject->about, &options, argc, argv, &arena),
+              done);
+    if (status != SHOAL_END)
+        SHOAL_TRY(status, subject->run(&options), done);
+done:;
+    const int code = status < 0 ? tool_fail(status) : 0;
+    shoali_arena_fini(&arena);
+    return code;
+}
+
+int tool_bench(int argc, char **argv)
+{
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        const int code = list_subjects();
+        return argc < 2 ? 2 : code;
+    }
+    const struct subject *subject = find_subject(argv[1]);
+    return subject ? measure(subject, argc - 1, argv + 1) : 2;
+}

@@ -1,0 +1,249 @@
+/* Flags of `shoal bench` and `shoal tune`. */
+#include "bench.h"
+
+#include "base/str.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char *const dtype_names[] = {"fp32", "bf16", "fp16", "f32", "f16", NULL};
+static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F16, SHOAL_F32, SHOAL_F16};
+
+#define O(member) offsetof(struct bench_options, member)
+#define TEXT(flag, member, ...)                                              \
+    {                                                                        \
+        .key = flag, .type = SHOALI_STRING, .offset = O(member), __VA_ARGS__ \
+    }
+#define COUNT(flag, member, most, ...)                                                             \
+    {                                                                                              \
+        .key = flag, .type = SHOALI_INT, .offset = O(member), .min = 0, .max = (most), __VA_ARGS__ \
+    }
+#define SWITCH(flag, member, ...)                                          \
+    {                                                                      \
+        .key = flag, .type = SHOALI_BOOL, .offset = O(member), __VA_ARGS__ \
+    }
+#define SECTION(title, table)                                                                    \
+    {                                                                                            \
+        .name = title, .rows = SHOALI_ROWS(table), .struct_bytes = sizeof(struct bench_options), \
+        .given_offset = O(given)                                                                 \
+    }
+
+#define REPEATS COUNT("repeats", repeats, 1000, .help = "samples of each figure; 0: 5")
+#define SECONDS                                                                             \
+    {                                                                                       \
+        .key = "seconds", .type = SHOALI_FLOAT, .offset = O(seconds), .min = 0, .max = 1e6, \
+        .unit = "s", .help = "time for each figure, all its samples; 0: the subject's own"  \
+    }
+#define JSON SWITCH("json", json, .help = "a line of JSON for each figure")
+#define THREADS COUNT("threads", threads, 4096, .help = "0: SHOAL_NUM_THREADS, else the cores")
+#define OPS TEXT("ops", ops, .help = "kernels; default: SHOAL_OPS, else the best")
+#define DTYPE                                                                            \
+    {                                                                                    \
+        .key = "dtype", .type = SHOALI_ENUM, .offset = O(dtype), .choices = dtype_names, \
+        .help = "fp32, bf16 or fp16"                                                     \
+    }
+
+static const struct shoali_option gemm_rows[] = {
+    TEXT("set", set, .default_text = "124m",
+         .help = "124m: the products of a GPT-2 124M step of 4x256 tokens, and their sum; tiny: of "
+                 "a small GPT"),
+    COUNT("m", m, 1e9, .help = "with --n and --k: one product instead of a set"),
+    COUNT("n", n, 1e9, .help = "columns of the product"),
+    COUNT("k", k, 1e9, .help = "length of its sums"),
+    SWITCH("trans-a", trans_a, .help = "the first matrix is stored transposed"),
+    SWITCH("trans-b", trans_b, .help = "the second one is"),
+    DTYPE,
+    THREADS,
+    OPS,
+    REPEATS,
+    SECONDS,
+    JSON};
+const struct shoali_section bench_gemm_flags = SECTION("gemm", gemm_rows);
+
+static const struct shoali_option attention_rows[] = {
+    COUNT("batch", batch, 1e6, .help = "samples; with the next three: one shape, not a list"),
+    COUNT("heads", heads, 1e6, .help = "attention heads"),
+    COUNT("seq-length", seq_length, 1e7, .unit = "tokens", .help = "keys and queries"),
+    COUNT("head-size", head_size, 4096, .help = "channels of a head"),
+    DTYPE,
+    THREADS,
+    OPS,
+    REPEATS,
+    SECONDS,
+    JSON};
+const struct shoali_section bench_attention_flags = SECTION("attention", attention_rows);
+
+static const struct shoali_option stream_rows[] = {
+    COUNT("count", count, 1e12, .unit = "elements", .help = "0: more than caches hold"),
+    THREADS,
+    OPS,
+    REPEATS,
+    SECONDS,
+    JSON};
+const struct shoali_section bench_stream_flags = SECTION("stream", stream_rows);
+
+static const struct shoali_option comm_rows[] = {
+    TEXT("op", op, .default_text = "all_reduce",
+         .help = "all_reduce, reduce_scatter, all_gather, broadcast, all_to_all"),
+    TEXT("min-bytes", min_bytes, .default_text = "4K", .help = "smallest message"),
+    TEXT("max-bytes", max_bytes, .default_text = "64M", .help = "largest message"),
+    COUNT("step-factor", step_factor, 1e9, .default_number = 4, .help = "from size to size"),
+    DTYPE,
+    COUNT("ranks", ranks, 1024,
+          .help = "threads of this process as ranks; 0: the ranks of shoal run"),
+    SWITCH("unshared", unshared, .help = "buffers outside of the group's own memory"),
+    REPEATS,
+    SECONDS,
+    JSON,
+    {.key = "local_rank",
+     .type = SHOALI_INT,
+     .offset = O(local_rank),
+     .default_number = -1,
+     .flags = SHOALI_OPTION_HIDDEN,
+     .help = "given by launchers; ignored"}};
+const struct shoali_section bench_comm_flags = SECTION("comm", comm_rows);
+
+#define MODEL_ROWS                                                                               \
+    TEXT("model", model, .default_text = "gpt2-124m",                                            \
+         .help = "gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1558m, or tiny; the flags below change " \
+                 "it"),                                                                          \
+        COUNT("num-layers", num_layers, 1e6, .help = "transformer blocks"),                      \
+        COUNT("hidden-size", hidden_size, 1 << 20, .help = "channels of the residual stream"),   \
+        COUNT("num-attention-heads", num_attention_heads, 1 << 20, .help = "attention heads"),   \
+        COUNT("vocab-size", vocab_size, 1e9, .help = "kinds of tokens"),                         \
+        COUNT("seq-length", seq_length, 1 << 24, .unit = "tokens", .help = "of a sample"),       \
+        COUNT("micro-batch", micro_batch, 1e9, .unit = "samples", .help = "of a rank and step"), \
+        DTYPE,                                                                                   \
+        TEXT("deepspeed_config", deepspeed_config, .alias = "deepspeed-config",                  \
+             .help = "a configuration instead of --micro-batch, --dtype and plain AdamW"),       \
+        COUNT("threads", threads, 4096, .help = "of each rank; 0: its share of the cores")
+
+static const struct shoali_option step_rows[] = {
+    MODEL_ROWS,
+    OPS,
+    REPEATS,
+    SECONDS,
+    JSON,
+    TEXT("first-step-file", first_step_file, .flags = SHOALI_OPTION_HIDDEN,
+         .help = "make one step and write the time here"),
+    {.key = "local_rank",
+     .type = SHOALI_INT,
+     .offset = O(local_rank),
+     .default_number = -1,
+     .flags = SHOALI_OPTION_HIDDEN,
+     .help = "given by launchers; ignored"}};
+const struct shoali_section bench_step_flags = SECTION("step", step_rows);
+
+static const struct shoali_option start_rows[] = {
+    MODEL_ROWS, COUNT("num_gpus", num_gpus, 1024, .default_number = 1, .help = "ranks to start"),
+    REPEATS, SECONDS, JSON};
+const struct shoali_section bench_start_flags = SECTION("start", start_rows);
+
+#define IO_ROWS                                                                                \
+    TEXT("folder", folder, .alias = "nvme_dir", .flags = SHOALI_OPTION_REQUIRED,               \
+         .help = "where the file is made, and removed afterwards"),                            \
+        TEXT("size", size, .alias = "io_size", .default_text = "512M", .help = "of the file"), \
+        TEXT("backend", backend, .help = "uring or posix; default: SHOAL_IO, else the best")
+
+static const struct shoali_option io_rows[] = {
+    IO_ROWS,
+    TEXT("block-size", block_size, .alias = "block_size", .default_text = "1M",
+         .help = "of a request of the system"),
+    COUNT("queue-depth", queue_depth, 32768, .alias = "queue_depth", .default_number = 32,
+          .help = "blocks in flight"),
+    COUNT("threads", threads, 1024, .alias = "io_parallel", .default_number = 1,
+          .help = "of the backend posix"),
+    SWITCH("single-submit", single_submit, .alias = "single_submit",
+           .help = "one system call per block"),
+    SWITCH("sequential", sequential, .alias = "sequential_requests",
+           .help = "wait for all blocks in flight before the next"),
+    SWITCH("buffered", buffered, .help = "through the page cache"),
+    SWITCH("read", read, .help = "only reading"),
+    SWITCH("write", write, .help = "only writing"),
+    REPEATS,
+    SECONDS,
+    JSON};
+const struct shoali_section bench_io_flags = SECTION("io", io_rows);
+
+static const struct shoali_option tune_io_rows[] = {IO_ROWS, REPEATS, SECONDS, JSON};
+const struct shoali_section tune_io_flags = SECTION("io", tune_io_rows);
+
+shoal_status bench_parse(const struct shoali_section *section, const char *command,
+                         const char *about, struct bench_options *options, int argc, char **argv,
+                         struct shoali_arena *arena)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_config_defaults(section, options, arena), done);
+    const struct shoali_flags table = {section, options};
+    const struct shoali_flag_args args = {.command = command, .tables = &table, .table_count = 1};
+    status = shoali_flags_parse(&args, argc, argv, arena, NULL);
+    if (status == SHOAL_END) {
+        struct shoali_str text = {0};
+        shoali_flags_help(&args, &text);
+        printf("usage: %s [flags]\n\n%s\n\n%s", command, about, shoali_str_get(&text));
+        shoali_str_fini(&text);
+    }
+done:
+    return status;
+}
+
+shoal_dtype bench_dtype(const struct bench_options *options)
+{
+    return dtypes[options->dtype];
+}
+
+shoal_status bench_bytes(const char *flag, const char *text, int64_t *bytes)
+{
+    static const char units[] = "kmgt";
+    char number[32];
+    double value, factor = 1;
+    if (!text)
+        return SHOAL_OK;
+    const size_t length = strspn(text, "0123456789.eE+_");
+    const char *unit = text + length;
+    const char *at = *unit ? strchr(units, tolower((unsigned char)*unit)) : NULL;
+    for (long power = at ? at - units + 1 : 0; power > 0; power--)
+        factor *= 1024;
+    unit += at ? 1 : 0;
+    const bool known = !*unit || !strcasecmp(unit, "b") || (at && !strcasecmp(unit, "ib"));
+    snprintf(number, sizeof number, "%.*s", (int)length, text);
+    if (!known || length >= sizeof number || !shoali_parse_f64(number, &value) ||
+        value * factor < 1 || value * factor > 1e18)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "--%s \"%s\" is no size: write a number, and K, M, G or T for powers of "
+                          "1024",
+                          flag, text);
+    *bytes = (int64_t)(value * factor);
+    return SHOAL_OK;
+}
+
+shoal_bench_run bench_run(const struct bench_options *options)
+{
+    return (shoal_bench_run){.repeats = (int32_t)options->repeats,
+                             .seconds = options->seconds,
+                             .threads = (int32_t)options->threads,
+                             .ops = options->ops,
+                             .sink = options->json ? bench_print_json : bench_print_text};
+}
+
+shoal_status bench_io_args(const struct bench_options *options, shoal_bench_io_args *args)
+{
+    shoal_status status;
+    *args = (shoal_bench_io_args){.run = bench_run(options),
+                                  .folder = options->folder,
+                                  .queue_depth = (int32_t)options->queue_depth,
+                                  .backend = options->backend,
+                                  .single_submit = options->single_submit,
+                                  .no_overlap = options->sequential,
+                                  .buffered = options->buffered,
+                                  .read = options->read,
+                                  .write = options->write};
+    SHOAL_TRY(status, bench_bytes("size", options->size, &args->bytes), done);
+    SHOAL_TRY(status, bench_bytes("block-size", options->block_size, &args->block_bytes), done);
+done:
+    return status;
+}

@@ -1,0 +1,49 @@
+/* A figure as text or JSON. */
+#include "bench.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+
+static shoal_status flushed(void)
+{
+    if (fflush(stdout) == EOF || ferror(stdout))
+        return SHOAL_FAIL(SHOAL_EIO, "cannot write to standard output");
+    return SHOAL_OK;
+}
+
+shoal_status bench_print_text(void *user, const shoal_bench_result *result)
+{
+    (void)user;
+    printf("%-52s %10.4g %s", result->name, result->median, result->unit);
+    if (result->repeats > 1)
+        printf(" (%.4g-%.4g of %d)", result->min, result->max, (int)result->repeats);
+    if (result->ratio > 0)
+        printf("  %.1f %% of %.4g (%s)", 100 * result->ratio, result->limit, result->limit_name);
+    for (int32_t i = 0; i < result->value_count; i++)
+        printf(result->values[i].value < 1e5 ? "%s%s %.4g %s" : "%s%s %.0f %s", i ? ", " : "  ",
+               result->values[i].name, result->values[i].value, result->values[i].unit);
+    putchar('\n');
+    return flushed();
+}
+
+/* Names are ours: they have no quotes and no control characters. */
+shoal_status bench_print_json(void *user, const shoal_bench_result *result)
+{
+    (void)user;
+    printf("{\"bench\": \"%s\", \"name\": \"%s\", \"unit\": \"%s\", \"median\": %.6g, "
+           "\"min\": %.6g, \"max\": %.6g, \"repeats\": %d, \"limit_name\": ",
+           result->bench, result->name, result->unit, result->median, result->min, result->max,
+           (int)result->repeats);
+    if (result->limit > 0)
+        printf("\"%s\", \"limit\": %.6g, \"ratio\": %.6g", result->limit_name, result->limit,
+               result->ratio);
+    else
+        printf("null, \"limit\": null, \"ratio\": null");
+    printf(", \"values\": {");
+    for (int32_t i = 0; i < result->value_count; i++)
+        printf("%s\"%s\": {\"value\": %.8g, \"unit\": \"%s\"}", i ? ", " : "",
+               result->values[i].name, result->values[i].value, result->values[i].unit);
+    printf("}}\n");
+    return flushed();
+}

@@ -1,0 +1,182 @@
+/* shoal bench start: from starting a program to the end of its first step. */
+#include "bench.h"
+
+#include "base/clock.h"
+#include "base/str.h"
+#include "shoal/launcher.h"
+#include "shoal/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { SAMPLES_MAX = 1000, WORDS = 32 };
+
+/* The child's command line; numbers need somewhere to stand. */
+struct command {
+    const char *word[WORDS];
+    int32_t count;
+    char number[8][24];
+    int32_t numbers;
+};
+
+static void add_number(struct command *command, const char *flag, int64_t value)
+{
+    char *text = command->number[command->numbers++];
+    snprintf(text, sizeof command->number[0], "%lld", (long long)value);
+    command->word[command->count++] = flag;
+    command->word[command->count++] = text;
+}
+
+static void make_command(const struct bench_options *options, const shoal_gpt_config *model,
+                         int64_t micro_batch, const char *self, const char *file,
+                         struct command *command)
+{
+    static const char *const dtypes[] = {"fp32", "bf16", "fp16", "fp32", "fp16"};
+    *command = (struct command){.word = {self, "bench", "step", "--first-step-file", file,
+                                         "--dtype", dtypes[options->dtype]},
+                                .count = 7};
+    add_number(command, "--num-layers", model->num_layers);
+    add_number(command, "--hidden-size", model->hidden_size);
+    add_number(command, "--num-attention-heads", model->num_attention_heads);
+    add_number(command, "--vocab-size", model->vocab_size);
+    add_number(command, "--seq-length", model->seq_length);
+    add_number(command, "--micro-batch", micro_batch);
+    if (options->threads)
+        add_number(command, "--threads", options->threads);
+    if (options->deepspeed_config) {
+        command->word[command->count++] = "--deepspeed_config";
+        command->word[command->count++] = options->deepspeed_config;
+    }
+}
+
+static shoal_status sample_start(const struct command *command, int32_t ranks, const char *file,
+                                 double *ms)
+{
+    char *text = NULL;
+    size_t bytes;
+    int exit_code = 0;
+    int64_t end = 0;
+    shoal_status status;
+    const int64_t begin = shoali_now_ns();
+    SHOAL_TRY(status,
+              shoal_launch(&(shoal_launch_args){.program = command->word,
+                                                .ranks = ranks,
+                                                .master_port = SHOAL_ANY_PORT,
+                                                .no_local_rank = 1},
+                           &exit_code),
+              done);
+    if (exit_code) {
+        status = SHOAL_FAIL(SHOAL_EPEER, "bench start: a rank left with code %d", exit_code);
+        goto done;
+    }
+    SHOAL_TRY(status, shoali_read_file(file, &text, &bytes), done);
+    if (!shoali_parse_i64(text, &end))
+        status = SHOAL_FAIL(SHOAL_ECORRUPT, "bench start: \"%s\" is no time: \"%s\"", file, text);
+    *ms = (double)(end - begin) * 1e-6;
+done:
+    free(text);
+    return status;
+}
+
+/* Starting this program for nothing: the least that any start takes. */
+static shoal_status sample_version(const char *self, double *ms)
+{
+    posix_spawn_file_actions_t actions;
+    char *const words[] = {(char *)(uintptr_t)self, (char[]){"--version"}, NULL};
+    pid_t child;
+    int outcome = 0;
+    const int64_t begin = shoali_now_ns();
+    (void)posix_spawn_file_actions_init(&actions);
+    (void)posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    const int error = posix_spawn(&child, self, &actions, NULL, words, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    if (error)
+        return SHOAL_FAIL(SHOAL_EIO, "bench start: \"%s\" does not start: %s", self,
+                          strerror(error));
+    while (waitpid(child, &outcome, 0) < 0 && errno == EINTR)
+        ;
+    *ms = (double)(shoali_now_ns() - begin) * 1e-6;
+    if (outcome)
+        return SHOAL_FAIL(SHOAL_EPEER, "bench start: \"%s --version\" failed", self);
+    return SHOAL_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts; the middle one. */
+static double median(double *values, int32_t count)
+{
+    qsort(values, (size_t)count, sizeof values[0], compare);
+    return count % 2 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
+}
+
+static shoal_status measure(const struct bench_options *options, const struct command *command,
+                            const char *self, const char *file, const char *name)
+{
+    const int32_t repeats = options->repeats ? (int32_t)options->repeats : 5;
+    const double seconds = options->seconds > 0 ? options->seconds : 30;
+    double start[SAMPLES_MAX], version[SAMPLES_MAX];
+    const int64_t begin = shoali_now_ns();
+    int32_t count = 0;
+    shoal_status status;
+    do {
+        SHOAL_TRY(status, sample_version(self, &version[count]), done);
+        SHOAL_TRY(status, sample_start(command, (int32_t)options->num_gpus, file, &start[count]),
+                  done);
+    } while (++count < repeats && (double)(shoali_now_ns() - begin) * 1e-9 < seconds);
+    const shoal_bench_value value = {"--version alone", "ms", median(version, count)};
+    const shoal_bench_result result = {.bench = "start",
+                                       .name = name,
+                                       .unit = "ms",
+                                       .median = median(start, count),
+                                       .min = start[0],
+                                       .max = start[count - 1],
+                                       .repeats = count,
+                                       .limit_name = "--version alone",
+                                       .limit = value.value,
+                                       .ratio = value.value / median(start, count),
+                                       .values = &value,
+                                       .value_count = 1};
+    const shoal_bench_run run = bench_run(options);
+    SHOAL_TRY(status, run.sink(run.user, &result), done);
+done:
+    return status;
+}
+
+shoal_status bench_start(const struct bench_options *options)
+{
+    struct command command;
+    shoal_gpt_config model;
+    int64_t micro_batch;
+    char self[4096], folder[] = "/tmp/shoal-start-XXXXXX", file[sizeof folder + 8], name[96];
+    shoal_status status;
+    const ssize_t bytes = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (bytes < 0 || !mkdtemp(folder))
+        return SHOAL_FAIL(SHOAL_EIO, "bench start: %s: %s",
+                          bytes < 0 ? "/proc/self/exe" : "no folder in /tmp", strerror(errno));
+    self[bytes] = 0;
+    snprintf(file, sizeof file, "%s/time", folder);
+    SHOAL_TRY(status, shoal_log_configure("warning", NULL, NULL), done);
+    SHOAL_TRY(status, bench_model(&bench_start_flags, options, &model, &micro_batch), done);
+    make_command(options, &model, micro_batch, self, file, &command);
+    snprintf(name, sizeof name, "first step of %.1fM parameters on %d rank%s",
+             (double)shoal_gpt_param_count(&model) * 1e-6, (int)options->num_gpus,
+             options->num_gpus > 1 ? "s" : "");
+    SHOAL_TRY(status, measure(options, &command, self, file, name), done);
+done:
+    (void)unlink(file);
+    (void)rmdir(folder);
+    return status;
+}
