@@ -69,6 +69,11 @@ struct shoali_leaf_module_config {
     struct shoali_strings classes, names, name_suffixes;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
+struct shoali_loco_config {
+    double err_beta;
+    int64_t reset_T; /* 0: no feedback */
+    uint64_t given[SHOALI_GIVEN_WORDS];
+};
 struct shoali_zero_config {
     int64_t stage;
     /* bucket, group and threshold sizes are elements */
@@ -87,7 +92,7 @@ struct shoali_zero_config {
     bool save_muon_momentum_buffer_in_memory, legacy_stage1;
     bool cpu_offload, cpu_offload_param, cpu_offload_use_pin_memory;
     bool stage3_gather_fp16_weights_on_model_save;
-    struct json_t *zeropp_loco_param;
+    struct shoali_loco_config zeropp_loco_param;
     struct shoali_offload_param_config offload_param;
     struct shoali_offload_optimizer_config offload_optimizer;
     struct shoali_zenflow_config zenflow;

@@ -155,6 +155,8 @@ static void test_checks_across_keys(void **state)
     expect_error("{\"zero_optimization\": {\"stage\": 3, \"zero_quantized_gradients\": true, "
                  "\"reduce_scatter\": false}}",
                  SHOAL_ECONFIG, "reduce_scatter");
+    expect_error("{\"zero_optimization\": {\"stage\": 3, \"zeropp_loco_param\": {}}}",
+                 SHOAL_ECONFIG, "switch that on too");
     expect_error("{\"reduction\": \"exact\", \"zero_optimization\": {\"stage\": 3, "
                  "\"zero_quantized_gradients\": true}}",
                  SHOAL_ECONFIG, "cannot be combined with \"reduction\": \"exact\"");
@@ -164,7 +166,6 @@ static void test_not_supported_yet(void **state)
 {
     (void)state;
     static const char *const texts[] = {
-        "{\"zero_optimization\": {\"zeropp_loco_param\": {\"reset_T\": 8}}}",
         "{\"zero_optimization\": {\"zero_quantized_nontrainable_weights\": true}}",
         "{\"memory_breakdown\": true}",
         "{\"communication_data_type\": \"bf16\"}",

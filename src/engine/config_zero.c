@@ -71,6 +71,15 @@ static const struct shoali_option leaf_module_rows[] = {
 static const struct shoali_section leaf_module_section =
     SECTION(leaf_module, "leaf_module", leaf_module_rows, "Layers that stage 3 fetches whole.", );
 
+static const struct shoali_option loco_rows[] = {
+    ROW(loco, FLOAT, err_beta, 0.8, "Weight of the old error beside the new one.", .min = 0,
+        .max = 1),
+    ROW(loco, INT, reset_T, 1024, "Steps after which the errors are forgotten.", .min = 1,
+        .max = NO_MAX, .unit = "steps"),
+};
+static const struct shoali_section loco_section =
+    SECTION(loco, "zeropp_loco_param", loco_rows, "Error feedback of quantized gradients.", );
+
 /* Elements; more than any model has. */
 #define EVERYTHING 9e18
 
@@ -151,7 +160,8 @@ static const struct shoali_option zero_rows[] = {
     ROW(zero, BOOL, zero_quantized_nontrainable_weights, 0, "Store frozen weights in 8 bits.",
         PENDING),
     ROW(zero, BOOL, zero_quantized_gradients, 0, "Stage 3: send gradients as 4-bit integers.", ),
-    ROW(zero, JSON, zeropp_loco_param, 0, "Error feedback for quantized gradients.", PENDING),
+    ROW(zero, SECTION, zeropp_loco_param, 0, "Feed back what quantized gradients lost.",
+        .section = &loco_section),
     ROW(zero, INT, mics_shard_size, -1,
         "Stage 3: so many consecutive ranks share one partition; others hold the same; -1: all.",
         .min = -1, .max = 1 << 20, .unit = "ranks"),
@@ -199,6 +209,9 @@ static shoal_status validate_groups(const struct shoali_zero_config *zero)
         return SHOAL_FAIL(SHOAL_ECONFIG,
                           "zero_hpz_partition_size keeps a second copy of the weights on the "
                           "device, which offload_param is to avoid: give one of them");
+    if (zero->zeropp_loco_param.reset_T > 0 && !zero->zero_quantized_gradients)
+        return SHOAL_FAIL(SHOAL_ECONFIG, "zeropp_loco_param feeds back what "
+                                         "zero_quantized_gradients loses: switch that on too");
     if (zero->zero_quantized_gradients && !zero->reduce_scatter)
         return SHOAL_FAIL(SHOAL_ECONFIG, "zero_quantized_gradients sends each part to its owner: "
                                          "it needs reduce_scatter true");
@@ -211,6 +224,8 @@ static shoal_status validate_zero(void *config)
     struct shoali_zero_config *zero = config;
     if (!shoali_config_given(&shoali_zero_section, zero, "overlap_comm"))
         zero->overlap_comm = zero->stage == 3;
+    if (!shoali_config_given(&shoali_zero_section, zero, "zeropp_loco_param"))
+        zero->zeropp_loco_param.reset_T = 0;
     if (zero->allgather_bucket_size % 2)
         return SHOAL_FAIL(SHOAL_ECONFIG, "allgather_bucket_size: %lld is odd, give an even number",
                           (long long)zero->allgather_bucket_size);

@@ -248,6 +248,8 @@ static shoal_status create_zero(struct shoal_engine *engine)
             .hpz_size = (int32_t)zero->zero_hpz_partition_size,
             .quantized_weights = zero->zero_quantized_weights,
             .quantized_gradients = zero->zero_quantized_gradients,
+            .loco_reset = zero->zeropp_loco_param.reset_T,
+            .loco_beta = zero->zeropp_loco_param.err_beta,
             .overlap = zero->overlap_comm,
             .fetch = {.prefetch_bucket = zero->stage3_prefetch_bucket_size,
                       .param_persistence = zero->stage3_param_persistence_threshold,

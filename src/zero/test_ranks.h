@@ -152,6 +152,8 @@ struct run {
     bool no_check;
     int32_t hpz, mics;
     bool quantized_weights, quantized_gradients;
+    int64_t loco_reset;
+    double loco_beta;
     bool (*drive)(struct seat *seat); /* NULL: train the steps and collect */
     bool fails;                       /* errors are expected: they are in the seats */
 };
@@ -257,6 +259,8 @@ static inline bool open_seat(struct seat *seat)
                                    .hpz_size = run->hpz,
                                    .quantized_weights = run->quantized_weights,
                                    .quantized_gradients = run->quantized_gradients,
+                                   .loco_reset = run->loco_reset,
+                                   .loco_beta = run->loco_beta,
                                    .fetch = run->fetch,
                                    .offload = run->offload},
         &seat->zero));

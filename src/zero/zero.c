@@ -259,8 +259,9 @@ void shoali_zero_destroy(struct shoali_zero *zero)
     shoali_zero_free_shared(zero, zero->gradients);
     shoali_zero_free_shared(zero, zero->second);
     shoali_zero_free_shared(zero, zero->message);
-    void *plain[] = {zero->part_gradients, zero->chunk,    zero->loss_sum, zero->state[0],
-                     zero->state[1],       zero->state[2], zero->state[3], zero->arrival};
+    void *plain[] = {zero->part_gradients, zero->chunk,    zero->loss_sum,
+                     zero->state[0],       zero->state[1], zero->state[2],
+                     zero->state[3],       zero->arrival,  zero->errors};
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++)
         if (plain[i])
             shoali_device_free(device, plain[i]);

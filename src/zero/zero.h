@@ -130,6 +130,8 @@ struct shoali_zero_args {
     int32_t shard_size; /* MiCS: so many consecutive ranks share one partition */
     int32_t hpz_size;   /* hpZ: so many consecutive ranks share a second copy of the weights */
     bool quantized_weights, quantized_gradients; /* qwZ, qgZ; not exact */
+    int64_t loco_reset; /* qgZ: feed errors back, forget them after so many steps; 0: no */
+    double loco_beta;
     bool overlap; /* collectives on a thread of their own, beside the computation */
     struct shoali_zero_fetch fetch;
     struct shoali_zero_offload offload; /* zero: none */
@@ -140,7 +142,7 @@ SHOAL_CHECKED shoal_status shoali_zero_create(const struct shoali_zero_args *arg
 void shoali_zero_destroy(struct shoali_zero *zero);
 
 /* Seed of a micro-batch's backward for this loss scale: loss_scale/gas, exact: loss_scale. */
-double shoali_zero_seed(const struct shoali_zero *zero, double loss_scale);
+double shoali_zero_seed(struct shoali_zero *zero, double loss_scale);
 /* Adds a micro-batch's loss (device scalar) to the step's fixed-point sum; asynchronous. */
 SHOAL_CHECKED shoal_status shoali_zero_add_loss(struct shoali_zero *zero, const float *loss);
 /* Before the micro-batch's backward: points the sinks; `index` counts 0..gas-1 within the step. */

@@ -184,7 +184,8 @@ void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memor
         .updated_elements = updated,
         .buffers_bytes = (zero->stage == 1 && trains ? zero->part_count * gradient : 0) +
                          zero->arrival_count * gradient + shoali_zero_pool_bytes(zero) +
-                         zero->chunk_count * (int64_t)sizeof(float) + zero->message_bytes,
+                         zero->chunk_count * (int64_t)sizeof(float) + zero->message_bytes +
+                         zero->error_bytes,
     };
     if (zero->outside.active)
         shoali_zero_offload_memory(zero, memory);

@@ -3,8 +3,10 @@
 
 #include <math.h>
 
-double shoali_zero_seed(const struct shoali_zero *zero, double loss_scale)
+double shoali_zero_seed(struct shoali_zero *zero, double loss_scale)
 {
+    zero->forget_errors = zero->forget_errors || loss_scale != zero->loss_scale;
+    zero->loss_scale = loss_scale;
     return zero->args.exact ? loss_scale : loss_scale / (double)zero->args.gas;
 }
 
@@ -391,6 +393,8 @@ shoal_status shoali_zero_gradients_end(struct shoali_zero *zero, int32_t index)
     zero->reducing.ticket = 0;
     if (!zero->planning) {
         SHOAL_TRY(status, zero_unused(zero, unit->first_param, unit->param_count), done);
+        if (zero->forget_errors)
+            SHOAL_TRY(status, shoali_zero_forget_errors(zero), done);
         SHOAL_TRY(status, shoali_zero_post(zero, &job, &zero->reducing.ticket), done);
     }
     zero->reducing.unit = unit;

@@ -33,6 +33,7 @@ struct shoali_zero_bucket {
     int64_t begin, count; /* flat space */
     int64_t whole, local; /* where it begins in the whole and in the part space */
     int64_t part;         /* elements of one part, padded */
+    int64_t errors;       /* LoCo: where its errors begin, in bytes */
 };
 struct shoali_zero_unit {
     int32_t first_param, param_count, first_bucket, bucket_count;
@@ -142,11 +143,15 @@ struct shoali_zero {
     void *second;  /* hpZ: [whole / nearby], compute dtype */
     void *message; /* quantized messages */
     int64_t message_bytes;
-    void *weights;        /* compute dtype; [whole], stage 3 [part] */
-    float *master;        /* [part]; F32 models without offload: weights */
-    void *gradients;      /* stages 0, 1: [whole], F32 or I64 */
-    void *part_gradients; /* stages 1-3: [part] */
-    void *arrival;        /* stages 2, 3, fast, gas > 1: one bucket's part */
+    void *errors;                   /* LoCo: 8-bit codes for what this rank sends */
+    int64_t error_bytes, error_age; /* age: steps since they were forgotten */
+    double loss_scale;              /* that they are made with */
+    bool forget_errors;             /* before the next sum */
+    void *weights;                  /* compute dtype; [whole], stage 3 [part] */
+    float *master;                  /* [part]; F32 models without offload: weights */
+    void *gradients;                /* stages 0, 1: [whole], F32 or I64 */
+    void *part_gradients;           /* stages 1-3: [part] */
+    void *arrival;                  /* stages 2, 3, fast, gas > 1: one bucket's part */
     int64_t arrival_count;
     float *state[SHOALI_OPTIMIZER_MAX_STATES]; /* [part] each */
     float *chunk;                              /* exact: [chunk_count] */
@@ -294,6 +299,7 @@ SHOAL_CHECKED shoal_status shoali_zero_prefetch_own_parts(struct shoali_zero *ze
 
 /* ---- zero_quantized.c ---- */
 SHOAL_CHECKED shoal_status shoali_zero_quantized_init(struct shoali_zero *zero);
+SHOAL_CHECKED shoal_status shoali_zero_forget_errors(struct shoali_zero *zero);
 /* As an all-gather of `own` and a reduce-scatter of `whole`. */
 SHOAL_CHECKED shoal_status shoali_zero_gather_quantized(const struct shoali_zero_channel *channel,
                                                         const struct shoali_zero *zero,

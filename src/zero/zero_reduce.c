@@ -154,6 +154,11 @@ shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale, boo
               done);
 
     verdict->overflow = control[2] != 0.0f;
+    zero->error_age++;
+    if (verdict->overflow || zero->error_age == zero->args.loco_reset) {
+        zero->forget_errors = true;
+        zero->error_age = 0;
+    }
     verdict->norm = (double)control[0];
     verdict->stop = words[WORD_STOP] != 0;
     verdict->loss = words[WORD_LOSS_NOT_FINITE] ? (double)NAN

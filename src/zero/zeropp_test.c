@@ -185,6 +185,78 @@ static void test_gradients_bound(void **state)
     assert_true(changed > other.flat_count / 4);
 }
 
+/* The same gradient again and again, with no update between. With beta 0 the whole error comes
+ * back, so that the mean of what was sent is off by what is kept at the end alone; without feedback
+ * the same error is made each time. */
+enum { REPEATS = 16 };
+static double sent[FLAT_MAX];
+
+static bool repeat_step(struct seat *seat)
+{
+    int32_t count;
+    struct shoali_zero_verdict verdict;
+    struct shoal_tensor *loss;
+    if (!open_seat(seat))
+        return false;
+    for (int32_t k = 0; k < REPEATS; k++) {
+        if (!forward(seat, 0, seat->rank, true, &loss))
+            return false;
+        NEED(shoali_zero_micro_begin(seat->zero, 0));
+        NEED(shoali_tape_backward(
+            seat->tape, &(struct shoali_backward){.outputs = &loss,
+                                                  .output_count = 1,
+                                                  .seed_value = shoali_zero_seed(seat->zero, 1)}));
+        shoali_tape_end(seat->tape);
+        NEED(shoali_zero_reduce(seat->zero, 1, false, &verdict));
+        const struct shoali_zero_range *own = shoali_zero_own_ranges(seat->zero, &count);
+        for (int32_t r = 0; r < count; r++) {
+            float part[FLAT_MAX / 8];
+            NEED(shoali_zero_read_gradient(seat->zero, own[r].begin, own[r].count, part));
+            for (int64_t i = 0; i < own[r].count; i++)
+                sent[own[r].begin + i] += (double)part[i] / REPEATS;
+        }
+    }
+    return collect(seat);
+}
+
+/* Mean error of the repeated step's mean, against the reference in full precision. */
+static double mean_error(struct run run)
+{
+    double sum = 0;
+    memset(sent, 0, sizeof sent);
+    go(run, &other);
+    for (int64_t i = 0; i < other.flat_count; i++)
+        sum += fabs(sent[i] - (double)reference.gradient[i]);
+    return sum / (double)other.flat_count;
+}
+
+static void test_error_feedback(void **state)
+{
+    (void)state;
+    struct run run = {.ranks = 3,
+                      .stage = 3,
+                      .dtype = SHOAL_F32,
+                      .micro_batches = 3,
+                      .overlap = true,
+                      .drive = repeat_step,
+                      .fetch = fetches[0]};
+    (void)mean_error(run);
+    memcpy(reference.gradient, other.gradient, sizeof reference.gradient);
+    run.quantized_gradients = true;
+    const double without = mean_error(run);
+    run.loco_reset = 1000;
+    const double full = mean_error(run);
+    run.loco_beta = 0.8;
+    const double slow = mean_error(run);
+    run.loco_reset = 1;
+    const double forgotten = mean_error(run);
+    printf("mean error: %.3g without feedback, %.3g with all of it, %.3g with beta 0.8\n", without,
+           full, slow);
+    assert_true(full < without / 4);
+    assert_true(slow < without);
+    assert_true(fabs(forgotten - without) <= 1e-12); /* every step begins without errors */
+}
+
 static void test_quantized_training(void **state)
 {
     (void)state;
@@ -338,10 +410,15 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_same_bits_fast),
-        cmocka_unit_test(test_mics_fast),       cmocka_unit_test(test_weights_bound),
-        cmocka_unit_test(test_gradients_bound), cmocka_unit_test(test_quantized_training),
-        cmocka_unit_test(test_traffic),         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_same_bits_fast),
+        cmocka_unit_test(test_mics_fast),
+        cmocka_unit_test(test_weights_bound),
+        cmocka_unit_test(test_gradients_bound),
+        cmocka_unit_test(test_error_feedback),
+        cmocka_unit_test(test_quantized_training),
+        cmocka_unit_test(test_traffic),
+        cmocka_unit_test(test_memory),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
