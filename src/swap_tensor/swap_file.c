@@ -8,14 +8,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A full or broken drive is no mistake of the configuration; a wrong path is. */
+static shoal_status fail_folder(const char *path, const char *what)
+{
+    const bool drive = errno == ENOSPC || errno == EDQUOT || errno == EIO;
+    return SHOAL_FAIL(drive ? SHOAL_EIO : SHOAL_EINVAL,
+                      "nvme_path %s: cannot make %s: %s; give a folder on the drive that this user "
+                      "may write to",
+                      path, what, strerror(errno));
+}
+
 static shoal_status make_folder(const char *path)
 {
     if (mkdir(path, 0777) == 0 || errno == EEXIST)
         return SHOAL_OK;
-    return SHOAL_FAIL(SHOAL_EIO,
-                      "nvme_path %s: cannot make the folder: %s; give a folder on the drive that "
-                      "this user may write to",
-                      path, strerror(errno));
+    return fail_folder(path, "the folder");
 }
 
 shoal_status shoali_swap_open_file(struct shoali_swap *swap, int64_t bytes)
@@ -29,8 +36,7 @@ shoal_status shoali_swap_open_file(struct shoali_swap *swap, int64_t bytes)
     folder = strdup(shoali_str_get(&text));
     made = folder ? mkdtemp(folder) : NULL;
     if (!made) {
-        status = SHOAL_FAIL(SHOAL_EIO, "nvme_path %s: cannot make a folder in it: %s", args->path,
-                            strerror(errno));
+        status = fail_folder(args->path, "a folder in it");
         goto done;
     }
     shoali_str_append(&name, "%s/%s.swp", made, args->label);
