@@ -64,7 +64,7 @@ static shoal_status run_step(const struct bench_options *options)
                                   .dtype = bench_dtype(options),
                                   .config_path = options->deepspeed_config,
                                   .first_step_file = options->first_step_file};
-    if (!options->seconds)
+    if (!(options->seconds > 0))
         args.run.seconds = 10;
     SHOAL_TRY(status, bench_model(&bench_step_flags, options, &args.model, &args.micro_batch),
               done);

@@ -7,15 +7,15 @@
 
 struct named_model {
     const char *name;
-    int64_t layers, hidden, heads, vocabulary, sequence, micro_batch;
+    int64_t layers, hidden, heads, vocabulary, positions, sequence, micro_batch;
 };
 /* The first with the batch that docs and peers use. */
 static const struct named_model models[] = {
-    {"gpt2-124m", 12, 768, 12, 50257, 256, 4},
-    {"gpt2-355m", 24, 1024, 16, 50257, 256, 4},
-    {"gpt2-774m", 36, 1280, 20, 50257, 256, 4},
-    {"gpt2-1558m", 48, 1600, 25, 50257, 256, 4},
-    {"tiny", 4, 128, 4, 65, 64, 12},
+    {"gpt2-124m", 12, 768, 12, 50257, 1024, 256, 4},
+    {"gpt2-355m", 24, 1024, 16, 50257, 1024, 256, 4},
+    {"gpt2-774m", 36, 1280, 20, 50257, 1024, 256, 4},
+    {"gpt2-1558m", 48, 1600, 25, 50257, 1024, 256, 4},
+    {"tiny", 4, 128, 4, 65, 64, 64, 12},
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 
@@ -64,6 +64,8 @@ shoal_status bench_model(const struct shoali_section *section, const struct benc
     change(section, options, "vocab-size", options->vocab_size, &config->vocab_size);
     change(section, options, "seq-length", options->seq_length, &config->seq_length);
     change(section, options, "micro-batch", options->micro_batch, micro_batch);
+    config->max_position_embeddings =
+        config->seq_length > model->positions ? config->seq_length : model->positions;
 done:
     return status;
 }

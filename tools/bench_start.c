@@ -40,9 +40,10 @@ static void make_command(const struct bench_options *options, const shoal_gpt_co
                          struct command *command)
 {
     static const char *const dtypes[] = {"fp32", "bf16", "fp16", "fp32", "fp16"};
-    *command = (struct command){.word = {self, "bench", "step", "--first-step-file", file,
-                                         "--dtype", dtypes[options->dtype]},
-                                .count = 7};
+    *command =
+        (struct command){.word = {self, "bench", "step", "--first-step-file", file, "--model",
+                                  options->model, "--dtype", dtypes[options->dtype]},
+                         .count = 9};
     add_number(command, "--num-layers", model->num_layers);
     add_number(command, "--hidden-size", model->hidden_size);
     add_number(command, "--num-attention-heads", model->num_attention_heads);
