@@ -21,7 +21,7 @@ shoal_status bench_print_text(void *user, const shoal_bench_result *result)
     if (result->ratio > 0)
         printf("  %.1f %% of %.4g (%s)", 100 * result->ratio, result->limit, result->limit_name);
     for (int32_t i = 0; i < result->value_count; i++)
-        printf(result->values[i].value < 1e5 ? "%s%s %.4g %s" : "%s%s %.0f %s", i ? ", " : "  ",
+        printf(result->values[i].value < 1e4 ? "%s%s %.4g %s" : "%s%s %.0f %s", i ? ", " : "  ",
                result->values[i].name, result->values[i].value, result->values[i].unit);
     putchar('\n');
     return flushed();
