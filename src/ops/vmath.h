@@ -76,6 +76,9 @@
 #undef VI_TYPE
 #undef VI
 #undef VM_TYPE
+#if defined(SHOALI_VMATH_LDEXP)
+#define VF_HAS_LDEXP 1
+#endif
 #define VF_TYPE v16
 #define VF(name) v16_##name
 #define VI_TYPE v16i
@@ -87,6 +90,7 @@
 #undef VI_TYPE
 #undef VI
 #undef VM_TYPE
+#undef VF_HAS_LDEXP
 
 /* Elements i .. i+15 of an array of F32, BF16 or F16, widened. */
 SHOALI_V v16 v16_load_as(const void *array, int64_t i, shoal_dtype dtype)
@@ -132,6 +136,13 @@ SHOALI_V v16 v16_round_as(v16 x, shoal_dtype dtype)
     uint16_t stored[16];
     if (dtype == SHOAL_F32)
         return x;
+    if (dtype == SHOAL_BF16) { /* as shoali_f32_to_bf16, in registers */
+        const v16i bits = v16_bits(x), odd = v16i_and(v16i_shr(bits, 16), v16i_set1(1));
+        const v16i rounded = v16i_add(bits, v16i_add(odd, v16i_set1(0x7fff)));
+        const v16i quiet = v16i_or(bits, v16i_set1(0x400000));
+        const v16i kept = v16i_select(v16_isnan(x), quiet, rounded);
+        return v16_from_bits(v16i_and(kept, v16i_set1(0xffff0000u)));
+    }
     v16_store_as(stored, 0, x, dtype);
     return v16_load_as(stored, 0, dtype);
 }

@@ -92,6 +92,11 @@ SHOALI_V v16 v16_select(v16m m, v16 a, v16 b)
 {
     return _mm512_mask_blend_ps(m, b, a);
 }
+#define SHOALI_VMATH_LDEXP 1
+SHOALI_V v16 v16_ldexp(v16 x, v16 n)
+{
+    return _mm512_scalef_ps(x, n); /* rounds once */
+}
 SHOALI_V v16i v16_bits(v16 a)
 {
     return _mm512_castps_si512(a);

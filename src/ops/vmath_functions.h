@@ -7,12 +7,25 @@
  * twice.
  */
 
-/* e^x. x = n ln2 + r, |r| <= ln2/2; e^r = 1 + r + r^2 P(r), P on [-0.3466, 0.3466] to 4e-9; the
- * scaling by 2^n is done in two exact halves, so a denormal result is rounded once. */
+#ifndef VF_HAS_LDEXP
+/* x 2^n for an integral n of at most 252 in size, rounded once when x is near 1: the first of two
+ * halves is exact. */
+SHOALI_V VF_TYPE VF(ldexp)(VF_TYPE x, VF_TYPE n)
+{
+    const VF_TYPE magic = VF(set1)(0x1.8p23f); /* leaves the integer in the low bits */
+    const VI_TYPE exponent = VI(sub)(VF(bits)(VF(add)(n, magic)), VF(bits)(magic));
+    const VI_TYPE half = VI(sar)(exponent, 1);
+    const VI_TYPE rest = VI(sub)(exponent, half);
+    const VI_TYPE bias = VI(set1)(127);
+    x = VF(mul)(x, VF(from_bits)(VI(shl)(VI(add)(half, bias), 23)));
+    return VF(mul)(x, VF(from_bits)(VI(shl)(VI(add)(rest, bias), 23)));
+}
+#endif
+
+/* e^x. x = n ln2 + r, |r| <= ln2/2; e^r = 1 + r + r^2 P(r), P on [-0.3466, 0.3466] to 4e-9. */
 SHOALI_V VF_TYPE VF(exp)(VF_TYPE x)
 {
-    const VF_TYPE magic =
-        VF(set1)(0x1.8p23f); /* adding it leaves the rounded integer in the low bits */
+    const VF_TYPE magic = VF(set1)(0x1.8p23f); /* adding it rounds to an integer */
     x = VF(max)(VF(set1)(-104.0f), x);
     x = VF(min)(VF(set1)(89.0f), x);
     const VF_TYPE shifted = VF(fma)(x, VF(set1)(0x1.715476p+0f), magic);
@@ -27,12 +40,7 @@ SHOALI_V VF_TYPE VF(exp)(VF_TYPE x)
     p = VF(fma)(p, r, VF(set1)(0.5f));
     p = VF(fma)(VF(mul)(r, r), p, r);
     p = VF(add)(p, VF(set1)(1.0f));
-    const VI_TYPE exponent = VI(sub)(VF(bits)(shifted), VF(bits)(magic));
-    const VI_TYPE half = VI(sar)(exponent, 1);
-    const VI_TYPE rest = VI(sub)(exponent, half);
-    const VI_TYPE bias = VI(set1)(127);
-    p = VF(mul)(p, VF(from_bits)(VI(shl)(VI(add)(half, bias), 23)));
-    return VF(mul)(p, VF(from_bits)(VI(shl)(VI(add)(rest, bias), 23)));
+    return VF(ldexp)(p, n);
 }
 
 /* Natural logarithm. x = 2^n (1+f), 1+f in [sqrt(1/2), sqrt(2)); with s = f/(2+f), z = s^2:
@@ -114,21 +122,28 @@ SHOALI_V VF_TYPE VF(erf)(VF_TYPE x)
     return VF(select)(VF(lt)(a, VF(set1)(0.921875f)), small, VF(copysign)(large, x));
 }
 
-/* 1/(1+e^-x); the exponential is of -|x|, so neither side overflows or loses its relative accuracy.
- */
-SHOALI_V VF_TYPE VF(sigmoid)(VF_TYPE x)
+/* 1/(1+e^-x), and s (1-s) as e/(1+e)^2 without the cancellation. The exponential is of -|x|, so
+ * neither side overflows or loses its relative accuracy. One division serves both: it costs as much
+ * as the exponential's polynomial. */
+SHOALI_V VF_TYPE VF(sigmoid_both)(VF_TYPE x, VF_TYPE *derivative)
 {
     const VF_TYPE one = VF(set1)(1.0f);
     const VF_TYPE e = VF(exp)(VF(neg)(VF(abs)(x)));
-    const VF_TYPE numerator = VF(select)(VF(lt)(x, VF(set1)(0.0f)), e, one);
-    return VF(div)(numerator, VF(add)(one, e));
+    const VF_TYPE r = VF(div)(one, VF(add)(one, e));
+    const VF_TYPE below = VF(mul)(e, r); /* of -|x| */
+    *derivative = VF(mul)(below, r);
+    return VF(select)(VF(lt)(x, VF(set1)(0.0f)), below, r);
 }
-/* s (1-s), as e/(1+e)^2 without the cancellation. */
+SHOALI_V VF_TYPE VF(sigmoid)(VF_TYPE x)
+{
+    VF_TYPE derivative;
+    return VF(sigmoid_both)(x, &derivative);
+}
 SHOALI_V VF_TYPE VF(sigmoid_derivative)(VF_TYPE x)
 {
-    const VF_TYPE e = VF(exp)(VF(neg)(VF(abs)(x)));
-    const VF_TYPE below = VF(add)(VF(set1)(1.0f), e);
-    return VF(div)(VF(div)(e, below), below);
+    VF_TYPE derivative;
+    (void)VF(sigmoid_both)(x, &derivative);
+    return derivative;
 }
 /* 1 - tanh(x)^2 = 4 s(2x) (1 - s(2x)). */
 SHOALI_V VF_TYPE VF(tanh_derivative)(VF_TYPE x)
@@ -170,8 +185,9 @@ SHOALI_V VF_TYPE VF(gelu_tanh_derivative)(VF_TYPE x)
     const VF_TYPE square = VF(min)(VF(set1)(1e4f), VF(mul)(x, x));
     const VF_TYPE argument = VF(gelu_tanh_argument)(x);
     const VF_TYPE slope = VF(fma)(square, VF(set1)(0x1.b6676cp-3f), VF(set1)(0x1.988454p+0f));
-    const VF_TYPE inner = VF(mul)(VF(mul)(x, slope), VF(sigmoid_derivative)(argument));
-    return VF(add)(VF(sigmoid)(argument), inner);
+    VF_TYPE derivative;
+    const VF_TYPE value = VF(sigmoid_both)(argument, &derivative);
+    return VF(fma)(VF(mul)(x, slope), derivative, value);
 }
 /* max(x, 0); a NaN stays, and so does -0. */
 SHOALI_V VF_TYPE VF(relu)(VF_TYPE x)
@@ -189,5 +205,7 @@ SHOALI_V VF_TYPE VF(silu)(VF_TYPE x)
 /* s + x s (1-s) */
 SHOALI_V VF_TYPE VF(silu_derivative)(VF_TYPE x)
 {
-    return VF(fma)(x, VF(sigmoid_derivative)(x), VF(sigmoid)(x));
+    VF_TYPE derivative;
+    const VF_TYPE value = VF(sigmoid_both)(x, &derivative);
+    return VF(fma)(x, derivative, value);
 }

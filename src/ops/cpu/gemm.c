@@ -57,20 +57,7 @@ static void pack_a(const struct block *at)
         (&plan->a, at->k0, at->k, at->i0, at->rows, straight_ld(plan->kc, plan->pairs), at->a);
         return;
     }
-    /* Short runs of k for all tiles: a cache line of A holds columns of more than one tile. */
-    const int64_t run = 16, steps = gemm_steps(at->k, plan->pairs);
-    const int64_t bytes = (int64_t)shoal_dtype_bytes(plan->a.dtype);
-    for (int64_t k = 0; k < at->k; k += run) {
-        const int64_t next = SHOALI_MIN(k + run, at->k), next_end = SHOALI_MIN(next + run, at->k);
-        for (int64_t i = 0; i < at->rows; i += GEMM_ROWS) {
-            for (int64_t row = next; row < next_end; row++)
-                __builtin_prefetch(plan->a.x + bytes * ((at->k0 + row) * plan->a.ld + at->i0 + i));
-            SHOALI_CPU_SYMBOL(pack_rows)
-            (&plan->a, at->k0 + k, SHOALI_MIN(run, at->k - k), at->i0 + i,
-             SHOALI_MIN(GEMM_ROWS, at->rows - i), GEMM_ROWS,
-             at->a + i * steps + gemm_steps(k, plan->pairs) * GEMM_ROWS);
-        }
-    }
+    SHOALI_CPU_SYMBOL(pack_tiles)(&plan->a, at->k0, at->k, at->i0, at->rows, at->a);
 }
 
 /* Where A's rows from i on begin, as the plan has them. */

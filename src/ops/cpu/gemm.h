@@ -21,12 +21,6 @@
 #else
 #define GEMM_ROWS 4
 #define GEMM_UNITS 1
-/* Finishes rows x columns sums (`sum`, rows sum_ld apart) into C at row m0, column n0: accumulate,
- * bias, preact, activation, residual, rounding. */
-void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const float *sum,
-                                    int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
-                                    int64_t columns);
-
 #endif
 #define GEMM_COLUMNS (GEMM_UNITS * 16)
 
@@ -64,6 +58,10 @@ void SHOALI_CPU_SYMBOL(pack_rows)(const struct gemm_source *from, int64_t k0, in
 /* The same from stored [columns][k]. */
 void SHOALI_CPU_SYMBOL(pack_transposed)(const struct gemm_source *from, int64_t k0, int64_t k,
                                         int64_t c0, int64_t columns, int64_t width, uint32_t *to);
+/* Tiles of GEMM_ROWS columns behind each other, each to[step][GEMM_ROWS], from stored [k][columns];
+ * the last one is filled with zeros. */
+void SHOALI_CPU_SYMBOL(pack_tiles)(const struct gemm_source *from, int64_t k0, int64_t k,
+                                   int64_t c0, int64_t columns, uint32_t *to);
 /* to[row][step], rows `to_ld` words apart, from stored [rows][k]: a copy that widens or completes
  * the last pair. */
 void SHOALI_CPU_SYMBOL(pack_straight)(const struct gemm_source *from, int64_t k0, int64_t k,

@@ -120,6 +120,52 @@ void SHOALI_CPU_SYMBOL(pack_rows)(const struct gemm_source *from, int64_t k0, in
     }
 }
 
+/* ---- tiles of A from columns ------------------------------------------------------------------
+ */
+
+#if GEMM_ROWS == 8 && defined(__AVX512F__)
+/* Two tiles at a time, whose rows of fp32 are one cache line: every line is read once. */
+static int64_t pack_tile_pairs(const struct gemm_source *from, int64_t k0, int64_t k, int64_t c0,
+                               int64_t columns, uint32_t *to)
+{
+    const int64_t per_step = from->pairs ? 2 : 1, steps = gemm_steps(k, from->pairs);
+    int64_t c = 0;
+    for (; c + 16 <= columns; c += 16) {
+        uint32_t *left = to + c * steps, *right = left + 8 * steps;
+        for (int64_t i = 0; i < k; i += per_step, left += 8, right += 8) {
+            uint32_t row[16] __attribute__((aligned(64)));
+            if (i + FETCH_AHEAD < k)
+                fetch_row(from, k0 + i + FETCH_AHEAD, c0 + c, 16);
+            pack_one_row(from, k0 + i, i + 1 == k, c0 + c, 16, row);
+            memcpy(left, row, 32);
+            memcpy(right, row + 8, 32);
+        }
+    }
+    return c;
+}
+#else
+static int64_t pack_tile_pairs(const struct gemm_source *from, int64_t k0, int64_t k, int64_t c0,
+                               int64_t columns, uint32_t *to)
+{
+    (void)from, (void)k0, (void)k, (void)c0, (void)columns, (void)to;
+    return 0;
+}
+#endif
+
+void SHOALI_CPU_SYMBOL(pack_tiles)(const struct gemm_source *from, int64_t k0, int64_t k,
+                                   int64_t c0, int64_t columns, uint32_t *to)
+{
+    /* Short runs of k for all tiles: a cache line of A holds columns of more than one tile. */
+    const int64_t run = 16, steps = gemm_steps(k, from->pairs);
+    const int64_t begin = pack_tile_pairs(from, k0, k, c0, columns, to);
+    for (int64_t i = 0; i < k; i += run) {
+        for (int64_t c = begin; c < columns; c += GEMM_ROWS)
+            SHOALI_CPU_SYMBOL(pack_rows)
+        (from, k0 + i, SHOALI_MIN(run, k - i), c0 + c, SHOALI_MIN(GEMM_ROWS, columns - c),
+         GEMM_ROWS, to + c * steps + gemm_steps(i, from->pairs) * GEMM_ROWS);
+    }
+}
+
 void SHOALI_CPU_SYMBOL(pack_straight)(const struct gemm_source *from, int64_t k0, int64_t k,
                                       int64_t r0, int64_t rows, int64_t to_ld, uint32_t *to)
 {
