@@ -37,7 +37,7 @@ struct pretrain_options {
         ffn_hidden_size;
     int64_t make_vocab_size_divisible_by;
     double attention_dropout, hidden_dropout, init_method_std, norm_epsilon;
-    bool disable_bias_linear, openai_gelu, untie;
+    bool disable_bias_linear, openai_gelu, untie, cross_entropy_loss_fusion;
     /* data */
     struct shoali_strings recompute_modules;
     const char *recompute_granularity, *recompute_method;

@@ -82,6 +82,11 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_BOOL,
      .offset = O(untie),
      .help = "an output matrix of its own"},
+    {.key = "cross-entropy-loss-fusion",
+     .type = SHOALI_BOOL,
+     .offset = O(cross_entropy_loss_fusion),
+     .help = "output matrix and loss in tiles of the vocabulary: no logits in memory, and that "
+             "matrix product once more in backward"},
     {.key = "make-vocab-size-divisible-by",
      .type = SHOALI_INT,
      .offset = O(make_vocab_size_divisible_by),

@@ -39,6 +39,7 @@ shoal_status pretrain_make_model(const struct pretrain_options *options, int64_t
     config.add_bias_linear = !options->disable_bias_linear;
     config.openai_gelu = options->openai_gelu;
     config.untie_embeddings = options->untie;
+    config.cross_entropy_loss_fusion = options->cross_entropy_loss_fusion;
     return shoal_gpt_create(&config, model);
 }
 

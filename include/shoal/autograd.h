@@ -169,6 +169,11 @@ SHOAL_API shoal_tensor *shoal_dropout(shoal_tape *tape, shoal_tensor *x, double 
  * scalar F32. */
 SHOAL_API shoal_tensor *shoal_cross_entropy(shoal_tape *tape, shoal_tensor *logits,
                                             shoal_tensor *targets);
+/* shoal_cross_entropy of the logits x weight^T, x [.., C], weight [V, C]: without the logits in
+ * memory, a tile of V at a time. Backward computes the product a second time. Its bits are not
+ * those of the two ops, because 16-bit logits are not rounded and sums are made per tile. */
+SHOAL_API shoal_tensor *shoal_linear_cross_entropy(shoal_tape *tape, shoal_tensor *x,
+                                                   shoal_param *weight, shoal_tensor *targets);
 /* Sum over rows of the squared difference / count -> scalar F32: mean squared error. */
 SHOAL_API shoal_tensor *shoal_mse(shoal_tape *tape, shoal_tensor *x, shoal_tensor *target);
 SHOAL_API shoal_tensor *shoal_softmax(shoal_tape *tape, shoal_tensor *x);

@@ -32,6 +32,9 @@ typedef struct shoal_gpt_config {
     int32_t add_bias_linear;  /* 0: no biases in linear and norm layers */
     int32_t openai_gelu;      /* tanh form */
     int32_t untie_embeddings; /* an output matrix of its own: lm_head.weight */
+    /* The head and its loss in tiles of the vocabulary (shoal_linear_cross_entropy): no logits in
+     * memory, and the head's product once more in backward. */
+    int32_t cross_entropy_loss_fusion;
 } shoal_gpt_config;
 
 /* Fills in Megatron's defaults: 4h feed-forward, dropout 0.1, std 0.02, epsilon 1e-5, biases on. */

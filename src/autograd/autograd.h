@@ -319,6 +319,16 @@ SHOAL_CHECKED shoal_status shoali_param_grad_begin(struct shoal_tape *tape,
                                                    void **to, bool *accumulate);
 SHOAL_CHECKED shoal_status shoali_param_grad_end(struct shoal_tape *tape, struct shoali_node *node,
                                                  int32_t param);
+/* The same for elements [first, first + count) of the parameter, when the whole gradient would be a
+ * large temporary: parts that follow each other from 0 to the end, each ended before the next
+ * begins; the last one's end is that of the contribution. */
+SHOAL_CHECKED shoal_status shoali_param_grad_part_begin(struct shoal_tape *tape,
+                                                        struct shoali_node *node, int32_t param,
+                                                        int64_t first, int64_t count, void **to,
+                                                        bool *accumulate);
+SHOAL_CHECKED shoal_status shoali_param_grad_part_end(struct shoal_tape *tape,
+                                                      struct shoali_node *node, int32_t param,
+                                                      int64_t first, int64_t count);
 /* "Input i's gradient is output 0's": hands the buffer over where it can, else copies or adds.
  * After it the row must not change the memory of shoali_node_grad. */
 SHOAL_CHECKED shoal_status shoali_grad_pass(struct shoal_tape *tape, struct shoali_node *node,

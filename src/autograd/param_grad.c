@@ -58,8 +58,9 @@ static shoal_status use_done(struct shoal_tape *tape, struct shoali_node *node, 
     return --use->pending == 0 ? fire(tape, use) : SHOAL_OK;
 }
 
-shoal_status shoali_param_grad_begin(struct shoal_tape *tape, struct shoali_node *node,
-                                     int32_t param, void **to, bool *accumulate)
+shoal_status shoali_param_grad_part_begin(struct shoal_tape *tape, struct shoali_node *node,
+                                          int32_t param, int64_t first, int64_t count, void **to,
+                                          bool *accumulate)
 {
     shoal_status status = SHOAL_OK;
     struct shoal_param *target = node->param[param];
@@ -72,38 +73,43 @@ shoal_status shoali_param_grad_begin(struct shoal_tape *tape, struct shoali_node
     if (!shoali_tape_is_meta(tape))
         target->touched = true;
     if (target->sink.dtype == SHOAL_I64) {
-        SHOAL_TRY(status,
-                  shoali_tape_workspace(tape, (size_t)target->count * sizeof(float),
-                                        &tape->param_temp[param]),
-                  done);
+        SHOAL_TRY(
+            status,
+            shoali_tape_workspace(tape, (size_t)count * sizeof(float), &tape->param_temp[param]),
+            done);
         *to = tape->param_temp[param];
         goto done;
     }
-    *to = shoali_tape_is_meta(tape) ? (void *)SHOALI_META_ADDRESS : target->sink.destination;
+    const size_t offset = (size_t)first * shoal_dtype_bytes(target->sink.dtype);
+    *to = shoali_tape_is_meta(tape) ? (void *)SHOALI_META_ADDRESS
+                                    : (char *)target->sink.destination + offset;
     *accumulate = target->sink.accumulate || use->contributed;
-    use->contributed = true;
+    if (first + count == target->count)
+        use->contributed = true;
 done:
     return status;
 }
 
 /* The contribution leaves fp32 here, rounded once. */
-static shoal_status convert_exact(struct shoal_tape *tape, struct shoali_node *node, int32_t param)
+static shoal_status convert_exact(struct shoal_tape *tape, struct shoali_node *node, int32_t param,
+                                  int64_t first, int64_t count)
 {
     shoal_status status;
     struct shoal_param *target = node->param[param];
     struct shoali_param_use *use = &tape->use[node->use[param]];
     const struct shoali_to_fixed_args args = {
         .x = tape->param_temp[param],
-        .fixed = target->sink.destination,
+        .fixed = (int64_t *)target->sink.destination + first,
         .flag = target->sink.flag,
-        .count = target->count,
+        .count = count,
         .unit_log2 = target->sink.unit_log2,
         .accumulate = target->sink.accumulate || use->contributed,
         .limit = target->sink.limit,
     };
-    if (target->count > 0)
+    if (count > 0)
         SHOAL_TRY(status, SHOALI_LAUNCH(tape, shoali_op_to_fixed(&tape->args.exec, &args)), done);
-    use->contributed = true;
+    if (first + count == target->count)
+        use->contributed = true;
     shoali_tape_workspace_free(tape, tape->param_temp[param]);
     tape->param_temp[param] = NULL;
     status = SHOAL_OK;
@@ -111,16 +117,33 @@ done:
     return status;
 }
 
-shoal_status shoali_param_grad_end(struct shoal_tape *tape, struct shoali_node *node, int32_t param)
+shoal_status shoali_param_grad_part_end(struct shoal_tape *tape, struct shoali_node *node,
+                                        int32_t param, int64_t first, int64_t count)
 {
     shoal_status status = SHOAL_OK;
-    if (!shoali_param_wants_grad(node->param[param]))
+    const struct shoal_param *target = node->param[param];
+    if (!shoali_param_wants_grad(target))
         return SHOAL_OK;
     if (tape->param_temp[param] != NULL)
-        SHOAL_TRY(status, convert_exact(tape, node, param), done);
-    SHOAL_TRY(status, use_done(tape, node, param), done);
+        SHOAL_TRY(status, convert_exact(tape, node, param, first, count), done);
+    if (first + count == target->count)
+        SHOAL_TRY(status, use_done(tape, node, param), done);
 done:
     return status;
+}
+
+shoal_status shoali_param_grad_begin(struct shoal_tape *tape, struct shoali_node *node,
+                                     int32_t param, void **to, bool *accumulate)
+{
+    const struct shoal_param *target = node->param[param];
+    return shoali_param_grad_part_begin(tape, node, param, 0, target != NULL ? target->count : 0,
+                                        to, accumulate);
+}
+
+shoal_status shoali_param_grad_end(struct shoal_tape *tape, struct shoali_node *node, int32_t param)
+{
+    const struct shoal_param *target = node->param[param];
+    return shoali_param_grad_part_end(tape, node, param, 0, target != NULL ? target->count : 0);
 }
 
 shoal_status shoali_node_finish_params(struct shoal_tape *tape, struct shoali_node *node)

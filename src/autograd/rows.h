@@ -52,6 +52,10 @@ SHOAL_CHECKED shoal_status shoali_row_need_like_first(const struct shoali_node *
 /* SHOAL_EINVAL unless parameter `index` is there with the type and a shape that are expected. */
 SHOAL_CHECKED shoal_status shoali_row_need_param(const struct shoali_node *node, int32_t index,
                                                  shoal_dtype dtype, const shoal_shape *shape);
+/* SHOAL_EINVAL unless input `index` is targets for logits of such a shape: I32, their dims without
+ * the last, and as far as the host knows them below the last. */
+SHOAL_CHECKED shoal_status shoali_row_need_targets(const struct shoali_node *node, int32_t index,
+                                                   const shoal_shape *logits);
 /* Output 0 like input 0. */
 SHOAL_CHECKED shoal_status shoali_row_output_like_first(struct shoal_tape *tape,
                                                         struct shoali_node *node);

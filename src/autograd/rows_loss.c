@@ -80,37 +80,37 @@ shoal_tensor *shoal_softmax(shoal_tape *tape, shoal_tensor *x)
 enum { LOGITS, TARGETS };
 enum { RESULT, LSE, COUNT };
 
-static shoal_status check_targets(const struct shoali_node *node)
+shoal_status shoali_row_need_targets(const struct shoali_node *node, int32_t index,
+                                     const shoal_shape *logits)
 {
-    const struct shoal_tensor *logits = &node->in[LOGITS]->tensor;
-    const struct shoali_tape_tensor *targets = node->in[TARGETS];
-    const int64_t vocabulary = shoali_last_dim(&logits->shape);
+    shoal_status status;
+    SHOAL_TRY(status, shoali_row_need_i32(node, index), done);
+    const struct shoali_tape_tensor *targets = node->in[index];
+    const int64_t vocabulary = shoali_last_dim(logits);
     char got[128], expected[128];
-    shoal_shape rows = logits->shape;
+    shoal_shape rows = *logits;
     rows.ndim = rows.ndim > 0 ? rows.ndim - 1 : 0;
-    if (logits->shape.ndim == 0 || !shoali_shape_equal(&targets->tensor.shape, &rows))
-        return SHOAL_FAIL(
-            SHOAL_EINVAL,
-            "cross_entropy: targets %s do not fit logits %s; they must be the logits' "
-            "dims without the last",
-            shoali_shape_format(&targets->tensor.shape, got),
-            shoali_shape_format(&logits->shape, expected));
-    if (targets->ids_known && targets->id_max >= vocabulary)
-        return SHOAL_FAIL(
-            SHOAL_EINVAL,
-            "cross_entropy: a target is %d but the logits have %lld classes; negative "
-            "targets are ignored, others must be below",
-            (int)targets->id_max, (long long)vocabulary);
-    return SHOAL_OK;
+    if (logits->ndim == 0 || !shoali_shape_equal(&targets->tensor.shape, &rows))
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s: targets %s do not fit logits %s; they must be the logits' dims "
+                            "without the last",
+                            node->row->name, shoali_shape_format(&targets->tensor.shape, got),
+                            shoali_shape_format(logits, expected));
+    else if (targets->ids_known && targets->id_max >= vocabulary)
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s: a target is %d but the logits have %lld classes; negative targets "
+                            "are ignored, others must be below",
+                            node->row->name, (int)targets->id_max, (long long)vocabulary);
+done:
+    return status;
 }
 
 static shoal_status cross_entropy_infer(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status;
     SHOAL_TRY(status, shoali_row_need_float(node, LOGITS), done);
-    SHOAL_TRY(status, shoali_row_need_i32(node, TARGETS), done);
-    SHOAL_TRY(status, check_targets(node), done);
     const struct shoal_tensor *logits = &node->in[LOGITS]->tensor;
+    SHOAL_TRY(status, shoali_row_need_targets(node, TARGETS, &logits->shape), done);
     const struct shoal_tensor *targets = &node->in[TARGETS]->tensor;
     const shoal_dtype wide = shoali_wide(logits->dtype);
     const shoal_shape scalar = {0}, rows = shoal_shape_1(shoali_count(targets));

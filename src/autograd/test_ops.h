@@ -165,6 +165,22 @@ static shoal_tensor *cross_entropy_shared(shoal_tape *t, shoal_tensor *const *in
     shoal_scope_end(t, &loss, 1);
     return loss;
 }
+static shoal_tensor *linear_cross_entropy(shoal_tape *t, shoal_tensor *const *in,
+                                          shoal_param *const *p)
+{
+    return shoal_linear_cross_entropy(t, in[0], p[0], in[1]);
+}
+/* x and the weight have further uses, and the loss is not the tape's end. */
+static shoal_tensor *linear_cross_entropy_shared(shoal_tape *t, shoal_tensor *const *in,
+                                                 shoal_param *const *p)
+{
+    shoal_tensor *x = shoal_square(t, in[0]);
+    shoal_tensor *logits = shoal_linear(t, x, p[0], &(shoal_linear_args){.weight_out_in = 1});
+    shoal_tensor *loss = shoal_linear_cross_entropy(t, x, p[0], in[1]);
+    shoal_tensor *again = shoal_linear_cross_entropy(t, in[0], p[0], in[1]);
+    return shoal_mul(t, shoal_add(t, loss, shoal_scale(t, again, 0.5)),
+                     shoal_reshape(t, shoal_mean(t, logits, SHOAL_ALL_DIMS), (shoal_shape){0}));
+}
 static shoal_tensor *mse(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
 {
     (void)p;
@@ -386,6 +402,36 @@ static const struct op_case cases[] = {
      {0, 9},
      -1,
      {R2(5, 9)},
+     1,
+     0,
+     0},
+    {"linear_cross_entropy",
+     linear_cross_entropy,
+     {R3(2, 3, 5), R2(2, 3)},
+     2,
+     {0, 11},
+     -1,
+     {R2(11, 5)},
+     1,
+     0,
+     0},
+    {"linear_cross_entropy in two tiles",
+     linear_cross_entropy,
+     {R2(3, 2), R1(3)},
+     2,
+     {0, 1030},
+     -1,
+     {R2(1030, 2)},
+     1,
+     -3,
+     3},
+    {"linear_cross_entropy shared",
+     linear_cross_entropy_shared,
+     {R2(3, 5), R1(3)},
+     2,
+     {0, 9},
+     -1,
+     {R2(9, 5)},
      1,
      0,
      0},

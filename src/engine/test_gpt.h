@@ -42,6 +42,8 @@ struct gpt_run {
     const char *optimizer; /* NULL: AdamW */
     double dropout;
     bool untied;
+    bool fused;            /* head and loss in tiles of the vocabulary */
+    int64_t padding;       /* of the vocabulary, to a multiple of this; 0: 1 */
     const char *recompute; /* granularity */
     const char *output_path;
     int64_t steps;
@@ -131,9 +133,10 @@ static inline shoal_status gpt_make_model(const struct gpt_run *run, shoal_model
     config.num_attention_heads = 4;
     config.seq_length = GPT_SEQ;
     config.vocab_size = GPT_VOCAB;
-    config.make_vocab_size_divisible_by = 1;
+    config.make_vocab_size_divisible_by = run->padding ? run->padding : 1;
     config.attention_dropout = config.hidden_dropout = run->dropout;
     config.untie_embeddings = run->untied;
+    config.cross_entropy_loss_fusion = run->fused;
     return shoal_gpt_create(&config, model);
 }
 

@@ -409,6 +409,80 @@ done:
     return status;
 }
 
+/* [first, first + columns) lies in the vocabulary and is not empty, unless there are no rows. */
+static shoal_status check_tile(const struct shoali_cross_entropy_tile_args *args)
+{
+    const enum shoali_kernel kernel = SHOALI_KERNEL_CROSS_ENTROPY_TILE;
+    shoal_status status;
+    SHOAL_TRY(status, check_rows(kernel, args->rows, args->columns, args->stride, args->dtype),
+              done);
+    SHOAL_TRY(status, shoali_check_at_least(kernel, "first", args->first, 0), done);
+    SHOAL_TRY(status,
+              shoali_check_at_least(kernel, "vocabulary - first", args->vocabulary - args->first,
+                                    args->columns),
+              done);
+done:
+    return status;
+}
+
+shoal_status shoali_op_cross_entropy_tile(const struct shoali_exec *exec,
+                                          const struct shoali_cross_entropy_tile_args *args)
+{
+    const enum shoali_kernel kernel = SHOALI_KERNEL_CROSS_ENTROPY_TILE;
+    shoal_status status;
+    SHOAL_TRY(status, check_tile(args), done);
+    if (args->rows == 0)
+        goto done;
+    SHOAL_TRY(status,
+              SHOALI_CHECK_POINTERS(kernel, {"logits", args->logits}, {"targets", args->targets},
+                                    {"largest", args->largest}, {"loss", args->loss},
+                                    {"lse", args->lse}),
+              done);
+    SHOAL_TRY(status, shoali_kernel_launch(exec, kernel, shoali_dtype_bit(args->dtype), args),
+              done);
+done:
+    return status;
+}
+
+static shoal_status check_tile_backward(const struct shoali_cross_entropy_tile_backward_args *args)
+{
+    const enum shoali_kernel kernel = SHOALI_KERNEL_CROSS_ENTROPY_TILE_BACKWARD;
+    shoal_status status;
+    SHOAL_TRY(status, check_rows(kernel, args->rows, args->columns, args->stride, args->dtype),
+              done);
+    SHOAL_TRY(status,
+              check_rows(kernel, args->rows, args->columns, args->stride_out, args->dtype_out),
+              done);
+    SHOAL_TRY(status, shoali_check_at_least(kernel, "first", args->first, 0), done);
+    if ((args->dtype == SHOAL_F64) != (args->dtype_out == SHOAL_F64))
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "cross_entropy_tile_backward: dtype is %s and dtype_out %s; F64 goes "
+                            "with F64 alone",
+                            shoal_dtype_name(args->dtype), shoal_dtype_name(args->dtype_out));
+done:
+    return status;
+}
+
+shoal_status
+shoali_op_cross_entropy_tile_backward(const struct shoali_exec *exec,
+                                      const struct shoali_cross_entropy_tile_backward_args *args)
+{
+    const enum shoali_kernel kernel = SHOALI_KERNEL_CROSS_ENTROPY_TILE_BACKWARD;
+    shoal_status status;
+    SHOAL_TRY(status, check_tile_backward(args), done);
+    if (args->rows == 0)
+        goto done;
+    SHOAL_TRY(status,
+              SHOALI_CHECK_POINTERS(kernel, {"logits", args->logits}, {"targets", args->targets},
+                                    {"lse", args->lse}, {"dloss", args->dloss},
+                                    {"count", args->count}, {"dlogits", args->dlogits}),
+              done);
+    const uint32_t dtypes = shoali_dtype_bit(args->dtype) | shoali_dtype_bit(args->dtype_out);
+    SHOAL_TRY(status, shoali_kernel_launch(exec, kernel, dtypes, args), done);
+done:
+    return status;
+}
+
 shoal_status shoali_op_softmax(const struct shoali_exec *exec,
                                const struct shoali_softmax_args *args)
 {

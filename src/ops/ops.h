@@ -228,6 +228,31 @@ struct shoali_cross_entropy_backward_args {
     shoal_dtype dtype;
 };
 
+/* The same losses from logits that pass by in tiles of columns: columns [first, first + columns) of
+ * `vocabulary`, first increasing from 0. Per row and tile m' = max(x), s' = sum exp(x-m') in lane
+ * order. The first tile gives m = m', s = s'; each other one M = max(m, m'), s = fma(s, exp(m-M),
+ * s' * exp(m'-M)), m = M. Between tiles `largest` holds m, `lse` s and `loss` the target's logit if
+ * its tile has been; the last tile turns them into lse = m + log(s) and the loss as above. [bits]
+ */
+struct shoali_cross_entropy_tile_args {
+    const void *logits; /* [rows, columns] */
+    const int32_t *targets;
+    float *largest, *loss, *lse; /* [rows]; F64: doubles */
+    int64_t rows, columns, stride, first, vocabulary;
+    shoal_dtype dtype;
+};
+/* dlogits of one tile, as cross_entropy_backward: target t is column t - first. In place is allowed
+ * when both rows begin at the same address and dtype_out is not wider. dtype and dtype_out are both
+ * F64 or none is. [bits] */
+struct shoali_cross_entropy_tile_backward_args {
+    const void *logits;
+    const int32_t *targets;
+    const float *lse, *dloss, *count; /* F64: doubles */
+    void *dlogits;
+    int64_t rows, columns, stride, stride_out, first;
+    shoal_dtype dtype, dtype_out;
+};
+
 /* Softmax over the last dim; lane order. Backward: dx = y*(dy - sum(y*dy)). `causal_offset` unused
  * by now. [bits] */
 struct shoali_softmax_args {
@@ -487,9 +512,10 @@ struct shoali_ops_table {
     bool (*probe)(void);
     uint32_t dtypes;
     shoali_kernel_fn gemm, norm, norm_backward, attention, attention_backward, embedding,
-        embedding_backward, cross_entropy, loss_mean, cross_entropy_backward, softmax, dropout,
-        unary, binary, axpy, reduce, broadcast, copy_strided, convert, set, random_fill, to_fixed,
-        from_fixed, norm2, clip, adam, sgd, reduce_sources, quantize, dequantize;
+        embedding_backward, cross_entropy, loss_mean, cross_entropy_backward, cross_entropy_tile,
+        cross_entropy_tile_backward, softmax, dropout, unary, binary, axpy, reduce, broadcast,
+        copy_strided, convert, set, random_fill, to_fixed, from_fixed, norm2, clip, adam, sgd,
+        reduce_sources, quantize, dequantize;
 };
 #define SHOALI_OPS_ABI 1u
 extern const struct shoali_ops_table shoali_ops_ref;
@@ -534,6 +560,8 @@ SHOALI_OP_FRONT(embedding_backward, shoali_embedding_backward_args);
 SHOALI_OP_FRONT(cross_entropy, shoali_cross_entropy_args);
 SHOALI_OP_FRONT(loss_mean, shoali_loss_mean_args);
 SHOALI_OP_FRONT(cross_entropy_backward, shoali_cross_entropy_backward_args);
+SHOALI_OP_FRONT(cross_entropy_tile, shoali_cross_entropy_tile_args);
+SHOALI_OP_FRONT(cross_entropy_tile_backward, shoali_cross_entropy_tile_backward_args);
 SHOALI_OP_FRONT(softmax, shoali_softmax_args);
 SHOALI_OP_FRONT(dropout, shoali_dropout_args);
 SHOALI_OP_FRONT(unary, shoali_unary_args);

@@ -365,6 +365,61 @@ static void cross_entropy_backward(struct trial *t)
     give(t, args.dlogits, count, t->dtype);
 }
 
+/* Three tiles, the last one narrow, of logits whose largest lies anywhere. */
+static void cross_entropy_tile(struct trial *t)
+{
+    const int64_t pad = pick(t, 2) * 5, rows = pick_rows(t), columns = pick_size(t);
+    const int64_t last = (columns + 1) / 2, vocabulary = 2 * columns + last;
+    struct shoali_cross_entropy_tile_args args = {
+        .targets = ints(t, rows, -1, vocabulary + 1), /* one class too many: NaN */
+        .largest = block(t, rows, SHOAL_F32),
+        .loss = block(t, rows, SHOAL_F32),
+        .lse = block(t, rows, SHOAL_F32),
+        .rows = rows,
+        .stride = columns + pad,
+        .vocabulary = vocabulary,
+        .dtype = t->dtype,
+    };
+    for (int32_t tile = 0; tile < 3; tile++) {
+        args.first = tile * columns;
+        args.columns = tile < 2 ? columns : last;
+        args.logits = floats_between(t, rows * args.stride, t->dtype, -20, 20);
+        t->fn(&args, t->pool);
+    }
+    give(t, args.loss, rows, SHOAL_F32);
+    give(t, args.lse, rows, SHOAL_F32);
+}
+
+/* fp32 logits whose gradient, of any type, takes the beginning of their rows, or memory elsewhere.
+ */
+static void cross_entropy_tile_backward(struct trial *t)
+{
+    const bool in_place = pick(t, 2) != 0;
+    const int64_t pad = pick(t, 2) * 5, rows = pick_rows(t), columns = pick_size(t);
+    const int64_t stride = columns + pad, first = 100 * pick(t, 2);
+    void *logits = floats_between(t, rows * stride, SHOAL_F32, -8, 8);
+    const struct shoali_cross_entropy_tile_backward_args args = {
+        .logits = logits,
+        .targets = ints(t, rows, -1, first + columns + 50),
+        .lse = floats_between(t, rows, SHOAL_F32, 8, 12),
+        .dloss = floats(t, 1, SHOAL_F32),
+        .count = floats_between(t, 1, SHOAL_F32, 0, 40),
+        .dlogits = in_place ? logits : block(t, rows * stride, t->dtype),
+        .rows = rows,
+        .columns = columns,
+        .stride = stride,
+        .stride_out = in_place && t->dtype != SHOAL_F32 ? 2 * stride : stride,
+        .first = first,
+        .dtype = SHOAL_F32,
+        .dtype_out = t->dtype,
+    };
+    t->fn(&args, t->pool);
+    if (in_place)
+        give(t, logits, rows * stride, SHOAL_F32);
+    else
+        give(t, args.dlogits, rows * stride, t->dtype);
+}
+
 static void softmax(struct trial *t)
 {
     const int32_t backward = (int32_t)pick(t, 2), accumulate = (int32_t)pick(t, 2);
@@ -399,6 +454,8 @@ static const struct conformance_case cases[] = {
     CASE(cross_entropy, CROSS_ENTROPY, 200, FLOATS32, 0),
     CASE(loss_mean, LOSS_MEAN, 20, ONLY_F32, 0),
     CASE(cross_entropy_backward, CROSS_ENTROPY_BACKWARD, 400, FLOATS32, 0),
+    CASE(cross_entropy_tile, CROSS_ENTROPY_TILE, 200, FLOATS32, 0),
+    CASE(cross_entropy_tile_backward, CROSS_ENTROPY_TILE_BACKWARD, 800, FLOATS32, 0),
     CASE(softmax, SOFTMAX, 400, FLOATS32, 0),
 };
 

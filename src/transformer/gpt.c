@@ -187,10 +187,16 @@ static void forward_head(const shoal_layer *layer, shoal_tape *tape, shoal_bound
     shoal_tensor *x =
         shoal_layer_norm(tape, boundary->tensor[0], shoal_layer_param(layer, 0),
                          bias ? shoal_layer_param(layer, 1) : NULL, gpt->config.norm_epsilon);
-    shoal_tensor *logits = shoal_linear(tape, x, shoal_layer_param(layer, 1 + bias),
-                                        &(shoal_linear_args){.weight_out_in = 1}); /* [B, T, V] */
+    shoal_param *weight = shoal_layer_param(layer, 1 + bias);
+    shoal_tensor *targets = shoal_tape_input(tape, 1);
     boundary->count = 1;
-    boundary->tensor[0] = shoal_cross_entropy(tape, logits, shoal_tape_input(tape, 1));
+    if (gpt->config.cross_entropy_loss_fusion) {
+        boundary->tensor[0] = shoal_linear_cross_entropy(tape, x, weight, targets);
+        return;
+    }
+    shoal_tensor *logits =
+        shoal_linear(tape, x, weight, &(shoal_linear_args){.weight_out_in = 1}); /* [B, T, V] */
+    boundary->tensor[0] = shoal_cross_entropy(tape, logits, targets);
 }
 
 const shoal_layer_type shoali_gpt_embedding = {"gpt_embedding", declare_embedding,

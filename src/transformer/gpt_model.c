@@ -10,10 +10,11 @@ struct config_row {
     const char *key;
     size_t offset;
     enum { ROW_INT64, ROW_DOUBLE, ROW_FLAG } type;
+    bool optional; /* configurations stored before there was such a member have the default */
 };
-#define ROW(key, member, type)                        \
-    {                                                 \
-        key, offsetof(shoal_gpt_config, member), type \
+#define ROW(name, member, kind)                                                  \
+    {                                                                            \
+        .key = name, .offset = offsetof(shoal_gpt_config, member), .type = kind, \
     }
 static const struct config_row rows[] = {
     ROW("num-layers", num_layers, ROW_INT64),
@@ -31,6 +32,10 @@ static const struct config_row rows[] = {
     ROW("add-bias-linear", add_bias_linear, ROW_FLAG),
     ROW("openai-gelu", openai_gelu, ROW_FLAG),
     ROW("untie-embeddings-and-output-weights", untie_embeddings, ROW_FLAG),
+    {.key = "cross-entropy-loss-fusion",
+     .offset = offsetof(shoal_gpt_config, cross_entropy_loss_fusion),
+     .type = ROW_FLAG,
+     .optional = true},
 };
 #define ROW_COUNT (sizeof rows / sizeof rows[0])
 
@@ -220,6 +225,8 @@ shoal_status shoal_gpt_config_from_json(const char *json, shoal_gpt_config *conf
     shoal_gpt_config_defaults(config);
     for (size_t i = 0; i < ROW_COUNT && status >= 0; i++) {
         const json_t *value = json_object_get(object, rows[i].key);
+        if (!value && rows[i].optional)
+            continue;
         if (!value || !read_row(&rows[i], value, config))
             status = SHOAL_FAIL(SHOAL_ECORRUPT, "the stored model configuration has no valid `%s`",
                                 rows[i].key);

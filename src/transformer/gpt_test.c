@@ -139,6 +139,18 @@ static void test_json(void **state)
     assert_int_equal(again.vocab_size, 61);
     assert_non_null(strstr(text, "\"num-attention-heads\":4"));
 
+    /* A configuration stored before there was this flag: off. */
+    config.cross_entropy_loss_fusion = 1;
+    free(text);
+    ok(shoal_gpt_config_to_json(&config, &text));
+    ok(shoal_gpt_config_from_json(text, &again));
+    assert_int_equal(again.cross_entropy_loss_fusion, 1);
+    char *member = strstr(text, "\"cross-entropy-loss-fusion\"");
+    assert_non_null(member);
+    member[1] = 'x'; /* a member of another name */
+    ok(shoal_gpt_config_from_json(text, &again));
+    assert_int_equal(again.cross_entropy_loss_fusion, 0);
+
     assert_int_equal(shoal_gpt_config_from_json("{", &again), SHOAL_ECORRUPT);
     assert_int_equal(shoal_gpt_config_from_json("[1]", &again), SHOAL_ECORRUPT);
     assert_int_equal(shoal_gpt_config_from_json("{}", &again), SHOAL_ECORRUPT);

@@ -137,6 +137,8 @@ void SHOALI_CPU_SYMBOL(embedding)(const void *args, struct shoali_pool *pool);
 void SHOALI_CPU_SYMBOL(embedding_backward)(const void *args, struct shoali_pool *pool);
 void SHOALI_CPU_SYMBOL(cross_entropy)(const void *args, struct shoali_pool *pool);
 void SHOALI_CPU_SYMBOL(cross_entropy_backward)(const void *args, struct shoali_pool *pool);
+void SHOALI_CPU_SYMBOL(cross_entropy_tile)(const void *args, struct shoali_pool *pool);
+void SHOALI_CPU_SYMBOL(cross_entropy_tile_backward)(const void *args, struct shoali_pool *pool);
 void SHOALI_CPU_SYMBOL(softmax)(const void *args, struct shoali_pool *pool);
 void SHOALI_CPU_SYMBOL(dropout)(const void *args, struct shoali_pool *pool);
 void SHOALI_CPU_SYMBOL(unary)(const void *args, struct shoali_pool *pool);

@@ -36,6 +36,26 @@ void shoali_ref_cross_entropy_backward(const void *args, struct shoali_pool *poo
         cross_entropy_backward_f32(a);
 }
 
+void shoali_ref_cross_entropy_tile(const void *args, struct shoali_pool *pool)
+{
+    (void)pool;
+    const struct shoali_cross_entropy_tile_args *a = args;
+    if (a->dtype == SHOAL_F64)
+        cross_entropy_tile_f64(a);
+    else
+        cross_entropy_tile_f32(a);
+}
+
+void shoali_ref_cross_entropy_tile_backward(const void *args, struct shoali_pool *pool)
+{
+    (void)pool;
+    const struct shoali_cross_entropy_tile_backward_args *a = args;
+    if (a->dtype == SHOAL_F64)
+        cross_entropy_tile_backward_f64(a);
+    else
+        cross_entropy_tile_backward_f32(a);
+}
+
 void shoali_ref_softmax(const void *args, struct shoali_pool *pool)
 {
     (void)pool;

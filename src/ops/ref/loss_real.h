@@ -64,6 +64,58 @@ static void R(cross_entropy_backward)(const struct shoali_cross_entropy_backward
     }
 }
 
+static void R(tile_finish)(const struct shoali_cross_entropy_tile_args *args, int64_t row)
+{
+    REAL *loss = (REAL *)args->loss, *lse = (REAL *)args->lse;
+    const int32_t target = args->targets[row];
+    lse[row] = ((const REAL *)args->largest)[row] + R(log)(lse[row]);
+    if (target >= args->vocabulary)
+        loss[row] = (REAL)NAN;
+    else
+        loss[row] = target >= 0 ? lse[row] - loss[row] : 0;
+}
+
+static void R(cross_entropy_tile)(const struct shoali_cross_entropy_tile_args *args)
+{
+    REAL *largest = (REAL *)args->largest, *sum = (REAL *)args->lse;
+    for (int64_t row = 0; row < args->rows; row++) {
+        const int64_t at = row * args->stride;
+        const int64_t column = args->targets[row] - args->first;
+        const REAL here = R(row_largest)(args->logits, at, args->columns, args->dtype);
+        const REAL part = R(row_exp_sum)(args->logits, at, args->columns, args->dtype, here);
+        if (args->first == 0) {
+            largest[row] = here;
+            sum[row] = part;
+        } else {
+            const REAL before = largest[row], both = R(max)(before, here);
+            largest[row] = both;
+            sum[row] = R(fma)(sum[row], R(exp)(before - both), part * R(exp)(here - both));
+        }
+        if (column >= 0 && column < args->columns)
+            ((REAL *)args->loss)[row] = R(load)(args->logits, at + column, args->dtype);
+        if (args->first + args->columns == args->vocabulary)
+            R(tile_finish)(args, row);
+    }
+}
+
+static void
+R(cross_entropy_tile_backward)(const struct shoali_cross_entropy_tile_backward_args *args)
+{
+    const REAL count = ((const REAL *)args->count)[0];
+    const REAL g = ((const REAL *)args->dloss)[0] / (count > 1 ? count : 1);
+    for (int64_t row = 0; row < args->rows; row++) {
+        const int64_t target = args->targets[row];
+        const REAL lse = ((const REAL *)args->lse)[row];
+        for (int64_t c = 0; c < args->columns; c++) {
+            const REAL x = R(load)(args->logits, row * args->stride + c, args->dtype);
+            const REAL one = args->first + c == target ? (REAL)1 : (REAL)0;
+            const REAL d = (R(exp)(x - lse) - one) * g;
+            R(store)
+            (args->dlogits, row * args->stride_out + c, target >= 0 ? d : 0, args->dtype_out);
+        }
+    }
+}
+
 static void R(softmax_store)(const struct shoali_softmax_args *args, int64_t at, REAL v)
 {
     if (args->accumulate)

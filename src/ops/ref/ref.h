@@ -21,6 +21,8 @@ void shoali_ref_embedding_backward(const void *args, struct shoali_pool *pool);
 void shoali_ref_cross_entropy(const void *args, struct shoali_pool *pool);
 void shoali_ref_loss_mean(const void *args, struct shoali_pool *pool);
 void shoali_ref_cross_entropy_backward(const void *args, struct shoali_pool *pool);
+void shoali_ref_cross_entropy_tile(const void *args, struct shoali_pool *pool);
+void shoali_ref_cross_entropy_tile_backward(const void *args, struct shoali_pool *pool);
 void shoali_ref_softmax(const void *args, struct shoali_pool *pool);
 void shoali_ref_dropout(const void *args, struct shoali_pool *pool);
 void shoali_ref_unary(const void *args, struct shoali_pool *pool);

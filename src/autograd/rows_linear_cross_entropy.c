@@ -1,0 +1,327 @@
+/* rows_linear_cross_entropy.c - the head of a language model, logits = x weight^T and their mean
+ * cross-entropy, in tiles of the vocabulary.
+ *
+ * The rows x V logits are never in memory: forward makes a tile of them and keeps each row's
+ * running maximum and sum of exponentials; backward makes the tile again, turns it into its
+ * gradient in place, and adds its share of dx and of those rows of dweight that belong to it. The
+ * price is that second product.
+ *
+ * The logits of a tile are fp32 (fp64 for F64), their gradient of x's type. dx adds the tiles'
+ * products in increasing order in fp32 and is rounded once; an element of dweight is one product of
+ * one tile. So nothing depends on threads or on memory, only on TILE, which is part of the result.
+ */
+#include "autograd/rows.h"
+
+/* Columns of a tile: a product as wide as its inner dimension is long, and 4 KB of logits per row.
+ */
+enum { TILE = 1024 };
+/* Rows of a power of two bytes would meet in few sets of a cache. */
+enum { PADDING = 16 };
+
+struct head_attr {
+    int64_t rows, in, vocabulary; /* set by infer */
+};
+
+enum { X, TARGETS };
+enum { WEIGHT };
+enum { RESULT, LSE, COUNT };
+
+static shoal_status head_infer(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    struct head_attr *attr = shoali_node_attr(node);
+    const struct shoal_param *weight = node->param[WEIGHT];
+    char x_text[128], weight_text[128];
+    SHOAL_TRY(status, shoali_row_need_float(node, X), done);
+    const struct shoal_tensor *x = &node->in[X]->tensor;
+    attr->in = shoali_last_dim(&x->shape);
+    if (x->shape.ndim == 0 || attr->in == 0 || weight == NULL || weight->shape.ndim != 2 ||
+        weight->shape.dim[0] == 0 || weight->shape.dim[1] != attr->in) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "linear_cross_entropy: x %s and weight %s %s do not fit; the weight "
+                            "must be [classes, last dim of x]",
+                            shoali_shape_format(&x->shape, x_text),
+                            weight != NULL ? weight->name : "NULL",
+                            weight != NULL ? shoali_shape_format(&weight->shape, weight_text) : "");
+        goto done;
+    }
+    SHOAL_TRY(status, shoali_row_need_param(node, WEIGHT, x->dtype, &weight->shape), done);
+    attr->rows = shoali_row_count(x);
+    attr->vocabulary = weight->shape.dim[0];
+    shoal_shape logits = x->shape;
+    logits.dim[logits.ndim - 1] = attr->vocabulary;
+    SHOAL_TRY(status, shoali_row_need_targets(node, TARGETS, &logits), done);
+    const struct shoal_tensor *targets = &node->in[TARGETS]->tensor;
+    const shoal_dtype wide = shoali_wide(x->dtype);
+    const shoal_shape scalar = {0}, rows = shoal_shape_1(attr->rows);
+    SHOAL_TRY(status, shoali_node_output(tape, node, RESULT, wide, &scalar, 1), done);
+    SHOAL_TRY(status, shoali_node_output(tape, node, LSE, wide, &rows, targets->bound), done);
+    SHOAL_TRY(status, shoali_node_output(tape, node, COUNT, wide, &scalar, 1), done);
+done:
+    return status;
+}
+
+static int64_t tile_columns(const struct head_attr *attr, int64_t first)
+{
+    const int64_t left = attr->vocabulary - first;
+    return left < TILE ? left : TILE;
+}
+
+/* Elements between rows of a tile, in the wide type. */
+static int64_t tile_stride(const struct head_attr *attr)
+{
+    return tile_columns(attr, 0) + PADDING;
+}
+
+static shoal_status tile_workspace(struct shoal_tape *tape, const struct shoali_node *node,
+                                   void **logits)
+{
+    const struct head_attr *attr = shoali_node_attr(node);
+    return shoali_tape_workspace(tape, node->out[LSE]->bytes * (size_t)tile_stride(attr), logits);
+}
+
+static shoal_status tile_logits(struct shoal_tape *tape, const struct shoali_node *node,
+                                int64_t first, void *logits)
+{
+    const struct head_attr *attr = shoali_node_attr(node);
+    const struct shoal_tensor *x = &node->in[X]->tensor;
+    const struct shoali_gemm_args args = {
+        .a = x->data,
+        .b = shoali_at(node->param[WEIGHT]->data, first * attr->in, x->dtype),
+        .c = logits,
+        .m = attr->rows,
+        .n = tile_columns(attr, first),
+        .k = attr->in,
+        .lda = attr->in,
+        .ldb = attr->in,
+        .ldc = tile_stride(attr),
+        .trans_b = 1,
+        .dtype_ab = x->dtype,
+        .dtype_c = shoali_wide(x->dtype),
+    };
+    return SHOALI_RUN(tape, gemm, &args);
+}
+
+static shoal_status forward_tiles(struct shoal_tape *tape, const struct shoali_node *node,
+                                  void *logits, void *largest, void *loss)
+{
+    shoal_status status = SHOAL_OK;
+    const struct head_attr *attr = shoali_node_attr(node);
+    for (int64_t first = 0; first < attr->vocabulary; first += TILE) {
+        const struct shoali_cross_entropy_tile_args args = {
+            .logits = logits,
+            .targets = node->in[TARGETS]->tensor.data,
+            .largest = largest,
+            .loss = loss,
+            .lse = node->out[LSE]->tensor.data,
+            .rows = attr->rows,
+            .columns = tile_columns(attr, first),
+            .stride = tile_stride(attr),
+            .first = first,
+            .vocabulary = attr->vocabulary,
+            .dtype = shoali_wide(node->in[X]->tensor.dtype),
+        };
+        SHOAL_TRY(status, tile_logits(tape, node, first, logits), done);
+        SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_tile, &args), done);
+    }
+done:
+    return status;
+}
+
+static shoal_status head_forward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct head_attr *attr = shoali_node_attr(node);
+    void *logits = NULL, *largest = NULL, *loss = NULL;
+    SHOAL_TRY(status, tile_workspace(tape, node, &logits), done);
+    SHOAL_TRY(status, shoali_tape_workspace(tape, node->out[LSE]->bytes, &largest), done);
+    SHOAL_TRY(status, shoali_tape_workspace(tape, node->out[LSE]->bytes, &loss), done);
+    SHOAL_TRY(status, forward_tiles(tape, node, logits, largest, loss), done);
+    const struct shoali_loss_mean_args mean = {
+        .loss = loss,
+        .targets = node->in[TARGETS]->tensor.data,
+        .mean = node->out[RESULT]->tensor.data,
+        .count = node->out[COUNT]->tensor.data,
+        .rows = attr->rows,
+        .dtype = shoali_wide(node->in[X]->tensor.dtype),
+    };
+    SHOAL_TRY(status, SHOALI_RUN(tape, loss_mean, &mean), done);
+done:
+    shoali_tape_workspace_free(tape, loss);
+    shoali_tape_workspace_free(tape, largest);
+    shoali_tape_workspace_free(tape, logits);
+    return status;
+}
+
+/* ---- backward ---- */
+
+/* Elements between rows of the gradient, which begin where the logits' rows do. */
+static int64_t gradient_stride(const struct shoali_node *node)
+{
+    const shoal_dtype dtype = node->in[X]->tensor.dtype;
+    const size_t wide = shoal_dtype_bytes(shoali_wide(dtype));
+    return tile_stride(shoali_node_attr(node)) * (int64_t)(wide / shoal_dtype_bytes(dtype));
+}
+
+static shoal_status tile_gradient(struct shoal_tape *tape, const struct shoali_node *node,
+                                  int64_t first, void *logits)
+{
+    shoal_status status;
+    const struct head_attr *attr = shoali_node_attr(node);
+    const shoal_dtype dtype = node->in[X]->tensor.dtype;
+    const struct shoali_cross_entropy_tile_backward_args args = {
+        .logits = logits,
+        .targets = node->in[TARGETS]->tensor.data,
+        .lse = node->out[LSE]->tensor.data,
+        .dloss = shoali_node_grad(tape, node, RESULT),
+        .count = node->out[COUNT]->tensor.data,
+        .dlogits = logits,
+        .rows = attr->rows,
+        .columns = tile_columns(attr, first),
+        .stride = tile_stride(attr),
+        .stride_out = gradient_stride(node),
+        .first = first,
+        .dtype = shoali_wide(dtype),
+        .dtype_out = dtype,
+    };
+    SHOAL_TRY(status, tile_logits(tape, node, first, logits), done);
+    SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_tile_backward, &args), done);
+done:
+    return status;
+}
+
+/* dx (+)= dlogits weight, in the wide type. */
+static shoal_status tile_input(struct shoal_tape *tape, const struct shoali_node *node,
+                               int64_t first, const void *dlogits, void *dx)
+{
+    const struct head_attr *attr = shoali_node_attr(node);
+    const shoal_dtype dtype = node->in[X]->tensor.dtype;
+    const struct shoali_gemm_args args = {
+        .a = dlogits,
+        .b = shoali_at(node->param[WEIGHT]->data, first * attr->in, dtype),
+        .c = dx,
+        .m = attr->rows,
+        .n = attr->in,
+        .k = tile_columns(attr, first),
+        .lda = gradient_stride(node),
+        .ldb = attr->in,
+        .ldc = attr->in,
+        .accumulate = first > 0,
+        .dtype_ab = dtype,
+        .dtype_c = shoali_wide(dtype),
+    };
+    return SHOALI_RUN(tape, gemm, &args);
+}
+
+/* The tile's rows of dweight = dlogits^T x. */
+static shoal_status tile_weight(struct shoal_tape *tape, struct shoali_node *node, int64_t first,
+                                const void *dlogits)
+{
+    shoal_status status;
+    const struct head_attr *attr = shoali_node_attr(node);
+    const struct shoal_tensor *x = &node->in[X]->tensor;
+    const int64_t columns = tile_columns(attr, first);
+    const int64_t begin = first * attr->in, count = columns * attr->in;
+    void *to;
+    bool accumulate;
+    SHOAL_TRY(status,
+              shoali_param_grad_part_begin(tape, node, WEIGHT, begin, count, &to, &accumulate),
+              done);
+    const struct shoali_gemm_args args = {
+        .a = dlogits,
+        .b = x->data,
+        .c = to,
+        .m = columns,
+        .n = attr->in,
+        .k = attr->rows,
+        .lda = gradient_stride(node),
+        .ldb = attr->in,
+        .ldc = attr->in,
+        .trans_a = 1,
+        .accumulate = accumulate,
+        .dtype_ab = x->dtype,
+        .dtype_c = shoali_wide(x->dtype),
+    };
+    if (to != NULL)
+        SHOAL_TRY(status, SHOALI_RUN(tape, gemm, &args), done);
+    SHOAL_TRY(status, shoali_param_grad_part_end(tape, node, WEIGHT, begin, count), done);
+done:
+    return status;
+}
+
+static shoal_status backward_tiles(struct shoal_tape *tape, struct shoali_node *node, void *logits,
+                                   void *dx)
+{
+    shoal_status status = SHOAL_OK;
+    const struct head_attr *attr = shoali_node_attr(node);
+    for (int64_t first = 0; first < attr->vocabulary; first += TILE) {
+        SHOAL_TRY(status, tile_gradient(tape, node, first, logits), done);
+        if (dx != NULL)
+            SHOAL_TRY(status, tile_input(tape, node, first, logits, dx), done);
+        SHOAL_TRY(status, tile_weight(tape, node, first, logits), done);
+    }
+done:
+    return status;
+}
+
+/* Both parts at once: a deferred dweight would need a third product. */
+static shoal_status head_backward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct shoal_tensor *x = &node->in[X]->tensor;
+    const shoal_dtype wide = shoali_wide(x->dtype);
+    void *logits = NULL, *sum = NULL, *to;
+    bool accumulate;
+    SHOAL_TRY(status, tile_workspace(tape, node, &logits), done);
+    SHOAL_TRY(status, shoali_grad_begin(tape, node, X, false, &to, &accumulate), done);
+    const bool narrow = to != NULL && wide != x->dtype;
+    if (narrow)
+        SHOAL_TRY(status,
+                  shoali_tape_workspace(tape, (size_t)x->bound * shoal_dtype_bytes(wide), &sum),
+                  done);
+    SHOAL_TRY(status, backward_tiles(tape, node, logits, narrow ? sum : to), done);
+    const struct shoali_convert_args round = {
+        .x = sum, .y = to, .count = shoali_count(x), .dtype = wide, .dtype_out = x->dtype};
+    if (narrow)
+        SHOAL_TRY(status, SHOALI_RUN(tape, convert, &round), done);
+    SHOAL_TRY(status, shoali_grad_end(tape, node, X), done);
+done:
+    shoali_tape_workspace_free(tape, sum);
+    shoali_tape_workspace_free(tape, logits);
+    return status;
+}
+
+static void head_cost(const struct shoal_tape *tape, const struct shoali_node *node,
+                      int64_t *flops_forward, int64_t *flops_backward, int64_t *bytes)
+{
+    (void)tape;
+    const struct head_attr *attr = shoali_node_attr(node);
+    const int64_t logits = attr->rows * attr->vocabulary, product = 2 * logits * attr->in;
+    const int64_t products = 1 + (node->in[X]->tensor.needs_grad ? 1 : 0) +
+                             (shoali_param_wants_grad(node->param[WEIGHT]) ? 1 : 0);
+    *flops_forward = product + 4 * logits; /* max, subtract, exp, sum */
+    *flops_backward = products * product + 4 * logits;
+    *bytes = shoali_cost_bytes(node);
+}
+
+static const struct shoali_op_row head_row = {
+    SHOALI_ROW_HEAD,
+    .name = "linear_cross_entropy",
+    .infer = head_infer,
+    .forward = head_forward,
+    .backward_input = head_backward,
+    .cost = head_cost,
+    .saves_inputs = 1u << X | 1u << TARGETS,
+    .saves_outputs = 1u << LSE | 1u << COUNT,
+};
+
+shoal_tensor *shoal_linear_cross_entropy(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
+                                         shoal_tensor *targets)
+{
+    const struct head_attr attr = {0};
+    return shoali_tape_record(tape, &(struct shoali_record_args){.row = &head_row,
+                                                                 .inputs = {x, targets},
+                                                                 .params = {weight},
+                                                                 .attr = &attr,
+                                                                 .attr_bytes = sizeof attr});
+}
