@@ -102,13 +102,15 @@ static const struct shoali_option rows[] = {
     {.key = "recompute-method",
      .type = SHOALI_STRING,
      .offset = O(recompute_method),
-     .help = "of full: uniform (every layer) or block (the first --recompute-num-layers)"},
+     .help = "of full: uniform (all layers, in chunks of --recompute-num-layers) or block (the "
+             "first --recompute-num-layers)"},
     {.key = "recompute-num-layers",
      .type = SHOALI_INT,
      .offset = O(recompute_num_layers),
      .min = 0,
      .max = 100000,
-     .help = "uniform: layers per chunk, 1; block: layers that run again"},
+     .help = "uniform: layers of a chunk, of which only the input is kept (default 1); block: "
+             "layers that run again"},
     {.key = "recompute-modules",
      .type = SHOALI_STRINGS,
      .offset = O(recompute_modules),

@@ -42,9 +42,10 @@ typedef struct shoal_engine_args {
     const char *accelerator; /* NULL: SHOAL_ACCELERATOR, DS_ACCELERATOR, detection */
     const char *ops;         /* NULL: SHOAL_OPS, detection */
     /* Layers or named scopes that drop their activations and run again in backward, with the same
-     * bits (Megatron's flags of these names): "full" or "selective"; NULL: keep everything. */
+     * bits (Megatron's flags of these names): "full" or "selective"; NULL: keep everything, unless
+     * the key activation_checkpointing.number_checkpoints says otherwise. */
     const char *recompute_granularity, *recompute_method; /* method: "uniform" (NULL) or "block" */
-    int64_t recompute_num_layers;
+    int64_t recompute_num_layers;         /* uniform: layers of a chunk (0: 1); block: how many */
     const char *const *recompute_modules; /* NULL-terminated, borrowed until destroy; NULL: none */
     int32_t inference;                    /* 1: no gradients, no optimizer */
     const char *output_path; /* folder of hashes.jsonl (key "hashes"); NULL: the current one */
@@ -120,7 +121,8 @@ typedef struct shoal_memory_info {
     int64_t host_peak_bytes; /* pinned host memory */
     int64_t comm_bytes;      /* a rank's share of what groups need to pass messages */
     int64_t offload_host_bytes, offload_nvme_bytes; /* outside the device, see offload_optimizer */
-    int64_t offload_pinned_bytes; /* of offload_host_bytes: a part of host_peak_bytes, too */
+    int64_t offload_pinned_bytes;   /* of offload_host_bytes: a part of host_peak_bytes, too */
+    int64_t activations_host_bytes; /* cpu_checkpointing: a part of host_peak_bytes */
 } shoal_memory_info;
 SHOAL_API void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info *info);
 /* Asks every rank to stop at the next step boundary; safe in a signal handler. */

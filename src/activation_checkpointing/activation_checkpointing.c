@@ -1,96 +1,110 @@
-/* The decision per scope, and the words it is configured with. */
+/* The decision per scope and per layer, and what happens at the boundaries. */
 #include "activation_checkpointing/activation_checkpointing.h"
 
 #include <string.h>
 
 static bool chosen(const struct shoali_recompute *recompute, const struct shoali_scope *scope)
 {
-    if (recompute->granularity == SHOALI_RECOMPUTE_FULL) {
-        if (!scope->layer || scope->layer->index < 1 ||
-            scope->layer->index > recompute->layer_count - 2)
-            return false;
-        return recompute->num_layers == 0 || scope->layer->index <= recompute->num_layers;
-    }
+    if (scope->group_layers > 0)
+        return true;
+    if (recompute->granularity == SHOALI_RECOMPUTE_FULL)
+        return scope->layer && scope->layer->index >= recompute->first_layer &&
+               scope->layer->index < recompute->end_layer;
     for (int32_t i = 0; i < recompute->module_count; i++)
         if (!scope->layer && strcmp(scope->name, recompute->modules[i]) == 0)
             return true;
     return false;
 }
 
-static shoal_status mark(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+static int32_t chunk_from(void *user, const struct shoal_layer *layer)
 {
-    (void)tape;
-    scope->recompute = chosen(user, scope);
-    return SHOAL_OK;
+    const struct shoali_recompute *recompute = user;
+    if (layer->index < recompute->first_layer || layer->index >= recompute->end_layer)
+        return 1;
+    const int32_t left = recompute->end_layer - layer->index;
+    return recompute->chunk_layers < left ? recompute->chunk_layers : left;
+}
+
+/* ---- boundaries ---- */
+
+static shoal_status wait_for_device(const struct shoal_tape *tape)
+{
+    return SHOALI_LAUNCH(tape, shoali_stream_synchronize(shoali_tape_exec(tape)->stream));
+}
+
+/* Recomputed scopes do not nest, so there is one time to keep. */
+static shoal_status boundary_begin(struct shoali_recompute *recompute,
+                                   const struct shoal_tape *tape, const struct shoali_scope *scope)
+{
+    shoal_status status = SHOAL_OK;
+    if (!recompute->synchronize && !recompute->profile)
+        return SHOAL_OK;
+    SHOAL_TRY(status, wait_for_device(tape), done);
+    recompute->timed_scope = scope->index;
+    recompute->begin_ns = shoali_now_ns();
+done:
+    return status;
+}
+
+static shoal_status boundary_end(struct shoali_recompute *recompute, const struct shoal_tape *tape,
+                                 const struct shoali_scope *scope, const char *what)
+{
+    shoal_status status = SHOAL_OK;
+    if (recompute->timed_scope != scope->index)
+        return SHOAL_OK;
+    recompute->timed_scope = -1;
+    SHOAL_TRY(status, wait_for_device(tape), done);
+    /* an evaluation clears the flag: it recomputes nothing */
+    if (recompute->profile && scope->recompute && !shoali_tape_is_meta(tape))
+        shoali_log(SHOAL_LOG_INFO, "activation_checkpointing", "%s: %s %.3f ms", scope->path, what,
+                   (double)(shoali_now_ns() - recompute->begin_ns) * 1e-6);
+done:
+    return status;
+}
+
+static shoal_status forward_begin(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    struct shoali_recompute *recompute = user;
+    scope->recompute = chosen(recompute, scope);
+    /* a layer of a group is chosen too, but its group is what counts */
+    if (!scope->recompute || recompute->timed_scope >= 0)
+        return SHOAL_OK;
+    return boundary_begin(recompute, tape, scope);
+}
+
+static shoal_status forward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    return boundary_end(user, tape, scope, "forward");
+}
+
+static shoal_status backward_begin(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    return scope->recompute ? boundary_begin(user, tape, scope) : SHOAL_OK;
+}
+
+static shoal_status backward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    return boundary_end(user, tape, scope, "recompute and backward");
 }
 
 struct shoali_observer shoali_recompute_observer(struct shoali_recompute *recompute)
 {
-    return (struct shoali_observer){.user = recompute, .forward_begin = mark};
+    recompute->timed_scope = -1;
+    return (struct shoali_observer){.user = recompute,
+                                    .forward_begin = forward_begin,
+                                    .forward_end = forward_end,
+                                    .backward_begin = backward_begin,
+                                    .backward_end = backward_end,
+                                    .group = recompute->chunk_layers > 1 ? chunk_from : NULL};
 }
 
-static shoal_status read_full(struct shoali_recompute *recompute,
-                              const struct shoali_recompute_args *args)
+struct shoali_keep shoali_recompute_keep(const struct shoali_recompute *recompute,
+                                         struct shoali_slot *slot)
 {
-    const bool block = args->method && strcmp(args->method, "block") == 0;
-    if (args->modules && args->modules[0])
-        return SHOAL_FAIL(SHOAL_EINVAL, "--recompute-modules goes with --recompute-granularity "
-                                        "selective, not with full");
-    if (args->method && !block && strcmp(args->method, "uniform") != 0)
-        return SHOAL_FAIL(SHOAL_EINVAL, "--recompute-method is \"%s\"; give uniform or block",
-                          args->method);
-    if (block && args->num_layers < 1)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "--recompute-method block needs --recompute-num-layers, the number of "
-                          "layers that run again");
-    if (!block && args->num_layers > 1)
-        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                          "--recompute-method uniform with chunks of %lld layers is not supported "
-                          "yet; each layer is a chunk of its own (--recompute-num-layers 1)",
-                          (long long)args->num_layers);
-    recompute->granularity = SHOALI_RECOMPUTE_FULL;
-    recompute->num_layers = block ? args->num_layers : 0;
-    return SHOAL_OK;
-}
-
-static shoal_status read_selective(struct shoali_recompute *recompute,
-                                   const struct shoali_recompute_args *args)
-{
-    if (args->method || args->num_layers)
-        return SHOAL_FAIL(SHOAL_EINVAL, "--recompute-method and --recompute-num-layers go with "
-                                        "--recompute-granularity full, not with selective");
-    for (int32_t i = 0; args->modules && args->modules[i]; i++) {
-        if (strcmp(args->modules[i], "core_attn") == 0)
-            return SHOAL_FAIL(SHOAL_EINVAL,
-                              "--recompute-modules core_attn has nothing to save here: attention "
-                              "never stores its score matrix; give attn, mlp or both");
-        if (strcmp(args->modules[i], "attn") != 0 && strcmp(args->modules[i], "mlp") != 0)
-            return SHOAL_FAIL(SHOAL_EINVAL,
-                              "--recompute-modules has \"%s\"; give attn, mlp or both",
-                              args->modules[i]);
-        recompute->module_count++;
-    }
-    if (!recompute->module_count)
-        return SHOAL_FAIL(SHOAL_EINVAL, "--recompute-granularity selective needs "
-                                        "--recompute-modules: attn, mlp or both");
-    recompute->granularity = SHOALI_RECOMPUTE_SELECTIVE;
-    recompute->modules = args->modules;
-    return SHOAL_OK;
-}
-
-shoal_status shoali_recompute_init(struct shoali_recompute *recompute,
-                                   const struct shoali_recompute_args *args)
-{
-    *recompute = (struct shoali_recompute){.layer_count = args->layer_count};
-    if (!args->granularity && (args->method || args->num_layers || args->modules))
-        return SHOAL_FAIL(SHOAL_EINVAL, "recompute options without --recompute-granularity: give "
-                                        "full or selective");
-    if (!args->granularity)
-        return SHOAL_OK;
-    if (strcmp(args->granularity, "full") == 0)
-        return read_full(recompute, args);
-    if (strcmp(args->granularity, "selective") == 0)
-        return read_selective(recompute, args);
-    return SHOAL_FAIL(SHOAL_EINVAL, "--recompute-granularity is \"%s\"; give full or selective",
-                      args->granularity);
+    struct shoali_keep keep = {.slot = slot};
+    if (recompute->cpu)
+        keep.where = SHOALI_KEEP_HOST;
+    else if (recompute->contiguous)
+        keep.where = SHOALI_KEEP_BLOCK;
+    return keep;
 }

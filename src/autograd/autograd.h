@@ -24,7 +24,8 @@
  *   - Recompute: a scope flagged so (by an observer at its begin) drops everything inside but its
  *     outputs at its end; before the backward of its last node its nodes run again in order: those
  *     whose results a backward or such a node reads, and all collectives; side-effect nodes never.
- *     Inside a recomputed scope further flags are cleared.
+ *     Inside a recomputed scope further flags are cleared, and inner scopes drop at their ends.
+ *     Several layers may be recomputed as one (a group): only what the first of them reads is kept.
  *   - A collective runs beside the kernels recorded after it, until something needs its result or
  *     its scope ends; what it reads and writes is held. Bits and memory plan do not depend on when
  *     it completes.
@@ -120,6 +121,10 @@ struct shoali_slot; /* offset allocator over one device block; opaque */
 SHOAL_CHECKED shoal_status shoali_slot_create(struct shoali_device *device, size_t capacity_bytes,
                                               struct shoali_slot **slot);
 void shoali_slot_destroy(struct shoali_slot *slot);
+/* The same over one block of pinned host memory. */
+SHOAL_CHECKED shoal_status shoali_slot_create_pinned(struct shoali_device *device,
+                                                     size_t capacity_bytes,
+                                                     struct shoali_slot **slot);
 size_t shoali_slot_peak_bytes(const struct shoali_slot *slot);
 int64_t shoali_slot_growth_count(const struct shoali_slot *slot); /* 0 when the plan held */
 
@@ -127,10 +132,11 @@ int64_t shoali_slot_growth_count(const struct shoali_slot *slot); /* 0 when the 
 
 struct shoali_scope {
     const char *name, *path; /* path joins the names by "/" */
-    int32_t index, parent;   /* parent -1: a layer's scope */
+    int32_t index, parent;   /* parent -1, or a group: a layer's scope */
     int32_t first_node, node_count;
     const struct shoal_layer *layer; /* of the outermost scope; NULL for inner ones */
-    bool recompute;                  /* set by an observer in forward_begin */
+    int32_t group_layers; /* > 0: these layers are recomputed as one; its path names no stream */
+    bool recompute;       /* set by an observer in forward_begin */
     int64_t flops_forward, flops_backward, saved_bytes;
 };
 /* Called in the order of registration at begins and in reverse order at ends; a failing observer
@@ -142,15 +148,33 @@ struct shoali_observer {
     shoal_status (*backward_begin)(void *user, struct shoal_tape *tape, struct shoali_scope *scope);
     shoal_status (*backward_end)(void *user, struct shoal_tape *tape, struct shoali_scope *scope);
     shoal_status (*grad_ready)(void *user, struct shoal_tape *tape, struct shoal_param *param);
+    /* How many layers from this one on are recomputed as one; up to 1: each by itself. Asked
+     * before a layer that is in no group. */
+    int32_t (*group)(void *user, const struct shoal_layer *layer);
+    /* Around the replay of a layer of a group: between them its parameters are read. */
+    shoal_status (*replay_begin)(void *user, struct shoal_tape *tape, struct shoali_scope *scope);
+    shoal_status (*replay_end)(void *user, struct shoal_tape *tape, struct shoali_scope *scope);
 };
 
 /* ---- the tape ------------------------------------------------------------------------------- */
+
+/* Where the inputs of recomputed scopes wait when nothing but their replay will read them. */
+struct shoali_keep {
+    enum {
+        SHOALI_KEEP_SLOT,  /* where they are */
+        SHOALI_KEEP_BLOCK, /* in the block of `slot` */
+        SHOALI_KEEP_HOST   /* in pinned host memory (shoali_slot_create_pinned), copied out beside
+                              the next scope and back beside the backward of the one behind */
+    } where;
+    struct shoali_slot *slot; /* borrowed; in meta mode a meta slot */
+};
 
 struct shoali_tape_args {
     struct shoali_exec exec;            /* stream NULL: meta mode */
     const struct shoali_module *module; /* for grad_ready of unused parameters; NULL in op tests */
     struct shoali_slot *slot;           /* borrowed until destroy */
-    shoal_dtype dtype;                  /* activations */
+    struct shoali_keep keep;
+    shoal_dtype dtype; /* activations */
     uint64_t seed;
     const struct shoali_observer *observers; /* borrowed */
     int32_t observer_count;

@@ -213,6 +213,7 @@ shoal_status shoali_tape_backward(struct shoal_tape *tape, const struct shoali_b
     const char *outer = shoali_context_get()->scope;
     SHOAL_TRY(status, check_backward(tape, backward), done);
     SHOAL_TRY(status, shoali_pending_finish_from(tape, 0), done);
+    SHOAL_TRY(status, shoali_keep_begin_backward(tape), done);
     tape->backward_done = true;
     tape->defer_weight = backward->defer_weight;
     SHOAL_TRY(status, point_inputs(tape, backward), done);

@@ -17,6 +17,7 @@ void shoali_tensor_free(struct shoal_tape *tape, struct shoali_tape_tensor *root
 {
     if (root->external)
         return;
+    shoali_tensor_forget_kept(tape, root);
     shoali_slot_free(tape->args.slot, root->segment);
     root->segment = SHOALI_NO_SEGMENT;
     root->tensor.data = NULL;
@@ -25,7 +26,8 @@ void shoali_tensor_free(struct shoal_tape *tape, struct shoali_tape_tensor *root
 /* The memory is there: in meta mode only the segment tells. */
 static bool has_memory(const struct shoali_tape_tensor *tensor)
 {
-    return tensor->root->external || tensor->root->segment != SHOALI_NO_SEGMENT;
+    const struct shoali_tape_tensor *root = tensor->root;
+    return root->external || root->segment != SHOALI_NO_SEGMENT || root->stay == SHOALI_STAY_BLOCK;
 }
 
 void shoali_tensor_unref(struct shoal_tape *tape, struct shoali_tape_tensor *tensor)
@@ -104,6 +106,8 @@ static void hold_outer_inputs(struct shoal_tape *tape, const struct shoali_tape_
             struct shoali_tape_tensor *in = node->in[i];
             if (in == NULL || made_inside(scope, in))
                 continue;
+            const int32_t saves = (int32_t)(node->saves_inputs >> i & 1u);
+            in->root->holds += hold ? 1 + saves : -1 - saves;
             if (hold)
                 in->root->refs++;
             else
@@ -141,6 +145,11 @@ void shoali_scope_drop(struct shoal_tape *tape, struct shoali_tape_scope *scope)
     hold_outer_inputs(tape, scope, true);
     drop_inner(tape, scope);
     scope->dropped = true;
+}
+
+void shoali_scope_drop_early(struct shoal_tape *tape, const struct shoali_tape_scope *scope)
+{
+    drop_inner(tape, scope);
 }
 
 static bool output_is_wanted(const struct shoali_tape_tensor *out)
@@ -211,16 +220,55 @@ done:
     return status;
 }
 
+/* The scope of the node's layer in a group that is replayed. */
+static struct shoali_scope *layer_in_group(const struct shoal_tape *tape, int32_t group,
+                                           const struct shoali_node *node)
+{
+    int32_t s = node->scope;
+    while (s != group && tape->scope[s]->scope.parent != group)
+        s = tape->scope[s]->scope.parent;
+    return s != group ? &tape->scope[s]->scope : NULL;
+}
+
+/* Tells the observers that the replay goes from one layer to the next; NULL: from or to none. */
+static shoal_status change_layer(struct shoal_tape *tape, struct shoali_scope **layer,
+                                 struct shoali_scope *next)
+{
+    shoal_status status = SHOAL_OK;
+    if (*layer == next)
+        return SHOAL_OK;
+    for (int32_t i = tape->args.observer_count - 1; *layer != NULL && i >= 0; i--) {
+        const struct shoali_observer *observer = &tape->args.observers[i];
+        if (observer->replay_end != NULL)
+            SHOAL_TRY(status, observer->replay_end(observer->user, tape, *layer), done);
+    }
+    *layer = next;
+    for (int32_t i = 0; next != NULL && i < tape->args.observer_count; i++) {
+        const struct shoali_observer *observer = &tape->args.observers[i];
+        if (observer->replay_begin != NULL)
+            SHOAL_TRY(status, observer->replay_begin(observer->user, tape, next), done);
+    }
+done:
+    return status;
+}
+
 /* Runs the marked nodes in order. */
 static shoal_status replay_nodes(struct shoal_tape *tape, const struct shoali_tape_scope *scope)
 {
     shoal_status status = SHOAL_OK;
+    const bool group = scope->scope.group_layers > 0;
+    struct shoali_scope *layer = NULL;
     mark_replayed(tape, scope);
     for (int32_t n = 0; n < scope->scope.node_count; n++) {
         struct shoali_node *node = tape->node[scope->scope.first_node + n];
+        if (group)
+            SHOAL_TRY(status,
+                      change_layer(tape, &layer, layer_in_group(tape, scope->scope.index, node)),
+                      done);
         if (node->replayed)
             SHOAL_TRY(status, replay_node(tape, node), done);
     }
+    SHOAL_TRY(status, change_layer(tape, &layer, NULL), done);
     SHOAL_TRY(status, shoali_pending_finish_from(tape, scope->scope.first_node), done);
 done:
     return status;
@@ -229,6 +277,7 @@ done:
 shoal_status shoali_scope_replay(struct shoal_tape *tape, struct shoali_tape_scope *scope)
 {
     shoal_status status;
+    SHOAL_TRY(status, shoali_keep_bring_back(tape, scope), done);
     SHOAL_TRY(status, replay_nodes(tape, scope), done);
     hold_outer_inputs(tape, scope, false);
     scope->dropped = false;

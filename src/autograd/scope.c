@@ -25,7 +25,7 @@ static int32_t earlier_namesakes(const struct shoal_tape *tape, const char *name
 
 static const char *make_path(struct shoal_tape *tape, const char *name)
 {
-    if (tape->open_scope < 0)
+    if (tape->open_scope < 0 || tape->scope[tape->open_scope]->scope.group_layers > 0)
         return shoali_arena_strdup(&tape->arena, name);
     const char *parent = tape->scope[tape->open_scope]->scope.path;
     const int32_t again = earlier_namesakes(tape, name);
@@ -54,7 +54,7 @@ done:
 }
 
 static shoal_status begin_scope(struct shoal_tape *tape, const char *name,
-                                const struct shoal_layer *layer)
+                                const struct shoal_layer *layer, int32_t group_layers)
 {
     shoal_status status;
     const int32_t index = tape->scope_count;
@@ -71,7 +71,8 @@ static shoal_status begin_scope(struct shoal_tape *tape, const char *name,
                                         .index = index,
                                         .parent = tape->open_scope,
                                         .first_node = tape->node_count,
-                                        .layer = layer};
+                                        .layer = layer,
+                                        .group_layers = group_layers};
     made->first_tensor = tape->tensor_count;
     made->used_bytes = shoali_slot_used_bytes(tape->args.slot);
     SHOAL_TRY(status, shoali_tape_event(tape, SHOALI_SCOPE_BEGIN(index)), done);
@@ -79,6 +80,7 @@ static shoal_status begin_scope(struct shoal_tape *tape, const char *name,
     tape->open_scope = index;
     shoali_context_get()->scope = path;
     SHOAL_TRY(status, announce_begin(tape, &made->scope), done);
+    made->scope.recompute = made->scope.recompute || group_layers > 0;
     /* The outer replay brings everything back at once. */
     if (!tape->needs_grad || inside_recomputed(tape, index))
         made->scope.recompute = false;
@@ -142,6 +144,8 @@ static shoal_status end_scope(struct shoal_tape *tape, shoal_tensor *const *outp
     close_tensors(tape, ended, outputs, count);
     if (ended->scope.recompute)
         shoali_scope_drop(tape, ended);
+    else if (inside_recomputed(tape, ended->scope.index))
+        shoali_scope_drop_early(tape, ended);
     const size_t used = shoali_slot_used_bytes(tape->args.slot);
     ended->scope.saved_bytes = (int64_t)used - (int64_t)ended->used_bytes;
     SHOAL_TRY(status, shoali_tape_event(tape, SHOALI_SCOPE_END(ended->scope.index)), done);
@@ -157,7 +161,7 @@ void shoal_scope_begin(shoal_tape *tape, const char *name)
     shoal_status status = SHOAL_OK;
     if (tape->status < 0)
         return;
-    SHOAL_TRY(status, begin_scope(tape, name, NULL), done);
+    SHOAL_TRY(status, begin_scope(tape, name, NULL, 0), done);
 done:
     (void)shoali_tape_poison(tape, status);
 }
@@ -198,12 +202,14 @@ static bool is_in(const shoal_boundary *boundary, const shoal_tensor *tensor)
 }
 
 /* What one layer made for the next is gone when that one does not pass it on. Inputs of the tape
- * stay. */
+ * stay; so do those of an open group, whose replay reads them. */
 static void close_consumed(struct shoal_tape *tape, const shoal_boundary *before,
                            const shoal_boundary *after)
 {
+    const int32_t first_node =
+        tape->open_scope >= 0 ? tape->scope[tape->open_scope]->scope.first_node : 0;
     for (int32_t i = 0; i < before->count; i++)
-        if (before->tensor[i] != NULL && before->tensor[i]->node >= 0 &&
+        if (before->tensor[i] != NULL && before->tensor[i]->node >= first_node &&
             before->tensor[i]->tape == tape && !is_in(after, before->tensor[i]))
             shoali_tensor_close(tape, shoali_tape_tensor_of(before->tensor[i]));
 }
@@ -213,7 +219,7 @@ static shoal_status forward_layer(struct shoal_tape *tape, const struct shoal_la
 {
     shoal_status status;
     const shoal_boundary before = *boundary;
-    SHOAL_TRY(status, begin_scope(tape, layer->name, layer), done);
+    SHOAL_TRY(status, begin_scope(tape, layer->name, layer, 0), done);
     SHOAL_TRY(status, name_params(tape, layer), done);
     layer->type->forward(layer, tape, boundary);
     SHOAL_TRY(status, tape->status, done);
@@ -229,6 +235,38 @@ static shoal_status forward_layer(struct shoal_tape *tape, const struct shoal_la
     }
     SHOAL_TRY(status, end_scope(tape, boundary->tensor, boundary->count), done);
     close_consumed(tape, &before, boundary);
+    SHOAL_TRY(status, shoali_keep_inputs(tape), done);
+done:
+    return status;
+}
+
+/* How many layers from this one on are to be recomputed as one. */
+static int32_t ask_for_group(const struct shoal_tape *tape, const struct shoal_layer *layer)
+{
+    int32_t layers = 1;
+    for (int32_t i = 0; tape->needs_grad && i < tape->args.observer_count; i++) {
+        const struct shoali_observer *observer = &tape->args.observers[i];
+        const int32_t wanted = observer->group != NULL ? observer->group(observer->user, layer) : 1;
+        layers = wanted > layers ? wanted : layers;
+    }
+    return layers;
+}
+
+static shoal_status forward_group(struct shoal_tape *tape, const struct shoal_layer *layer,
+                                  int32_t count, shoal_boundary *boundary)
+{
+    shoal_status status;
+    const shoal_boundary before = *boundary;
+    const char *name =
+        shoali_arena_printf(&tape->arena, "%s to %s", layer[0].name, layer[count - 1].name);
+    if (name == NULL)
+        return SHOAL_ENOMEM;
+    SHOAL_TRY(status, begin_scope(tape, name, NULL, count), done);
+    for (int32_t i = 0; i < count; i++)
+        SHOAL_TRY(status, forward_layer(tape, &layer[i], boundary), done);
+    SHOAL_TRY(status, end_scope(tape, boundary->tensor, boundary->count), done);
+    close_consumed(tape, &before, boundary);
+    SHOAL_TRY(status, shoali_keep_inputs(tape), done);
 done:
     return status;
 }
@@ -244,8 +282,16 @@ shoal_status shoali_tape_forward_layers(struct shoal_tape *tape, const struct sh
         return SHOAL_FAIL(SHOAL_EINVAL, "layers %d to %d do not exist; the model has %d",
                           (int)first, (int)(first + count - 1), (int)module->layer_count);
     tape->ran_layers = true;
-    for (int32_t i = first; i < first + count; i++)
-        SHOAL_TRY(status, forward_layer(tape, &module->layer[i], boundary), done);
+    for (int32_t i = first; i < first + count;) {
+        const struct shoal_layer *layer = &module->layer[i];
+        const int32_t wanted = ask_for_group(tape, layer), left = first + count - i;
+        const int32_t layers = wanted < left ? wanted : left;
+        if (layers > 1)
+            SHOAL_TRY(status, forward_group(tape, layer, layers, boundary), done);
+        else
+            SHOAL_TRY(status, forward_layer(tape, layer, boundary), done);
+        i += layers;
+    }
 done:
     shoali_context_get()->scope = outer;
     (void)shoali_tape_poison(tape, status);

@@ -22,6 +22,7 @@ struct block {
 
 struct shoali_slot {
     struct shoali_device *device; /* NULL: meta */
+    bool pinned;                  /* host memory */
     struct block *block;
     int32_t block_count;
     struct segment *segment;
@@ -127,7 +128,9 @@ static shoal_status add_block(struct shoali_slot *slot, size_t bytes)
         return SHOAL_FAIL(SHOAL_ENOMEM, "slot: cannot allocate a list of blocks");
     slot->block = grown;
     SHOAL_TRY(status, reserve_segments(slot), done);
-    if (slot->device != NULL)
+    if (slot->device != NULL && slot->pinned)
+        SHOAL_TRY(status, shoali_device_host_alloc(slot->device, bytes, &base), done);
+    else if (slot->device != NULL)
         SHOAL_TRY(status, shoali_device_alloc(slot->device, bytes, &base), done);
     slot->block[slot->block_count] =
         (struct block){.base = base, .offset = slot->capacity_bytes, .bytes = bytes};
@@ -155,8 +158,8 @@ done:
     return status;
 }
 
-shoal_status shoali_slot_create(struct shoali_device *device, size_t capacity_bytes,
-                                struct shoali_slot **slot)
+static shoal_status create(struct shoali_device *device, bool pinned, size_t capacity_bytes,
+                           struct shoali_slot **slot)
 {
     shoal_status status = SHOAL_OK;
     *slot = NULL;
@@ -164,6 +167,7 @@ shoal_status shoali_slot_create(struct shoali_device *device, size_t capacity_by
     if (made == NULL)
         return SHOAL_ENOMEM;
     made->device = device;
+    made->pinned = pinned;
     made->spare = NONE;
     made->first_free = NONE;
     made->planned = device != NULL && capacity_bytes > 0;
@@ -178,13 +182,28 @@ done:
     return status;
 }
 
+shoal_status shoali_slot_create(struct shoali_device *device, size_t capacity_bytes,
+                                struct shoali_slot **slot)
+{
+    return create(device, false, capacity_bytes, slot);
+}
+
+shoal_status shoali_slot_create_pinned(struct shoali_device *device, size_t capacity_bytes,
+                                       struct shoali_slot **slot)
+{
+    return create(device, true, capacity_bytes, slot);
+}
+
 void shoali_slot_destroy(struct shoali_slot *slot)
 {
     if (slot == NULL)
         return;
-    if (slot->device != NULL)
-        for (int32_t i = 0; i < slot->block_count; i++)
+    for (int32_t i = 0; slot->device != NULL && i < slot->block_count; i++) {
+        if (slot->pinned)
+            shoali_device_host_free(slot->device, slot->block[i].base);
+        else
             shoali_device_free(slot->device, slot->block[i].base);
+    }
     free(slot->block);
     free(slot->segment);
     shoali_free(slot);

@@ -64,6 +64,7 @@ shoal_status shoali_tape_new_tensor(struct shoal_tape *tape, shoal_dtype dtype,
     made->bytes = (size_t)bound * width;
     made->segment = SHOALI_NO_SEGMENT;
     made->grad_segment = SHOALI_NO_SEGMENT;
+    made->kept_segment = SHOALI_NO_SEGMENT;
     made->scope = tape->open_scope;
     tape->tensor[tape->tensor_count++] = made;
     *tensor = made;
@@ -147,6 +148,8 @@ shoal_status shoali_tape_create(const struct shoali_tape_args *args, struct shoa
     *tape = NULL;
     if (args->slot == NULL)
         return SHOAL_FAIL(SHOAL_EINVAL, "tape: needs a slot for its tensors");
+    if (args->keep.where != SHOALI_KEEP_SLOT && args->keep.slot == NULL)
+        return SHOAL_FAIL(SHOAL_EINVAL, "tape: needs a slot for what it keeps");
     if (args->exec.stream != NULL && args->exec.ops == NULL)
         return SHOAL_FAIL(SHOAL_EINVAL, "tape: needs kernels (exec.ops) when it has a stream");
     struct shoal_tape *made = shoali_calloc(1, sizeof(*made), "a tape");
@@ -164,6 +167,7 @@ void shoali_tape_destroy(struct shoal_tape *tape)
     if (tape == NULL)
         return;
     shoali_tape_end(tape);
+    shoali_keeper_fini(tape);
     if (!shoali_tape_is_meta(tape))
         shoali_staging_fini(&tape->staging, shoali_stream_device(tape->args.exec.stream));
     shoali_arena_fini(&tape->arena);
@@ -196,6 +200,7 @@ void shoali_tape_end(struct shoal_tape *tape)
         shoali_context_get()->scope = ""; /* its path goes with the arena */
     shoali_pending_abandon(tape);
     forget_uses(tape);
+    shoali_keeper_end(tape);
     shoali_slot_reset(tape->args.slot);
     shoali_arena_reset(&tape->arena);
     tape->status = SHOAL_OK;

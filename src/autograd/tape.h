@@ -29,6 +29,15 @@
 /* Below the 16 requests that a group may have outstanding: others use it too. */
 #define SHOALI_TAPE_MAX_PENDING 8
 
+/* Where the memory of a recomputed scope's input is (keep.c). */
+enum shoali_stay {
+    SHOALI_STAY_HERE, /* in the slot, or nowhere */
+    SHOALI_STAY_BLOCK,
+    SHOALI_STAY_LEAVING,
+    SHOALI_STAY_AWAY,
+    SHOALI_STAY_COMING
+};
+
 enum shoali_grad_state {
     SHOALI_GRAD_NONE,
     SHOALI_GRAD_SET,     /* `grad` holds the sum so far */
@@ -43,6 +52,9 @@ struct shoali_tape_tensor {
     int32_t scope;            /* that owns it by now; -1: the tape */
     int32_t saves, reads;     /* backward readers to come; replayed readers to come */
     int32_t refs, root_reads; /* roots: sums over all tensors of this memory */
+    int32_t holds;            /* roots: those of the refs that are of dropped scopes */
+    enum shoali_stay stay;    /* roots */
+    int32_t kept_segment;     /* of the keeping slot; SHOALI_NO_SEGMENT: none */
     bool open, external, kept;
     bool ids_known; /* I32: the host knows the range of the values */
     int32_t id_min, id_max;
@@ -92,8 +104,16 @@ struct shoali_staging {
     bool pending;
 };
 
+/* Copies of kept tensors to and from the host. */
+struct shoali_keeper {
+    struct shoali_device_stream *stream;
+    struct shoali_event *computed, *copied;
+    int32_t leaving; /* tensors on their way out */
+};
+
 struct shoal_tape {
     struct shoali_tape_args args;
+    struct shoali_keeper keeper;
     shoal_status status;
     struct shoali_arena arena;
     struct shoali_node **node;
@@ -177,6 +197,8 @@ void shoali_node_save(struct shoali_node *node);
 void shoali_node_unsave(struct shoal_tape *tape, struct shoali_node *node);
 /* Recompute: frees the inner tensors of a scope; holds what its nodes read from outside. */
 void shoali_scope_drop(struct shoal_tape *tape, struct shoali_tape_scope *scope);
+/* The same for a scope inside of a recomputed one, whose replay brings it back, too. */
+void shoali_scope_drop_early(struct shoal_tape *tape, const struct shoali_tape_scope *scope);
 SHOAL_CHECKED shoal_status shoali_scope_replay(struct shoal_tape *tape,
                                                struct shoali_tape_scope *scope);
 
@@ -188,6 +210,17 @@ SHOAL_CHECKED shoal_status shoali_node_check_params(const struct shoal_tape *tap
 /* Runs a node's forward; for views, points the output at the input's memory. */
 SHOAL_CHECKED shoal_status shoali_node_forward(struct shoal_tape *tape, struct shoali_node *node);
 void shoali_tape_free_workspaces(struct shoal_tape *tape);
+
+/* ---- keep.c ---- */
+/* At the end of an outermost scope. */
+SHOAL_CHECKED shoal_status shoali_keep_inputs(struct shoal_tape *tape);
+SHOAL_CHECKED shoal_status shoali_keep_begin_backward(struct shoal_tape *tape);
+/* Before a scope's replay: what it reads is there; what the next one reads is on its way. */
+SHOAL_CHECKED shoal_status shoali_keep_bring_back(struct shoal_tape *tape,
+                                                  const struct shoali_tape_scope *scope);
+void shoali_tensor_forget_kept(struct shoal_tape *tape, struct shoali_tape_tensor *root);
+void shoali_keeper_end(struct shoal_tape *tape);
+void shoali_keeper_fini(struct shoal_tape *tape);
 
 /* ---- pending.c ---- */
 /* Begins a split node; finishes it at once when its gradient has to be added to another. */

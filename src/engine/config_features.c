@@ -32,16 +32,20 @@ const struct shoali_section shoali_torch_autocast_section =
 
 static const struct shoali_option activation_checkpointing_rows[] = {
     ROW(activation_checkpointing, BOOL, partition_activations, 0,
-        "Spread saved activations over model-parallel ranks.", PENDING),
+        "What is kept is spread over tensor-parallel ranks, and there is one.", NOEFFECT),
     ROW(activation_checkpointing, INT, number_checkpoints, 0,
-        "Number of layers whose input is kept.", PENDING),
+        "Layers are recomputed in so many chunks of equal length, and only the inputs of chunks "
+        "are "
+        "kept. 0: --recompute-granularity says what is recomputed.",
+        .min = 0, .max = 100000),
     ROW(activation_checkpointing, BOOL, contiguous_memory_optimization, 0,
-        "Keep saved activations in one buffer.", PENDING),
+        "What recomputed layers keep moves to one planned block of its own."),
     ROW(activation_checkpointing, BOOL, synchronize_checkpoint_boundary, 0,
-        "Wait for the device at each boundary.", PENDING),
-    ROW(activation_checkpointing, BOOL, profile, 0, "Time each recomputation.", PENDING),
-    ROW(activation_checkpointing, BOOL, cpu_checkpointing, 0, "Keep saved activations on the host.",
-        PENDING),
+        "Wait for the device at the begin and end of each recomputed part."),
+    ROW(activation_checkpointing, BOOL, profile, 0,
+        "Log the time of each recomputed part, which waits for the device."),
+    ROW(activation_checkpointing, BOOL, cpu_checkpointing, 0,
+        "What recomputed layers keep waits in pinned host memory until their backward."),
 };
 const struct shoali_section shoali_activation_checkpointing_section =
     SECTION(activation_checkpointing, "activation_checkpointing", activation_checkpointing_rows,

@@ -120,8 +120,9 @@ done:
     return status;
 }
 
-static shoal_status create_tape(struct shoal_engine *engine, struct shoali_slot *slot, bool meta,
-                                struct shoal_tape **tape)
+/* kept NULL: nothing is kept elsewhere. */
+static shoal_status create_tape(struct shoal_engine *engine, struct shoali_slot *slot,
+                                struct shoali_slot *kept, bool meta, struct shoal_tape **tape)
 {
     /* a meta run fetches nothing, but it drops and replays like the real one */
     int32_t observers = 0;
@@ -132,6 +133,7 @@ static shoal_status create_tape(struct shoal_engine *engine, struct shoali_slot 
         .exec = engine->exec,
         .module = &engine->module,
         .slot = slot,
+        .keep = shoali_recompute_keep(&engine->recompute, kept),
         .dtype = engine->module.dtype,
         .seed = engine->seed,
         .observers = engine->observers,
@@ -140,6 +142,42 @@ static shoal_status create_tape(struct shoal_engine *engine, struct shoali_slot 
     if (meta)
         args.exec.stream = NULL;
     return shoali_tape_create(&args, tape);
+}
+
+static shoal_status read_recompute(struct shoal_engine *engine, const shoal_engine_args *args)
+{
+    const struct shoali_activation_checkpointing_config *keys =
+        &engine->config.activation_checkpointing;
+    struct shoali_recompute_args words = {.granularity = args->recompute_granularity,
+                                          .method = args->recompute_method,
+                                          .num_layers = args->recompute_num_layers,
+                                          .modules = args->recompute_modules,
+                                          .layer_count = engine->module.layer_count};
+    if (!engine->inference) { /* which has no backward to recompute for */
+        words.number_checkpoints = keys->number_checkpoints;
+        words.cpu_checkpointing = keys->cpu_checkpointing;
+        words.contiguous_memory_optimization = keys->contiguous_memory_optimization;
+        words.synchronize = keys->synchronize_checkpoint_boundary;
+        words.profile = keys->profile;
+    }
+    return shoali_recompute_init(&engine->recompute, &words);
+}
+
+static shoal_status create_slots(struct shoal_engine *engine)
+{
+    shoal_status status;
+    const size_t kept = (size_t)engine->micro_cost.kept_bytes;
+    SHOAL_TRY(
+        status,
+        shoali_slot_create(engine->device, (size_t)engine->micro_cost.slot_bytes, &engine->slot),
+        done);
+    if (engine->recompute.cpu)
+        SHOAL_TRY(status, shoali_slot_create_pinned(engine->device, kept, &engine->kept_slot),
+                  done);
+    else if (engine->recompute.contiguous)
+        SHOAL_TRY(status, shoali_slot_create(engine->device, kept, &engine->kept_slot), done);
+done:
+    return status;
 }
 
 static void read_cost(const struct shoal_tape *tape, struct shoali_micro_cost *cost)
@@ -155,7 +193,7 @@ static void read_cost(const struct shoal_tape *tape, struct shoali_micro_cost *c
 static shoal_status measure_micro(struct shoal_engine *engine)
 {
     shoal_status status;
-    struct shoali_slot *slot = NULL;
+    struct shoali_slot *slot = NULL, *kept = NULL;
     struct shoal_tape *tape = NULL;
     struct shoal_tensor *loss;
     /* zero places the sinks later; what they cost in workspace depends on their type alone */
@@ -163,7 +201,8 @@ static shoal_status measure_micro(struct shoal_engine *engine)
         if (engine->config.reduction == SHOALI_REDUCTION_EXACT)
             engine->module.param[i]->sink.dtype = SHOAL_I64;
     SHOAL_TRY(status, shoali_slot_create(NULL, 0, &slot), done);
-    SHOAL_TRY(status, create_tape(engine, slot, true, &tape), done);
+    SHOAL_TRY(status, shoali_slot_create(NULL, 0, &kept), done);
+    SHOAL_TRY(status, create_tape(engine, slot, kept, true, &tape), done);
     struct shoali_run_layers run = {.tape = tape, .samples = engine->batch.micro};
     SHOAL_TRY(status, shoali_engine_run_layers(engine, &run, &loss), done);
     shoali_tape_end(tape);
@@ -179,8 +218,10 @@ static shoal_status measure_micro(struct shoal_engine *engine)
         shoali_tape_end(tape);
     }
     engine->micro_cost.slot_bytes = (int64_t)shoali_slot_peak_bytes(slot);
+    engine->micro_cost.kept_bytes = (int64_t)shoali_slot_peak_bytes(kept);
 done:
     shoali_tape_destroy(tape);
+    shoali_slot_destroy(kept);
     shoali_slot_destroy(slot);
     return status;
 }
@@ -333,22 +374,12 @@ shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_
     SHOAL_TRY(status,
               shoali_module_init(&engine->module, args->model, compute_dtype(&engine->config)),
               done);
-    SHOAL_TRY(status,
-              shoali_recompute_init(
-                  &engine->recompute,
-                  &(struct shoali_recompute_args){.granularity = args->recompute_granularity,
-                                                  .method = args->recompute_method,
-                                                  .num_layers = args->recompute_num_layers,
-                                                  .modules = args->recompute_modules,
-                                                  .layer_count = engine->module.layer_count}),
-              done);
+    SHOAL_TRY(status, read_recompute(engine, args), done);
     SHOAL_TRY(status, measure_micro(engine), done);
     SHOAL_TRY(status, create_zero(engine), done);
-    SHOAL_TRY(
-        status,
-        shoali_slot_create(engine->device, (size_t)engine->micro_cost.slot_bytes, &engine->slot),
-        done);
-    SHOAL_TRY(status, create_tape(engine, engine->slot, false, &engine->tape), done);
+    SHOAL_TRY(status, create_slots(engine), done);
+    SHOAL_TRY(status, create_tape(engine, engine->slot, engine->kept_slot, false, &engine->tape),
+              done);
     SHOAL_TRY(status, create_monitor(engine), done);
     *engine_out = engine;
 done:
@@ -364,8 +395,8 @@ void shoal_engine_destroy(shoal_engine *engine)
     shoal_monitor_destroy(engine->monitor);
     if (engine->tape)
         shoali_tape_destroy(engine->tape);
-    if (engine->slot)
-        shoali_slot_destroy(engine->slot);
+    shoali_slot_destroy(engine->kept_slot);
+    shoali_slot_destroy(engine->slot);
     shoali_zero_destroy(engine->zero);
     shoali_module_fini(&engine->module);
     if (engine->exec.stream)

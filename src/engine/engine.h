@@ -34,6 +34,7 @@
 /* What one micro-batch costs, by its ops' rows. */
 struct shoali_micro_cost {
     int64_t slot_bytes;                                  /* activations, gradients of activations */
+    int64_t kept_bytes;                                  /* of kept_slot */
     int64_t flops_forward, flops_backward, flops_replay; /* replay: recomputed scopes, as a whole */
     int64_t forward_bytes;                               /* that kernels read and write */
 };
@@ -57,6 +58,7 @@ struct shoal_engine {
     struct shoali_exec exec;
     struct shoali_module module;
     struct shoali_slot *slot;
+    struct shoali_slot *kept_slot; /* inputs of recomputed scopes; NULL: they stay in `slot` */
     struct shoali_micro_cost micro_cost;
     struct shoali_recompute recompute;
     struct shoali_observer observers[2]; /* fetch before recompute */

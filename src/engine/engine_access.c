@@ -56,16 +56,20 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
     struct shoali_comm_counters comm = {0};
     shoali_zero_memory(engine->zero, &zero);
     shoali_device_get_counters(engine->device, &counters);
+    const struct shoali_slot *kept = engine->kept_slot;
+    const int64_t kept_bytes = kept ? (int64_t)shoali_slot_peak_bytes(kept) : 0;
     if (engine->group)
         shoali_comm_get_counters(engine->group, &comm);
     *info = (shoal_memory_info){
         .weights_bytes = zero.weights_bytes,
         .gradients_bytes = zero.gradients_bytes,
         .states_bytes = zero.states_bytes,
-        .activations_bytes = (int64_t)shoali_slot_peak_bytes(engine->slot),
+        .activations_bytes = (int64_t)shoali_slot_peak_bytes(engine->slot) +
+                             (engine->recompute.cpu ? 0 : kept_bytes),
         .buffers_bytes = zero.buffers_bytes,
         .device_peak_bytes = counters.peak_bytes,
-        .arena_growths = shoali_slot_growth_count(engine->slot),
+        .arena_growths =
+            shoali_slot_growth_count(engine->slot) + (kept ? shoali_slot_growth_count(kept) : 0),
         .device_alloc_count = counters.alloc_count,
         .host_sync_count = counters.host_sync_count,
         .master_bytes = zero.master_bytes,
@@ -74,6 +78,7 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
         .offload_host_bytes = zero.host_bytes,
         .offload_nvme_bytes = zero.nvme_bytes,
         .offload_pinned_bytes = zero.pinned_bytes,
+        .activations_host_bytes = engine->recompute.cpu ? kept_bytes : 0,
     };
 }
 

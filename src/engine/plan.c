@@ -91,7 +91,8 @@ static void fill_memory(const struct shoal_engine *engine, int64_t shared_bytes,
     plan->gradients_bytes = info.gradients_bytes;
     plan->master_bytes = info.master_bytes;
     plan->states_bytes = info.states_bytes - info.master_bytes;
-    plan->activations_bytes = engine->micro_cost.slot_bytes;
+    plan->activations_bytes =
+        engine->micro_cost.slot_bytes + (engine->recompute.cpu ? 0 : engine->micro_cost.kept_bytes);
     plan->buffers_bytes = info.buffers_bytes;
     plan->device_bytes = info.weights_bytes + info.gradients_bytes + info.states_bytes +
                          plan->activations_bytes + info.buffers_bytes;

@@ -112,6 +112,9 @@ static const char *const precisions[] = {
 static void run_all(const char *accelerator, const int32_t *ranks, size_t rank_count)
 {
     static const char *const recompute[] = {NULL, "full"};
+    static const char *const kept[] = {"\"number_checkpoints\":1", "\"cpu_checkpointing\":true",
+                                       "\"contiguous_memory_optimization\":true",
+                                       "\"number_checkpoints\":2,\"cpu_checkpointing\":true"};
     char options[512];
     for (size_t n = 0; n < rank_count; n++)
         for (size_t p = 0; p < sizeof precisions / sizeof precisions[0]; p++)
@@ -120,8 +123,10 @@ static void run_all(const char *accelerator, const int32_t *ranks, size_t rank_c
                     const struct subject subject = {.recompute = recompute[r]};
                     snprintf(options, sizeof options,
                              "%s,\"zero_optimization\":{\"stage\":%d,\"reduce_bucket_size\":4000,"
-                             "\"stage3_param_persistence_threshold\":%d,\"overlap_comm\":%s}",
-                             precisions[p], (int)stage, r ? 40 : 0, (r + n) % 2 ? "true" : "false");
+                             "\"stage3_param_persistence_threshold\":%d,\"overlap_comm\":%s},"
+                             "\"activation_checkpointing\":{%s}",
+                             precisions[p], (int)stage, r ? 40 : 0, (r + n) % 2 ? "true" : "false",
+                             r ? kept[(p + (size_t)stage) % 4] : "");
                     gpt_run_ranks(
                         (struct gpt_run){.ranks = ranks[n],
                                          .accelerator = accelerator,

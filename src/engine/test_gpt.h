@@ -38,6 +38,7 @@ struct gpt_run {
     const char *accelerator, *ops;
     int64_t micro_batches; /* of a step, all ranks together; 0: 12 */
     int64_t samples;       /* of a micro-batch; 0: 1 */
+    int64_t layers;        /* 0: 2 */
     const char *options;   /* more members of ds_config.json: "\"bf16\":{...}" */
     const char *optimizer; /* NULL: AdamW */
     double dropout;
@@ -128,7 +129,7 @@ static inline shoal_status gpt_make_model(const struct gpt_run *run, shoal_model
 {
     shoal_gpt_config config;
     shoal_gpt_config_defaults(&config);
-    config.num_layers = 2;
+    config.num_layers = run->layers ? run->layers : 2;
     config.hidden_size = 32;
     config.num_attention_heads = 4;
     config.seq_length = GPT_SEQ;

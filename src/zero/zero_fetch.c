@@ -192,14 +192,11 @@ static bool used_again_soon(const struct shoali_zero *zero, int32_t unit, int32_
 }
 
 /* The next layer's units, while this layer computes. */
-static shoal_status look_ahead(struct shoali_zero *zero, int32_t position)
+static shoal_status ask_for_layer(struct shoali_zero *zero, int32_t layer)
 {
     shoal_status status = SHOAL_OK;
     const struct shoali_zero_fetch *limit = &zero->args.fetch;
     int64_t asked = 0;
-    if (!zero->args.overlap || position + 1 >= position_count(zero))
-        return SHOAL_OK;
-    const int32_t layer = layer_at(zero, position + 1);
     for (int32_t n = zero->need_begin[layer]; n < zero->need_begin[layer + 1]; n++) {
         struct shoali_zero_unit *unit = &zero->unit[zero->need[n]];
         if (unit->weights)
@@ -211,6 +208,13 @@ static shoal_status look_ahead(struct shoali_zero *zero, int32_t position)
     }
 done:
     return status;
+}
+
+static shoal_status look_ahead(struct shoali_zero *zero, int32_t position)
+{
+    if (!zero->args.overlap || position + 1 >= position_count(zero))
+        return SHOAL_OK;
+    return ask_for_layer(zero, layer_at(zero, position + 1));
 }
 
 /* Own parts that wait in a file are read one layer before they are gathered. */
@@ -228,31 +232,43 @@ done:
     return status;
 }
 
-static shoal_status enter(struct shoali_zero *zero, int32_t position)
+static shoal_status hold_layer(struct shoali_zero *zero, int32_t layer)
 {
     shoal_status status = SHOAL_OK;
-    const int32_t layer = layer_at(zero, position);
     for (int32_t n = zero->need_begin[layer]; n < zero->need_begin[layer + 1]; n++) {
         struct shoali_zero_unit *unit = &zero->unit[zero->need[n]];
         SHOAL_TRY(status, fetch(zero, unit), done);
         SHOAL_TRY(status, settle(zero, unit), done);
         unit->holders++;
     }
+done:
+    return status;
+}
+
+static shoal_status enter(struct shoali_zero *zero, int32_t position)
+{
+    shoal_status status;
+    zero->position = position;
+    SHOAL_TRY(status, hold_layer(zero, layer_at(zero, position)), done);
     SHOAL_TRY(status, look_ahead(zero, position), done);
     SHOAL_TRY(status, read_ahead(zero, position), done);
 done:
     return status;
 }
 
-static void leave(struct shoali_zero *zero, int32_t position)
+static void let_go(struct shoali_zero *zero, int32_t layer, int32_t position)
 {
-    const int32_t layer = layer_at(zero, position);
     for (int32_t n = zero->need_begin[layer]; n < zero->need_begin[layer + 1]; n++) {
         struct shoali_zero_unit *unit = &zero->unit[zero->need[n]];
         if (unit->holders > 0 && --unit->holders == 0 &&
             !used_again_soon(zero, zero->need[n], position))
             release(zero, unit);
     }
+}
+
+static void leave(struct shoali_zero *zero, int32_t position)
+{
+    let_go(zero, layer_at(zero, position), position);
 }
 
 /* Ranks that run their layers in different orders would sum different layers' gradients: the hash
@@ -360,6 +376,28 @@ done:
     return status;
 }
 
+/* Layers of a group run again one after the other, up to the one whose backward is next. */
+static shoal_status replay_begin(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    shoal_status status;
+    struct shoali_zero *zero = user;
+    const int32_t layer = scope->layer->index, last = layer_at(zero, zero->position + 1);
+    (void)tape;
+    SHOAL_TRY(status, hold_layer(zero, layer), done);
+    if (zero->args.overlap && layer < last)
+        SHOAL_TRY(status, ask_for_layer(zero, layer + 1), done);
+done:
+    return status;
+}
+
+static shoal_status replay_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    struct shoali_zero *zero = user;
+    (void)tape;
+    let_go(zero, scope->layer->index, zero->position);
+    return SHOAL_OK;
+}
+
 static shoal_status grad_ready(void *user, struct shoal_tape *tape, struct shoal_param *param)
 {
     struct shoali_zero *zero = user;
@@ -445,6 +483,8 @@ shoal_status shoali_zero_watch(struct shoali_zero *zero)
     if (zero->fetches) {
         zero->observer.forward_begin = forward_begin;
         zero->observer.forward_end = forward_end;
+        zero->observer.replay_begin = replay_begin;
+        zero->observer.replay_end = replay_end;
         SHOAL_TRY(status, choose_persistent(zero), done);
     }
     zero->observer.backward_begin = backward_begin;

@@ -157,6 +157,7 @@ struct shoali_zero {
     float *chunk;                              /* exact: [chunk_count] */
     struct shoali_zero_buffer *pool;
     int64_t chunk_count;
+    int32_t position;        /* of the scope entered last, in the pass over the layers */
     int64_t live, live_peak; /* gathered elements that are not persistent: now, at most */
     int64_t micro;
     int32_t unsent; /* stages 0, 1: messages [0, unsent) of the step are not yet posted */
