@@ -149,8 +149,11 @@ static shoal_status plan_column(struct planning *planning, int32_t world, struct
 {
     shoal_status status;
     const struct plan_options *own = &planning->own;
-    const shoal_plan_args args = {
-        .engine = &planning->setup.args, .world_size = world, .prefetches = 1};
+    const shoal_plan_args args = {.engine = &planning->setup.args,
+                                  .world_size = world,
+                                  .prefetches = 1,
+                                  .lean_model = planning->setup.lean,
+                                  .lean_model_flag = PRETRAIN_LEAN_FLAG};
     const shoal_plan_rates rates = {.flops = own->peak_tflops * 1e12,
                                     .memory_bytes = own->memory_bandwidth * 1e9,
                                     .network_bytes = own->network_bandwidth * 1e9};

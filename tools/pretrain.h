@@ -79,11 +79,13 @@ SHOAL_CHECKED shoal_status pretrain_open_data(const struct pretrain_options *opt
                                               shoal_dataset **dataset);
 SHOAL_CHECKED shoal_status pretrain_make_model(const struct pretrain_options *options,
                                                int64_t vocab_size, shoal_model **model);
+#define PRETRAIN_LEAN_FLAG "--cross-entropy-loss-fusion"
 /* The engine's arguments, and what they borrow. */
 struct pretrain_setup {
     shoal_engine_args args;
     char *text;
     const char **modules; /* NULL-terminated; NULL: none */
+    shoal_model *lean;    /* for suggestions: with PRETRAIN_LEAN_FLAG; NULL: it is given */
 };
 SHOAL_CHECKED shoal_status pretrain_setup_init(struct pretrain_setup *setup,
                                                const struct pretrain_options *options,

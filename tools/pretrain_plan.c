@@ -56,7 +56,9 @@ shoal_status pretrain_check_plan(struct pretrain *run)
     const shoal_plan_args args = {.engine = &run->setup.args,
                                   .rank = run->group ? shoal_comm_rank(run->group) : 0,
                                   .world_size = world,
-                                  .prefetches = 1};
+                                  .prefetches = 1,
+                                  .lean_model = run->setup.lean,
+                                  .lean_model_flag = PRETRAIN_LEAN_FLAG};
     SHOAL_TRY(status, shoal_plan_make(&args, &run->plan), done);
     SHOAL_TRY(status, shoal_plan_get_limit(NULL, local_ranks(world), &limit), done);
     shoal_plan_judge(&run->plan, &limit, &verdict);

@@ -43,6 +43,16 @@ shoal_status pretrain_make_model(const struct pretrain_options *options, int64_t
     return shoal_gpt_create(&config, model);
 }
 
+/* The same model without logits in memory; none when it has none. */
+static shoal_status make_lean(const shoal_model *model, shoal_model **lean)
+{
+    shoal_gpt_config config = *shoal_gpt_get_config(model);
+    if (config.cross_entropy_loss_fusion)
+        return SHOAL_OK;
+    config.cross_entropy_loss_fusion = 1;
+    return shoal_gpt_create(&config, lean);
+}
+
 static shoal_status list_modules(const struct shoali_strings *given, const char ***modules)
 {
     if (!given->count)
@@ -63,6 +73,7 @@ shoal_status pretrain_setup_init(struct pretrain_setup *setup,
     const char *path;
     *setup = (struct pretrain_setup){0};
     SHOAL_TRY(status, list_modules(&options->recompute_modules, &setup->modules), done);
+    SHOAL_TRY(status, make_lean(model, &setup->lean), done);
     SHOAL_TRY(status, pretrain_config(options, &path, &setup->text), done);
     setup->args = (shoal_engine_args){.model = model,
                                       .config_path = path,
@@ -83,4 +94,5 @@ void pretrain_setup_fini(struct pretrain_setup *setup)
 {
     free(setup->text);
     shoali_free(setup->modules);
+    shoal_gpt_destroy(setup->lean);
 }

@@ -27,6 +27,10 @@ typedef struct shoal_plan_args {
     const shoal_engine_args *engine; /* as for shoal_engine_create; `group` is not used */
     int32_t rank, world_size;        /* world_size 0: 1 */
     int32_t prefetches;              /* 1: with a loader that prefetches (data.h) */
+    /* For suggestions, optional: the same training with less memory and more work, and what the
+     * user writes to have it, e.g. a GPT with cross_entropy_loss_fusion. Borrowed. */
+    const shoal_model *lean_model;
+    const char *lean_model_flag;
 } shoal_plan_args;
 
 /* What one kind of collective sends in an optimizer step: elements as in a ring, e.g. all_reduce
@@ -107,9 +111,9 @@ typedef struct shoal_plan_suggestion {
     shoal_plan plan;
     shoal_plan_verdict verdict;
 } shoal_plan_suggestion;
-/* Plans alternatives in the order of what they cost (higher stages, recompute, smaller
- * micro-batches, offload, all of them, more ranks) and gives the first that fits. SHOAL_END: there
- * is no alternative at all. */
+/* Plans alternatives in the order of what they cost (higher stages, the lean model, recompute,
+ * smaller micro-batches, offload, all of them, more ranks) and gives the first that fits.
+ * SHOAL_END: there is no alternative at all. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_plan_suggest(const shoal_plan_args *args,
                                                         const shoal_plan_limit *limit,
                                                         shoal_plan_suggestion *suggestion);

@@ -15,6 +15,7 @@ enum { RANKS_MAX = 1 << 20, SMALL_SUB_GROUP = 1000000 };
 /* A change of the configuration; what is 0 stays as it is. */
 struct change {
     int32_t stage;
+    bool lean; /* the lean model */
     bool recompute;
     int64_t micro_batch;
     int64_t sub_group;
@@ -76,7 +77,8 @@ static char *changed_config(const struct search *search, const struct change *ch
     return text;
 }
 
-static void describe(const struct change *change, char *text, size_t bytes)
+static void describe(const struct search *search, const struct change *change, char *text,
+                     size_t bytes)
 {
     struct shoali_str list = {0};
     if (change->ranks > 0)
@@ -89,6 +91,8 @@ static void describe(const struct change *change, char *text, size_t bytes)
                           change->offload);
     if (change->sub_group > 0)
         shoali_str_append(&list, ", sub_group_size %lld", (long long)change->sub_group);
+    if (change->lean)
+        shoali_str_append(&list, ", %s", search->args->lean_model_flag);
     if (change->recompute)
         shoali_str_append(&list, ", --recompute-granularity full");
     if (change->micro_batch > 0)
@@ -111,6 +115,8 @@ static bool try(struct search *search, const struct change *change)
         return false;
     engine.config_path = NULL;
     engine.config_text = text;
+    if (change->lean)
+        engine.model = args.lean_model;
     if (change->recompute) {
         engine.recompute_granularity = "full";
         engine.recompute_method = NULL;
@@ -133,7 +139,7 @@ static bool try(struct search *search, const struct change *change)
     best->plan = plan;
     best->verdict = verdict;
     best->fits = verdict.missing_bytes <= 0;
-    describe(change, best->what, sizeof best->what);
+    describe(search, change, best->what, sizeof best->what);
     return best->fits;
 }
 
@@ -143,7 +149,12 @@ static bool try_single(struct search *search, const shoal_plan *now, int32_t top
     for (int32_t stage = now->stage + 1; stage <= top; stage++)
         if (try(search, &(struct change){.stage = stage}))
             return true;
+    const bool lean = search->args->lean_model != NULL;
+    if (lean && try(search, &(struct change){.lean = true}))
+        return true;
     if (recompute && try(search, &(struct change){.recompute = true}))
+        return true;
+    if (lean && recompute && try(search, &(struct change){.lean = true, .recompute = true}))
         return true;
     for (int64_t micro = now->micro_batch / 2; micro > 0; micro /= 2)
         if (try(search, &(struct change){.micro_batch = micro}))
@@ -154,11 +165,21 @@ static bool try_single(struct search *search, const shoal_plan *now, int32_t top
 static bool try_together(struct search *search, const shoal_plan *now, int32_t top, bool recompute)
 {
     const int32_t stage = top > now->stage ? top : 0;
+    const bool lean = search->args->lean_model != NULL;
+    if (stage && lean && try(search, &(struct change){.stage = stage, .lean = true}))
+        return true;
     if (stage && recompute && try(search, &(struct change){.stage = stage, .recompute = true}))
+        return true;
+    if (stage && lean && recompute &&
+        try(search, &(struct change){.stage = stage, .lean = true, .recompute = true}))
         return true;
     for (int64_t micro = now->micro_batch / 2; micro > 0; micro /= 2)
         if (try(search,
-                &(struct change){.stage = stage, .recompute = recompute, .micro_batch = micro}))
+                &(struct change){.stage = stage, .recompute = recompute, .micro_batch = micro}) ||
+            (lean &&
+             try(search,
+                 &(struct change){
+                     .stage = stage, .lean = true, .recompute = recompute, .micro_batch = micro})))
             return true;
     return false;
 }

@@ -349,6 +349,43 @@ static void test_suggestions(void **state)
     assert_true(other.plan.train_batch == again.train_batch);
 }
 
+/* A model whose logits are most of the memory, with a limit that only a head without them meets. */
+static void test_suggested_fusion(void **state)
+{
+    (void)state;
+    const struct gpt_run run = {.micro_batches = 1, .samples = 8, .padding = 8192};
+    struct gpt_run fused_run = run;
+    shoal_model *model, *lean;
+    shoal_plan plan, fused;
+    shoal_plan_limit limit;
+    shoal_plan_suggestion suggestion;
+    char text[1024];
+    fused_run.fused = true;
+    gpt_config_text(&run, text, sizeof text);
+    assert_int_equal(gpt_make_model(&run, &model), SHOAL_OK);
+    assert_int_equal(gpt_make_model(&fused_run, &lean), SHOAL_OK);
+    shoal_engine_args engine = {.model = lean, .config_text = text};
+    shoal_plan_args args = {.engine = &engine};
+    assert_int_equal(shoal_plan_make(&args, &fused), SHOAL_OK);
+    engine.model = model;
+    assert_int_equal(shoal_plan_make(&args, &plan), SHOAL_OK);
+    /* 128 rows of 8192 fp32 logits become 1040 wide; activations of the layers are as they were */
+    assert_true(plan.activations_bytes - fused.activations_bytes > 128 * (8192 - 2 * 1040) * 4);
+    assert_int_equal(plan.weights_bytes, fused.weights_bytes);
+    shoal_plan_set_limit(fused.device_bytes, &limit);
+    args.lean_model = lean;
+    args.lean_model_flag = "--flag";
+    assert_int_equal(shoal_plan_suggest(&args, &limit, &suggestion), SHOAL_OK);
+    assert_true(suggestion.fits);
+    assert_string_equal(suggestion.what, "--flag");
+    assert_int_equal(suggestion.plan.device_bytes, fused.device_bytes);
+    args.lean_model = NULL;
+    assert_int_equal(shoal_plan_suggest(&args, &limit, &suggestion), SHOAL_OK);
+    assert_null(strstr(suggestion.what, "--flag"));
+    shoal_gpt_destroy(model);
+    shoal_gpt_destroy(lean);
+}
+
 static void test_limits(void **state)
 {
     shoal_plan plan = {.world_size = 4, .device_bytes = 100, .host_bytes = 20, .shared_bytes = 60};
@@ -407,8 +444,8 @@ int main(void)
         cmocka_unit_test(test_neighbours),  cmocka_unit_test(test_cpu),
         cmocka_unit_test(test_sim),         cmocka_unit_test(test_offload),
         cmocka_unit_test(test_formulas),    cmocka_unit_test(test_large),
-        cmocka_unit_test(test_suggestions), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_time),
+        cmocka_unit_test(test_suggestions), cmocka_unit_test(test_suggested_fusion),
+        cmocka_unit_test(test_limits),      cmocka_unit_test(test_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,6 +23,18 @@ expect 0 $large --world-size 2,1024 --memory-limit 80G --json
 [ "$(wc -l <<<"$output")" = 1 ] || complain "JSON is not one line: $output"
 says '"world_size":1024' '"fits":false' '"suggestion":"' '"sent_elements":' '"traffic":{' '"flops_forward":'
 
+# GPT-2 124M in exact mode: the logits and the fp32 gradient of the output matrix are what does not fit
+cat >exact.json <<'CONFIG'
+{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1, "reduction": "exact",
+ "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}
+CONFIG
+gpt2="$shoal plan gpt --deepspeed_config exact.json --num-layers 12 --hidden-size 768 --num-attention-heads 12
+      --seq-length 256 --vocab-size 50257"
+expect 0 $gpt2 --memory-limit 3GiB
+says "1 rank: does not fit" "it fits with --cross-entropy-loss-fusion"
+expect 0 $gpt2 --memory-limit 3GiB --cross-entropy-loss-fusion
+says "fits"
+
 # ---- mistakes ----
 expect 2 $large --memory-limit much
 says "--memory-limit" "much" "80GiB"

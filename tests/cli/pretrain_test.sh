@@ -53,6 +53,17 @@ expect 0 $(ranks 4) $train --train-iters 8 --load parts --save parts
 says "step 8/8"
 [ "$(final_loss)" = "$loss" ] || complain "continued: $(final_loss), one rank: $loss"
 same_weights parts
+# the head in tiles: its own bits on any number of ranks, the weights of any checkpoint, and a checkpoint that generates
+fused="$train --make-vocab-size-divisible-by 1100 --cross-entropy-loss-fusion"
+expect 0 $fused --train-iters 4 --save fused1
+tiles=$(final_loss)
+expect 0 $(ranks 2) $fused --train-iters 4 --save fused2
+[ "$(final_loss)" = "$tiles" ] || complain "fused, 2 ranks: $(final_loss), one rank: $tiles"
+expect 0 "$shoal" generate --load fused1 --prompt line --num-tokens 4
+expect 0 $train --make-vocab-size-divisible-by 1100 --train-iters 4 --load fused1 # only evaluated
+value() { sed 's/.*value: *\([0-9.E+-]*\).*/\1/' <<<"$1"; }
+awk -v a="$(value "$tiles")" -v b="$(value "$(final_loss)")" 'BEGIN { exit !(a > 1 && b > 1 && (a - b) ^ 2 < 1e-8) }' ||
+    complain "unfused from a fused checkpoint: $(final_loss), fused: $tiles"
 expect 0 $train --train-iters 8 --load parts # nothing left to do
 [ "$(final_loss)" = "$loss" ] || complain "only evaluated: $(final_loss), one rank: $loss"
 # Another number of steps is another loss: the comparison can fail
