@@ -56,7 +56,9 @@ typedef struct shoal_engine_args {
  * owned by the caller. SHOAL_ECONFIG and SHOAL_EINVAL name the key or argument; SHOAL_ENOMEM. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_create(const shoal_engine_args *args,
                                                          shoal_engine **engine);
-/* Not collective. NULL is fine. */
+/* Waits for the other ranks where the engine made groups of its own (overlap_comm, MiCS, hpZ),
+ * unless the group is aborted: a rank that fails alone calls shoal_comm_abort first. NULL is fine.
+ */
 SHOAL_API void shoal_engine_destroy(shoal_engine *engine);
 
 /* One micro-batch: host arrays in the order of the model's input specs, each samples * sample

@@ -339,6 +339,15 @@ done:
     return status;
 }
 
+/* A rank that fails alone is waited for. Mistakes of configuration and arguments, until anything
+ * was shared, are found by all ranks alike, and the group stays good for another attempt. */
+static void tell_others(const struct shoal_engine *engine, shoal_status status)
+{
+    const bool alike = status == SHOAL_ECONFIG || status == SHOAL_EINVAL;
+    if (engine->world > 1 && (engine->zero || !alike))
+        shoal_comm_abort(engine->group, status);
+}
+
 shoal_status shoal_engine_create(const shoal_engine_args *args, shoal_engine **engine)
 {
     return shoali_engine_make(args, false, engine);
@@ -383,8 +392,10 @@ shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_
     SHOAL_TRY(status, create_monitor(engine), done);
     *engine_out = engine;
 done:
-    if (status < 0)
+    if (status < 0) {
+        tell_others(engine, status);
         shoal_engine_destroy(engine);
+    }
     return status;
 }
 

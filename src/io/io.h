@@ -23,7 +23,7 @@
  * waited for. Progress is made in post, test and wait (uring) or by the context's threads (posix).
  *
  * Fault points, passed once per request: "io_read" and "io_write" (an error), "io_short" (the first
- * block delivers half).
+ * block delivers half). Once per unnamed file: "io_tmpfile" (the file system wants a name).
  *
  * Same thing in DeepSpeed: aio_handle(block_size, queue_depth, single_submit, overlap_events,
  * intra_op_parallelism).
@@ -60,6 +60,12 @@ bool shoali_io_probe(const char *backend);
  * that size; a full disk is found here, and then no file stays. create_bytes 0: must exist. */
 SHOAL_CHECKED shoal_status shoali_io_open(struct shoali_io *io, const char *path,
                                           int64_t create_bytes, struct shoali_io_file **file);
+/* Makes a file of that size in `folder` that has no name, so that nothing stays behind when the
+ * process is killed; folder/label stands in messages. SHOAL_EINVAL: no file can be made there. */
+SHOAL_CHECKED shoal_status shoali_io_open_unnamed(struct shoali_io *io, const char *folder,
+                                                  const char *label, int64_t bytes,
+                                                  struct shoali_io_file **file);
+const char *shoali_io_path(const struct shoali_io_file *file);
 /* Waits for its requests that nobody waited for, which then are no more; their errors are logged.
  * NULL is fine. */
 void shoali_io_close(struct shoali_io_file *file);

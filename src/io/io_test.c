@@ -343,6 +343,36 @@ static void test_without_direct_io_it_is_buffered(void **state)
     free(memory);
 }
 
+/* Nothing is in the folder while the file is open: rmdir works. */
+static void test_an_unnamed_file(void **state)
+{
+    struct rig *rig = *state;
+    unsigned char *memory = aligned(50000);
+    for (int32_t wants_name = 0; wants_name < 2; wants_name++) {
+        struct shoali_io_file *file = NULL;
+        assert_true(shoali_fault_arm(wants_name ? "io_tmpfile" : NULL));
+        assert_int_equal(shoali_io_open_unnamed(rig->io, rig->folder, "label", 50000, &file),
+                         SHOAL_OK);
+        assert_int_equal(rmdir(rig->folder), 0);
+        assert_int_equal(mkdir(rig->folder, 0700), 0);
+        assert_non_null(strstr(shoali_io_path(file), "/label"));
+        for (int64_t i = 0; i < 50000; i++)
+            memory[i] = byte_at(i);
+        assert_int_equal(transfer(file, SHOALI_IO_WRITE, 0, memory, 50000), SHOAL_OK);
+        memset(memory, 0, 50000);
+        assert_int_equal(transfer(file, SHOALI_IO_READ, 0, memory, 50000), SHOAL_OK);
+        for (int64_t i = 0; i < 50000; i++)
+            assert_int_equal(memory[i], byte_at(i));
+        assert_int_equal(transfer(file, SHOALI_IO_READ, 4096, memory, 50000), SHOAL_EIO);
+        assert_non_null(strstr(shoal_error_message(), "/label"));
+        shoali_io_close(file);
+        assert_int_equal(shoali_io_open_unnamed(rig->io, "/no/such", "label", 50000, &file),
+                         SHOAL_EINVAL);
+        assert_non_null(strstr(shoal_error_message(), "\"/no/such\": cannot make a file there"));
+    }
+    free(memory);
+}
+
 static void test_the_environment_chooses(void **state)
 {
     struct rig *rig = *state;
@@ -382,6 +412,7 @@ int main(void)
             {"no_sense", test_sizes_that_make_no_sense, set_up, tear_down, &rig},
             {"full_disk", test_a_full_disk, set_up, tear_down, &rig},
             {"buffered", test_without_direct_io_it_is_buffered, set_up, tear_down, &rig},
+            {"unnamed", test_an_unnamed_file, set_up, tear_down, &rig},
             {"environment", test_the_environment_chooses, set_up, tear_down, &rig},
         };
         failed += cmocka_run_group_tests(tests, NULL, NULL);

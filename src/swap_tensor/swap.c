@@ -91,7 +91,6 @@ void shoali_swap_destroy(struct shoali_swap *swap)
     shoali_free(swap->offset);
     shoali_free(swap->hash);
     shoali_free(swap->written);
-    free(swap->file_name);
     shoali_free(swap);
 }
 

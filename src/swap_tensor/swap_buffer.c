@@ -79,7 +79,8 @@ static shoal_status verify(struct shoali_swap *swap, struct shoali_swap_buffer *
         "swap file %s: chunk %d of %d, `%s`, bytes %lld to %lld: what was read is not "
         "what was written (hash %016llx, expected %016llx); the drive or its memory "
         "is faulty: resume from a checkpoint, with nvme_path on another drive",
-        swap->file_name, (int)buffer->chunk, (int)swap->args.chunk_count, swap->args.row_name[row],
+        shoali_io_path(swap->file), (int)buffer->chunk, (int)swap->args.chunk_count,
+        swap->args.row_name[row],
         (long long)(swap->offset[buffer->chunk] + shoali_swap_stride(swap, buffer->chunk) * row),
         (long long)(swap->offset[buffer->chunk] +
                     shoali_swap_stride(swap, buffer->chunk) * (row + 1) - 1),

@@ -28,9 +28,8 @@ struct shoali_swap {
 
     struct shoali_io *io; /* NULL: everything is resident */
     struct shoali_io_file *file;
-    char *file_name; /* for messages: the file has none any more */
-    uint64_t *hash;  /* [chunk_count * row_count] */
-    bool *written;   /* [chunk_count * row_count] false: zeros that were never written */
+    uint64_t *hash; /* [chunk_count * row_count] */
+    bool *written;  /* [chunk_count * row_count] false: zeros that were never written */
 
     struct shoali_swap_buffer *buffer;
     void **block; /* [buffer_count] as allocated */
@@ -57,7 +56,7 @@ SHOAL_CHECKED shoal_status shoali_swap_alloc(struct shoali_swap *swap, size_t by
 void shoali_swap_free(struct shoali_swap *swap, void *memory);
 
 /* ---- swap_file.c ---- */
-/* Makes the file of `bytes`, opens it and takes its name away. */
+/* Makes the file of `bytes`, and its folder. */
 SHOAL_CHECKED shoal_status shoali_swap_open_file(struct shoali_swap *swap, int64_t bytes);
 
 /* ---- swap_buffer.c ---- */

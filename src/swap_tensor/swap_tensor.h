@@ -12,10 +12,10 @@
  * writes there; put says which rows changed and gives the buffer back. All addresses are the
  * host's. One chunk may be held at a time per buffer; a store with one buffer holds one chunk.
  *
- * FILE  <path>/shoal_<label>_rank<rank>_XXXXXX/<label>.swp, chunk after chunk, each row of a chunk
- * padded to SHOALI_IO_ALIGN. Its space is reserved when the store is made: a full disk is an error
- * then, not in the middle of a step. File and folder are unlinked as soon as they are open, so that
- * a killed rank leaves nothing behind. Rows that were never written are zero and are not read.
+ * FILE  In folder `path`, chunk after chunk, each row of a chunk padded to SHOALI_IO_ALIGN. Its
+ * space is reserved when the store is made: a full disk is an error then, not in the middle of a
+ * step. It has no name, so that a killed rank leaves nothing behind; messages call it
+ * shoal_rank<rank>_<label>.swp. Rows that were never written are zero and are not read.
  *
  * CHECKS  The xxh3 hash of each row of each chunk is kept in memory and compared after each read,
  * before the caller sees the data: SHOAL_ECORRUPT names file, chunk and row. Errors of a write that

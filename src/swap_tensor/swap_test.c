@@ -195,7 +195,7 @@ static void test_any_order(void **state)
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
-/* A descriptor of the store's file, which has no name any more. */
+/* A descriptor of the store's file, which has no name: of the only one in the folder. */
 static int find_file(const char *part)
 {
     int found = -1;
@@ -214,7 +214,7 @@ static int find_file(const char *part)
 static void flip(int64_t at)
 {
     unsigned char byte;
-    const int file = find_file("test.swp");
+    const int file = find_file(folder);
     assert_true(file >= 0);
     assert_int_equal(pread(file, &byte, 1, at), 1);
     byte ^= 4;
@@ -266,7 +266,7 @@ static void test_truncated(void **state)
     open_rig(&rig, "cpu", 6, 1000, 0);
     assert_int_equal(shoali_swap_create(&rig.args, &rig.swap), SHOAL_OK);
     fill(&rig);
-    const int file = find_file("test.swp");
+    const int file = find_file(folder);
     assert_int_equal(ftruncate(file, 4096 * 3), 0);
     close(file);
     assert_int_equal(shoali_swap_read(rig.swap, 1, 2000, 1000, out), SHOAL_EIO);
@@ -322,7 +322,7 @@ static void test_creation_fails(void **state)
     open_rig(&rig, "cpu", 6, 1000, 0);
     rig.args.path = "/proc/no/such";
     assert_int_equal(shoali_swap_create(&rig.args, &rig.swap), SHOAL_EINVAL);
-    assert_non_null(strstr(shoal_error_message(), "nvme_path /proc/no/such"));
+    assert_non_null(strstr(shoal_error_message(), "nvme_path: \"/proc/no/such\""));
     close_rig(&rig);
 }
 

@@ -192,7 +192,8 @@ static bool read_weights(struct seat *seat, void **copy)
     return true;
 }
 
-static bool flip(const char *part, int64_t at)
+/* A bit of the only file that is open in the folder; it has no name. */
+static bool flip(int64_t at)
 {
     unsigned char byte = 0;
     int found = -1;
@@ -200,7 +201,7 @@ static bool flip(const char *part, int64_t at)
     for (struct dirent *entry = readdir(dir); entry && found < 0; entry = readdir(dir)) {
         char path[300], target[512] = "";
         snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
-        if (readlink(path, target, sizeof target - 1) > 0 && strstr(target, part))
+        if (readlink(path, target, sizeof target - 1) > 0 && strstr(target, folder))
             found = open(path, O_RDWR | O_CLOEXEC);
     }
     closedir(dir);
@@ -213,7 +214,7 @@ static bool flip(const char *part, int64_t at)
 
 static bool train_on_a_bad_drive(struct seat *seat)
 {
-    if (!open_seat(seat) || !train_step(seat, 0) || !flip("optimizer.swp", 4096 + 77) ||
+    if (!open_seat(seat) || !train_step(seat, 0) || !flip(4096 + 77) ||
         !read_weights(seat, &weights_before))
         return false;
     const bool trained = train_step(seat, 1);

@@ -189,6 +189,19 @@ static void point_params(struct shoali_zero *zero)
     }
 }
 
+/* All of creation that is collective. */
+static shoal_status place(struct shoali_zero *zero)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_zero_comm_init(zero), done);
+    SHOAL_TRY(status, allocate(zero), done);
+    point_params(zero);
+    SHOAL_TRY(status, shoali_zero_watch(zero), done);
+    SHOAL_TRY(status, initialise(zero), done);
+done:
+    return status;
+}
+
 static shoal_status check_groups(const struct shoali_zero *zero)
 {
     if (zero->world % zero->parts)
@@ -227,12 +240,8 @@ shoal_status shoali_zero_create(const struct shoali_zero_args *args, struct shoa
     }
     SHOAL_TRY(status, check_groups(zero), done);
     SHOAL_TRY(status, shoali_zero_lay_out(zero), done);
-    SHOAL_TRY(status, shoali_zero_comm_init(zero), done);
     SHOAL_TRY(status, shoali_zero_offload_plan(zero), done);
-    SHOAL_TRY(status, allocate(zero), done);
-    point_params(zero);
-    SHOAL_TRY(status, shoali_zero_watch(zero), done);
-    SHOAL_TRY(status, initialise(zero), done);
+    SHOAL_TRY(status, shoali_zero_tell(zero, place(zero)), done);
 done:
     if (status < 0) {
         shoali_zero_destroy(zero);

@@ -150,6 +150,13 @@ void shoali_zero_comm_fini(struct shoali_zero *zero)
         shoal_comm_destroy(comm->channel.group);
 }
 
+shoal_status shoali_zero_tell(const struct shoali_zero *zero, shoal_status status)
+{
+    if (status < 0 && zero->world > 1)
+        shoal_comm_abort(zero->args.group, status);
+    return status;
+}
+
 const char *shoali_zero_here(const struct shoali_zero_unit *unit, const char *here,
                              char text[SHOALI_ZERO_HERE_BYTES])
 {

@@ -288,7 +288,7 @@ shoal_status shoali_zero_idle_forward(struct shoali_zero *zero)
         leave(zero, i);
     }
 done:
-    return status;
+    return shoali_zero_tell(zero, status);
 }
 
 /* ---- after the own parts changed ------------------------------------------------------------ */
@@ -334,7 +334,7 @@ static shoal_status forward_begin(void *user, struct shoal_tape *tape, struct sh
     if (!scope->layer)
         return SHOAL_OK;
     note_order(user, scope->layer->index);
-    return enter(user, scope->layer->index);
+    return shoali_zero_tell(user, enter(user, scope->layer->index));
 }
 
 static shoal_status forward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
@@ -358,7 +358,7 @@ static shoal_status backward_begin(void *user, struct shoal_tape *tape, struct s
     if (zero->stage >= 2)
         SHOAL_TRY(status, shoali_zero_gradients_begin(zero, scope->layer->index), done);
 done:
-    return status;
+    return shoali_zero_tell(zero, status);
 }
 
 static shoal_status backward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
@@ -373,7 +373,7 @@ static shoal_status backward_end(void *user, struct shoal_tape *tape, struct sho
     if (zero->fetches)
         leave(zero, backward_position(zero, scope->layer->index));
 done:
-    return status;
+    return shoali_zero_tell(zero, status);
 }
 
 /* Layers of a group run again one after the other, up to the one whose backward is next. */

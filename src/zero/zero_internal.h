@@ -104,10 +104,12 @@ struct shoali_zero_outside {
     struct shoali_pool *pool;   /* its own; NULL when the device is a cpu too */
     struct shoali_exec exec;    /* kernels on the host */
     struct shoali_device_stream *upload;
-    struct shoali_swap *optimizer; /* rows: master, states; chunk 0 begins at device_count */
-    struct shoali_swap *param;     /* one row: own parts of the weights; chunk = unit */
-    int64_t sub_group;             /* elements */
-    int64_t device_count;          /* first elements of the part space: on the device */
+    struct shoali_swap *optimizer;  /* rows: master, states; chunk 0 begins at device_count */
+    struct shoali_swap *param;      /* one row: own parts of the weights; chunk = unit */
+    int64_t sub_group;              /* elements */
+    int64_t device_count;           /* first elements of the part space: on the device */
+    int32_t set_count, stage_limit; /* nvme: buffers of the store; buffers on the way, at most */
+    int32_t resident_count;         /* first units whose own parts stay in host memory */
     struct shoali_zero_stage stage[SHOALI_ZERO_MAX_STAGES];
     int32_t stage_count;
     void *device_low; /* device: new weights of a sub-group updated there, on their way out */
@@ -255,6 +257,11 @@ SHOAL_CHECKED shoal_status shoali_zero_post(struct shoali_zero *zero, struct sho
 SHOAL_CHECKED shoal_status shoali_zero_await(struct shoali_zero *zero, uint32_t ticket);
 SHOAL_CHECKED shoal_status shoali_zero_await_all(struct shoali_zero *zero);
 
+/* Hands on the status of something collective. A failure is told to the other ranks, which wait for
+ * this one: else they would until the timeout, and this one for them when it destroys its groups.
+ */
+SHOAL_CHECKED shoal_status shoali_zero_tell(const struct shoali_zero *zero, shoal_status status);
+
 /* A call site that also names the unit's layer: in a message about ranks that do different things.
  */
 enum { SHOALI_ZERO_HERE_BYTES = 256 };
@@ -269,6 +276,8 @@ SHOAL_CHECKED shoal_status shoali_zero_initialise(struct shoali_zero *zero,
                                                   int64_t end, float *base);
 
 /* ---- zero_offload.c ---- */
+/* What is where. Only arithmetic, so that a mistake of the configuration is found by all ranks
+ * alike before anything collective has begun. */
 SHOAL_CHECKED shoal_status shoali_zero_offload_plan(struct shoali_zero *zero);
 SHOAL_CHECKED shoal_status shoali_zero_offload_init(struct shoali_zero *zero);
 void shoali_zero_offload_fini(struct shoali_zero *zero);
@@ -292,6 +301,7 @@ SHOAL_CHECKED shoal_status shoali_zero_offload_step(struct shoali_zero *zero,
                                                     const struct shoali_zero_now *now);
 
 /* ---- zero_offload_params.c ---- */
+SHOAL_CHECKED shoal_status shoali_zero_offload_params_plan(struct shoali_zero *zero);
 SHOAL_CHECKED shoal_status shoali_zero_offload_params_init(struct shoali_zero *zero);
 /* Puts this rank's own parts of a unit in their places in unit->weights. */
 SHOAL_CHECKED shoal_status shoali_zero_load_own_parts(struct shoali_zero *zero, int32_t unit);

@@ -33,8 +33,43 @@ static int64_t sub_group_count(const struct shoali_zero *zero)
     return (zero->part_count + length - 1) / length;
 }
 
+/* How many buffers: of the store, and of stages. */
+static shoal_status plan_buffers(struct shoali_zero *zero)
+{
+    const struct shoali_zero_offload *offload = &zero->args.offload;
+    const int64_t buffers = offload->optimizer_buffers;
+    const int32_t rows = shoali_zero_state_rows(zero);
+    int32_t *sets = &zero->outside.set_count, *stages = &zero->outside.stage_limit;
+    if (offload->optimizer == SHOALI_ZERO_NVME) {
+        *sets = 1 + offload->pipeline_read + offload->pipeline_write;
+        *stages = 1 + offload->pipeline_read;
+        if (buffers >= *sets * (rows + 1))
+            return SHOAL_OK;
+        return SHOAL_FAIL(
+            SHOAL_ECONFIG,
+            "offload_optimizer.buffer_count is %lld, but a sub-group takes %d buffers "
+            "(gradient, master, %d states) and %d are under way with pipeline_read %s "
+            "and pipeline_write %s: set it to %d",
+            (long long)buffers, (int)(rows + 1), (int)(rows - 1), (int)*sets,
+            offload->pipeline_read ? "true" : "false", offload->pipeline_write ? "true" : "false",
+            (int)(*sets * (rows + 1)));
+    }
+    *stages =
+        buffers / 2 < SHOALI_ZERO_MAX_STAGES ? (int32_t)(buffers / 2) : SHOALI_ZERO_MAX_STAGES;
+    if (offload->optimizer == SHOALI_ZERO_DEVICE)
+        *stages = 1;
+    if (*stages < 1)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "offload_optimizer.buffer_count is %lld, but a sub-group takes 2 buffers "
+                          "(gradient, new weights): set it to 2, or to 4 to copy and update at the "
+                          "same time",
+                          (long long)buffers);
+    return SHOAL_OK;
+}
+
 shoal_status shoali_zero_offload_plan(struct shoali_zero *zero)
 {
+    shoal_status status;
     struct shoali_zero_outside *outside = &zero->outside;
     const struct shoali_zero_offload *offload = &zero->args.offload;
     choose_homes(&zero->args);
@@ -55,7 +90,10 @@ shoal_status shoali_zero_offload_plan(struct shoali_zero *zero)
                             : (int64_t)((1.0 - offload->ratio) * (double)count);
     on_device *= outside->sub_group;
     outside->device_count = on_device < zero->part_count ? on_device : zero->part_count;
-    return SHOAL_OK;
+    SHOAL_TRY(status, plan_buffers(zero), done);
+    SHOAL_TRY(status, shoali_zero_offload_params_plan(zero), done);
+done:
+    return status;
 }
 
 bool shoali_zero_offload_find(const struct shoali_zero *zero, int32_t kind, int64_t at,
@@ -128,38 +166,6 @@ done:
     return status;
 }
 
-static shoal_status check_buffers(const struct shoali_zero *zero, int32_t *sets, int32_t *stages)
-{
-    const struct shoali_zero_offload *offload = &zero->args.offload;
-    const int64_t buffers = offload->optimizer_buffers;
-    const int32_t rows = shoali_zero_state_rows(zero);
-    if (offload->optimizer == SHOALI_ZERO_NVME) {
-        *sets = 1 + offload->pipeline_read + offload->pipeline_write;
-        *stages = 1 + offload->pipeline_read;
-        if (buffers >= *sets * (rows + 1))
-            return SHOAL_OK;
-        return SHOAL_FAIL(
-            SHOAL_ECONFIG,
-            "offload_optimizer.buffer_count is %lld, but a sub-group takes %d buffers "
-            "(gradient, master, %d states) and %d are under way with pipeline_read %s "
-            "and pipeline_write %s: set it to %d",
-            (long long)buffers, (int)(rows + 1), (int)(rows - 1), (int)*sets,
-            offload->pipeline_read ? "true" : "false", offload->pipeline_write ? "true" : "false",
-            (int)(*sets * (rows + 1)));
-    }
-    *stages =
-        buffers / 2 < SHOALI_ZERO_MAX_STAGES ? (int32_t)(buffers / 2) : SHOALI_ZERO_MAX_STAGES;
-    if (offload->optimizer == SHOALI_ZERO_DEVICE)
-        *stages = 1;
-    if (*stages < 1)
-        return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "offload_optimizer.buffer_count is %lld, but a sub-group takes 2 buffers "
-                          "(gradient, new weights): set it to 2, or to 4 to copy and update at the "
-                          "same time",
-                          (long long)buffers);
-    return SHOAL_OK;
-}
-
 static shoal_status host_alloc(struct shoali_zero *zero, size_t bytes, void **memory)
 {
     return zero->args.offload.optimizer_pin
@@ -175,14 +181,15 @@ static void host_free(struct shoali_zero *zero, void *memory)
         shoali_device_free(zero->outside.host, memory);
 }
 
-static shoal_status make_stages(struct shoali_zero *zero, int32_t count)
+static shoal_status make_stages(struct shoali_zero *zero)
 {
     shoal_status status = SHOAL_OK;
     struct shoali_zero_outside *outside = &zero->outside;
     const size_t length = (size_t)outside->sub_group;
     const size_t weight = shoal_dtype_bytes(zero->args.module->dtype);
     const int64_t sub_groups = sub_group_count(zero);
-    count = sub_groups < count ? (int32_t)sub_groups : count;
+    const int32_t count =
+        sub_groups < outside->stage_limit ? (int32_t)sub_groups : outside->stage_limit;
     for (int32_t i = 0; i < count; i++) {
         struct shoali_zero_stage *stage = &outside->stage[i];
         outside->stage_count++;
@@ -200,7 +207,7 @@ done:
     return status;
 }
 
-static shoal_status make_store(struct shoali_zero *zero, int32_t sets)
+static shoal_status make_store(struct shoali_zero *zero)
 {
     shoal_status status = SHOAL_ENOMEM;
     struct shoali_zero_outside *outside = &zero->outside;
@@ -231,7 +238,7 @@ static shoal_status make_store(struct shoali_zero *zero, int32_t sets)
                                                       .resident_count = nvme ? 0 : (int32_t)chunks,
                                                       .cut = cut,
                                                       .path = offload->optimizer_path,
-                                                      .buffer_count = sets,
+                                                      .buffer_count = outside->set_count,
                                                       .write_behind = offload->pipeline_write,
                                                       .io = offload->io},
                            &outside->optimizer),
@@ -244,12 +251,10 @@ done:
 shoal_status shoali_zero_offload_init(struct shoali_zero *zero)
 {
     shoal_status status;
-    int32_t sets = 0, stages;
-    SHOAL_TRY(status, check_buffers(zero, &sets, &stages), done);
     SHOAL_TRY(status, open_host(zero), done);
-    SHOAL_TRY(status, make_stages(zero, stages), done);
+    SHOAL_TRY(status, make_stages(zero), done);
     if (zero->outside.device_count < zero->part_count)
-        SHOAL_TRY(status, make_store(zero, sets), done);
+        SHOAL_TRY(status, make_store(zero), done);
     if (zero->args.offload.param != SHOALI_ZERO_DEVICE)
         SHOAL_TRY(status, shoali_zero_offload_params_init(zero), done);
 done:
@@ -276,27 +281,32 @@ done:
     return status;
 }
 
+/* Memory of the host does not wait for copies as the device's does. */
+static void wait_for_copies(struct shoali_device_stream *stream)
+{
+    if (stream && shoali_stream_synchronize(stream) < 0)
+        SHOALI_WARN("zero", "%s", shoal_error_message()); /* the memory goes in any case */
+}
+
 void shoali_zero_offload_fini(struct shoali_zero *zero)
 {
     struct shoali_zero_outside *outside = &zero->outside;
-    if (!outside->host)
+    if (!outside->active)
         return;
+    wait_for_copies(zero->args.exec.stream);
+    wait_for_copies(outside->upload);
     for (int32_t i = 0; i < outside->stage_count; i++) {
         struct shoali_zero_stage *stage = &outside->stage[i];
-        if (stage->sending && shoali_event_synchronize(stage->sent) < 0)
-            SHOALI_WARN("zero", "%s", shoal_error_message()); /* the memory goes in any case */
         host_free(zero, stage->gradient);
         host_free(zero, stage->low);
-        if (stage->arrived)
-            shoali_event_destroy(stage->arrived);
-        if (stage->sent)
-            shoali_event_destroy(stage->sent);
+        shoali_event_destroy(stage->arrived);
+        shoali_event_destroy(stage->sent);
     }
     shoali_swap_destroy(outside->optimizer);
     shoali_swap_destroy(outside->param);
     shoali_device_free(zero->args.device, outside->device_low);
     shoali_stream_destroy(outside->upload);
-    if (outside->exec.stream && outside->exec.stream != zero->args.exec.stream)
+    if (outside->exec.stream != zero->args.exec.stream)
         shoali_stream_destroy(outside->exec.stream);
     shoali_device_destroy(outside->host);
     shoali_pool_destroy(outside->pool);

@@ -1,25 +1,28 @@
 /* Own parts of the weights outside the device: one chunk per unit. */
 #include "zero/zero_internal.h"
 
+/* Of the part space; of the unit after the last one: the end. */
 static int64_t unit_begin(const struct shoali_zero *zero, int32_t unit)
 {
-    const int32_t bucket = zero->unit[unit].first_bucket;
+    const int32_t bucket =
+        unit < zero->unit_count ? zero->unit[unit].first_bucket : zero->bucket_count;
     return bucket < zero->bucket_count ? zero->bucket[bucket].local : zero->part_count;
 }
 
 /* How many of the first units stay in host memory; the own part of any other must fit a buffer. */
-static shoal_status choose_resident(const struct shoali_zero *zero, const int64_t *cut,
-                                    int32_t *resident)
+shoal_status shoali_zero_offload_params_plan(struct shoali_zero *zero)
 {
     const struct shoali_zero_offload *offload = &zero->args.offload;
+    int32_t *resident = &zero->outside.resident_count;
     *resident = zero->unit_count;
-    if (offload->param == SHOALI_ZERO_CPU)
+    if (offload->param != SHOALI_ZERO_NVME)
         return SHOAL_OK;
     for (int32_t u = zero->unit_count; u > 0; u--) {
+        const int64_t begin = unit_begin(zero, u - 1), end = unit_begin(zero, u);
         *resident = u;
-        if (cut[u] <= offload->param_max_in_cpu)
+        if (end <= offload->param_max_in_cpu)
             return SHOAL_OK;
-        if (cut[u] - cut[u - 1] > offload->param_buffer_size)
+        if (end - begin > offload->param_buffer_size)
             return SHOAL_FAIL(
                 SHOAL_ECONFIG,
                 "offload_param.buffer_size is %lld elements, but this rank's part of "
@@ -27,7 +30,7 @@ static shoal_status choose_resident(const struct shoali_zero *zero, const int64_
                 "that",
                 (long long)offload->param_buffer_size,
                 zero->args.module->param[zero->unit[u - 1].first_param]->name,
-                (long long)(cut[u] - cut[u - 1]));
+                (long long)(end - begin));
     }
     *resident = 0;
     return SHOAL_OK;
@@ -38,14 +41,11 @@ shoal_status shoali_zero_offload_params_init(struct shoali_zero *zero)
     shoal_status status = SHOAL_ENOMEM;
     static const char *const names[] = {"model"};
     const struct shoali_zero_offload *offload = &zero->args.offload;
-    int32_t resident;
     int64_t *cut = shoali_calloc((size_t)zero->unit_count + 1, sizeof *cut, "offloaded weights");
     if (!cut)
         goto done;
-    for (int32_t u = 0; u < zero->unit_count; u++)
+    for (int32_t u = 0; u <= zero->unit_count; u++)
         cut[u] = unit_begin(zero, u);
-    cut[zero->unit_count] = zero->part_count;
-    SHOAL_TRY(status, choose_resident(zero, cut, &resident), done);
     SHOAL_TRY(
         status,
         shoali_swap_create(
@@ -59,7 +59,7 @@ shoal_status shoali_zero_offload_params_init(struct shoali_zero *zero)
                                        .row_name = names,
                                        .item_bytes = shoal_dtype_bytes(zero->args.module->dtype),
                                        .chunk_count = zero->unit_count,
-                                       .resident_count = resident,
+                                       .resident_count = zero->outside.resident_count,
                                        .cut = cut,
                                        .path = offload->param_path,
                                        .buffer_count = (int32_t)offload->param_buffers,

@@ -165,5 +165,5 @@ shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale, boo
                                                 : ldexp((double)words[WORD_LOSS], -LOSS_UNIT_LOG2) /
                                                       (double)(zero->args.gas * zero->world);
 done:
-    return status;
+    return shoali_zero_tell(zero, status);
 }

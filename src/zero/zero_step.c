@@ -53,7 +53,7 @@ shoal_status shoali_zero_step(struct shoali_zero *zero, const struct shoali_zero
         SHOAL_TRY(status, step_segment(zero, &shared, &zero->segment[s]), done);
     SHOAL_TRY(status, shoali_zero_gather_weights(zero), done);
 done:
-    return status;
+    return shoali_zero_tell(zero, status);
 }
 
 static shoal_status round_range(struct shoali_zero *zero, int32_t range)
@@ -83,5 +83,5 @@ shoal_status shoali_zero_masters_changed(struct shoali_zero *zero)
         SHOAL_TRY(status, round_range(zero, r), done);
     SHOAL_TRY(status, shoali_zero_gather_weights(zero), done);
 done:
-    return status;
+    return shoali_zero_tell(zero, status);
 }

@@ -136,6 +136,77 @@ static void test_collectives(void **state)
     }
 }
 
+/* Rank 1 fails alone, anywhere: nobody waits for it until the timeout, and it for nobody when it
+ * takes its half-made engine apart. What is not collective a program has to tell itself. */
+static bool fail_alone(struct gpt_seat *seat)
+{
+    EXPECT(shoali_fault_arm(seat->run->user));
+    shoal_status status = gpt_open(seat, NULL);
+    const bool opened = status >= 0;
+    for (int32_t i = 0; i < 2 && status >= 0; i++)
+        status = shoal_engine_train_batch(seat->engine, gpt_next, seat, NULL);
+    EXPECT(shoali_fault_arm(NULL));
+    seat->steps_done = status < 0;
+    if (status < 0 && opened && seat->rank == 1)
+        shoal_comm_abort(seat->group, status);
+    EXPECT(status >= 0 || *shoal_error_message());
+    EXPECT(status != SHOAL_ETIMEOUT && status != SHOAL_EINTERNAL);
+    if (status < 0 && seat->rank != 1) {
+        EXPECT(status == SHOAL_EPEER);
+        EXPECT(strstr(shoal_error_message(), "rank 1"));
+    }
+    return true;
+}
+
+static int64_t fail_alone_each(const char *point, const char *options)
+{
+    int64_t failed = 0;
+    for (int32_t skip = 0;; skip += 1 + skip / 8) {
+        char spec[64];
+        snprintf(spec, sizeof spec, "%s:%d@1", point, (int)skip);
+        gpt_run_ranks((struct gpt_run){.ranks = 2,
+                                       .run = fail_alone,
+                                       .micro_batches = 2,
+                                       .options = options,
+                                       .user = spec},
+                      seats);
+        if (!seats[1].steps_done)
+            return failed;
+        failed++;
+    }
+}
+
+static void test_alone(void **state)
+{
+    static const char *const points[] = {"host_alloc", "device_alloc", "comm.alloc", "comm.split",
+                                         "comm.post",  "thread",       "io_read",    "io_write"};
+    static const char *const groups[] = {
+        "\"stage\":3,\"mics_shard_size\":1",
+        "\"stage\":3,\"zero_hpz_partition_size\":2,\"stage3_param_persistence_threshold\":0"};
+    char nvme[256], options[768];
+    int64_t failed = 0, in_files = 0;
+    (void)state;
+    snprintf(nvme, sizeof nvme, "{\"device\":\"nvme\",\"nvme_path\":\"%s\",\"buffer_count\":4",
+             folder);
+    for (size_t o = 0; o < 3; o++) {
+        if (o < 2)
+            snprintf(options, sizeof options, "\"zero_optimization\":{%s}", groups[o]);
+        else
+            snprintf(options, sizeof options,
+                     "\"bf16\":{\"enabled\":true},\"zero_optimization\":{\"stage\":3,"
+                     "\"sub_group_size\":3000,\"offload_optimizer\":%s},"
+                     "\"offload_param\":%s,\"max_in_cpu\":2000}}",
+                     nvme, nvme);
+        for (size_t p = 0; p < sizeof points / sizeof points[0]; p++) {
+            const int64_t count = fail_alone_each(points[p], options);
+            failed += count;
+            in_files += strncmp(points[p], "io_", 3) == 0 ? count : 0;
+        }
+    }
+    printf("%lld failures of one rank, %lld of files\n", (long long)failed, (long long)in_files);
+    assert_true(failed > 50 && in_files > 10);
+}
+
 /* ---- a step that failed -------------------------------------------------------------------------
  */
 
@@ -180,6 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_each, make_folder, remove_folder),
         cmocka_unit_test(test_collectives),
+        cmocka_unit_test_setup_teardown(test_alone, make_folder, remove_folder),
         cmocka_unit_test(test_moody_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
