@@ -65,6 +65,35 @@ done:
     return status;
 }
 
+size_t shoali_op_packed_b_bytes(const struct shoali_ops *ops, int64_t n, int64_t k,
+                                shoal_dtype dtype)
+{
+    const struct shoali_ops_table *table =
+        shoali_kernel_table(ops, SHOALI_KERNEL_GEMM, shoali_dtype_bit(dtype));
+    return table->packed_b_bytes != NULL ? table->packed_b_bytes(n, k, dtype) : 0;
+}
+
+shoal_status shoali_op_pack_b(const struct shoali_exec *exec, const struct shoali_pack_b_args *args)
+{
+    const enum shoali_kernel kernel = SHOALI_KERNEL_PACK_B;
+    const int64_t n = args->n, k = args->k;
+    shoal_status status;
+    int64_t count;
+    SHOAL_TRY(status, SHOALI_CHECK_SIZES(kernel, &count, {"n", n}, {"k", k}), done);
+    SHOAL_TRY(status, SHOALI_CHECK_SIZES(kernel, NULL, {"k", k}, {"ldb", args->ldb}), done);
+    SHOAL_TRY(status, check_stride("ldb", args->ldb, args->trans_b ? n : k, args->trans_b ? k : n),
+              done);
+    SHOAL_TRY(status, shoali_check_float(kernel, "dtype", args->dtype), done);
+    if (count == 0)
+        goto done;
+    SHOAL_TRY(status, SHOALI_CHECK_POINTERS(kernel, {"b", args->b}, {"packed", args->packed}),
+              done);
+    SHOAL_TRY(status, shoali_kernel_launch(exec, kernel, shoali_dtype_bit(args->dtype), args),
+              done);
+done:
+    return status;
+}
+
 /* ---- normalisation ---- */
 
 shoal_status shoali_op_norm(const struct shoali_exec *exec, const struct shoali_norm_args *args)

@@ -70,16 +70,29 @@ enum shoali_activation {
  *                                            residual v = residual[m,n] + v; C = round(v).  A, B
  *                                            same dtype; bias, residual, preact of dtype_c or, for
  *                                            bias, of dtype_ab; dtype_c is F32 or dtype_ab. [bits
- *                                            for F32] */
+ *                                            for F32]
+ * packed_b: what pack_b made of b with the same n, k, trans_b and dtype; read in b's place, with
+ * the same bits. */
 struct shoali_gemm_args {
     const void *a, *b;
     void *c;
     const void *bias, *residual; /* optional */
     void *preact;                /* optional output */
+    const void *packed_b;        /* optional */
     int64_t m, n, k, lda, ldb, ldc;
     int32_t trans_a, trans_b, accumulate;
     enum shoali_activation activation;
     shoal_dtype dtype_ab, dtype_c, dtype_bias;
+};
+
+/* Brings B of a product into the layout that the kernel of gemm for dtype (of A, B and C) reads:
+ * shoali_op_packed_b_bytes(), 64-byte aligned. Worth it when several products read one B. */
+struct shoali_pack_b_args {
+    const void *b;
+    void *packed;
+    int64_t n, k, ldb;
+    int32_t trans_b;
+    shoal_dtype dtype;
 };
 
 /* y = (x - mean) * rstd * gamma + beta per row of `columns`; mean and rstd are saved (fp32). mean
@@ -511,13 +524,14 @@ struct shoali_ops_table {
     const char *name; /* "ref", "cpu-avx512" */
     bool (*probe)(void);
     uint32_t dtypes;
-    shoali_kernel_fn gemm, norm, norm_backward, attention, attention_backward, embedding,
+    size_t (*packed_b_bytes)(int64_t n, int64_t k, shoal_dtype dtype); /* optional; with pack_b */
+    shoali_kernel_fn gemm, pack_b, norm, norm_backward, attention, attention_backward, embedding,
         embedding_backward, cross_entropy, loss_mean, cross_entropy_backward, cross_entropy_tile,
         cross_entropy_tile_backward, softmax, dropout, unary, binary, axpy, reduce, broadcast,
         copy_strided, convert, set, random_fill, to_fixed, from_fixed, norm2, clip, adam, sgd,
         reduce_sources, quantize, dequantize;
 };
-#define SHOALI_OPS_ABI 1u
+#define SHOALI_OPS_ABI 2u
 extern const struct shoali_ops_table shoali_ops_ref;
 /* Built where the compiler can: */
 extern const struct shoali_ops_table shoali_ops_cpu_generic, shoali_ops_cpu_avx2,
@@ -551,6 +565,11 @@ struct shoali_exec {
     SHOAL_CHECKED shoal_status shoali_op_##kernel(const struct shoali_exec *exec, \
                                                   const struct args_type *args)
 SHOALI_OP_FRONT(gemm, shoali_gemm_args);
+SHOALI_OP_FRONT(pack_b, shoali_pack_b_args);
+/* Bytes of a packed B of N x K elements; 0: the kernel of gemm for this dtype has no such layout,
+ * and pack_b does nothing. */
+size_t shoali_op_packed_b_bytes(const struct shoali_ops *ops, int64_t n, int64_t k,
+                                shoal_dtype dtype);
 SHOALI_OP_FRONT(norm, shoali_norm_args);
 SHOALI_OP_FRONT(norm_backward, shoali_norm_backward_args);
 SHOALI_OP_FRONT(attention, shoali_attention_args);

@@ -11,7 +11,7 @@
 
 #define BLOCK_STEPS 1024   /* of k: a panel is at most 192 KiB */
 #define BLOCK_ROWS 512     /* when A is packed or sums are carried in scratch */
-#define BLOCK_COLUMNS 1536 /* the same */
+#define BLOCK_COLUMNS 1536 /* the same; whole panels */
 #define SERIAL_WORK 32768  /* multiply-adds below which a second thread does not pay */
 #define STACK_STEPS 64     /* blocks when no scratch memory can be had */
 
@@ -22,8 +22,10 @@ struct plan {
     struct gemm_source a, b;
     enum a_mode a_mode;
     bool b_direct, pairs;
-    bool plain;      /* C is fp32 and takes the sum unchanged */
-    bool carry_in_c; /* plain, and no tile is narrower than a unit */
+    const uint32_t *packed_b; /* NULL: panels are packed on the way */
+    int64_t grain;            /* threads' columns begin at multiples of it */
+    bool plain;               /* C is fp32 and takes the sum unchanged */
+    bool carry_in_c;          /* plain, and no tile is narrower than a unit */
     int64_t mc, nc, kc;
     int32_t grid_m, grid_n;
 };
@@ -98,12 +100,18 @@ static void point_to_b(const struct block *at, int64_t j, int64_t columns, struc
         return;
     }
     const int64_t width = round_up(columns, 16);
+    tile->b_step = 4 * width;
+    if (plan->packed_b) {
+        const int64_t steps = gemm_steps(plan->args->k, plan->pairs);
+        const int64_t before = gemm_steps(at->k0, plan->pairs);
+        tile->b = (const char *)(plan->packed_b + (at->j0 + j) * steps + before * width);
+        return;
+    }
     if (plan->args->trans_b)
         SHOALI_CPU_SYMBOL(pack_transposed)
     (&plan->b, at->k0, at->k, at->j0 + j, columns, width, at->b);
     else SHOALI_CPU_SYMBOL(pack_rows)(&plan->b, at->k0, at->k, at->j0 + j, columns, width, at->b);
     tile->b = (const char *)at->b;
-    tile->b_step = 4 * width;
 }
 
 /* Asks for the lines of one tile of a matrix of C's shape, which the tile's end will touch. */
@@ -178,7 +186,7 @@ static void scratch_words(const struct plan *plan, int64_t words[3])
         words[0] = plan->mc * straight_ld(plan->kc, plan->pairs);
     else if (plan->a_mode == A_TILES)
         words[0] = round_up(plan->mc, GEMM_ROWS) * steps;
-    words[1] = plan->b_direct ? 0 : GEMM_COLUMNS * steps;
+    words[1] = plan->b_direct || plan->packed_b ? 0 : GEMM_COLUMNS * steps;
     words[2] = 0;
     if (plan->kc < plan->args->k && !plan->carry_in_c)
         words[2] = plan->mc * round_up(plan->nc, 16);
@@ -220,7 +228,7 @@ static void work(void *arg, int32_t index, int32_t count)
     if (index >= plan.grid_m * plan.grid_n)
         return;
     shoali_pool_slice(plan.args->m, GEMM_ROWS, index / plan.grid_n, plan.grid_m, &i0, &i1);
-    shoali_pool_slice(plan.args->n, 16, index % plan.grid_n, plan.grid_n, &j0, &j1);
+    shoali_pool_slice(plan.args->n, plan.grain, index % plan.grid_n, plan.grid_n, &j0, &j1);
     if (i0 >= i1 || j0 >= j1)
         return;
     plan.mc = SHOALI_MIN(plan.mc, i1 - i0);
@@ -259,10 +267,10 @@ static int64_t ceil_div(int64_t a, int64_t b)
 static void choose_grid(struct plan *plan, int32_t threads)
 {
     const struct shoali_gemm_args *args = plan->args;
-    const double tiles = (double)ceil_div(args->m, GEMM_ROWS),
-                 units = (double)ceil_div(args->n, 16);
-    const double per_b = plan->b_direct  ? 0
-                         : args->trans_b ? 6
+    const double tiles = (double)ceil_div(args->m, GEMM_ROWS);
+    const double grains = (double)ceil_div(args->n, plan->grain);
+    const double per_b = plan->b_direct || plan->packed_b ? 0
+                         : args->trans_b                  ? 6
                                          : 2; /* in steps of 16 multiply-adds, per unit */
     const double per_a = plan->a_mode == A_DIRECT ? 0 : 2; /* per tile */
     double best = 0;
@@ -272,7 +280,8 @@ static void choose_grid(struct plan *plan, int32_t threads)
     for (int32_t m = 1; m <= threads; m++) {
         if (threads % m)
             continue;
-        const double t = ceil(tiles / m), u = ceil(units / (threads / m));
+        const double t = ceil(tiles / m),
+                     u = ceil(grains / (threads / m)) * ((double)plan->grain / 16);
         const double cost = t * GEMM_ROWS * u + per_b * u + per_a * t;
         if (best == 0 || cost < best) {
             best = cost;
@@ -294,8 +303,9 @@ static int64_t k_block(int64_t k, bool pairs)
 static void make_plan(const struct shoali_gemm_args *args, int32_t threads, struct plan *plan)
 {
     const bool wide = args->dtype_ab == SHOAL_F32;
-    const bool pairs = SHOALI_CPU_PAIRS && args->dtype_ab == SHOAL_BF16;
-    *plan = (struct plan){.args = args, .pairs = pairs};
+    const bool pairs = gemm_pairs(args->dtype_ab);
+    *plan = (struct plan){.args = args, .pairs = pairs, .packed_b = args->packed_b};
+    plan->grain = plan->packed_b ? GEMM_COLUMNS : 16;
     plan->a = (struct gemm_source){args->a, args->lda, args->dtype_ab, pairs};
     plan->b = (struct gemm_source){args->b, args->ldb, args->dtype_ab, pairs};
     if (args->trans_a)
@@ -304,8 +314,8 @@ static void make_plan(const struct shoali_gemm_args *args, int32_t threads, stru
         plan->a_mode = A_DIRECT;
     else
         plan->a_mode = A_STRAIGHT;
-    plan->b_direct =
-        wide && !args->trans_a && !args->trans_b && args->n % 16 == 0 && args->m <= GEMM_ROWS;
+    plan->b_direct = wide && !args->trans_a && !args->trans_b && !plan->packed_b &&
+                     args->n % 16 == 0 && args->m <= GEMM_ROWS;
     plan->plain = args->dtype_c == SHOAL_F32 && !args->accumulate && !args->bias && !args->preact &&
                   !args->residual && args->activation == SHOALI_ACT_NONE;
     plan->carry_in_c = plan->plain && args->n % 16 == 0;

@@ -3,9 +3,9 @@
  * C is cut into register tiles of GEMM_ROWS x GEMM_UNITS*16. A tile walks k from first to last with
  * one accumulator per element, so the order of a sum depends on K alone. B is brought, one panel of
  * GEMM_COLUMNS columns at a time, into the layout [k][columns] (or read in place when it has it and
- * is small enough for the cache); A is read by broadcasts straight from row-major memory, or from
- * tiles [k][GEMM_ROWS] when it is stored transposed. With pairs (bf16 on a CPU with vdpbf16ps) a
- * step of k is two elements side by side in 32 bits.
+ * is small enough for the cache, or packed as a whole before: pack_b); A is read by broadcasts
+ * straight from row-major memory, or from tiles [k][GEMM_ROWS] when it is stored transposed. With
+ * pairs (bf16 on a CPU with vdpbf16ps) a step of k is two elements side by side in 32 bits.
  */
 #ifndef SHOALI_OPS_CPU_GEMM_H
 #define SHOALI_OPS_CPU_GEMM_H
@@ -38,6 +38,12 @@ struct gemm_tile {
 };
 /* out[rows][units*16] = init + sum. pairs: operands are bf16 pairs. */
 void SHOALI_CPU_SYMBOL(gemm_tile)(const struct gemm_tile *tile, int rows, int units, bool pairs);
+
+/* Whether operands of this type are multiplied as bf16 pairs. */
+SHOALI_INLINE bool gemm_pairs(shoal_dtype dtype)
+{
+    return SHOALI_CPU_PAIRS && dtype == SHOAL_BF16;
+}
 
 /* How an operand lies in memory, as seen by the packers: `x` is its stored matrix. */
 struct gemm_source {

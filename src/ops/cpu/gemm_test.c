@@ -172,6 +172,34 @@ static void drop(struct buffers *x)
     free(x->preact);
 }
 
+/* The same bits from a packed B, by one thread and by the pool; B itself is not read. */
+static void run_packed(const struct shoali_ops_table *table, const struct shoali_gemm_args *g,
+                       const struct buffers *x, struct shoali_pool *pool, const void *expected)
+{
+    const size_t bytes = (size_t)((g->m - 1) * g->ldc + g->n) * shoal_dtype_bytes(g->dtype_c);
+    const size_t packed_bytes = table->packed_b_bytes(g->n, g->k, g->dtype_ab);
+    void *packed = malloc(packed_bytes + 1);
+    assert_non_null(packed);
+    for (int threads = 0; threads < 2; threads++) {
+        memset(packed, 0x7f, packed_bytes);
+        const struct shoali_pack_b_args pack = {.b = g->b,
+                                                .packed = packed,
+                                                .n = g->n,
+                                                .k = g->k,
+                                                .ldb = g->ldb,
+                                                .trans_b = g->trans_b,
+                                                .dtype = g->dtype_ab};
+        table->pack_b(&pack, threads ? pool : NULL);
+        struct shoali_gemm_args product = *g;
+        product.b = NULL;
+        product.packed_b = packed;
+        memcpy(x->c, x->before, bytes);
+        table->gemm(&product, threads ? pool : NULL);
+        assert_memory_equal(expected, x->c, bytes);
+    }
+    free(packed);
+}
+
 static void run_all(const struct shoali_gemm_args *g, const struct buffers *x,
                     struct shoali_pool *pool)
 {
@@ -189,6 +217,7 @@ static void run_all(const struct shoali_gemm_args *g, const struct buffers *x,
         memcpy(x->c, x->before, bytes);
         tables[t]->gemm(g, pool);
         assert_memory_equal(alone, x->c, bytes);
+        run_packed(tables[t], g, x, pool, alone);
         free(alone);
     }
 }

@@ -129,6 +129,8 @@ void *SHOALI_CPU_SYMBOL(scratch)(size_t bytes);
 
 /* The kernels of the table. */
 void SHOALI_CPU_SYMBOL(gemm)(const void *args, struct shoali_pool *pool);
+size_t SHOALI_CPU_SYMBOL(packed_b_bytes)(int64_t n, int64_t k, shoal_dtype dtype);
+void SHOALI_CPU_SYMBOL(pack_b)(const void *args, struct shoali_pool *pool);
 void SHOALI_CPU_SYMBOL(attention)(const void *args, struct shoali_pool *pool);
 void SHOALI_CPU_SYMBOL(attention_backward)(const void *args, struct shoali_pool *pool);
 void SHOALI_CPU_SYMBOL(norm)(const void *args, struct shoali_pool *pool);

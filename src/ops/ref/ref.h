@@ -12,6 +12,7 @@
 #include "ops/ops.h"
 
 void shoali_ref_gemm(const void *args, struct shoali_pool *pool);
+void shoali_ref_pack_b(const void *args, struct shoali_pool *pool);
 void shoali_ref_norm(const void *args, struct shoali_pool *pool);
 void shoali_ref_norm_backward(const void *args, struct shoali_pool *pool);
 void shoali_ref_attention(const void *args, struct shoali_pool *pool);
