@@ -223,6 +223,7 @@ static const struct text_row device_rows[] = {
     {"gradients", P(gradients_bytes), true},
     {"master weights", P(master_bytes), false},
     {"optimizer states", P(states_bytes), true},
+    {"packed weights", P(packed_weights_bytes), false},
     {"activations", P(activations_bytes), true},
     {"zero buffers", P(buffers_bytes), false},
     {"other", P(other_bytes), false},

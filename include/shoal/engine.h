@@ -119,9 +119,10 @@ SHOAL_API int64_t shoal_engine_param_count(const shoal_engine *engine);
 typedef struct shoal_memory_info {
     int64_t weights_bytes, gradients_bytes, states_bytes, activations_bytes, buffers_bytes;
     int64_t device_peak_bytes, arena_growths, device_alloc_count, host_sync_count;
-    int64_t master_bytes;    /* fp32 copies of 16-bit weights: a part of states_bytes */
-    int64_t host_peak_bytes; /* pinned host memory */
-    int64_t comm_bytes;      /* a rank's share of what groups need to pass messages */
+    int64_t packed_weights_bytes; /* weights in the layout that products read */
+    int64_t master_bytes;         /* fp32 copies of 16-bit weights: a part of states_bytes */
+    int64_t host_peak_bytes;      /* pinned host memory */
+    int64_t comm_bytes;           /* a rank's share of what groups need to pass messages */
     int64_t offload_host_bytes, offload_nvme_bytes; /* outside the device, see offload_optimizer */
     int64_t offload_pinned_bytes;   /* of offload_host_bytes: a part of host_peak_bytes, too */
     int64_t activations_host_bytes; /* cpu_checkpointing: a part of host_peak_bytes */

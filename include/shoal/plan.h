@@ -51,10 +51,11 @@ typedef struct shoal_plan {
 
     /* device memory */
     int64_t weights_bytes, gradients_bytes, master_bytes, states_bytes;
-    int64_t activations_bytes; /* the tape's slot: activations, their gradients, workspaces */
-    int64_t buffers_bytes;     /* zero: gathered units, sums under way, conversions */
-    int64_t other_bytes;       /* scalars, flags */
-    int64_t device_bytes;      /* sum: the peak */
+    int64_t packed_weights_bytes; /* weights in the layout that products read, too */
+    int64_t activations_bytes;    /* the tape's slot: activations, their gradients, workspaces */
+    int64_t buffers_bytes;        /* zero: gathered units, sums under way, conversions */
+    int64_t other_bytes;          /* scalars, flags */
+    int64_t device_bytes;         /* sum: the peak */
     /* host memory */
     int64_t pinned_bytes;     /* staging of batches, collectives and records */
     int64_t comm_bytes;       /* control memory and bounce areas of groups in one machine */

@@ -55,6 +55,19 @@ struct shoali_sink {
     uint32_t *flag;    /* device, OR-ed with 1 when out of range or NaN */
 };
 
+/* A weight in the layout that a product reads, once for y = x w and once for dx = dy w^T: made on
+ * the first need after the parameter was written. */
+enum shoali_packed_use { SHOALI_PACKED_FORWARD, SHOALI_PACKED_BACKWARD, SHOALI_PACKED_USES };
+struct shoali_packed {
+    void *data;      /* device; NULL: products read the parameter itself */
+    int64_t version; /* of the parameter it was made from; -1: none */
+    int64_t n, k;    /* of the product's B; n 0: no product yet */
+    int32_t trans_b;
+    int32_t uses; /* products that a run in meta mode would have made */
+    int64_t rows; /* of the largest of them */
+    size_t bytes; /* 0: there is no such layout */
+};
+
 struct shoal_param {
     const char *name; /* global, unique */
     int32_t index;    /* canonical order = declaration order */
@@ -69,6 +82,7 @@ struct shoal_param {
     int64_t version;      /* +1 at every write */
     int32_t reader_tapes; /* live tapes with nodes that read it */
     struct shoali_sink sink;
+    struct shoali_packed packed[SHOALI_PACKED_USES];
     void *owner; /* zero's bookkeeping, borrowed */
     /* A backward wrote a gradient since the engine cleared it at the step's begin (zeros for unused
      * parameters do not count); after the step's reduction: on any rank. */
@@ -112,6 +126,22 @@ SHOAL_CHECKED shoal_status shoali_module_init(struct shoali_module *module,
 void shoali_module_fini(struct shoali_module *module);
 /* By name or by alias; NULL: none. */
 struct shoal_param *shoali_module_find(const struct shoali_module *module, const char *name);
+
+/* ---- packed weights ------------------------------------------------------------------------- */
+
+/* Runs in meta mode count the products of each weight; this forgets them. */
+void shoali_packed_forget(struct shoali_module *module);
+/* Which weights get packed buffers: those read at least `least_uses` times between two writes, if
+ * a run is repeated `repeats` times, by products of at most `most_rows` rows. */
+struct shoali_packed_rule {
+    int64_t repeats, least_uses, most_rows;
+};
+/* One block of device memory for all of them; *memory is NULL and *bytes 0 when there are none. The
+ * caller frees the block after the module's last tape. */
+SHOAL_CHECKED shoal_status shoali_packed_create(struct shoali_module *module,
+                                                struct shoali_device *device,
+                                                const struct shoali_packed_rule *rule,
+                                                void **memory, size_t *bytes);
 
 /* ---- slots: memory of a tape ---------------------------------------------------------------- */
 

@@ -90,6 +90,12 @@ bool shoali_block_dim(const struct shoal_tensor *tensor, int32_t dim, int64_t *g
 #define SHOALI_RUN(tape, kernel, args) \
     SHOALI_LAUNCH(tape, shoali_op_##kernel(shoali_tape_exec(tape), args))
 
+/* Gives a product whose b is the parameter its packed form, if there is one; packs it if the
+ * parameter was written since. In meta mode: counts the product. */
+SHOAL_CHECKED shoal_status shoali_packed_get(struct shoal_tape *tape, struct shoal_param *param,
+                                             enum shoali_packed_use use,
+                                             struct shoali_gemm_args *product);
+
 /* Sum of all inputs', parameters' and outputs' bytes. */
 int64_t shoali_cost_bytes(const struct shoali_node *node);
 /* One FLOP per element of output 0, the same backward. */

@@ -85,7 +85,8 @@ static shoal_status linear_forward(struct shoal_tape *tape, struct shoali_node *
     const struct linear_attr *attr = shoali_node_attr(node);
     const struct shoal_tensor *x = &node->in[X]->tensor;
     const struct shoal_param *bias = node->param[BIAS];
-    const struct shoali_gemm_args args = {
+    shoal_status status;
+    struct shoali_gemm_args args = {
         .a = x->data,
         .b = node->param[WEIGHT]->data,
         .c = node->out[RESULT]->tensor.data,
@@ -104,7 +105,11 @@ static shoal_status linear_forward(struct shoal_tape *tape, struct shoali_node *
         .dtype_c = x->dtype,
         .dtype_bias = x->dtype,
     };
-    return SHOALI_RUN(tape, gemm, &args);
+    SHOAL_TRY(status, shoali_packed_get(tape, node->param[WEIGHT], SHOALI_PACKED_FORWARD, &args),
+              done);
+    SHOAL_TRY(status, SHOALI_RUN(tape, gemm, &args), done);
+done:
+    return status;
 }
 
 /* The output's gradient becomes the gradient before the activation, in place, once for both parts
@@ -144,7 +149,7 @@ static shoal_status linear_backward_input(struct shoal_tape *tape, struct shoali
     if (attr->activation != SHOAL_ACTIVATION_NONE)
         SHOAL_TRY(status, backward_activation(tape, node), done);
     SHOAL_TRY(status, shoali_grad_begin(tape, node, X, true, &to, &accumulate), done);
-    const struct shoali_gemm_args args = {
+    struct shoali_gemm_args args = {
         .a = shoali_node_grad(tape, node, RESULT),
         .b = node->param[WEIGHT]->data,
         .c = to,
@@ -159,8 +164,12 @@ static shoal_status linear_backward_input(struct shoal_tape *tape, struct shoali
         .dtype_ab = node->in[X]->tensor.dtype,
         .dtype_c = node->in[X]->tensor.dtype,
     };
-    if (to != NULL)
+    if (to != NULL) {
+        SHOAL_TRY(status,
+                  shoali_packed_get(tape, node->param[WEIGHT], SHOALI_PACKED_BACKWARD, &args),
+                  done);
         SHOAL_TRY(status, SHOALI_RUN(tape, gemm, &args), done);
+    }
     SHOAL_TRY(status, shoali_grad_end(tape, node, X), done);
     if (attr->activation == SHOAL_ACTIVATION_NONE)
         SHOAL_TRY(status, shoali_grad_pass(tape, node, RESIDUAL), done);

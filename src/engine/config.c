@@ -45,6 +45,9 @@ static const struct shoali_option rows[] = {
     ROW(ds, ENUM, reduction, 0,
         "exact: sums in integers, so that the bits do not depend on the layout (Shoal's own).",
         .choices = reductions),
+    ROW(ds, BOOL, packed_weights, 0,
+        "Keep weights in the layout that products read, too: true, false, or, by itself, where "
+        "several products of at most 512 rows read a weight in a step (Shoal's own).", ),
     ROW(ds, INT, exact_unit_log2, 44, "Exact sums count in units of 2^-this (Shoal's own).",
         .min = 20, .max = 60),
     ROW(ds, BOOL, hashes, 0,
@@ -145,6 +148,15 @@ static shoal_status validate_reduction(const struct shoali_ds_config *config)
     return SHOAL_OK;
 }
 
+static shoal_status validate_packed(const struct shoali_ds_config *config)
+{
+    if (config->packed_weights && config->zero_optimization.stage == 3)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "packed_weights: true cannot be combined with zero_optimization.stage 3, "
+                          "which keeps no weight between its uses: leave the key out");
+    return SHOAL_OK;
+}
+
 static shoal_status validate(void *value)
 {
     shoal_status status;
@@ -159,6 +171,7 @@ static shoal_status validate(void *value)
                           ignored);
     SHOAL_TRY(status, validate_reduction(config), done);
     SHOAL_TRY(status, validate_exact(config), done);
+    SHOAL_TRY(status, validate_packed(config), done);
 done:
     return status;
 }

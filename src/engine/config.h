@@ -249,6 +249,7 @@ struct shoali_ds_config {
     int32_t reduction;                      /* enum shoali_reduction */
     int64_t exact_unit_log2, seed, threads; /* threads 0: see shoal_engine_args */
     int64_t data_parallel_size, sequence_parallel_size, vocabulary_size;
+    bool packed_weights; /* given or not: see shoali_config_given */
     bool hashes, dump_state, prescale_gradients, wall_clock_breakdown, memory_breakdown;
     bool managed_gradient_accumulation, disable_allgather, sparse_gradients, graph_harvesting;
     bool dataloader_drop_last, use_data_before_expert_parallelism;

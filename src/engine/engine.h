@@ -59,6 +59,8 @@ struct shoal_engine {
     struct shoali_module module;
     struct shoali_slot *slot;
     struct shoali_slot *kept_slot; /* inputs of recomputed scopes; NULL: they stay in `slot` */
+    void *packed_weights;          /* device; NULL: none */
+    size_t packed_weights_bytes;
     struct shoali_micro_cost micro_cost;
     struct shoali_recompute recompute;
     struct shoali_observer observers[2]; /* fetch before recompute */

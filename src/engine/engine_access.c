@@ -72,6 +72,7 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
             shoali_slot_growth_count(engine->slot) + (kept ? shoali_slot_growth_count(kept) : 0),
         .device_alloc_count = counters.alloc_count,
         .host_sync_count = counters.host_sync_count,
+        .packed_weights_bytes = (int64_t)engine->packed_weights_bytes,
         .master_bytes = zero.master_bytes,
         .host_peak_bytes = counters.host_peak_bytes,
         .comm_bytes = (1 + comm.split_count) * shoali_comm_control_bytes(engine->world),

@@ -35,7 +35,7 @@ static bool count_everything(struct gpt_seat *seat)
     EXPECT(first.states_bytes == count * expected->states);
     EXPECT(first.activations_bytes > 0);
     const int64_t sum = first.weights_bytes + first.gradients_bytes + first.states_bytes +
-                        first.activations_bytes + first.buffers_bytes;
+                        first.activations_bytes + first.buffers_bytes + first.packed_weights_bytes;
     /* with several ranks weights and gradients may lie in memory of the communication */
     const int64_t shared = seat->run->ranks > 1 ? first.weights_bytes + first.gradients_bytes : 0;
     EXPECT(first.device_peak_bytes >= sum - shared);

@@ -94,8 +94,9 @@ static void fill_memory(const struct shoal_engine *engine, int64_t shared_bytes,
     plan->activations_bytes =
         engine->micro_cost.slot_bytes + (engine->recompute.cpu ? 0 : engine->micro_cost.kept_bytes);
     plan->buffers_bytes = info.buffers_bytes;
-    plan->device_bytes = info.weights_bytes + info.gradients_bytes + info.states_bytes +
-                         plan->activations_bytes + info.buffers_bytes;
+    plan->packed_weights_bytes = info.packed_weights_bytes;
+    plan->device_bytes = info.packed_weights_bytes + info.weights_bytes + info.gradients_bytes +
+                         info.states_bytes + plan->activations_bytes + info.buffers_bytes;
     if (info.device_peak_bytes > plan->device_bytes) {
         plan->other_bytes = info.device_peak_bytes - plan->device_bytes;
         plan->device_bytes = info.device_peak_bytes;
@@ -250,6 +251,7 @@ shoal_status shoal_plan_to_json(const shoal_plan *plan, char **json)
         {"gradients_bytes", plan->gradients_bytes},
         {"master_bytes", plan->master_bytes},
         {"states_bytes", plan->states_bytes},
+        {"packed_weights_bytes", plan->packed_weights_bytes},
         {"activations_bytes", plan->activations_bytes},
         {"buffers_bytes", plan->buffers_bytes},
         {"other_bytes", plan->other_bytes},

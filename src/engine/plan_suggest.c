@@ -29,6 +29,7 @@ struct search {
     shoal_plan_suggestion *best;
     const json_t *root;
     int64_t train_batch;
+    bool packs; /* weights are packed as things are; no alternative does */
     bool found; /* best is filled */
 };
 
@@ -65,6 +66,8 @@ static char *changed_config(const struct search *search, const struct change *ch
         set_offload(member_object(zero, "offload_param"), change->offload);
         json_object_set_new(json_object_get(zero, "offload_param"), "max_in_cpu", json_integer(0));
     }
+    if (search->packs)
+        json_object_set_new(root, "packed_weights", json_false());
     if (change->micro_batch > 0 || change->ranks > 0) {
         json_object_del(root, "gradient_accumulation_steps");
         json_object_set_new(root, "train_batch_size", json_integer(search->train_batch));
@@ -81,6 +84,8 @@ static void describe(const struct search *search, const struct change *change, c
                      size_t bytes)
 {
     struct shoali_str list = {0};
+    if (search->packs)
+        shoali_str_append(&list, ", packed_weights false");
     if (change->ranks > 0)
         shoali_str_append(&list, ", %d ranks", (int)change->ranks);
     if (change->stage > 0)
@@ -146,6 +151,8 @@ static bool try(struct search *search, const struct change *change)
 /* One change at a time. */
 static bool try_single(struct search *search, const shoal_plan *now, int32_t top, bool recompute)
 {
+    if (search->packs && try(search, &(struct change){0}))
+        return true;
     for (int32_t stage = now->stage + 1; stage <= top; stage++)
         if (try(search, &(struct change){.stage = stage}))
             return true;
@@ -232,6 +239,7 @@ shoal_status shoal_plan_suggest(const shoal_plan_args *args, const shoal_plan_li
                   done);
     search.root = shoali_json_root(document);
     search.train_batch = now.train_batch;
+    search.packs = now.packed_weights_bytes > 0;
     const bool recompute =
         !engine->recompute_granularity || strcmp(engine->recompute_granularity, "full") != 0;
     const int32_t top = now.world_size > 1 ? 3 : now.stage;

@@ -70,12 +70,13 @@ static bool compare_memory(const struct gpt_seat *seat, const shoal_plan *plan)
     EXPECT(plan->master_bytes + plan->states_bytes == info.states_bytes);
     EXPECT(plan->activations_bytes == info.activations_bytes);
     EXPECT(plan->buffers_bytes == info.buffers_bytes);
+    EXPECT(plan->packed_weights_bytes == info.packed_weights_bytes);
     EXPECT(plan->pinned_bytes + info.offload_pinned_bytes == info.host_peak_bytes);
     EXPECT(plan->comm_bytes == info.comm_bytes && (plan->comm_bytes > 0) == (seat->group != NULL));
     EXPECT(plan->host_state_bytes == info.offload_host_bytes);
     EXPECT(plan->nvme_bytes == info.offload_nvme_bytes);
     const int64_t sum = info.weights_bytes + info.gradients_bytes + info.states_bytes +
-                        info.activations_bytes + info.buffers_bytes;
+                        info.activations_bytes + info.buffers_bytes + info.packed_weights_bytes;
     const int64_t counted = info.device_peak_bytes > sum ? info.device_peak_bytes : sum;
     EXPECT(within(plan->device_bytes, counted, 0.02));
     EXPECT(plan->parameters == shoal_engine_param_count(seat->engine));
@@ -329,11 +330,19 @@ static void test_suggestions(void **state)
 {
     shoal_plan plan, again;
     shoal_plan_suggestion one, other;
+    static const char unpacked[] = "\"packed_weights\":false";
     (void)state;
-    /* a byte less than is needed: the next stage is enough, and what it says is its own plan */
+    /* what costs nothing but time goes first */
     assert_int_equal(suggest(1, NULL, 4, &plan, &one), SHOAL_OK);
     assert_int_equal(one.fits, 0);
+    assert_true(plan.packed_weights_bytes > 0);
     assert_int_equal(suggest(plan.device_bytes - 1, NULL, 4, &plan, &one), SHOAL_OK);
+    assert_true(one.fits);
+    assert_string_equal(one.what, "packed_weights false");
+    assert_int_equal(one.plan.device_bytes, plan.device_bytes - plan.packed_weights_bytes);
+    /* a byte less than is needed: the next stage is enough, and what it says is its own plan */
+    assert_int_equal(suggest(plan.device_bytes, unpacked, 4, &plan, &one), SHOAL_OK);
+    assert_int_equal(suggest(plan.device_bytes - 1, unpacked, 4, &plan, &one), SHOAL_OK);
     assert_true(one.fits);
     assert_string_equal(one.what, "zero_optimization.stage 1");
     assert_int_equal(one.plan.stage, 1);
