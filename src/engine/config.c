@@ -29,7 +29,7 @@ static const struct shoali_option rows[] = {
         PENDING),
     ROW(ds, INT, steps_per_print, 0, "Steps between progress lines; not given: none.", .min = 1,
         .max = NO_MAX),
-    ROW(ds, BOOL, dump_state, 0, "Log the configuration at the start.", ),
+    ROW(ds, BOOL, dump_state, 0, "Log the configuration at the start, a line per key.", ),
     ROW(ds, FLOAT, gradient_clipping, 1, "Largest global L2 norm of the gradient; 0: no limit.",
         .min = 0, .max = NO_MAX),
     ROW(ds, BOOL, prescale_gradients, 0, "Divide by the number of ranks before the sum.", ),

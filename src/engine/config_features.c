@@ -5,7 +5,8 @@ static const char *const data_types[] = {"fp32", "fp16", "bf16", NULL};
 static const struct shoali_option bf16_rows[] = {
     ROW(bf16, BOOL, enabled, 0, "Compute in bfloat16, keep fp32 master weights.", ),
     ROW(bf16, BOOL, immediate_grad_update, 0, "Fold each gradient into fp32 at once.", PENDING),
-    ROW(bf16, BOOL, check_grad_overflow, 1, "Skip a step whose gradient is not finite.", ),
+    ROW(bf16, BOOL, check_grad_overflow, 1,
+        "A step whose gradient is not finite is always skipped.", NOEFFECT),
     ROW(bf16, BOOL, bf16_master_weights_and_grads, 0, "Keep master weights in bfloat16 too.",
         PENDING),
     ROW(bf16, BOOL, bf16_optimizer_states, 0, "Keep optimizer states in bfloat16.", PENDING),

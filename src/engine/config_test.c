@@ -176,6 +176,7 @@ static void test_not_supported_yet(void **state)
         "{\"sequence_parallel_size\": 2}",
         "{\"compression_training\": {\"weight_quantization\": {}}}",
         "{\"checkpoint\": {\"writer\": {\"decoupled\": true}}}",
+        "{\"zero_optimization\": {\"stage\": 2, \"zenflow\": {}}}",
     };
     struct shoali_ds_config config;
     for (size_t i = 0; i < COUNT(texts); i++)
@@ -185,6 +186,62 @@ static void test_not_supported_yet(void **state)
               "\"sequence_parallel_size\": 1, \"tensorboard\": {\"enabled\": false}}",
               &config);
     shoali_ds_config_fini(&config);
+}
+
+struct notices {
+    const char *expected;
+    int count, found;
+};
+
+static void note_line(void *user, shoal_log_level level, const char *subsystem, int rank,
+                      const char *text)
+{
+    struct notices *notices = user;
+    (void)level;
+    (void)subsystem;
+    (void)rank;
+    notices->count++;
+    notices->found += notices->expected && strstr(text, notices->expected);
+}
+
+/* A key that means something elsewhere and nothing here says so, once. */
+static void test_idle_keys_are_noticed(void **state)
+{
+    static const struct {
+        const char *zero, *expected; /* NULL: no notice at all */
+    } cases[] = {
+        {"\"stage\": 2, \"max_live_parameters\": 9",
+         "zero_optimization.stage3_max_live_parameters has no effect: it is for stage 3"},
+        {"\"stage\": 2, \"sub_group_size\": 9", "sub_group_size has no effect"},
+        {"\"stage\": 2, \"sub_group_size\": 9, \"offload_optimizer\": {\"device\": \"cpu\"}", NULL},
+        {"\"stage\": 3, \"sub_group_size\": 9, \"prefetch_bucket_size\": 9", NULL},
+        {"\"stage\": 3, \"prefetch_bucket_size\": 9, \"overlap_comm\": false",
+         "stage3_prefetch_bucket_size has no effect: nothing is gathered ahead"},
+        {"\"stage\": 0, \"reduce_scatter\": false", "reduce_scatter has no effect"},
+        {"\"stage\": 1, \"reduce_scatter\": false", NULL},
+        {"\"stage\": 1, \"offload_optimizer\": {\"device\": \"cpu\", \"pipeline_read\": true}",
+         "offload_optimizer.pipeline_read has no effect: device is not nvme"},
+        {"\"stage\": 3, \"offload_optimizer\": {\"ratio\": 0.5}", "ratio has no effect"},
+        {"\"stage\": 3, \"offload_param\": {\"device\": \"cpu\", \"max_in_cpu\": 9}",
+         "offload_param.max_in_cpu has no effect"},
+        {"\"stage\": 3, \"offload_param\": {\"pin_memory\": true}", "pin_memory has no effect"},
+        {"\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}, "
+         "\"offload_optimizer\": {\"buffer_count\": 6}",
+         NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct notices notices = {.expected = cases[i].expected};
+        struct shoali_ds_config config;
+        char text[256];
+        snprintf(text, sizeof text, "{\"zero_optimization\": {%s}}", cases[i].zero);
+        assert_int_equal(shoal_log_configure("info", note_line, &notices), SHOAL_OK);
+        read_text(text, &config);
+        shoali_ds_config_fini(&config);
+        assert_int_equal(shoal_log_configure(NULL, NULL, NULL), SHOAL_OK);
+        if (notices.count != notices.found || notices.found != (cases[i].expected != NULL))
+            fail_msg("%s: %d notices, %d as expected", text, notices.count, notices.found);
+    }
 }
 
 static void test_dead_keys_name_the_alternative(void **state)
@@ -470,6 +527,7 @@ int main(void)
         cmocka_unit_test(test_values_that_cannot_be),
         cmocka_unit_test(test_checks_across_keys),
         cmocka_unit_test(test_not_supported_yet),
+        cmocka_unit_test(test_idle_keys_are_noticed),
         cmocka_unit_test(test_dead_keys_name_the_alternative),
         cmocka_unit_test(test_batch_triad),
         cmocka_unit_test(test_triad_messages),

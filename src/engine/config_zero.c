@@ -218,6 +218,63 @@ static shoal_status validate_groups(const struct shoali_zero_config *zero)
     return SHOAL_OK;
 }
 
+/* ---- keys that are given and have nothing to do ---------------------------------------------- */
+
+static void notice(const struct shoali_section *section, const void *config,
+                   const char *const *keys, const char *why)
+{
+    for (; *keys; keys++)
+        if (shoali_config_given(section, config, *keys))
+            SHOALI_INFO("config", "%s.%s has no effect: %s", section->name, *keys, why);
+}
+
+static void notice_offload(const struct shoali_zero_config *zero)
+{
+    static const char *const nvme_param[] = {"nvme_path", "buffer_count", "buffer_size",
+                                             "max_in_cpu", NULL};
+    static const char *const nvme_optimizer[] = {"nvme_path", "pipeline_read", "pipeline_write",
+                                                 NULL};
+    static const char *const pin[] = {"pin_memory", NULL};
+    static const char *const optimizer[] = {"buffer_count", "pin_memory", "ratio", NULL};
+    const int32_t param_device = zero->offload_param.device;
+    const int32_t optimizer_device = zero->offload_optimizer.device;
+    if (param_device != SHOALI_OFFLOAD_NVME)
+        notice(&offload_param_section, &zero->offload_param, nvme_param, "device is not nvme");
+    if (param_device == SHOALI_OFFLOAD_NONE)
+        notice(&offload_param_section, &zero->offload_param, pin, "device is none");
+    if (optimizer_device != SHOALI_OFFLOAD_NVME)
+        notice(&offload_optimizer_section, &zero->offload_optimizer, nvme_optimizer,
+               "device is not nvme");
+    /* weights on their way out pass through its buffers */
+    if (optimizer_device == SHOALI_OFFLOAD_NONE && param_device == SHOALI_OFFLOAD_NONE)
+        notice(&offload_optimizer_section, &zero->offload_optimizer, optimizer, "device is none");
+}
+
+static void notice_stage(const struct shoali_zero_config *zero)
+{
+    static const char *const stage_3[] = {"stage3_prefetch_bucket_size",
+                                          "stage3_param_persistence_threshold",
+                                          "stage3_model_persistence_threshold",
+                                          "stage3_max_live_parameters",
+                                          "stage3_max_reuse_distance",
+                                          "stage3_module_granularity_threshold",
+                                          NULL};
+    static const char *const parts[] = {"reduce_scatter", "allgather_bucket_size", NULL};
+    static const char *const sub_group[] = {"sub_group_size", NULL};
+    static const char *const ahead[] = {"stage3_prefetch_bucket_size", NULL};
+    const bool offloads = zero->offload_param.device != SHOALI_OFFLOAD_NONE ||
+                          zero->offload_optimizer.device != SHOALI_OFFLOAD_NONE;
+    if (zero->stage < 3)
+        notice(&shoali_zero_section, zero, stage_3, "it is for stage 3");
+    else if (!zero->overlap_comm)
+        notice(&shoali_zero_section, zero, ahead,
+               "nothing is gathered ahead, because overlap_comm is false");
+    if (zero->stage == 0)
+        notice(&shoali_zero_section, zero, parts, "nothing is partitioned in stage 0");
+    if (zero->stage < 3 && !offloads)
+        notice(&shoali_zero_section, zero, sub_group, "it is for stage 3 and for offload");
+}
+
 static shoal_status validate_zero(void *config)
 {
     shoal_status status = SHOAL_OK;
@@ -248,6 +305,12 @@ static shoal_status validate_zero(void *config)
         (zero->offload_optimizer.device == SHOALI_OFFLOAD_NVME &&
          !zero->offload_optimizer.nvme_path))
         return SHOAL_FAIL(SHOAL_ECONFIG, "device nvme needs nvme_path: give a folder on the drive");
+    if (shoali_config_given(&shoali_zero_section, zero, "zenflow"))
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                          "zenflow, which is on when it is given, is known but not supported yet; "
+                          "remove it");
+    notice_stage(zero);
+    notice_offload(zero);
 done:
     return status;
 }

@@ -1,6 +1,7 @@
 /* Creation: from a configuration to an engine that can step without allocating. */
 #include "engine/engine.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,19 @@ static int32_t thread_count(const struct shoal_engine *engine, const shoal_engin
     return share > 0 ? share : 1;
 }
 
+/* Key `dump_state`. */
+static void log_config(const struct shoali_ds_config *config)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(shoali_json_root(config->document), key, value)
+    {
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        SHOALI_INFO("config", "%s: %s", key, text ? text : "?");
+        free(text);
+    }
+}
+
 static shoal_status read_config(struct shoal_engine *engine, const shoal_engine_args *args)
 {
     shoal_status status;
@@ -52,6 +66,8 @@ static shoal_status read_config(struct shoal_engine *engine, const shoal_engine_
     if (config->reduction == SHOALI_REDUCTION_EXACT)
         SHOAL_TRY(status, shoali_loss_scaler_check_exact(&engine->scaler), done);
     engine->seed = args->seed ? args->seed : config->seed ? (uint64_t)config->seed : 1234;
+    if (config->dump_state && !engine->meta)
+        log_config(config);
 done:
     return status;
 }

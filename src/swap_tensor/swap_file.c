@@ -4,17 +4,26 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-/* A full or broken drive is no mistake of the configuration; a wrong path is. */
-static shoal_status make_folder(const char *path)
+shoal_status shoali_swap_check_folder(const char *path)
 {
-    if (mkdir(path, 0777) == 0 || errno == EEXIST)
+    struct stat info;
+    int error = mkdir(path, 0777) == 0 || errno == EEXIST ? 0 : errno;
+    if (!error && stat(path, &info) != 0)
+        error = errno;
+    if (!error && !S_ISDIR(info.st_mode))
+        error = ENOTDIR;
+    if (!error && access(path, W_OK | X_OK) != 0)
+        error = errno;
+    if (!error)
         return SHOAL_OK;
-    const bool drive = errno == ENOSPC || errno == EDQUOT || errno == EIO;
+    /* A full or broken drive is no mistake of the configuration; a wrong path is. */
+    const bool drive = error == ENOSPC || error == EDQUOT || error == EIO;
     return SHOAL_FAIL(drive ? SHOAL_EIO : SHOAL_EINVAL,
-                      "\"%s\": cannot make the folder: %s; give one on the drive, or with a parent "
-                      "that this user may write to",
-                      path, strerror(errno));
+                      "nvme_path \"%s\" cannot be used: %s; give a folder on the drive that this "
+                      "user may write to",
+                      path, strerror(error));
 }
 
 shoal_status shoali_swap_open_file(struct shoali_swap *swap, int64_t bytes)
@@ -22,13 +31,13 @@ shoal_status shoali_swap_open_file(struct shoali_swap *swap, int64_t bytes)
     shoal_status status;
     const struct shoali_swap_args *args = &swap->args;
     struct shoali_str name = {0};
+    SHOAL_TRY(status, shoali_swap_check_folder(args->path), done);
     shoali_str_append(&name, "shoal_rank%d_%s.swp", (int)args->rank, args->label);
-    status = make_folder(args->path);
-    if (status == SHOAL_OK)
-        status =
-            shoali_io_open_unnamed(swap->io, args->path, shoali_str_get(&name), bytes, &swap->file);
-    if (status < 0)
-        status = shoali_error_prefix(status, "nvme_path");
+    SHOAL_TRY(
+        status,
+        shoali_io_open_unnamed(swap->io, args->path, shoali_str_get(&name), bytes, &swap->file),
+        done);
+done:
     shoali_str_fini(&name);
     return status;
 }

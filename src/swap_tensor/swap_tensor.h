@@ -53,6 +53,9 @@ struct shoali_swap_args {
     bool write_behind; /* put does not wait for its write */
     struct shoali_io_args io;
 };
+/* Makes the folder if only that is missing, and looks whether files can be made there.
+ * SHOAL_EINVAL: not a folder to write to. */
+SHOAL_CHECKED shoal_status shoali_swap_check_folder(const char *path);
 /* Reserves memory and file space; all elements are zero. */
 SHOAL_CHECKED shoal_status shoali_swap_create(const struct shoali_swap_args *args,
                                               struct shoali_swap **swap);

@@ -204,10 +204,11 @@ done:
 
 static shoal_status check_groups(const struct shoali_zero *zero)
 {
-    if (zero->world % zero->parts)
+    const int32_t shard = zero->args.shard_size;
+    if (zero->stage == 3 && shard > 0 && zero->world % shard)
         return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "mics_shard_size: %d does not divide the number of ranks, %d",
-                          (int)zero->parts, (int)zero->world);
+                          "mics_shard_size: %d does not divide the number of ranks, %d", (int)shard,
+                          (int)zero->world);
     if (zero->nearby && zero->world % zero->nearby)
         return SHOAL_FAIL(SHOAL_ECONFIG,
                           "zero_hpz_partition_size: %d does not divide the number of ranks, %d",

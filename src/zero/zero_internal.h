@@ -276,8 +276,8 @@ SHOAL_CHECKED shoal_status shoali_zero_initialise(struct shoali_zero *zero,
                                                   int64_t end, float *base);
 
 /* ---- zero_offload.c ---- */
-/* What is where. Only arithmetic, so that a mistake of the configuration is found by all ranks
- * alike before anything collective has begun. */
+/* What is where. Not collective, so that a mistake of the configuration is found by all ranks alike
+ * before they wait for each other. */
 SHOAL_CHECKED shoal_status shoali_zero_offload_plan(struct shoali_zero *zero);
 SHOAL_CHECKED shoal_status shoali_zero_offload_init(struct shoali_zero *zero);
 void shoali_zero_offload_fini(struct shoali_zero *zero);

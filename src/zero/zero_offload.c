@@ -67,6 +67,23 @@ static shoal_status plan_buffers(struct shoali_zero *zero)
     return SHOAL_OK;
 }
 
+static shoal_status check_folders(const struct shoali_zero_offload *offload)
+{
+    shoal_status status = SHOAL_OK;
+    if (offload->optimizer == SHOALI_ZERO_NVME)
+        SHOAL_TRY(status, shoali_swap_check_folder(offload->optimizer_path), done);
+    if (offload->param == SHOALI_ZERO_NVME)
+        SHOAL_TRY(status, shoali_swap_check_folder(offload->param_path), done);
+done:
+    return status;
+}
+
+static bool is_meta(const struct shoali_zero *zero)
+{
+    const struct shoali_accelerator *accelerator = shoali_device_accelerator(zero->args.device);
+    return accelerator == shoali_accelerator_meta(accelerator);
+}
+
 shoal_status shoali_zero_offload_plan(struct shoali_zero *zero)
 {
     shoal_status status;
@@ -77,6 +94,7 @@ shoal_status shoali_zero_offload_plan(struct shoali_zero *zero)
         offload->optimizer != SHOALI_ZERO_DEVICE || offload->param != SHOALI_ZERO_DEVICE;
     if (!outside->active)
         return SHOAL_OK;
+    outside->meta = is_meta(zero);
     SHOAL_ASSERT(zero->args.stage > 0);
     SHOAL_ASSERT(offload->param == SHOALI_ZERO_DEVICE || zero->fetches);
     int64_t length = zero->args.sub_group_size > 0 ? zero->args.sub_group_size : SUB_GROUP_MAX;
@@ -92,6 +110,8 @@ shoal_status shoali_zero_offload_plan(struct shoali_zero *zero)
     outside->device_count = on_device < zero->part_count ? on_device : zero->part_count;
     SHOAL_TRY(status, plan_buffers(zero), done);
     SHOAL_TRY(status, shoali_zero_offload_params_plan(zero), done);
+    if (!outside->meta)
+        SHOAL_TRY(status, check_folders(offload), done);
 done:
     return status;
 }
@@ -145,7 +165,6 @@ static shoal_status open_host(struct shoali_zero *zero)
     struct shoali_zero_outside *outside = &zero->outside;
     struct shoali_device *device = zero->args.device;
     const struct shoali_accelerator *accelerator = shoali_device_accelerator(device);
-    outside->meta = accelerator == shoali_accelerator_meta(accelerator);
     const bool same = outside->meta || accelerator == &shoali_accelerator_cpu;
     outside->exec = zero->args.exec;
     if (!same)

@@ -405,6 +405,9 @@ static void test_refused(void **state)
     run.mics = 3;
     go(run, &other);
     assert_non_null(strstr(seats[2].message, "mics_shard_size: 3 does not divide"));
+    run.mics = 8; /* not all of them after all */
+    go(run, &other);
+    assert_non_null(strstr(seats[2].message, "mics_shard_size: 8 does not divide"));
 }
 
 int main(void)

@@ -59,6 +59,17 @@ says "rank 1"
 expect 1 env SHOAL_FAULT="io_read:20@1" $(ranks 2) $(train nvme.json) --train-iters 6
 says "rank 1" "optimizer.swp"
 
+# a wrong path is a mistake of the configuration, found by all ranks
+sed 's|"drive"|"/proc/drive"|' nvme.json >wrong.json
+expect 2 $(ranks 2) $(train wrong.json) --train-iters 1
+says 'nvme_path "/proc/drive" cannot be used'
+# a rank that fails while an engine is made does not wait for the others, nor they for it
+for point in host_alloc:8 comm.split device_alloc:4; do
+    expect 1 env SHOAL_FAULT="$point@1" timeout 20 $(ranks 2) $(train nvme.json) --train-iters 1
+    says "fault" "rank 1"
+    [ -z "$(ls -A drive)" ] || complain "$point left on the drive: $(ls -AR drive)"
+done
+
 # a full drive
 full='mount -t tmpfs -o size=64k none drive && exec "$@"'
 if unshare -rm sh -c "$full" - true 2>/dev/null; then
