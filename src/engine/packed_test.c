@@ -49,8 +49,7 @@ static void test_same_bits(void **state)
         {"\"packed_weights\":true", "\"packed_weights\":false"},
         {"\"packed_weights\":\"auto\",\"bf16\":{\"enabled\":true}",
          "\"packed_weights\":false,\"bf16\":{\"enabled\":true}"},
-        {"\"fp16\":{\"enabled\":true}",
-         "\"packed_weights\":false,\"fp16\":{\"enabled\":true}"},
+        {"\"fp16\":{\"enabled\":true}", "\"packed_weights\":false,\"fp16\":{\"enabled\":true}"},
         {"\"zero_optimization\":{\"stage\":2}",
          "\"packed_weights\":false,\"zero_optimization\":{\"stage\":2}"},
     };
@@ -85,7 +84,8 @@ static bool count_launches(struct gpt_seat *seat)
     return true;
 }
 
-/* 2 layers of 4 weights and the head's, each for both uses, whatever the number of micro-batches. */
+/* 2 layers of 4 weights and the head's, each for both uses, whatever the number of micro-batches.
+ */
 static void test_packed_once_per_step(void **state)
 {
     (void)state;
@@ -119,10 +119,9 @@ static void test_where_there_are_none(void **state)
                                    .ranks = 2,
                                    .run = expect_none},
                   seats);
-    gpt_run_ranks((struct gpt_run){.options = "\"packed_weights\":true",
-                                   .ops = "ref",
-                                   .run = expect_none},
-                  seats);
+    gpt_run_ranks(
+        (struct gpt_run){.options = "\"packed_weights\":true", .ops = "ref", .run = expect_none},
+        seats);
 }
 
 static bool expect_refusal(struct gpt_seat *seat)
