@@ -68,8 +68,8 @@ void SHOALI_CPU_SYMBOL(pack_transposed)(const struct gemm_source *from, int64_t 
  * the last one is filled with zeros. */
 void SHOALI_CPU_SYMBOL(pack_tiles)(const struct gemm_source *from, int64_t k0, int64_t k,
                                    int64_t c0, int64_t columns, uint32_t *to);
-/* to[row][step], rows `to_ld` words apart, from stored [rows][k]: a copy that widens or completes
- * the last pair. */
+/* to[row][step], rows `to_ld` words apart, from stored [rows][k]: a copy that widens, completes
+ * the last pair, or keeps rows apart that would share cache sets. */
 void SHOALI_CPU_SYMBOL(pack_straight)(const struct gemm_source *from, int64_t k0, int64_t k,
                                       int64_t r0, int64_t rows, int64_t to_ld, uint32_t *to);
 

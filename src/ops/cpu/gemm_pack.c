@@ -171,6 +171,10 @@ void SHOALI_CPU_SYMBOL(pack_straight)(const struct gemm_source *from, int64_t k0
 {
     for (int64_t r = 0; r < rows; r++, to += to_ld) {
         const uint16_t *x = (const uint16_t *)(const void *)from->x + (r0 + r) * from->ld + k0;
+        if (from->dtype == SHOAL_F32) {
+            memcpy(to, from->x + 4 * ((r0 + r) * from->ld + k0), (size_t)k * 4);
+            continue;
+        }
         if (!from->pairs) {
             widen(x, k, from->dtype, to);
             continue;

@@ -251,6 +251,7 @@ static void test_blocks(void **state)
         {9, 32, 2600, 0, 0, SHOAL_F32},   {7, 33, 2600, 0, 0, SHOAL_F32},
         {13, 32, 4099, 1, 1, SHOAL_F32},  {530, 17, 1700, 1, 1, SHOAL_F32},
         {3, 1600, 1400, 1, 1, SHOAL_F32}, {5, 16, 5001, 0, 1, SHOAL_BF16},
+        {17, 257, 1024, 0, 0, SHOAL_F32}, {9, 260, 2048, 0, 1, SHOAL_BF16},
         {5, 18, 5001, 1, 0, SHOAL_BF16},  {5, 18, 3001, 0, 0, SHOAL_F16},
     };
     struct random r = {7};
