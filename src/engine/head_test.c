@@ -14,6 +14,7 @@ static struct gpt_run base_run(const char *options)
     return (struct gpt_run){.options = options,
                             .dropout = 0.1,
                             .steps = STEPS,
+                            .micro_batches = 4,
                             .samples = 2,
                             .fused = true,
                             .padding = PADDING};
@@ -32,7 +33,7 @@ static void run_and_compare(const struct gpt_run *run, const char *what)
 static void check_layouts(const char *const *stages, int32_t count)
 {
     for (int32_t s = 0; s < count; s++)
-        for (int32_t ranks = 1; ranks <= 4; ranks++) {
+        for (int32_t ranks = 1; ranks <= 4; ranks *= 2) {
             struct gpt_run run = base_run(stages[s]);
             run.ranks = ranks;
             run.threads = 1 + (s + ranks) % 3;
@@ -60,7 +61,7 @@ static void test_untied(void **state)
     struct gpt_run run = base_run(STAGE("1"));
     run.untied = true;
     gpt_run_ranks(run, reference);
-    run.ranks = 3;
+    run.ranks = 4;
     run.options = STAGE("3");
     run_and_compare(&run, "untied");
 }
@@ -81,8 +82,27 @@ static void test_sim(void **state)
     assert_int_equal(unsetenv("SHOAL_SIM_STREAMS"), 0);
 }
 
-/* The first step's losses are those of the same weights: in fp32 they differ by some roundings of a
- * loss of 7 (2^-21 each). Afterwards the two trainings drift apart, but learn alike. */
+/* Losses of the two ways, step by step and on average over the second half. */
+static void compare_trainings(const char *name, int32_t steps, double first, double each,
+                              double average)
+{
+    double difference = 0, largest = 0;
+    for (int32_t s = 0; s < steps; s++) {
+        const double d = reference[0].info[s].loss - seats[0].info[s].loss;
+        if (s == 0 && !(fabs(d) <= first))
+            fail_msg("%s: the first losses differ by %g, more than %g", name, d, first);
+        largest = fmax(largest, fabs(d));
+        difference += s >= steps / 2 ? d / (steps - steps / 2) : 0;
+    }
+    print_message("%s: losses differ by up to %.3g, on average by %.3g\n", name, largest,
+                  difference);
+    assert_true(largest <= each);
+    assert_true(fabs(difference) <= average);
+}
+
+/* The first step's losses are those of the same weights: they differ by some roundings of a loss of
+ * 7 in fp32, and of its logits in bf16. Afterwards the two trainings drift apart: in fp32 slowly;
+ * in bf16 they are two samples of the same training, whose single losses are worth little. */
 static void test_like_unfused(void **state)
 {
     static const char *const options[] = {"\"gradient_clipping\":0.5",
@@ -94,14 +114,9 @@ static void test_like_unfused(void **state)
         gpt_run_ranks(run, reference);
         run.fused = false;
         gpt_run_ranks(run, seats);
-        const double first = half ? 2 * 7 * 0x1p-9 : 8 * 0x1p-21;
-        for (int32_t s = 0; s < run.steps; s++) {
-            const double fused = reference[0].info[s].loss, plain = seats[0].info[s].loss;
-            const double allowed = s == 0 ? first : half ? 0.1 : 1e-3;
-            if (!(fabs(fused - plain) <= allowed))
-                fail_msg("%s: step %d: loss %.9g, unfused %.9g", options[half], (int)s, fused,
-                         plain);
-        }
+        compare_trainings(half ? "bf16" : "fp32", (int32_t)run.steps,
+                          half ? 2 * 7 * 0x1p-9 : 8 * 0x1p-21, half ? 0.5 : 1e-3,
+                          half ? 0.1 : 1e-3);
         assert_true(reference[0].info[run.steps - 1].loss < reference[0].info[0].loss - 1);
         assert_true(reference[0].fingerprint != seats[0].fingerprint);
     }

@@ -256,6 +256,16 @@ static void test_refusals(void **state)
     REFUSED(shoali_op_quantize(&f.exec, &quantize), "give 4 or 8");
     struct shoali_dequantize_args dequantize = {.count = 1, .bits = 8};
     REFUSED(shoali_op_dequantize(&f.exec, &dequantize), "message is NULL");
+    struct shoali_cross_entropy_tile_args tile = {
+        .rows = 2, .columns = 5, .stride = 5, .first = 8, .vocabulary = 12, .dtype = SHOAL_F32};
+    REFUSED(shoali_op_cross_entropy_tile(&f.exec, &tile), "vocabulary - first is 4");
+    struct shoali_cross_entropy_tile_backward_args tile_back = {.rows = 2,
+                                                                .columns = 5,
+                                                                .stride = 5,
+                                                                .stride_out = 5,
+                                                                .dtype = SHOAL_F64,
+                                                                .dtype_out = SHOAL_BF16};
+    REFUSED(shoali_op_cross_entropy_tile_backward(&f.exec, &tile_back), "F64 goes with F64 alone");
     struct shoali_clip_args clip = {.loss_scale = 0};
     REFUSED(shoali_op_clip(&f.exec, &clip), "loss scale");
     struct shoali_copy_strided_args copy = {.x = x, .y = x, .ndim = 6};
