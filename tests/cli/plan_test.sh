@@ -48,7 +48,7 @@ says "--vocab-size"
 expect 2 "$shoal" plan llama --deepspeed_config large.json
 says "llama"
 cat >small.json <<'CONFIG'
-{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "steps_per_print": 1000000,
+{"packed_weights": false, "train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "steps_per_print": 1000000,
  "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}}
 CONFIG
 small="gpt --deepspeed_config small.json --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64
@@ -70,6 +70,10 @@ says "the plan does not fit" "it fits with --recompute-granularity full" "--igno
 # the layers' memory is left over when the batch of a step is smaller: the machine says no itself
 expect 1 env SHOAL_CPU_BYTES=$((need - 100000)) "$shoal" pretrain $small --ignore-plan
 says "no memory"
+# what costs least is tried first: weights that are packed need not be
+sed 's/"packed_weights": false/"packed_weights": true/' small.json >packed.json
+expect 2 env SHOAL_CPU_BYTES="$need" "$shoal" pretrain ${small/small.json/packed.json}
+says "it fits with packed_weights false"
 # two ranks: one sentence, and what helps is a stage
 expect 0 "$shoal" plan $small --world-size 2 --json
 need=$(sed 's/.*"need_bytes":\([0-9]*\).*/\1/' <<<"$output")
