@@ -193,8 +193,8 @@ static void test_neighbours(void **state)
     static const char *const homes[] = {
         "\"zero_hpz_partition_size\":2,\"stage3_max_live_parameters\":0",
         "\"mics_shard_size\":2,\"reduce_bucket_size\":4000",
-        "\"zero_quantized_weights\":true,\"zero_quantized_gradients\":true,"
-        "\"stage3_param_persistence_threshold\":0,\"zero_hpz_partition_size\":4",
+        ("\"zero_quantized_weights\":true,\"zero_quantized_gradients\":true,"
+         "\"stage3_param_persistence_threshold\":0,\"zero_hpz_partition_size\":4"),
         "\"stage3_module_granularity_threshold\":3000,\"stage3_param_persistence_threshold\":0",
     };
     char options[1024];
