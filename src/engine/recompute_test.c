@@ -114,12 +114,11 @@ static void test_chunks_and_places(void **state)
     (void)state;
     static const char *const options[] = {
         "\"reduction\":\"exact\"", "\"bf16\":{\"enabled\":true}",
-        "\"zero_optimization\":{\"stage\":3,\"stage3_param_persistence_threshold\":0,"
-        "\"stage3_max_reuse_distance\":0}",
+        ("\"zero_optimization\":{\"stage\":3,\"stage3_param_persistence_threshold\":0,"
+         "\"stage3_max_reuse_distance\":0}"),
         "\"zero_optimization\":{\"stage\":2,\"overlap_comm\":true}"};
-    static const char *const accelerators[] = {"cpu", "sim", "sim", "sim"}, *const streams[] = {
-                                                                                "", "late",
-                                                                                "random", "thread"};
+    static const char *const accelerators[] = {"cpu", "sim", "sim", "sim"};
+    static const char *const streams[] = {"", "late", "random", "thread"};
     for (int32_t o = 0; o < 4; o++) {
         const int32_t n = o == 0 ? 1 : 2;
         struct recompute_case none = {0};
