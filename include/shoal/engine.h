@@ -69,8 +69,9 @@ typedef struct shoal_batch {
     int64_t samples; /* 0: train_micro_batch_size_per_gpu */
 } shoal_batch;
 
-/* Runs the model forward. *loss is a device scalar borrowed until step; shoal_tensor_get_scalar
- * reads it (synchronises).
+/* Runs the model forward. *loss is a device scalar borrowed until backward; shoal_tensor_get_scalar
+ * reads it (synchronises). The next forward, an evaluation and a checkpoint drop a forward that had
+ * no backward.
  * Errors of the model's ops arrive here. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_forward(shoal_engine *engine,
                                                           const shoal_batch *batch,

@@ -79,6 +79,10 @@ struct shoal_engine {
     int64_t step_begin_ns;
 };
 
+/* Refuses `what` in the middle of a step; otherwise drops a forward that had no backward. */
+SHOAL_CHECKED shoal_status shoali_engine_between_steps(struct shoal_engine *engine,
+                                                       const char *what);
+
 /* Starts the tape on a batch and runs all layers; *loss is the last boundary. host arrays NULL in
  * meta mode. */
 struct shoali_run_layers {

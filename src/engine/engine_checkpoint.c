@@ -233,12 +233,7 @@ shoal_status shoal_engine_save_checkpoint(shoal_engine *engine, const char *dir,
     char default_tag[64];
     char *numbers = NULL;
     SHOAL_TRY(status, tensors_init(&tensors, engine), done);
-    if (engine->micro || engine->loss) {
-        status = SHOAL_FAIL(
-            SHOAL_EINVAL,
-            "a checkpoint can be saved only between steps: call shoal_engine_step first");
-        goto done;
-    }
+    SHOAL_TRY(status, shoali_engine_between_steps(engine, "saving a checkpoint"), done);
     if (engine->inference) {
         status =
             SHOAL_FAIL(SHOAL_EINVAL,
@@ -339,10 +334,7 @@ shoal_status shoal_engine_load_checkpoint(shoal_engine *engine, const char *dir,
     struct tensors tensors;
     struct shoali_checkpoint_info info = {0};
     SHOAL_TRY(status, tensors_init(&tensors, engine), done);
-    if (engine->micro || engine->loss) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "a checkpoint can be loaded only between steps");
-        goto done;
-    }
+    SHOAL_TRY(status, shoali_engine_between_steps(engine, "loading a checkpoint"), done);
     SHOAL_TRY(status, shoali_checkpoint_open(dir, tag, &info), done);
     const bool only_weights = weights_only || engine->inference;
     SHOAL_TRY(status, choose_kinds(&tensors, engine, &info, only_weights), done);

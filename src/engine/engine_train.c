@@ -8,6 +8,14 @@ static double ms_since(int64_t begin_ns)
     return (double)(shoali_now_ns() - begin_ns) * 1e-6;
 }
 
+/* A forward that had no backward. */
+static void drop_forward(struct shoal_engine *engine)
+{
+    if (engine->loss)
+        shoali_tape_end(engine->tape);
+    engine->loss = NULL;
+}
+
 shoal_status shoal_engine_forward(shoal_engine *engine, const shoal_batch *batch,
                                   shoal_tensor **loss)
 {
@@ -16,9 +24,7 @@ shoal_status shoal_engine_forward(shoal_engine *engine, const shoal_batch *batch
     const int64_t begin = shoali_now_ns();
     const int64_t global_micro = engine->rank * engine->batch.accumulation + engine->micro;
     shoali_context_get()->step = engine->global_steps;
-    if (engine->loss)
-        shoali_tape_end(engine->tape);
-    engine->loss = NULL;
+    drop_forward(engine);
     if (engine->micro == 0)
         engine->step_begin_ns = begin;
     const int64_t samples = batch->samples ? batch->samples : engine->batch.micro;
@@ -87,6 +93,17 @@ done:
     return status;
 }
 
+shoal_status shoali_engine_between_steps(struct shoal_engine *engine, const char *what)
+{
+    if (engine->micro)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "%s is possible only between steps: %lld of %lld micro-batches of this "
+                          "one are done; finish them first, shoal_engine_step after each backward",
+                          what, (long long)engine->micro, (long long)engine->batch.accumulation);
+    drop_forward(engine);
+    return SHOAL_OK;
+}
+
 int32_t shoal_engine_is_gradient_accumulation_boundary(const shoal_engine *engine)
 {
     return engine->micro >= engine->batch.accumulation - (engine->loss != NULL);
@@ -141,9 +158,7 @@ static shoal_status finish_step(struct shoal_engine *engine)
     int64_t begin;
     SHOAL_TRY(status, shoali_engine_hash_start(engine), done);
     begin = shoali_now_ns();
-    if (engine->loss) /* a forward more than the step has micro-batches: dropped */
-        shoali_tape_end(engine->tape);
-    engine->loss = NULL;
+    drop_forward(engine); /* one more than the step has micro-batches */
     SHOAL_TRY(
         status,
         shoali_zero_reduce(engine->zero, engine->scaler.scale, engine->stop_asked != 0, &verdict),
