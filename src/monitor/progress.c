@@ -11,8 +11,9 @@
 
 struct shoal_progress {
     shoal_progress_args args;
-    char line[LINE_BYTES]; /* on the screen now */
-    int64_t last_step;     /* printed or shown; 0 none */
+    char line[LINE_BYTES];  /* on the screen now */
+    int64_t last_step;      /* printed or shown; 0 none */
+    struct shoali_str text; /* kept, so that a step takes no memory */
 };
 
 shoal_status shoal_progress_create(const shoal_progress_args *args, shoal_progress **progress)
@@ -40,6 +41,7 @@ void shoal_progress_destroy(shoal_progress *progress)
         fputc('\n', progress->args.out);
         fflush(progress->args.out);
     }
+    shoali_str_fini(&progress->text);
     shoali_free(progress);
 }
 
@@ -125,15 +127,15 @@ static void show(shoal_progress *progress, const char *text)
 
 void shoal_progress_update(shoal_progress *progress, const shoal_progress_values *values)
 {
-    struct shoali_str line = {0};
-    compose(progress, values, &line);
+    struct shoali_str *line = &progress->text;
+    line->length = 0;
+    compose(progress, values, line);
     if (progress->args.terminal)
-        show(progress, shoali_str_get(&line));
+        show(progress, shoali_str_get(line));
     else if (plain_line_due(progress, values->step))
-        fprintf(progress->args.out, "%s\n", shoali_str_get(&line));
+        fprintf(progress->args.out, "%s\n", shoali_str_get(line));
     progress->last_step = values->step;
     fflush(progress->args.out);
-    shoali_str_fini(&line);
 }
 
 void shoal_progress_message(shoal_progress *progress, const char *text)
