@@ -6,15 +6,16 @@
  *
  *   self    one rank: copies.
  *   thread  ranks are threads of one process; requests are posted into the group's slots, the
- * buffers are read directly. TSan sees everything. shm     processes of one machine: a control
- * segment with one slot per rank (sequence, record of the op for `check`, addresses as arena
- * offsets, state) and a data arena, both memfd or /dev/shm files that are unlinked as soon as all
- * ranks have mapped them, so nothing stays behind when a rank is killed. Buffers from
- * shoal_comm_alloc are used in place ("direct both-write": each rank reduces its slice from all
- * ranks' buffers and stores it into all of them); other buffers are staged in chunks through a
- * per-rank bounce area. Waits spin for a bounded time (not at all when there are more ranks than
- * cores), then futex; every wake-up looks at the abort word and the deadline. mpi, nccl   later:
- * the same table. meta    for plans: one rank of a group that does not exist.
+ *           buffers are read directly. TSan sees everything.
+ *   shm     processes of one machine: a control segment with one slot per rank (sequence, record
+ *           of the op for `check`, addresses as arena offsets, state) and a data arena, both memfd
+ *           or /dev/shm files that are unlinked as soon as all ranks have mapped them. What a rank
+ *           leaves that is killed before, the launcher removes. Buffers from shoal_comm_alloc are
+ *           used in place ("direct both-write": each rank reduces its slice from all ranks' buffers
+ *           and stores it into all of them); other buffers are staged in chunks through a per-rank
+ *           bounce area. Waits spin for a bounded time (not at all when there are more ranks than
+ *           cores), then futex; every wake-up looks at the abort word and the deadline.
+ *   meta    for plans: one rank of a group that does not exist.
  *
  * thread and shm share comm/algorithms (slots.h): the same state machines over the same control
  * layout, which lies on the heap or in the segment.

@@ -3,14 +3,17 @@
  * WORDS
  *   context   one backend with its queue.
  *   file      an open file of a context. With `direct` it has a second descriptor with O_DIRECT
- * where the file system has that. What of a request fills whole units of SHOALI_IO_ALIGN goes
- *             through it; the unaligned head and tail go through the buffered one, and so does all
- *             of a request whose memory and offset have different places in their units.
+ *             where the file system has that. What of a request fills whole units of
+ *             SHOALI_IO_ALIGN goes through it; the unaligned head and tail go through the
+ *             buffered one, and so does all of a request whose memory and offset have different
+ *             places in their units.
  *   request   one read or write of any size. It is cut in blocks of block_bytes; up to queue_depth
  *             blocks of all requests are in flight. A request is complete when all blocks are.
  *
- * BACKENDS  uring: io_uring through liburing (built when the library is there, used when the kernel
- * allows it). posix: `threads` threads of the context with pread/pwrite; always there.
+ * BACKENDS
+ *   uring     io_uring through liburing: built when the library is there, used when the kernel
+ *             allows it.
+ *   posix     `threads` threads of the context with pread/pwrite; always there.
  * Chosen by args.backend, else SHOAL_IO, else uring, else posix.
  *
  * RULES  A short read or write goes on where it stopped; the end of the file inside a request is

@@ -3,10 +3,13 @@
  *
  * WORDS
  *   store     `row_count` arrays of equally many elements: masters and optimizer states, or
- * weights. chunk     a run of elements of all rows: what is moved at once. Chunks follow each other
- * without gaps. resident  the first resident_count chunks stay in host memory; the others live in
- * the file. buffer    host memory for one chunk of all rows that lives in the file. A chunk stays
- * in its buffer until another one needs it, so that what is used twice in a row is read once.
+ *             weights.
+ *   chunk     a run of elements of all rows: what is moved at once. Chunks follow each other
+ *             without gaps.
+ *   resident  the first resident_count chunks stay in host memory; the others live in the file.
+ *   buffer    host memory for one chunk of all rows that lives in the file. A chunk stays in its
+ *             buffer until another one needs it, so that what is used twice in a row is read
+ *             once.
  *
  * USE  prefetch starts a read; get waits for it and gives one address per row; the caller reads and
  * writes there; put says which rows changed and gives the buffer back. All addresses are the

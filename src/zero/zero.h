@@ -5,11 +5,12 @@
  * file order. Frozen ones take part in weights only by having no segment in the optimizer's walk.
  *
  *   unit     parameters that are fetched and reduced together: in stages 2 and 3 those that one
- * layer declared first (tied ones belong to their first layer), in stages 0 and 1 all. bucket   a
- * run of a unit, at most reduce_bucket_size and allgather_bucket_size elements: one message. It is
- * cut in N equal parts of a multiple of 16 elements; rank r owns the r-th. Only the last bucket of
- * a unit is padded, and only in memory. range    what a rank owns of one bucket: elements [begin,
- * begin+count) of the flat space. A rank's parts follow each other in its part buffers.
+ *            layer declared first (tied ones belong to their first layer), in stages 0 and 1 all.
+ *   bucket   a run of a unit, at most reduce_bucket_size and allgather_bucket_size elements: one
+ *            message. It is cut in N equal parts of a multiple of 16 elements; rank r owns the
+ *            r-th. Only the last bucket of a unit is padded, and only in memory.
+ *   range    what a rank owns of one bucket: elements [begin, begin+count) of the flat space. A
+ *            rank's parts follow each other in its part buffers.
  *
  *              weights (compute dtype)   gradients (F32, or I64 exact)   master + states (F32)
  *   stage 0    all                       all                             all
@@ -41,6 +42,9 @@
  * * 2^-unit / M). Seed = loss scale alone. Order-free, so the bits do not depend on N, the stage,
  * buckets or the backend. A contribution of magnitude >= 2^(63-unit-ceil(log2(M*uses))) or NaN
  * skips the step on every rank.
+ *
+ * FAILURES of anything collective on one rank abort the world with its sentence, because the others
+ * wait for it; mistakes of the configuration are found before anything is collective.
  *
  * OVERLAP (overlap_comm): a communication thread with its own stream and group runs the collectives
  * in the order of posting. Stage 3: the next layer's units are gathered while this layer computes.

@@ -128,7 +128,7 @@ struct shoali_zero {
     int64_t flat_count, whole_count, part_count;
     int64_t *offset;        /* [params], flat space */
     int32_t *unit_of_param; /* [params] */
-    bool *ready;            /* [params] stages 2, 3: this micro-batch's gradient is complete */
+    bool *ready;            /* [params] this micro-batch's gradient is complete */
     struct shoali_zero_unit *unit;
     struct shoali_zero_bucket *bucket;
     int32_t unit_count, bucket_count;

@@ -5,10 +5,10 @@
  *       what was sent, so all have the same weights.
  * qgZ   each rank's part of a gradient goes to its owner as 4-bit codes (an all-to-all in place of
  *       the reduce-scatter), which adds the contributions in fp32 in the order of ranks.
- * LoCo (Xie et al. 2024) feeds back what qgZ lost: with h = gradient + e, Q(h) is sent and e
- * becomes beta e + (1 - beta) (h - Q(h)), kept as 8-bit codes for each element that this rank
- * sends. Errors are in units of the loss scale, so they are forgotten when it changes, after an
- *       overflow, and every reset_T steps. */
+ * LoCo  (Xie et al. 2024) feeds back what qgZ lost: with h = gradient + e, Q(h) is sent and e
+ *       becomes beta e + (1 - beta) (h - Q(h)), kept as 8-bit codes for each element that this
+ *       rank sends. Errors are in units of the loss scale, so they are forgotten when it changes,
+ *       after an overflow, and every reset_T steps. */
 #include "zero/zero_internal.h"
 
 enum { WEIGHT_BITS = 8, GRADIENT_BITS = 4, ERROR_BITS = 8 };
