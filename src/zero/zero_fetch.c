@@ -245,9 +245,24 @@ done:
     return status;
 }
 
+/* A forward that had no backward, as in an evaluation, leaves units that were kept for it. */
+static shoal_status drop_kept(struct shoali_zero *zero)
+{
+    shoal_status status = SHOAL_OK;
+    for (int32_t u = 0; u < zero->unit_count; u++) {
+        SHOAL_TRY(status, settle(zero, &zero->unit[u]), done);
+        if (!used_again_soon(zero, u, -1))
+            release(zero, &zero->unit[u]);
+    }
+done:
+    return status;
+}
+
 static shoal_status enter(struct shoali_zero *zero, int32_t position)
 {
     shoal_status status;
+    if (position == 0 && zero->position != position_count(zero) - 1)
+        SHOAL_TRY(status, drop_kept(zero), done);
     zero->position = position;
     SHOAL_TRY(status, hold_layer(zero, layer_at(zero, position)), done);
     SHOAL_TRY(status, look_ahead(zero, position), done);
@@ -387,7 +402,7 @@ static shoal_status replay_begin(void *user, struct shoal_tape *tape, struct sho
     if (zero->args.overlap && layer < last)
         SHOAL_TRY(status, ask_for_layer(zero, layer + 1), done);
 done:
-    return status;
+    return shoali_zero_tell(zero, status);
 }
 
 static shoal_status replay_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
@@ -439,27 +454,38 @@ done:
     return status;
 }
 
-/* Walks the scopes of a step without sending, so that its buffers exist before the first. */
+/* Walks the scopes of a pass without sending. */
+static shoal_status plan_pass(struct shoali_zero *zero, int32_t positions)
+{
+    shoal_status status = SHOAL_OK;
+    const int32_t layers = zero->args.module->layer_count;
+    for (int32_t p = 0; p < positions; p++) {
+        if (p == layers) /* as micro_begin does */
+            SHOAL_TRY(status, shoali_zero_gradients_settle(zero), done);
+        if (zero->fetches)
+            SHOAL_TRY(status, enter(zero, p), done);
+        if (p >= layers && zero->stage >= 2) {
+            SHOAL_TRY(status, shoali_zero_gradients_begin(zero, layer_at(zero, p)), done);
+            SHOAL_TRY(status, shoali_zero_gradients_end(zero, layer_at(zero, p)), done);
+        }
+        if (zero->fetches)
+            leave(zero, p);
+    }
+done:
+    return status;
+}
+
+/* A step, then an evaluation: the buffers of both exist before the first step. */
 static shoal_status make_pool(struct shoali_zero *zero)
 {
     shoal_status status = SHOAL_OK;
     const int32_t layers = zero->args.module->layer_count, count = position_count(zero);
     const int32_t passes = zero->args.optimizer && zero->args.gas > 1 ? 2 : 1;
     zero->planning = true;
-    for (int32_t p = 0; p < passes * count; p++) {
-        const int32_t position = p % count, layer = layer_at(zero, position);
-        zero->micro = p / count;
-        if (position == layers) /* as micro_begin does */
-            SHOAL_TRY(status, shoali_zero_gradients_settle(zero), done);
-        if (zero->fetches)
-            SHOAL_TRY(status, enter(zero, position), done);
-        if (position >= layers && zero->stage >= 2) {
-            SHOAL_TRY(status, shoali_zero_gradients_begin(zero, layer), done);
-            SHOAL_TRY(status, shoali_zero_gradients_end(zero, layer), done);
-        }
-        if (zero->fetches)
-            leave(zero, position);
-    }
+    for (zero->micro = 0; zero->micro < passes; zero->micro++)
+        SHOAL_TRY(status, plan_pass(zero, count), done);
+    for (int32_t p = 0; p < 2; p++)
+        SHOAL_TRY(status, plan_pass(zero, layers), done);
     for (int32_t u = 0; u < zero->unit_count; u++)
         release(zero, &zero->unit[u]);
     SHOAL_TRY(status, shoali_zero_gradients_settle(zero), done);
