@@ -3,13 +3,15 @@
  *
  * A *fingerprint* is a struct of sums of 64-bit integers over the elements (index, value) of a
  * tensor. Sums wrap, so they have no order: ranks add what they hold, one all-reduce adds the
- * ranks, and the result is the same bits for any layout. It holds hash       of all (index, bits):
- * equal hashes, equal tensors square     of the norm: mantissas squared, one counter per 4
- * exponents sketch     8 counters; each element is added to one of them, with a sign, both chosen
- * by its index alone (a count sketch). The sum of the squares of the counters of A minus those of B
- * is on average the square of the norm of A - B, within a factor of 2 or so, and exact for a
- * difference in one element. One word per 16 exponents, so nothing is rounded. nonfinite  how many
- * are NaN or infinite; those are left out of square, sketch and largest
+ * ranks, and the result is the same bits for any layout. Its members are
+ *
+ * - hash: of all (index, bits).
+ * - square: of the norm; mantissas squared, one counter per 4 exponents.
+ * - sketch: 8 counters; each element is added to one of them, with a sign, both chosen by its index
+ *   alone (a count sketch). The sum of the squares of the counters of A minus those of B is on
+ *   average the square of the norm of A - B, within a factor of 2 or so, and exact for a difference
+ *   in one element. One word per 16 exponents, so nothing is rounded.
+ * - nonfinite: how many are NaN or infinite; those are left out of square, sketch and largest.
  *
  * The file (JSON lines, written by one rank) begins with a line that says what the format is. Each
  * step adds: a line of numbers (loss, norm, lr); a line per tensor and kind, in the order in which
@@ -72,15 +74,16 @@ void shoali_hashes_append_tensor(struct shoali_str *out, int64_t step, const cha
 #define SHOALI_HASHES_FILE "hashes.jsonl"
 
 /* Appends to FOLDER/hashes.jsonl (FOLDER NULL or "": the current one; it is made); `fresh` begins
- * the file anew. A new file begins with the facts. SHOAL_EIO names the file. */
+ * the file anew. A new file begins with the facts. All is written or nothing; what a run that died
+ * has left of a line is cut off. SHOAL_EIO names the file. */
 SHOAL_CHECKED shoal_status shoali_hashes_write(const char *folder, bool fresh,
                                                const struct shoali_hashes_facts *facts,
                                                const struct shoali_str *text);
 
 /* ---- comparing ---- */
 
-/* Compares the two files and says in lines of text what was found. rounding: the difference is
- * within it. */
+/* Compares the steps that both files have, and says in lines of text what was found. A last step
+ * that is not whole does not count. rounding: the difference is within it. */
 struct shoali_hashes_verdict {
     bool equal, rounding;
 };

@@ -278,7 +278,8 @@ static void set_bounds(struct comparison *c)
 static void conclude(struct comparison *c, int32_t steps)
 {
     if (!c->differ) {
-        shoali_str_append(c->out, "equal: every bit of %d steps\n", (int)steps);
+        shoali_str_append(c->out, "equal: every bit of %d step%s\n", (int)steps,
+                          steps > 1 ? "s" : "");
         return;
     }
     if (c->largest_loss_step > 0)
@@ -311,13 +312,14 @@ shoal_status shoali_hashes_diff(const char *path_a, const char *path_b, struct s
         j += b <= a;
     }
     if (steps == 0) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "%s and %s have no step in common", path_a, path_b);
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL, "%s and %s have no finished step in common", path_a, path_b);
         goto done;
     }
     if (c.a.place_count > steps || c.b.place_count > steps)
-        shoali_str_append(out, "compared: the %d steps in both; %s has %d more, %s %d\n",
-                          (int)steps, path_a, (int)(c.a.place_count - steps), path_b,
-                          (int)(c.b.place_count - steps));
+        shoali_str_append(out, "compared: the %d step%s in both; %s has %d more, %s %d\n",
+                          (int)steps, steps > 1 ? "s" : "", path_a, (int)(c.a.place_count - steps),
+                          path_b, (int)(c.b.place_count - steps));
     conclude(&c, steps);
     *verdict = (struct shoali_hashes_verdict){.equal = !c.differ, .rounding = c.differ && !c.real};
     if (out->failed)

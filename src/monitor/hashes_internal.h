@@ -14,8 +14,8 @@
 
 struct shoali_hashes_place {
     int64_t step;
-    long at; /* of its first line in the file */
-    int32_t lines;
+    long at;                /* of its first line in the file */
+    int32_t lines, weights; /* weights: lines of the last kind, one per tensor */
 };
 struct shoali_hashes_file {
     const char *path; /* borrowed */

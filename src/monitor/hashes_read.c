@@ -68,7 +68,10 @@ static shoal_status add_line(struct shoali_hashes_file *file, const json_t *line
         *numbers_seen = false;
     }
     *numbers_seen = *numbers_seen || numbers;
-    file->place[*count - 1].lines++;
+    struct shoali_hashes_place *place = &file->place[*count - 1];
+    const char *kind = json_string_value(json_object_get(line, "kind"));
+    place->lines++;
+    place->weights += kind && strcmp(kind, "weight") == 0;
 done:
     return status;
 }
@@ -86,6 +89,14 @@ static shoal_status read_facts(struct shoali_hashes_file *file)
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "%s was written by a newer version: use that one",
                           file->path);
     return SHOAL_OK;
+}
+
+/* A run that died, or still writes, is not compared in the step that it is in. */
+static void drop_unfinished(struct shoali_hashes_file *file)
+{
+    const int64_t tensors = json_integer_value(json_object_get(file->facts, "tensors"));
+    if (file->place_count > 0 && file->place[file->place_count - 1].weights < tensors)
+        file->place_count--;
 }
 
 shoal_status shoali_hashes_open(const char *path, struct shoali_hashes_file *file)
@@ -106,6 +117,7 @@ shoal_status shoali_hashes_open(const char *path, struct shoali_hashes_file *fil
         json_decref(line);
         line = NULL;
     }
+    drop_unfinished(file);
 done:
     json_decref(line);
     if (status < 0)

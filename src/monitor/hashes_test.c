@@ -5,10 +5,13 @@
 
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -370,7 +373,68 @@ static void test_other_files(void **state)
     append_raw(1, "{\"tensor\":\"a\"}\n");
     refused(SHOAL_ECORRUPT, "this line has no step");
     write_step(1, &quiet, 9, true);
-    refused(SHOAL_EINVAL, "have no step in common");
+    refused(SHOAL_EINVAL, "have no finished step in common");
+}
+
+static long file_bytes(int side)
+{
+    char path[160];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/" SHOALI_HASHES_FILE, folder[side]);
+    assert_int_equal(stat(path, &info), 0);
+    return (long)info.st_size;
+}
+
+static void cut(int side, long bytes)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/" SHOALI_HASHES_FILE, folder[side]);
+    assert_int_equal(truncate(path, bytes), 0);
+}
+
+/* A run dies at any byte of its last step: the steps before are compared, and a run that continues
+ * it in the same file leaves what an unbroken one leaves. */
+static void test_run_that_died(void **state)
+{
+    (void)state;
+    struct plot three = quiet;
+    three.steps = 3;
+    write_run(0, &quiet);
+    write_run(1, &three);
+    const long before = file_bytes(1);
+    write_step(1, &quiet, 4, false);
+    const long after = file_bytes(1);
+    for (long bytes = before; bytes < after; bytes += 97) {
+        cut(1, bytes);
+        expect(true, false, "the 3 steps in both; ");
+        write_step(1, &quiet, 4, false);
+        expect(true, false, "equal: every bit of 4 steps");
+    }
+    /* in its first step, or in the weights before it */
+    cut(1, 1500);
+    refused(SHOAL_EINVAL, "have no finished step in common");
+}
+
+/* What the disk does not take is not there in part. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    struct rlimit usual;
+    struct shoali_str text = {0};
+    write_run(0, &quiet);
+    const long before = file_bytes(0);
+    append_tensor(&text, &quiet, 5, "gradient", "a");
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
+    const struct rlimit tight = {.rlim_cur = (rlim_t)before + 100, .rlim_max = usual.rlim_max};
+    void (*kept)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+    const shoal_status status = shoali_hashes_write(folder[0], false, &facts, &text);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    signal(SIGXFSZ, kept);
+    assert_int_equal(status, SHOAL_EIO);
+    assert_non_null(strstr(shoal_error_message(), folder[0]));
+    assert_int_equal(file_bytes(0), before);
+    shoali_str_fini(&text);
 }
 
 int main(void)
@@ -384,6 +448,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_differences, make_folders, remove_folders),
         cmocka_unit_test_setup_teardown(test_later_differences, make_folders, remove_folders),
         cmocka_unit_test_setup_teardown(test_other_files, make_folders, remove_folders),
+        cmocka_unit_test_setup_teardown(test_run_that_died, make_folders, remove_folders),
+        cmocka_unit_test_setup_teardown(test_full_disk, make_folders, remove_folders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
