@@ -135,6 +135,20 @@ static void test_resume_sim(void **state)
     resume_at(&cases[2], 1, "sim");
 }
 
+/* A run may go on in fp16 from a checkpoint without a dynamic loss scale: it begins with its own.
+ */
+static void test_resume_in_fp16(void **state)
+{
+    (void)state;
+    save_at(&cases[2], 2, NULL);
+    struct gpt_run run = run_of(&(struct case_){.options = "\"fp16\":{\"enabled\":true}"});
+    run.ranks = 2;
+    run.run = load_and_train;
+    gpt_run_ranks(run, seats);
+    assert_true(seats[0].info[STEPS - 1].loss_scale == 65536);
+    assert_true(seats[0].info[STEPS - 1].applied);
+}
+
 /* A resumed run that forgot anything of the state would differ: what is left out on purpose shows.
  */
 static bool load_weights_only(struct gpt_seat *seat)
@@ -279,6 +293,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_resume, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_resume_sim, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_resume_in_fp16, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_weights_only, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_refusals, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_failing_saves, make_folder, remove_folder),

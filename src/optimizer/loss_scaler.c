@@ -182,7 +182,8 @@ void shoali_loss_scaler_save(const struct shoali_loss_scaler *scaler,
 shoal_status shoali_loss_scaler_restore(struct shoali_loss_scaler *scaler,
                                         const struct shoali_loss_scaler_state *state)
 {
-    if (!scaler->dynamic)
+    const bool was_dynamic = state->iteration > 0 || state->hysteresis_left > 0;
+    if (!scaler->dynamic || !was_dynamic)
         return SHOAL_OK;
     if (!(state->scale > 0 && isfinite(state->scale)))
         return SHOAL_FAIL(SHOAL_ECORRUPT, "loss scaler state: the scale %g is no positive number",

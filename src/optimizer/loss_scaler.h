@@ -59,8 +59,8 @@ struct shoali_loss_scaler_state {
 };
 void shoali_loss_scaler_save(const struct shoali_loss_scaler *scaler,
                              struct shoali_loss_scaler_state *state);
-/* Takes the state over; a static scaler ignores it and keeps its configured scale. SHOAL_ECORRUPT
- * names the value that cannot be. */
+/* Takes the state over. A static scaler ignores it and keeps its configured scale, and so does a
+ * dynamic one when the state is a static one's. SHOAL_ECORRUPT names the value that cannot be. */
 SHOAL_CHECKED shoal_status shoali_loss_scaler_restore(struct shoali_loss_scaler *scaler,
                                                       const struct shoali_loss_scaler_state *state);
 

@@ -73,6 +73,20 @@ static void test_restore_refuses(void **state)
     assert_true(scaler.scale == 65536);
 }
 
+/* fp32, bf16 and static scales leave nothing to go on with. */
+static void test_restore_from_none(void **state)
+{
+    (void)state;
+    const struct shoali_fp16_config config = config_of(16, 4, 2, false);
+    struct shoali_loss_scaler none, scaler;
+    struct shoali_loss_scaler_state saved;
+    shoali_loss_scaler_init_none(&none);
+    shoali_loss_scaler_save(&none, &saved);
+    shoali_loss_scaler_init(&scaler, &config);
+    assert_int_equal(shoali_loss_scaler_restore(&scaler, &saved), SHOAL_OK);
+    assert_true(scaler.scale == 65536 && scaler.hysteresis_left == 2);
+}
+
 static void test_consecutive(void **state)
 {
     (void)state;
@@ -165,9 +179,13 @@ static void test_section(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),          cmocka_unit_test(test_restore),
-        cmocka_unit_test(test_restore_refuses), cmocka_unit_test(test_consecutive),
-        cmocka_unit_test(test_minimum),         cmocka_unit_test(test_static),
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_restore),
+        cmocka_unit_test(test_restore_refuses),
+        cmocka_unit_test(test_consecutive),
+        cmocka_unit_test(test_restore_from_none),
+        cmocka_unit_test(test_minimum),
+        cmocka_unit_test(test_static),
         cmocka_unit_test(test_section),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
