@@ -3,12 +3,9 @@
 
 #include "base/str.h"
 
-#include <ctype.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 static const char *const dtype_names[] = {"fp32", "bf16", "fp16", "f32", "f16", NULL};
 static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F16, SHOAL_F32, SHOAL_F16};
@@ -138,9 +135,17 @@ static const struct shoali_option step_rows[] = {
      .help = "given by launchers; ignored"}};
 const struct shoali_section bench_step_flags = SECTION("step", step_rows);
 
-static const struct shoali_option start_rows[] = {
-    MODEL_ROWS, COUNT("num_gpus", num_gpus, 1024, .default_number = 1, .help = "ranks to start"),
-    REPEATS, SECONDS, JSON};
+static const struct shoali_option start_rows[] = {MODEL_ROWS,
+                                                  {.key = "num_gpus",
+                                                   .type = SHOALI_INT,
+                                                   .offset = O(num_gpus),
+                                                   .default_number = 1,
+                                                   .min = 1,
+                                                   .max = 1024,
+                                                   .help = "ranks to start"},
+                                                  REPEATS,
+                                                  SECONDS,
+                                                  JSON};
 const struct shoali_section bench_start_flags = SECTION("start", start_rows);
 
 #define IO_ROWS                                                                                \
@@ -198,26 +203,11 @@ shoal_dtype bench_dtype(const struct bench_options *options)
 
 shoal_status bench_bytes(const char *flag, const char *text, int64_t *bytes)
 {
-    static const char units[] = "kmgt";
-    char number[32];
-    double value, factor = 1;
-    if (!text)
-        return SHOAL_OK;
-    const size_t length = strspn(text, "0123456789.eE+_");
-    const char *unit = text + length;
-    const char *at = *unit ? strchr(units, tolower((unsigned char)*unit)) : NULL;
-    for (long power = at ? at - units + 1 : 0; power > 0; power--)
-        factor *= 1024;
-    unit += at ? 1 : 0;
-    const bool known = !*unit || !strcasecmp(unit, "b") || (at && !strcasecmp(unit, "ib"));
-    snprintf(number, sizeof number, "%.*s", (int)length, text);
-    if (!known || length >= sizeof number || !shoali_parse_f64(number, &value) ||
-        value * factor < 1 || value * factor > 1e18)
+    if (text && !shoali_parse_bytes(text, bytes))
         return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "--%s \"%s\" is no size: write a number, and K, M, G or T for powers of "
-                          "1024",
+                          "--%s \"%s\" is no size: give bytes, or a number with a unit such as 64K "
+                          "or 1GiB",
                           flag, text);
-    *bytes = (int64_t)(value * factor);
     return SHOAL_OK;
 }
 

@@ -7,7 +7,6 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { PLANS_MAX = 64, COLUMNS = 6, CELL = 13 };
 
@@ -99,48 +98,22 @@ struct planning {
 
 /* ---- computing ------------------------------------------------------------------------------ */
 
-/* "80GiB", "80G", "1.5 TB": powers of 1024 with G, GiB; of 1000 with GB. */
-static bool parse_bytes(const char *text, int64_t *bytes)
-{
-    static const char units[] = "KMGTP";
-    char number[64];
-    const size_t length = strspn(text, "0123456789.eE_+");
-    double value, factor = 1;
-    if (length == 0 || length >= sizeof number)
-        return false;
-    memcpy(number, text, length);
-    number[length] = '\0';
-    const char *unit = text + length + strspn(text + length, " ");
-    const char *prefix = *unit ? strchr(units, *unit) : NULL;
-    if (prefix && *prefix) {
-        unit++;
-        const double base = strcasecmp(unit, "B") == 0 ? 1000 : 1024;
-        for (const char *at = units; at <= prefix; at++)
-            factor *= base;
-        unit += strncmp(unit, "i", 1) == 0;
-    }
-    if (*unit && strcasecmp(unit, "B") != 0)
-        return false;
-    if (!shoali_parse_f64(number, &value) || !(value > 0) || value * factor > 1e18)
-        return false;
-    *bytes = (int64_t)(value * factor);
-    return true;
-}
-
-static shoal_status choose_limit(const struct planning *planning, int32_t world,
+/* What a rank may use: --memory-limit, else this machine's share. */
+static shoal_status choose_limit(const struct plan_options *own, int32_t world,
                                  shoal_plan_limit *limit)
 {
     int64_t bytes;
-    const char *given = planning->own.memory_limit;
-    const int64_t ranks = planning->own.ranks_per_node;
-    if (!given)
-        return shoal_plan_get_limit(NULL, ranks > 0 && ranks < world ? (int32_t)ranks : world,
+    if (!own->memory_limit)
+        return shoal_plan_get_limit(NULL,
+                                    own->ranks_per_node > 0 && own->ranks_per_node < world
+                                        ? (int32_t)own->ranks_per_node
+                                        : world,
                                     limit);
-    if (!parse_bytes(given, &bytes))
+    if (!shoali_parse_bytes(own->memory_limit, &bytes))
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "shoal plan: --memory-limit \"%s\" is no amount of memory: give bytes, "
-                          "or a number with a unit such as 80GiB",
-                          given);
+                          "--memory-limit \"%s\" is no amount of memory: give bytes, or a number "
+                          "with a unit such as 80GiB",
+                          own->memory_limit);
     shoal_plan_set_limit(bytes, limit);
     return SHOAL_OK;
 }
@@ -158,7 +131,7 @@ static shoal_status plan_column(struct planning *planning, int32_t world, struct
                                     .memory_bytes = own->memory_bandwidth * 1e9,
                                     .network_bytes = own->network_bandwidth * 1e9};
     SHOAL_TRY(status, shoal_plan_make(&args, &column->plan), done);
-    SHOAL_TRY(status, choose_limit(planning, world, &column->limit), done);
+    SHOAL_TRY(status, choose_limit(own, world, &column->limit), done);
     shoal_plan_judge(&column->plan, &column->limit, &column->verdict);
     shoal_plan_get_time(&column->plan, &rates, &column->time);
     if (column->verdict.missing_bytes > 0) {
@@ -192,11 +165,11 @@ static shoal_status make_plans(struct planning *planning)
 {
     shoal_status status;
     const struct shoali_ints *worlds = &planning->own.world_size;
-    if (worlds->count > PLANS_MAX)
-        return SHOAL_FAIL(SHOAL_EINVAL, "shoal plan: --world-size has %d numbers; at most %d",
+    if (worlds->count < 1 || worlds->count > PLANS_MAX)
+        return SHOAL_FAIL(SHOAL_EINVAL, "shoal plan: --world-size has %d numbers; give 1 to %d",
                           (int)worlds->count, PLANS_MAX);
     SHOAL_TRY(status, prepare(planning), done);
-    planning->column = shoali_calloc((size_t)worlds->count + 1, sizeof *planning->column, "plans");
+    planning->column = shoali_calloc((size_t)worlds->count, sizeof *planning->column, "plans");
     if (!planning->column) {
         status = SHOAL_ENOMEM;
         goto done;
@@ -486,7 +459,7 @@ int tool_plan(int argc, char **argv)
         else if (status == SHOAL_OK)
             show_plans(&planning);
     }
-    const int code = status < 0 ? tool_fail(status) : fflush(stdout) == EOF;
+    const int code = status < 0 ? tool_fail(status) : tool_flush();
     shoali_free(planning.column);
     pretrain_setup_fini(&planning.setup);
     shoal_gpt_destroy(planning.model);

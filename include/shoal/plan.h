@@ -67,7 +67,7 @@ typedef struct shoal_plan {
 
     shoal_plan_traffic traffic[SHOAL_PLAN_TRAFFIC]; /* those with calls */
     int32_t traffic_count;
-    int64_t sent_elements, sent_bytes;
+    int64_t sent_elements, sent_bytes; /* as all below: INT64_MAX when 64 bits do not hold it */
 
     int64_t flops_forward, flops_backward, flops_replay; /* replay: forward again by recompute */
     int64_t kernel_bytes; /* read and written by forward, backward and replay */

@@ -118,6 +118,32 @@ bool shoali_parse_f64(const char *text, double *value)
     return true;
 }
 
+bool shoali_parse_bytes(const char *text, int64_t *bytes)
+{
+    static const char prefixes[] = "kmgtp";
+    char number[64];
+    double value;
+    const size_t length = strspn(text, "0123456789.eE+");
+    const char *unit = text + length + strspn(text + length, " ");
+    const char *prefix = *unit ? strchr(prefixes, tolower((unsigned char)*unit)) : NULL;
+    if (length == 0 || length >= sizeof number)
+        return false;
+    memcpy(number, text, length);
+    number[length] = '\0';
+    unit += prefix ? 1 : 0;
+    const double base = prefix && strcasecmp(unit, "b") == 0 ? 1000 : 1024;
+    const bool known = !*unit || strcasecmp(unit, "b") == 0 ||
+                       (prefix && (strcasecmp(unit, "i") == 0 || strcasecmp(unit, "ib") == 0));
+    if (!known || !shoali_parse_f64(number, &value))
+        return false;
+    for (const char *at = prefixes; prefix && at <= prefix; at++)
+        value *= base;
+    if (!(value >= 1 && value <= 1e18))
+        return false;
+    *bytes = (int64_t)value;
+    return true;
+}
+
 bool shoali_parse_bool(const char *text, bool *value)
 {
     static const char *const words[] = {"true", "1", "yes", "on", "false", "0", "no", "off"};

@@ -28,6 +28,9 @@ const char *shoali_nearest(const char *word, const char *const *candidates, size
  * forms when integral. */
 bool shoali_parse_i64(const char *text, int64_t *value);
 bool shoali_parse_f64(const char *text, double *value);
+/* An amount of memory of at least one byte: "4096", "80GiB", "80G", "1.5 TB". K, M, G, T and P,
+ * also with i or iB, are powers of 1024; with B alone, of 1000. Fractions of a byte are dropped. */
+bool shoali_parse_bytes(const char *text, int64_t *bytes);
 /* "true/false/1/0/yes/no/on/off", any case. */
 bool shoali_parse_bool(const char *text, bool *value);
 

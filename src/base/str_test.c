@@ -128,6 +128,37 @@ static void test_numbers_and_bools(void **state)
     assert_false(shoali_parse_bool("", &flag));
 }
 
+static void test_parse_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t bytes;
+    } good[] = {{"1", 1},
+                {"4096", 4096},
+                {"512B", 512},
+                {"4K", 4096},
+                {"4Ki", 4096},
+                {"4kib", 4096},
+                {"4KB", 4000},
+                {"80GiB", INT64_C(80) << 30},
+                {"80 G", INT64_C(80) << 30},
+                {"1.5 TB", INT64_C(1500000000000)},
+                {"1e3M", INT64_C(1000) << 20},
+                {"0.5K", 512},
+                {"1.9", 1},
+                {"2P", INT64_C(2) << 50}};
+    static const char *const bad[] = {"",     "G",     "-5GiB",  "5XiB", "0",   "0.1",   "0.1B",
+                                      "1e30", "1 G x", "80GiBs", "4Q",   "nan", "1e999", "1 2"};
+    int64_t bytes = 0;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+        if (!shoali_parse_bytes(good[i].text, &bytes) || bytes != good[i].bytes)
+            fail_msg("\"%s\" gave %lld", good[i].text, (long long)bytes);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        if (shoali_parse_bytes(bad[i], &bytes))
+            fail_msg("\"%s\" was taken as %lld", bad[i], (long long)bytes);
+}
+
 static void test_byte_texts(void **state)
 {
     (void)state;
@@ -241,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_transposition_counts_one),
         cmocka_unit_test(test_integers),
         cmocka_unit_test(test_numbers_and_bools),
+        cmocka_unit_test(test_parse_bytes),
         cmocka_unit_test(test_byte_texts),
         cmocka_unit_test_setup_teardown(test_files_round_trip, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_failed_write_keeps_the_old_file, make_folder,

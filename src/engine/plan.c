@@ -7,6 +7,19 @@
 #include <jansson.h>
 #include <string.h>
 
+/* Counts of 0 or more; what is beyond 64 bits stays at their end. */
+static int64_t times(int64_t amount, int64_t count)
+{
+    int64_t product;
+    return __builtin_mul_overflow(amount, count, &product) ? INT64_MAX : product;
+}
+
+static int64_t plus(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
+
 /* ---- the step ------------------------------------------------------------------------------- */
 
 static int64_t sample_bytes(const shoal_model *model)
@@ -29,12 +42,13 @@ done:
 }
 
 static void add_counters(struct shoali_comm_counters *sum, const struct shoali_comm_counters *now,
-                         const struct shoali_comm_counters *before, int64_t times)
+                         const struct shoali_comm_counters *before, int64_t count)
 {
     for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++) {
-        sum->calls[k] += times * (now->calls[k] - before->calls[k]);
-        sum->elements[k] += times * (now->elements[k] - before->elements[k]);
-        sum->bytes[k] += times * (now->bytes[k] - before->bytes[k]);
+        sum->calls[k] = plus(sum->calls[k], times(now->calls[k] - before->calls[k], count));
+        sum->elements[k] =
+            plus(sum->elements[k], times(now->elements[k] - before->elements[k], count));
+        sum->bytes[k] = plus(sum->bytes[k], times(now->bytes[k] - before->bytes[k], count));
     }
 }
 
@@ -78,8 +92,8 @@ static void fill_traffic(const struct shoali_comm_counters *sent, shoal_plan *pl
                                  .calls = sent->calls[k],
                                  .elements = sent->elements[k],
                                  .bytes = sent->bytes[k]};
-        plan->sent_elements += sent->elements[k];
-        plan->sent_bytes += sent->bytes[k];
+        plan->sent_elements = plus(plan->sent_elements, sent->elements[k]);
+        plan->sent_bytes = plus(plan->sent_bytes, sent->bytes[k]);
     }
 }
 
@@ -120,12 +134,12 @@ static void fill_work(const struct shoal_engine *engine, const struct shoali_zer
     const int64_t master = weight < 4 ? 8 + weight : 8; /* read and written; rounded */
     const double replay =
         cost->flops_forward ? (double)cost->flops_replay / (double)cost->flops_forward : 0;
-    plan->flops_forward = cost->flops_forward * micro_batches;
-    plan->flops_backward = cost->flops_backward * micro_batches;
-    plan->flops_replay = cost->flops_replay * micro_batches;
+    plan->flops_forward = times(cost->flops_forward, micro_batches);
+    plan->flops_backward = times(cost->flops_backward, micro_batches);
+    plan->flops_replay = times(cost->flops_replay, micro_batches);
     /* backward reads what forward read and its outputs' gradients, and writes its inputs' */
     plan->kernel_bytes =
-        (int64_t)((3 + replay) * (double)cost->forward_bytes) * engine->batch.accumulation;
+        times((int64_t)((3 + replay) * (double)cost->forward_bytes), micro_batches);
     plan->update_bytes =
         zero->updated_elements * (gradient + master + 8 * engine->optimizer.state_count);
     plan->overlaps = engine->config.zero_optimization.overlap_comm;

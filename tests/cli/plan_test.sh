@@ -38,7 +38,16 @@ says "fits"
 # ---- mistakes ----
 expect 2 $large --memory-limit much
 says "--memory-limit" "much" "80GiB"
+[ "$(grep -c "shoal" <<<"$output")" = 1 ] || complain "more than a sentence: $output"
 expect 2 $large --memory-limit 80GiBs
+expect 2 $large --memory-limit 0.1
+expect 2 $large --world-size ''
+says "--world-size has 0 numbers"
+# more work in a step than 64 bits count
+sed 's/"gradient_accumulation_steps": 1,//' large.json >many.json
+expect 0 "$shoal" plan gpt --deepspeed_config many.json --global-batch-size 1000000000000 --num-layers 2 \
+    --hidden-size 12288 --num-attention-heads 96 --seq-length 2048 --vocab-size 50257 --json
+[[ $output != *:-* ]] || complain "a negative number: $output"
 expect 2 $large --world-size 0
 says "--world-size"
 expect 2 $large --world-sise 4

@@ -134,7 +134,10 @@ static shoal_status meta_alloc(struct shoali_device *device, size_t bytes, void 
         first != 0 && add_block(&meta->device, (struct meta_block){first, bytes + 1, bytes});
     pthread_mutex_unlock(&meta->lock);
     if (!added)
-        return SHOAL_FAIL(SHOAL_ENOMEM, "a plan cannot count %zu bytes in one block", bytes);
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "a plan cannot count %zu bytes of one device: give a smaller model or "
+                          "micro-batch, more ranks or a higher ZeRO stage",
+                          bytes);
     *address = (void *)first;
     shoali_device_count_alloc(device, bytes);
     return SHOAL_OK;
@@ -163,7 +166,10 @@ static shoal_status meta_host_alloc(struct shoali_device *device, size_t bytes, 
     pthread_mutex_unlock(&meta->lock);
     if (!added) {
         unmap((struct meta_block){address, room, bytes});
-        return SHOAL_FAIL(SHOAL_ENOMEM, "a plan cannot count %zu bytes of host memory", bytes);
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "a plan cannot count %zu bytes of host memory: give a smaller model or "
+                          "micro-batch, or more ranks",
+                          bytes);
     }
     shoali_device_count_host(device, (int64_t)bytes);
     *memory = (void *)address;
