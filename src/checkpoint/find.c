@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -83,8 +84,11 @@ static shoal_status scan_folder(const char *dir, struct scan *scan)
 {
     shoal_status status = SHOAL_OK;
     DIR *folder = opendir(dir);
-    if (!folder && (errno == ENOENT || errno == ENOTDIR))
+    if (!folder && errno == ENOENT)
         return SHOAL_OK;
+    if (!folder && errno == ENOTDIR)
+        return SHOAL_FAIL(SHOAL_ECONFIG, "%s is a file: give the folder that checkpoints are in",
+                          dir);
     if (!folder)
         return SHOAL_FAIL(errno == EACCES ? SHOAL_EINVAL : SHOAL_EIO, "%s: cannot read: %s", dir,
                           strerror(errno));
@@ -137,6 +141,21 @@ static void say_scanned(const char *dir, const char *latest, const struct scan *
                     scan->tag, (long long)shoali_manifest_step(scan->manifest));
 }
 
+/* DIR may be what is meant by DIR/.. and a tag: to begin anew there would be a surprise. */
+static shoal_status refuse_checkpoint_itself(const char *dir)
+{
+    struct shoali_str path = {0};
+    shoal_status status = SHOAL_OK;
+    shoali_str_append(&path, "%s/manifest.json", dir);
+    if (!path.failed && access(path.text, F_OK) == 0)
+        status = SHOAL_FAIL(SHOAL_ECONFIG,
+                            "%s is itself a checkpoint: give the folder that it is in, and its "
+                            "name as the tag",
+                            dir);
+    shoali_str_fini(&path);
+    return status;
+}
+
 static shoal_status find_latest(const char *dir, char **found, json_t **manifest)
 {
     shoal_status status = SHOAL_OK;
@@ -152,6 +171,7 @@ static shoal_status find_latest(const char *dir, char **found, json_t **manifest
     }
     SHOAL_TRY(status, scan_folder(dir, &scan), done);
     if (!scan.tag) {
+        SHOAL_TRY(status, refuse_checkpoint_itself(dir), done);
         status = scan.damaged
                      ? SHOAL_FAIL(SHOAL_ECORRUPT,
                                   "there is no intact checkpoint in %s: no manifest verifies", dir)
