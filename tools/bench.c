@@ -5,6 +5,7 @@
 #include "tool.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static shoal_status run_gemm(const struct bench_options *options)
@@ -50,6 +51,9 @@ static shoal_status run_comm(const struct bench_options *options)
                                   .dtype = bench_dtype(options),
                                   .ranks = (int32_t)options->ranks,
                                   .unshared = options->unshared};
+    if (options->ranks > 0 && getenv("RANK"))
+        return SHOAL_FAIL(SHOAL_EINVAL, "--ranks makes ranks of threads: leave it out below shoal "
+                                        "run, or leave out shoal run");
     SHOAL_TRY(status, bench_bytes("min-bytes", options->min_bytes, &args.min_bytes), done);
     SHOAL_TRY(status, bench_bytes("max-bytes", options->max_bytes, &args.max_bytes), done);
     SHOAL_TRY(status, shoal_bench_comm(&args), done);
@@ -122,7 +126,7 @@ static int list_subjects(void)
     for (int i = 0; i < SUBJECTS; i++)
         printf("  %-12s %.*s\n", subjects[i].name, (int)strcspn(subjects[i].about, "\n"),
                subjects[i].about);
-    return fflush(stdout) == EOF;
+    return tool_flush();
 }
 
 static const struct subject *find_subject(const char *name)
@@ -156,7 +160,7 @@ static int measure(const struct subject *subject, int argc, char **argv)
     if (status != SHOAL_END)
         SHOAL_TRY(status, subject->run(&options), done);
 done:;
-    const int code = status < 0 ? tool_fail(status) : 0;
+    const int code = status < 0 ? tool_fail(status) : tool_flush();
     shoali_arena_fini(&arena);
     return code;
 }

@@ -75,7 +75,8 @@ static shoal_status sample_start(const struct command *command, int32_t ranks, c
                            &exit_code),
               done);
     if (exit_code) {
-        status = SHOAL_FAIL(SHOAL_EPEER, "bench start: a rank left with code %d", exit_code);
+        status = SHOAL_FAIL(exit_code == 2 ? SHOAL_EINVAL : SHOAL_EPEER,
+                            "bench start: a rank left with code %d", exit_code);
         goto done;
     }
     SHOAL_TRY(status, shoali_read_file(file, &text, &bytes), done);

@@ -200,12 +200,34 @@ done:
     return status;
 }
 
+/* With the defaults of what was left open. */
+static shoal_status complete(const shoal_bench_comm_args *given, shoal_bench_comm_args *args)
+{
+    const struct shoali_bench_op *op;
+    *args = *given;
+    args->min_bytes = given->min_bytes ? given->min_bytes : 4096;
+    args->max_bytes = given->max_bytes ? given->max_bytes : (int64_t)64 << 20;
+    args->step_factor = given->step_factor ? given->step_factor : 4;
+    if (args->ranks < 0 || args->ranks > 1024)
+        return SHOAL_FAIL(SHOAL_EINVAL, "bench comm: %d ranks; give 2 to 1024", (int)args->ranks);
+    if (args->min_bytes < 1 || args->max_bytes < args->min_bytes)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "bench comm: there is no size from %lld to %lld bytes: the smallest is "
+                          "at least 1 and not above the largest",
+                          (long long)args->min_bytes, (long long)args->max_bytes);
+    if (args->step_factor < 2)
+        return SHOAL_FAIL(SHOAL_EINVAL, "bench comm: a step factor of %lld; give at least 2",
+                          (long long)args->step_factor);
+    if (args->dtype != SHOAL_F32 && args->dtype != SHOAL_BF16 && args->dtype != SHOAL_F16)
+        return SHOAL_FAIL(SHOAL_EINVAL, "bench comm: type %s; give f32, bf16 or f16",
+                          shoal_dtype_name(args->dtype));
+    return find_op(args->op, &op);
+}
+
 static shoal_status bench_rank(const shoal_bench_comm_args *args, const shoal_bench_run *run,
                                shoal_group *group)
 {
-    const int64_t min = args->min_bytes ? args->min_bytes : 4096;
-    const int64_t max = args->max_bytes ? args->max_bytes : (int64_t)64 << 20;
-    const int64_t factor = args->step_factor ? args->step_factor : 4;
+    const int64_t max = args->max_bytes, factor = args->step_factor;
     struct shoali_bench_rank self = {.args = args,
                                      .run = run,
                                      .group = group,
@@ -213,17 +235,14 @@ static shoal_status bench_rank(const shoal_bench_comm_args *args, const shoal_be
                                      .ranks = shoal_comm_size(group)};
     shoal_status status;
     SHOAL_TRY(status, find_op(args->op, &self.op), done);
-    if (min < 1 || max < min || factor < 2 || shoal_dtype_bytes(args->dtype) > 4 ||
-        args->dtype == SHOAL_I32) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "bench comm: sizes from %lld to %lld bytes by a factor of %lld, %s: "
-                            "the factor is at least 2, the type f32, bf16 or f16",
-                            (long long)min, (long long)max, (long long)factor,
-                            shoal_dtype_name(args->dtype));
+    if (self.ranks < 2) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "bench comm: one rank sends nothing: give --ranks N, or "
+                                          "start it with shoal run --num_gpus N");
         goto done;
     }
     SHOAL_TRY(status, allocate(&self, max), done);
-    for (int64_t bytes = min; bytes <= max; bytes = bytes > max / factor ? max + 1 : bytes * factor)
+    for (int64_t bytes = args->min_bytes; bytes <= max;
+         bytes = bytes > max / factor ? max + 1 : bytes * factor)
         SHOAL_TRY(status, measure(&self, bytes), done);
 done:
     if (args->unshared) {
@@ -309,19 +328,17 @@ done:
     return status;
 }
 
-shoal_status shoal_bench_comm(const shoal_bench_comm_args *args)
+shoal_status shoal_bench_comm(const shoal_bench_comm_args *given)
 {
     shoal_bench_run run;
+    shoal_bench_comm_args args;
     shoal_status status;
-    SHOAL_TRY(status, shoali_bench_run_init(&args->run, &run), done);
-    if (args->ranks < 0 || args->ranks > 1024) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "bench comm: %d ranks; 1 to 1024", (int)args->ranks);
-        goto done;
-    }
-    if (args->ranks > 0)
-        SHOAL_TRY(status, bench_threads(args, &run), done);
+    SHOAL_TRY(status, complete(given, &args), done);
+    SHOAL_TRY(status, shoali_bench_run_init(&args.run, &run), done);
+    if (args.ranks > 0)
+        SHOAL_TRY(status, bench_threads(&args, &run), done);
     else
-        SHOAL_TRY(status, join_and_bench(args, &run, &(shoal_comm_args){0}), done);
+        SHOAL_TRY(status, join_and_bench(&args, &run, &(shoal_comm_args){0}), done);
 done:
     return status;
 }

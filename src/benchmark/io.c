@@ -125,10 +125,18 @@ static shoal_status open_files(struct job *job)
 {
     const shoal_bench_io_args *args = job->args;
     shoal_status status;
+    const int folder = open(args->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0 || faccessat(folder, ".", W_OK | X_OK, 0) != 0) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "bench io: cannot make a file in \"%s\": %s",
+                            args->folder, strerror(errno));
+        goto done;
+    }
     snprintf(job->path, sizeof job->path, "%s/shoal-bench-%d", args->folder, (int)getpid());
     job->words = aligned_alloc(SHOALI_IO_ALIGN, job->bytes);
-    if (!job->words)
-        return SHOAL_FAIL(SHOAL_ENOMEM, "bench io: no memory for %zu bytes", job->bytes);
+    if (!job->words) {
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "bench io: no memory for %zu bytes", job->bytes);
+        goto done;
+    }
     (void)madvise(job->words, job->bytes, MADV_HUGEPAGE);
     SHOAL_TRY(status,
               shoali_io_create(&(struct shoali_io_args){.backend = args->backend,
@@ -146,7 +154,11 @@ static shoal_status open_files(struct job *job)
     if (job->plain < 0)
         status = SHOAL_FAIL(SHOAL_EIO, "bench io: \"%s\" cannot be opened: %s", job->path,
                             strerror(errno));
+    (void)unlink(
+        job->path); /* it lives until it is closed, and an interrupted run leaves nothing */
 done:
+    if (folder >= 0)
+        (void)close(folder);
     return status;
 }
 
@@ -154,8 +166,6 @@ static void close_files(struct job *job)
 {
     if (job->plain >= 0)
         (void)close(job->plain);
-    if (job->file)
-        (void)unlink(job->path);
     shoali_io_destroy(job->io);
     free(job->words);
     shoali_free(job);

@@ -20,8 +20,23 @@ expect 2 "$shoal" bench step --model gpt2-125m
 says "nearest is gpt2-124m"
 expect 2 "$shoal" bench io
 says "--folder"
-expect 1 "$shoal" bench io --folder "$folder/none" --size 1M
+expect 2 "$shoal" bench io --folder "$folder/none" --size 1M
 says "$folder/none"
+expect 2 "$shoal" bench io --folder "$shoal" --size 1M
+says "Not a directory"
+expect 2 "$shoal" bench comm $quick
+says "one rank sends nothing" "--ranks N"
+expect 2 "$shoal" bench comm --ranks 2 --min-bytes 8M --max-bytes 1M
+says "no size from 8388608 to 1048576"
+[ "$(wc -l <<<"$output")" = 1 ] || complain "more than a sentence: $output"
+expect 2 "$shoal" bench comm --ranks 2 --step-factor 1
+says "at least 2"
+expect 2 "$shoal" run --master_port 0 --num_gpus 2 "$shoal" bench comm --ranks 2
+says "--ranks makes ranks of threads"
+expect 2 "$shoal" bench start --num_gpus 0
+says "--num_gpus" "from 1"
+expect 2 "$shoal" bench start --model tiny --repeats 1 --deepspeed_config "$folder/none"
+says "$folder/none" "left with code 2"
 expect 2 "$shoal" tune
 says "what it tunes: io"
 
@@ -64,5 +79,7 @@ CONFIG
 expect 0 "$shoal" bench step $model --deepspeed_config "$folder/config.json" --threads 1 $quick
 says "configuration"
 rm -f "$folder/config.json"
+# ... and interrupted
+timeout --foreground -s INT 0.5 "$shoal" bench io --folder "$folder" --size 64M --seconds 60 >/dev/null 2>&1
 [ -z "$(ls "$folder")" ] || complain "files stay: $(ls "$folder")"
 finish
