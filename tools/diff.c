@@ -24,7 +24,7 @@ int tool_diff(int argc, char **argv)
     shoal_diff_verdict verdict;
     if (tool_wants_help(argc, argv)) {
         puts(usage);
-        return fflush(stdout) == EOF;
+        return tool_flush();
     }
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--rounding") == 0) {

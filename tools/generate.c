@@ -171,7 +171,7 @@ int tool_generate(int argc, char **argv)
               done);
     SHOAL_TRY(status, generate(&options, generator, &prompt), done);
 done:;
-    const int code = status < 0 ? tool_fail(status) : 0;
+    const int code = status < 0 ? tool_fail(status) : tool_flush();
     shoal_generator_destroy(generator);
     shoali_str_fini(&prompt);
     shoali_arena_fini(&arena);

@@ -15,7 +15,7 @@ static int list_tools(void)
            "       shoal --version\n\n");
     for (size_t i = 0; i < count; i++)
         printf("  %-12s %s\n", table[i].name, table[i].summary);
-    return fflush(stdout) == EOF;
+    return tool_flush();
 }
 
 int tool_help(int argc, char **argv)

@@ -4,9 +4,11 @@
 #include "base/str.h"
 #include "shoal/report.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TOOLS_MAX = 64 };
 
@@ -57,14 +59,19 @@ int tool_fail(shoal_status status)
     return shoal_status_exit_code(status);
 }
 
+int tool_flush(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    perror("shoal: cannot write to standard output");
+    return 1;
+}
+
 int tool_print(char *text)
 {
-    int failed = fputs(text, stdout) == EOF;
+    (void)fputs(text, stdout); /* an error stays in the stream */
     free(text);
-    failed |= fflush(stdout) == EOF;
-    if (failed)
-        perror("shoal: cannot write to standard output");
-    return failed;
+    return tool_flush();
 }
 
 int tool_wants_help(int argc, char **argv)
@@ -83,14 +90,28 @@ int tool_no_arguments(int argc, char **argv)
     return 2;
 }
 
+/* A file that is opened must not become standard output by taking its number: what was closed is
+ * held by something that cannot be written, so that errors stay errors. */
+static void hold_standard_streams(void)
+{
+    int fd = open("/dev/null", O_RDONLY);
+    while (fd >= 0 && fd <= STDERR_FILENO)
+        fd = open("/dev/null", O_RDONLY);
+    if (fd > STDERR_FILENO)
+        (void)close(fd);
+}
+
 int main(int argc, char **argv)
 {
+    hold_standard_streams();
     if (argc < 2) {
         tool_help(1, argv);
         return 2;
     }
-    if (strcmp(argv[1], "--version") == 0)
-        return printf("shoal %s\n", shoal_version()) < 0 || fflush(stdout) == EOF;
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("shoal %s\n", shoal_version());
+        return tool_flush();
+    }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         return tool_help(1, argv);
     const struct tool *tool = tool_find(argv[1]);

@@ -234,7 +234,8 @@ done:
     return status;
 }
 
-/* A folder that cannot be written is a matter of the first second, not of the last. */
+/* A folder that cannot be written is a matter of the first second, not of the last. Mistakes of
+ * other flags have been found by now: they leave no empty folder. */
 static shoal_status check_save(const struct pretrain *run)
 {
     const char *folder = run->options.save;
@@ -253,7 +254,6 @@ static shoal_status prepare(struct pretrain *run)
     shoal_status status;
     bool found;
     SHOAL_TRY(status, shoal_comm_init(&(shoal_comm_args){0}, &run->group), done);
-    SHOAL_TRY(status, check_save(run), done);
     SHOAL_TRY(status, peek_checkpoint(run, &found), done);
     SHOAL_TRY(status, pretrain_open_data(&run->options, run->stored_tokenizer, &run->dataset),
               done);
@@ -264,6 +264,7 @@ static shoal_status prepare(struct pretrain *run)
     SHOAL_TRY(status, pretrain_setup_init(&run->setup, &run->options, run->model, run->group),
               done);
     SHOAL_TRY(status, pretrain_check_plan(run), done);
+    SHOAL_TRY(status, check_save(run), done);
     SHOAL_TRY(status, make_engine(run), done);
     SHOAL_TRY(status, make_loaders(run), done);
     SHOAL_TRY(status, describe_client(run), done);
@@ -350,7 +351,9 @@ int tool_pretrain(int argc, char **argv)
     if (status == SHOAL_OK)
         SHOAL_TRY(status, train(&run), done);
 done:;
-    const int code = status < 0 ? report_failure(status) : 0;
+    int code = status < 0 ? report_failure(status) : tool_flush();
+    if (status == SHOAL_OK)
+        code = 0; /* a training whose lines were lost is still a training */
     release(&run, status);
     return code;
 }

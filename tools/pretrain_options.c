@@ -69,6 +69,8 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_FLOAT,
      .offset = O(norm_epsilon),
      .default_number = 1e-5,
+     .min = 0,
+     .max = 1,
      .help = "epsilon of layer-norm"},
     {.key = "disable-bias-linear",
      .type = SHOALI_BOOL,
@@ -373,6 +375,9 @@ shoal_status pretrain_options_init(struct pretrain_options *options,
     if (options->data_path.count && options->mock_data)
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "--data-path and --mock-data exclude each other: give one of both");
+    else if (command->trains && !options->load && (options->load_tag || options->finetune))
+        status = SHOAL_FAIL(SHOAL_EINVAL, "%s without --load: name the folder with checkpoints",
+                            options->load_tag ? "--load-tag" : "--finetune");
     else if (command->trains)
         status = check_training(options);
 done:

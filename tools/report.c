@@ -12,7 +12,7 @@ int tool_report(int argc, char **argv)
         puts("usage: shoal report\n\n"
              "Shows version, machine, limits, devices, communication backends and which kernels\n"
              "serve which operation.");
-        return fflush(stdout) == EOF;
+        return tool_flush();
     }
     if (tool_no_arguments(argc, argv))
         return 2;

@@ -33,7 +33,10 @@ int tool_help(int argc, char **argv);
 
 /* Shows the error of a status on standard error; returns the exit code for it. */
 int tool_fail(shoal_status status);
-/* Prints and frees `text`; exit code 1 when standard output does not take it. */
+/* Writes out what was printed; exit code 1, and a sentence, when standard output does not take all
+ * of it. */
+int tool_flush(void);
+/* Prints and frees `text`, and flushes. */
 int tool_print(char *text);
 /* 1 when the arguments ask for help: a word --help or -h. */
 int tool_wants_help(int argc, char **argv);

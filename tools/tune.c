@@ -11,7 +11,7 @@ static int usage(void)
          "       shoal tune io --help\n\n"
          "Finds the settings of a subsystem that are fastest on this machine.\n\n"
          "  io           block size, queue depth and threads of offloading to a disk");
-    return fflush(stdout) == EOF;
+    return tool_flush();
 }
 
 static const char *yes_or_no(int32_t yes)
@@ -31,8 +31,6 @@ static shoal_status tune_io(const struct bench_options *options)
            "\"single_submit\": %s, \"overlap_events\": %s}}\n",
            (long long)best.block_bytes, (int)best.queue_depth, (int)best.run.threads,
            yes_or_no(best.single_submit), yes_or_no(!best.no_overlap));
-    if (fflush(stdout) == EOF)
-        status = SHOAL_FAIL(SHOAL_EIO, "cannot write to standard output");
 done:
     return status;
 }
@@ -60,7 +58,7 @@ int tool_tune(int argc, char **argv)
     if (status != SHOAL_END)
         SHOAL_TRY(status, tune_io(&options), done);
 done:;
-    const int code = status < 0 ? tool_fail(status) : 0;
+    const int code = status < 0 ? tool_fail(status) : tool_flush();
     shoali_arena_fini(&arena);
     return code;
 }

@@ -79,6 +79,13 @@ expect 0 "$shoal" generate --load parts --prompt "line 1" --num-tokens 40 --top-
 [ "$output" = "$text" ] || complain "the same weights wrote another text: $output"
 expect 2 "$shoal" generate --load nowhere
 says "nowhere"
+expect 2 "$shoal" generate --load one/global_step8
+says "one/global_step8 is itself a checkpoint"
+"$shoal" generate --load one --prompt "line" --num-tokens 0 >/dev/full 2>said && complain "a full disk was not said"
+grep -q "cannot write to standard output" said || complain "into a full disk: $(cat said)"
+# in another precision, from a checkpoint that has no loss scale
+expect 0 $train --train-iters 9 --load one --fp16
+says "step 9/9" "scale 65536"
 expect 2 "$shoal" generate --load one --prompt "~"
 says "U+007E"
 expect 2 "$shoal" generate --load one --prompt "line" --temperature 0
@@ -215,6 +222,20 @@ code=0
 wait "$job" || code=$?
 [ "$code" -eq 0 ] || complain "SIGTERM ended with $code: $(cat out)"
 [ -f stopped/latest ] || complain "nothing saved after SIGTERM: $(cat out)"
+
+# A mistake makes no folder, and nothing begins anew in place of what was meant
+expect 2 $gpt --deepspeed_config ds.json --train-iters 1 --data-path nowhere --save unmade
+[ ! -e unmade ] || complain "a folder for a run that did not begin"
+expect 2 $train --train-iters 1 --load text
+says "text is a file"
+expect 2 $train --train-iters 1 --load one/global_step8
+says "is itself a checkpoint"
+expect 2 $train --train-iters 1 --load-tag global_step8
+says "--load-tag without --load"
+expect 2 $train --train-iters 1 --finetune
+says "--finetune without --load"
+expect 2 $train --train-iters 1 --norm-epsilon -1
+says "--norm-epsilon" "from 0"
 
 after=$(segments)
 [ "$before" = "$after" ] || complain "left in /dev/shm: $after"

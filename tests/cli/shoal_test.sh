@@ -80,6 +80,17 @@ for pid in $(cat "$folder/pids"); do
     kill -0 "$pid" 2>/dev/null && complain "rank $pid is still there after SIGINT"
 done
 
+# What standard output does not take is said, and no file gets its number
+for words in "help" "--version" "help config" "run --help" "pretrain --help" "plan --help" "diff --help" "bench gemm --help"; do
+    for to in /dev/full -; do
+        code=0
+        if [ "$to" = - ]; then "$shoal" $words >&- 2>"$folder/said" || code=$?
+        else "$shoal" $words >"$to" 2>"$folder/said" || code=$?; fi
+        [ "$code" -eq 1 ] || complain "$words into $to ended with $code"
+        grep -q "cannot write to standard output" "$folder/said" || complain "$words into $to: $(cat "$folder/said")"
+    done
+done
+
 # Starting costs nothing: the best of twenty is below 5 ms
 if [ -z "$SANITIZE" ] && [ -n "${EPOCHREALTIME:-}" ]; then
     best=1000000
