@@ -164,36 +164,50 @@ static void expect(struct data *x)
     free(keep);
 }
 
-static void make(struct data *x, const struct problem *p)
+/* Elements of a row of all heads, and from row to row: packed rows hold q, k and v. */
+struct widths {
+    int64_t q, kv, q_stride, kv_stride;
+};
+static struct widths widths_of(const struct problem *p)
+{
+    const int64_t q = p->heads * p->d, kv = p->kv_heads * p->d;
+    return (struct widths){.q = q,
+                           .kv = kv,
+                           .q_stride = p->packed ? 3 * q : q + 3,
+                           .kv_stride = p->packed ? 3 * q : kv};
+}
+
+static void make_arrays(struct data *x, const struct problem *p, const struct widths *w)
 {
     uint32_t seed = 5;
-    const int64_t q_width = p->heads * p->d, kv_width = p->kv_heads * p->d;
-    int64_t q_stride = p->packed ? 3 * q_width : q_width + 3,
-            kv_stride = p->packed ? q_stride : kv_width;
-    int64_t q_count = p->batch * p->q_len * q_stride, kv_count = p->batch * p->kv_len * kv_stride;
-    int64_t out_count = p->batch * p->q_len * q_width;
-    size_t element = shoal_dtype_bytes(p->dtype);
-    *x = (struct data){.p = *p};
+    const int64_t q_count = p->batch * p->q_len * w->q_stride;
+    const int64_t kv_count = p->batch * p->kv_len * w->kv_stride;
+    const int64_t out_count = p->batch * p->q_len * w->q;
+    const size_t rows = (size_t)(p->batch * p->heads * p->q_len);
+    const size_t part = (size_t)w->q * shoal_dtype_bytes(p->dtype);
     x->q = random_array(&seed, q_count, p->dtype);
     x->dq = random_array(&seed, q_count, p->dtype);
-    x->k = p->packed ? (char *)x->q + (size_t)q_width * element
-                     : random_array(&seed, kv_count, p->dtype);
-    x->v = p->packed ? (char *)x->q + (size_t)(2 * q_width) * element
-                     : random_array(&seed, kv_count, p->dtype);
-    x->dk = p->packed ? (char *)x->dq + (size_t)q_width * element
-                      : random_array(&seed, kv_count, p->dtype);
-    x->dv = p->packed ? (char *)x->dq + (size_t)(2 * q_width) * element
-                      : random_array(&seed, kv_count, p->dtype);
+    x->k = p->packed ? (char *)x->q + part : random_array(&seed, kv_count, p->dtype);
+    x->v = p->packed ? (char *)x->q + 2 * part : random_array(&seed, kv_count, p->dtype);
+    x->dk = p->packed ? (char *)x->dq + part : random_array(&seed, kv_count, p->dtype);
+    x->dv = p->packed ? (char *)x->dq + 2 * part : random_array(&seed, kv_count, p->dtype);
     x->out = random_array(&seed, out_count, p->dtype);
     x->dout = random_array(&seed, out_count, p->dtype);
-    x->lse = malloc((size_t)(p->batch * p->heads * p->q_len) * 4);
-    x->delta = malloc((size_t)(p->batch * p->heads * p->q_len) * 4);
-    x->e_lse = calloc((size_t)(p->batch * p->heads * p->q_len), 8);
+    x->lse = malloc(rows * 4);
+    x->delta = malloc(rows * 4);
+    x->e_lse = calloc(rows, 8);
     x->e_out = calloc((size_t)out_count, 8);
     x->e_dq = calloc((size_t)out_count, 8);
-    x->e_dk = calloc((size_t)(p->batch * p->kv_len * kv_width), 8);
-    x->e_dv = calloc((size_t)(p->batch * p->kv_len * kv_width), 8);
+    x->e_dk = calloc((size_t)(p->batch * p->kv_len * w->kv), 8);
+    x->e_dv = calloc((size_t)(p->batch * p->kv_len * w->kv), 8);
     assert_true(x->lse && x->delta && x->e_lse && x->e_out && x->e_dq && x->e_dk && x->e_dv);
+}
+
+static void make(struct data *x, const struct problem *p)
+{
+    const struct widths w = widths_of(p);
+    *x = (struct data){.p = *p};
+    make_arrays(x, p, &w);
     x->f = (struct shoali_attention_args){.q = x->q,
                                           .k = x->k,
                                           .v = x->v,
@@ -205,9 +219,9 @@ static void make(struct data *x, const struct problem *p)
                                           .heads = p->heads,
                                           .kv_heads = p->kv_heads,
                                           .head_size = p->d,
-                                          .q_stride = q_stride,
-                                          .kv_stride = kv_stride,
-                                          .out_stride = q_width,
+                                          .q_stride = w.q_stride,
+                                          .kv_stride = w.kv_stride,
+                                          .out_stride = w.q,
                                           .scale = 1 / sqrt((double)p->d),
                                           .causal = p->causal,
                                           .dropout = p->dropout,
@@ -230,9 +244,9 @@ static void make(struct data *x, const struct problem *p)
                                                    .heads = p->heads,
                                                    .kv_heads = p->kv_heads,
                                                    .head_size = p->d,
-                                                   .q_stride = q_stride,
-                                                   .kv_stride = kv_stride,
-                                                   .out_stride = q_width,
+                                                   .q_stride = w.q_stride,
+                                                   .kv_stride = w.kv_stride,
+                                                   .out_stride = w.q,
                                                    .scale = x->f.scale,
                                                    .causal = p->causal,
                                                    .dropout = p->dropout,
