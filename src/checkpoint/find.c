@@ -87,7 +87,7 @@ static shoal_status scan_folder(const char *dir, struct scan *scan)
     if (!folder && errno == ENOENT)
         return SHOAL_OK;
     if (!folder && errno == ENOTDIR)
-        return SHOAL_FAIL(SHOAL_ECONFIG, "%s is a file: give the folder that checkpoints are in",
+        return SHOAL_FAIL(SHOAL_ECONFIG, "%s is no folder: give the one that checkpoints are in",
                           dir);
     if (!folder)
         return SHOAL_FAIL(errno == EACCES ? SHOAL_EINVAL : SHOAL_EIO, "%s: cannot read: %s", dir,

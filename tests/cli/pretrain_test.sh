@@ -227,7 +227,7 @@ wait "$job" || code=$?
 expect 2 $gpt --deepspeed_config ds.json --train-iters 1 --data-path nowhere --save unmade
 [ ! -e unmade ] || complain "a folder for a run that did not begin"
 expect 2 $train --train-iters 1 --load text
-says "text is a file"
+says "text is no folder"
 expect 2 $train --train-iters 1 --load one/global_step8
 says "is itself a checkpoint"
 expect 2 $train --train-iters 1 --load-tag global_step8
