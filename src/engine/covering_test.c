@@ -8,7 +8,12 @@
 #include <float.h>
 #include <math.h>
 
-enum { STEPS = 50, FACTORS = 9, VALUES_MAX = 5, CELLS_MAX = 200 };
+#if defined(SHOALI_TSAN)
+#define STEPS 8 /* what races does so in the first steps */
+#else
+#define STEPS 50
+#endif
+enum { FACTORS = 9, VALUES_MAX = 5, CELLS_MAX = 200 };
 enum factor { RANKS, STAGE, BUCKET, OVERLAP, OFFLOAD, RECOMPUTE, THREADS, BACKEND, ACCELERATOR };
 
 struct dimension {
@@ -178,7 +183,7 @@ static void train_reference(void)
     const double first = reference[0].info[0].loss, last = reference[0].info[STEPS - 1].loss;
     printf("plain run: loss %.6f -> %.6f, fingerprint %016llx\n", first, last,
            (unsigned long long)reference[0].fingerprint);
-    assert_true(last < first - 0.5); /* it learns, so bits moved */
+    assert_true(last < first - (STEPS < 50 ? 0.05 : 0.5)); /* it learns, so bits moved */
 }
 
 static int32_t run_product(void)
