@@ -120,10 +120,9 @@ static shoal_status check_arguments(const struct shoal_group *group, const struc
         SHOAL_TRY(status, check_op(post), done);
     if (post->kind == SHOALI_BROADCAST || post->kind == SHOALI_SEND || post->kind == SHOALI_RECV)
         SHOAL_TRY(status, check_peer(group, post), done);
-    if ((!post->in && in_count(post, group->size) > 0) ||
-        (!post->out && out_count(post, group->size) > 0))
-        status =
-            SHOAL_FAIL(SHOAL_EINVAL, "the %s buffer is NULL", post->in ? "receiving" : "sending");
+    const bool no_in = !post->in && in_count(post, group->size) > 0;
+    if (no_in || (!post->out && out_count(post, group->size) > 0))
+        status = SHOAL_FAIL(SHOAL_EINVAL, "the %s buffer is NULL", no_in ? "sending" : "receiving");
 done:
     return status;
 }

@@ -84,12 +84,8 @@ shoal_status shoali_op_pack_b(const struct shoali_exec *exec, const struct shoal
     SHOAL_TRY(status, check_stride("ldb", args->ldb, args->trans_b ? n : k, args->trans_b ? k : n),
               done);
     SHOAL_TRY(status, shoali_check_float(kernel, "dtype", args->dtype), done);
-    if (count == 0)
-        goto done;
-    SHOAL_TRY(status, SHOALI_CHECK_POINTERS(kernel, {"b", args->b}, {"packed", args->packed}),
-              done);
-    SHOAL_TRY(status, shoali_kernel_launch(exec, kernel, shoali_dtype_bit(args->dtype), args),
-              done);
+    SHOALI_LAUNCH_UNLESS_EMPTY(count, shoali_dtype_bit(args->dtype), {"b", args->b},
+                               {"packed", args->packed});
 done:
     return status;
 }
@@ -387,14 +383,9 @@ shoal_status shoali_op_cross_entropy(const struct shoali_exec *exec,
     shoal_status status;
     SHOAL_TRY(status, check_rows(kernel, args->rows, args->columns, args->stride, args->dtype),
               done);
-    if (args->rows == 0)
-        goto done;
-    SHOAL_TRY(status,
-              SHOALI_CHECK_POINTERS(kernel, {"logits", args->logits}, {"targets", args->targets},
-                                    {"loss", args->loss}, {"lse", args->lse}),
-              done);
-    SHOAL_TRY(status, shoali_kernel_launch(exec, kernel, shoali_dtype_bit(args->dtype), args),
-              done);
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->rows, shoali_dtype_bit(args->dtype), {"logits", args->logits},
+                               {"targets", args->targets}, {"loss", args->loss},
+                               {"lse", args->lse});
 done:
     return status;
 }
@@ -425,15 +416,10 @@ shoal_status shoali_op_cross_entropy_backward(const struct shoali_exec *exec,
     shoal_status status;
     SHOAL_TRY(status, check_rows(kernel, args->rows, args->columns, args->stride, args->dtype),
               done);
-    if (args->rows == 0)
-        goto done;
-    SHOAL_TRY(status,
-              SHOALI_CHECK_POINTERS(kernel, {"logits", args->logits}, {"targets", args->targets},
-                                    {"lse", args->lse}, {"dloss", args->dloss},
-                                    {"count", args->count}, {"dlogits", args->dlogits}),
-              done);
-    SHOAL_TRY(status, shoali_kernel_launch(exec, kernel, shoali_dtype_bit(args->dtype), args),
-              done);
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->rows, shoali_dtype_bit(args->dtype), {"logits", args->logits},
+                               {"targets", args->targets}, {"lse", args->lse},
+                               {"dloss", args->dloss}, {"count", args->count},
+                               {"dlogits", args->dlogits});
 done:
     return status;
 }
@@ -460,15 +446,9 @@ shoal_status shoali_op_cross_entropy_tile(const struct shoali_exec *exec,
     const enum shoali_kernel kernel = SHOALI_KERNEL_CROSS_ENTROPY_TILE;
     shoal_status status;
     SHOAL_TRY(status, check_tile(args), done);
-    if (args->rows == 0)
-        goto done;
-    SHOAL_TRY(status,
-              SHOALI_CHECK_POINTERS(kernel, {"logits", args->logits}, {"targets", args->targets},
-                                    {"largest", args->largest}, {"loss", args->loss},
-                                    {"lse", args->lse}),
-              done);
-    SHOAL_TRY(status, shoali_kernel_launch(exec, kernel, shoali_dtype_bit(args->dtype), args),
-              done);
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->rows, shoali_dtype_bit(args->dtype), {"logits", args->logits},
+                               {"targets", args->targets}, {"largest", args->largest},
+                               {"loss", args->loss}, {"lse", args->lse});
 done:
     return status;
 }
@@ -499,15 +479,11 @@ shoali_op_cross_entropy_tile_backward(const struct shoali_exec *exec,
     const enum shoali_kernel kernel = SHOALI_KERNEL_CROSS_ENTROPY_TILE_BACKWARD;
     shoal_status status;
     SHOAL_TRY(status, check_tile_backward(args), done);
-    if (args->rows == 0)
-        goto done;
-    SHOAL_TRY(status,
-              SHOALI_CHECK_POINTERS(kernel, {"logits", args->logits}, {"targets", args->targets},
-                                    {"lse", args->lse}, {"dloss", args->dloss},
-                                    {"count", args->count}, {"dlogits", args->dlogits}),
-              done);
     const uint32_t dtypes = shoali_dtype_bit(args->dtype) | shoali_dtype_bit(args->dtype_out);
-    SHOAL_TRY(status, shoali_kernel_launch(exec, kernel, dtypes, args), done);
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->rows, dtypes, {"logits", args->logits},
+                               {"targets", args->targets}, {"lse", args->lse},
+                               {"dloss", args->dloss}, {"count", args->count},
+                               {"dlogits", args->dlogits});
 done:
     return status;
 }

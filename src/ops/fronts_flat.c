@@ -2,15 +2,6 @@
  * updates. */
 #include "ops/kernels.h"
 
-/* The common end: nothing to do for no elements, else the required pointers, then the launch. */
-#define LAUNCH_UNLESS_EMPTY(elements, dtypes, ...)                                 \
-    do {                                                                           \
-        if ((elements) == 0)                                                       \
-            goto done;                                                             \
-        SHOAL_TRY(status, SHOALI_CHECK_POINTERS(kernel, __VA_ARGS__), done);       \
-        SHOAL_TRY(status, shoali_kernel_launch(exec, kernel, dtypes, args), done); \
-    } while (0)
-
 static const uint32_t f32_bit = 1u << SHOAL_F32;
 
 /* Runs, when there are any, are those of `count` elements. */
@@ -41,7 +32,8 @@ shoal_status shoali_op_dropout(const struct shoali_exec *exec,
     SHOAL_TRY(status, shoali_check_probability(kernel, args->probability), done);
     SHOAL_TRY(status, shoali_check_at_least(kernel, "first_element", args->first_element, 0), done);
     SHOAL_TRY(status, check_runs(kernel, &args->runs, args->count), done);
-    LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"x", args->x}, {"y", args->y});
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"x", args->x},
+                               {"y", args->y});
 done:
     return status;
 }
@@ -55,7 +47,8 @@ shoal_status shoali_op_unary(const struct shoali_exec *exec, const struct shoali
     SHOAL_TRY(status, shoali_check_kind(kernel, "kind", args->kind, SHOALI_ADD_SCALAR + 1), done);
     if (args->backward && args->count > 0)
         SHOAL_TRY(status, SHOALI_CHECK_POINTERS(kernel, {"dy", args->dy}), done);
-    LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"x", args->x}, {"y", args->y});
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"x", args->x},
+                               {"y", args->y});
 done:
     return status;
 }
@@ -74,8 +67,8 @@ shoal_status shoali_op_binary(const struct shoali_exec *exec, const struct shoal
                             (long long)args->b_count, (long long)args->count);
         goto done;
     }
-    LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"a", args->a}, {"b", args->b},
-                        {"y", args->y});
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"a", args->a},
+                               {"b", args->b}, {"y", args->y});
 done:
     return status;
 }
@@ -86,7 +79,7 @@ shoal_status shoali_op_axpy(const struct shoali_exec *exec, const struct shoali_
     shoal_status status;
     SHOAL_TRY(status, SHOALI_CHECK_SIZES(kernel, NULL, {"count", args->count}), done);
     SHOAL_TRY(status, shoali_check_float(kernel, "dtype", args->dtype), done);
-    LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"y", args->y});
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"y", args->y});
 done:
     return status;
 }
@@ -112,8 +105,8 @@ shoal_status shoali_op_reduce(const struct shoali_exec *exec, const struct shoal
     }
     if (inputs > 0)
         SHOAL_TRY(status, SHOALI_CHECK_POINTERS(kernel, {"x", args->x}), done);
-    LAUNCH_UNLESS_EMPTY(outputs, shoali_dtype_bit(args->dtype) | shoali_dtype_bit(args->dtype_out),
-                        {"y", args->y});
+    SHOALI_LAUNCH_UNLESS_EMPTY(
+        outputs, shoali_dtype_bit(args->dtype) | shoali_dtype_bit(args->dtype_out), {"y", args->y});
 done:
     return status;
 }
@@ -129,7 +122,8 @@ shoal_status shoali_op_broadcast(const struct shoali_exec *exec,
                                  {"inner", args->inner}),
               done);
     SHOAL_TRY(status, shoali_check_float(kernel, "dtype", args->dtype), done);
-    LAUNCH_UNLESS_EMPTY(count, shoali_dtype_bit(args->dtype), {"x", args->x}, {"y", args->y});
+    SHOALI_LAUNCH_UNLESS_EMPTY(count, shoali_dtype_bit(args->dtype), {"x", args->x},
+                               {"y", args->y});
 done:
     return status;
 }
@@ -152,7 +146,8 @@ shoal_status shoali_op_copy_strided(const struct shoali_exec *exec,
                             shoali_shape_format(&shape, text));
         goto done;
     }
-    LAUNCH_UNLESS_EMPTY(count, shoali_dtype_bit(args->dtype), {"x", args->x}, {"y", args->y});
+    SHOALI_LAUNCH_UNLESS_EMPTY(count, shoali_dtype_bit(args->dtype), {"x", args->x},
+                               {"y", args->y});
 done:
     return status;
 }
@@ -171,9 +166,9 @@ shoal_status shoali_op_convert(const struct shoali_exec *exec,
                             shoal_dtype_name(args->dtype), shoal_dtype_name(args->dtype_out));
         goto done;
     }
-    LAUNCH_UNLESS_EMPTY(args->count,
-                        shoali_dtype_bit(args->dtype) | shoali_dtype_bit(args->dtype_out),
-                        {"x", args->x}, {"y", args->y});
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->count,
+                               shoali_dtype_bit(args->dtype) | shoali_dtype_bit(args->dtype_out),
+                               {"x", args->x}, {"y", args->y});
 done:
     return status;
 }
@@ -184,7 +179,7 @@ shoal_status shoali_op_set(const struct shoali_exec *exec, const struct shoali_s
     shoal_status status;
     SHOAL_TRY(status, SHOALI_CHECK_SIZES(kernel, NULL, {"count", args->count}), done);
     SHOAL_TRY(status, shoali_check_known(kernel, "dtype", args->dtype), done);
-    LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"y", args->y});
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"y", args->y});
 done:
     return status;
 }
@@ -198,7 +193,7 @@ shoal_status shoali_op_random_fill(const struct shoali_exec *exec,
     SHOAL_TRY(status, shoali_check_float(kernel, "dtype", args->dtype), done);
     SHOAL_TRY(status, shoali_check_at_least(kernel, "first_element", args->first_element, 0), done);
     SHOAL_TRY(status, check_runs(kernel, &args->runs, args->count), done);
-    LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"y", args->y});
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"y", args->y});
 done:
     return status;
 }
@@ -221,8 +216,8 @@ shoal_status shoali_op_to_fixed(const struct shoali_exec *exec,
                             args->limit, (int)args->unit_log2);
         goto done;
     }
-    LAUNCH_UNLESS_EMPTY(args->count, f32_bit, {"x", args->x}, {"fixed", args->fixed},
-                        {"flag", args->flag});
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->count, f32_bit, {"x", args->x}, {"fixed", args->fixed},
+                               {"flag", args->flag});
 done:
     return status;
 }
@@ -238,7 +233,7 @@ shoal_status shoali_op_from_fixed(const struct shoali_exec *exec,
         status = SHOAL_FAIL(SHOAL_EINVAL, "from_fixed: the divisor is 0");
         goto done;
     }
-    LAUNCH_UNLESS_EMPTY(args->count, f32_bit, {"fixed", args->fixed}, {"y", args->y});
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->count, f32_bit, {"fixed", args->fixed}, {"y", args->y});
 done:
     return status;
 }
@@ -260,8 +255,8 @@ shoal_status shoali_op_quantize(const struct shoali_exec *exec,
     SHOAL_TRY(status, SHOALI_CHECK_SIZES(kernel, NULL, {"count", args->count}), done);
     SHOAL_TRY(status, check_bits(kernel, args->bits), done);
     SHOAL_TRY(status, shoali_check_float(kernel, "dtype", args->dtype), done);
-    LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"x", args->x},
-                        {"message", args->message});
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"x", args->x},
+                               {"message", args->message});
 done:
     return status;
 }
@@ -274,8 +269,8 @@ shoal_status shoali_op_dequantize(const struct shoali_exec *exec,
     SHOAL_TRY(status, SHOALI_CHECK_SIZES(kernel, NULL, {"count", args->count}), done);
     SHOAL_TRY(status, check_bits(kernel, args->bits), done);
     SHOAL_TRY(status, shoali_check_float(kernel, "dtype", args->dtype), done);
-    LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype), {"message", args->message},
-                        {"y", args->y});
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->count, shoali_dtype_bit(args->dtype),
+                               {"message", args->message}, {"y", args->y});
 done:
     return status;
 }
@@ -285,8 +280,8 @@ shoal_status shoali_op_norm2(const struct shoali_exec *exec, const struct shoali
     const enum shoali_kernel kernel = SHOALI_KERNEL_NORM2;
     shoal_status status;
     SHOAL_TRY(status, SHOALI_CHECK_SIZES(kernel, NULL, {"count", args->count}), done);
-    LAUNCH_UNLESS_EMPTY(args->count, f32_bit, {"x", args->x}, {"limbs", args->limbs},
-                        {"flag", args->flag});
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->count, f32_bit, {"x", args->x}, {"limbs", args->limbs},
+                               {"flag", args->flag});
 done:
     return status;
 }
@@ -300,8 +295,8 @@ shoal_status shoali_op_clip(const struct shoali_exec *exec, const struct shoali_
                             args->loss_scale);
         goto done;
     }
-    LAUNCH_UNLESS_EMPTY(1, f32_bit, {"limbs", args->limbs}, {"flag", args->flag},
-                        {"out", args->out});
+    SHOALI_LAUNCH_UNLESS_EMPTY(1, f32_bit, {"limbs", args->limbs}, {"flag", args->flag},
+                               {"out", args->out});
 done:
     return status;
 }
@@ -329,8 +324,9 @@ shoal_status shoali_op_adam(const struct shoali_exec *exec, const struct shoali_
     uint32_t dtypes;
     SHOAL_TRY(status, SHOALI_CHECK_SIZES(kernel, NULL, {"count", args->count}), done);
     SHOAL_TRY(status, check_low(kernel, args->low, args->low_dtype, &dtypes), done);
-    LAUNCH_UNLESS_EMPTY(args->count, dtypes, {"param", args->param}, {"exp_avg", args->exp_avg},
-                        {"exp_avg_sq", args->exp_avg_sq}, {"grad", args->grad});
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->count, dtypes, {"param", args->param},
+                               {"exp_avg", args->exp_avg}, {"exp_avg_sq", args->exp_avg_sq},
+                               {"grad", args->grad});
 done:
     return status;
 }
@@ -345,7 +341,7 @@ shoal_status shoali_op_sgd(const struct shoali_exec *exec, const struct shoali_s
     if (args->momentum != 0 && args->count > 0)
         SHOAL_TRY(status, SHOALI_CHECK_POINTERS(kernel, {"momentum_buffer", args->momentum_buffer}),
                   done);
-    LAUNCH_UNLESS_EMPTY(args->count, dtypes, {"param", args->param}, {"grad", args->grad});
+    SHOALI_LAUNCH_UNLESS_EMPTY(args->count, dtypes, {"param", args->param}, {"grad", args->grad});
 done:
     return status;
 }

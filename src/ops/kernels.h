@@ -103,4 +103,14 @@ SHOAL_CHECKED shoal_status shoali_check_probability(enum shoali_kernel kernel, f
     shoali_check_pointers(kernel, (const struct shoali_named_pointer[]){__VA_ARGS__}, \
                           SHOALI_COUNT_OF(((const struct shoali_named_pointer[]){__VA_ARGS__})))
 
+/* The common end of a front with exec, kernel, args, status and done: nothing to do for no
+ * elements, else the required pointers, as braces of {"name", value}, and the launch. */
+#define SHOALI_LAUNCH_UNLESS_EMPTY(elements, dtypes, ...)                          \
+    do {                                                                           \
+        if ((elements) == 0)                                                       \
+            goto done;                                                             \
+        SHOAL_TRY(status, SHOALI_CHECK_POINTERS(kernel, __VA_ARGS__), done);       \
+        SHOAL_TRY(status, shoali_kernel_launch(exec, kernel, dtypes, args), done); \
+    } while (0)
+
 #endif

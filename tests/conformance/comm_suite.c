@@ -403,12 +403,17 @@ bool suite_arguments(struct rank_seat *seat)
     EXPECT(shoal_all_reduce(g, data, data, 4, SHOAL_F32, SHOAL_BOR, NULL) == SHOAL_EINVAL);
     EXPECT(shoal_all_reduce(g, data, data, 4, SHOAL_I32, SHOAL_AVG, NULL) == SHOAL_EINVAL);
     EXPECT(shoal_all_reduce(g, data, NULL, 4, SHOAL_F32, SHOAL_SUM, NULL) == SHOAL_EINVAL);
+    EXPECT(strstr(shoal_error_message(), "the receiving buffer is NULL"));
+    EXPECT(shoal_all_reduce(g, NULL, data, 4, SHOAL_F32, SHOAL_SUM, NULL) == SHOAL_EINVAL);
+    EXPECT(strstr(shoal_error_message(), "the sending buffer is NULL"));
     EXPECT(shoal_all_gather(g, data, data, INT64_MAX / 2, SHOAL_F32, NULL) == SHOAL_EINVAL);
     EXPECT(shoal_broadcast(g, data, 4, SHOAL_F32, seat->size, NULL) == SHOAL_EINVAL);
     EXPECT(shoal_send(g, data, 4, SHOAL_F32, seat->rank, NULL) == SHOAL_EINVAL);
     if (seat->size == 1)
         return true;
     int32_t to = (seat->rank + 1) % seat->size, from = (seat->rank + seat->size - 1) % seat->size;
+    EXPECT(shoal_recv(g, NULL, 1, SHOAL_F32, from, NULL) == SHOAL_EINVAL);
+    EXPECT(strstr(shoal_error_message(), "the receiving buffer is NULL"));
     for (int i = 0; i < 16; i++)
         EXPECT(shoal_recv(g, data, 1, SHOAL_F32, from, &request[i]) == SHOAL_OK);
     EXPECT(shoal_barrier(g) == SHOAL_OK);
