@@ -12,6 +12,13 @@ static double power_of_two(int32_t n)
     return x;
 }
 
+static bool is_power_of_two(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return x > 0 && (bits & 0xfffffffffffffu) == 0;
+}
+
 /* ---- fixed point ------------------------------------------------------------------------------
  */
 
@@ -75,6 +82,12 @@ static void from_fixed_range(const void *block, int64_t begin, int64_t end)
     const double unit = power_of_two(-args->unit_log2), divisor = args->divisor;
     const int64_t *restrict fixed = args->fixed;
     float *restrict y = args->y;
+    if (is_power_of_two(divisor)) { /* then the product is exact, too, and takes a tenth */
+        const double scale = unit / divisor;
+        for (int64_t i = begin; i < end; i++)
+            y[i] = (float)((double)fixed[i] * scale);
+        return;
+    }
     for (int64_t i = begin; i < end; i++)
         y[i] = (float)((double)fixed[i] * unit / divisor);
 }
