@@ -92,6 +92,7 @@ static void test_steps_take_no_memory(void **state)
                                            .threads = ranks == 1 ? 2 : 1,
                                            .recompute = i % 3 == 1 ? "full" : NULL,
                                            .dropout = 0.1,
+                                           .accelerator = "cpu", /* sim's queues are its own */
                                            .run = step_and_count},
                           seats);
 }
