@@ -1,34 +1,12 @@
 /* Where masters, states and weights lie does not change a bit: everything that offload can be told,
  * against the same run without. */
+#include "base/test_folder.h"
 #include "engine/test_gpt.h"
 
-#include <ftw.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 static struct gpt_seat reference[GPT_RANKS_MAX], seats[GPT_RANKS_MAX];
-static char folder[64];
-
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk)
-{
-    (void)info;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/shoal-offload-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
 
 /* ---- the cases ------------------------------------------------------------------------------ */
 

@@ -1,37 +1,15 @@
 /* Ten steps are five, a checkpoint, and five more: bit for bit, also with another number of ranks.
  */
 #include "base/fault.h"
+#include "base/test_folder.h"
 #include "engine/test_gpt.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { STEPS = 10, HALF = 5 };
 static struct gpt_seat reference[GPT_RANKS_MAX], seats[GPT_RANKS_MAX];
-static char folder[64];
-
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk)
-{
-    (void)info;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/shoal-resume-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
 
 /* ---- save and go on -------------------------------------------------------------------------- */
 

@@ -1,34 +1,12 @@
 /* Tied weights are stored once, and 16-bit weights must be what their masters round to. */
+#include "base/test_folder.h"
 #include "engine/test_gpt.h"
 
-#include <ftw.h>
 #include <jansson.h>
 #include <unistd.h>
 
 enum { STEPS = 3, ELEMENT = 37 }; /* the element that is changed */
 static struct gpt_seat reference[GPT_RANKS_MAX], seats[GPT_RANKS_MAX];
-static char folder[64];
-
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk)
-{
-    (void)info;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/shoal-tied-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
 
 static bool train_and_save(struct gpt_seat *seat)
 {

@@ -1,34 +1,12 @@
 /* The engine when memory, threads or another rank fail: every failure is a status with a sentence,
  * nothing leaks (the sanitizers look), and the next attempt works. */
 #include "base/fault.h"
+#include "base/test_folder.h"
 #include "engine/test_gpt.h"
 
-#include <ftw.h>
 #include <unistd.h>
 
 static struct gpt_seat reference[GPT_RANKS_MAX], seats[GPT_RANKS_MAX];
-static char folder[64];
-
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk)
-{
-    (void)info;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/shoal-engine-fault-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
 
 /* ---- one rank: the 1st, 2nd, ... pass of a fault point ----------------------------------------
  */

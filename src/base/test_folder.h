@@ -1,0 +1,35 @@
+/* test_folder - a folder of its own for a test program: make_folder and remove_folder are cmocka's
+ * group fixtures, `folder` is its path in between. */
+#ifndef SHOALI_TEST_FOLDER_H
+#define SHOALI_TEST_FOLDER_H
+
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static char folder[64];
+
+static inline int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk)
+{
+    (void)info;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+static inline int make_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/shoal-test-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static inline int remove_folder(void **state)
+{
+    (void)state;
+    return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+#endif
