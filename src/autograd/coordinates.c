@@ -1,6 +1,8 @@
 /* coordinates.c - where outputs lie in their wholes: the rules that rows pick from. */
 #include "autograd/rows.h"
 
+#include <inttypes.h>
+
 void shoali_tape_set_block(struct shoal_tensor *tensor, const shoal_shape *global,
                            const int64_t *offset)
 {
@@ -17,20 +19,29 @@ done:
 
 /* What is made of samples in an unknown order: one range, as if each sample had an equal part of
  * it. What is not, is the same for all samples: a whole. */
-static struct shoali_block flat_block(const struct shoal_tape *tape,
-                                      const struct shoal_tensor *tensor)
+static shoal_status flat_block(const struct shoal_tape *tape, struct shoal_tensor *tensor)
 {
     const int64_t samples = tape->batch_rows;
-    if (tensor->shape.ndim == 0 || samples <= 0 || tensor->bound % samples != 0)
-        return shoali_block_whole(&tensor->shape);
-    return (struct shoali_block){.ndim = 1,
-                                 .count = {shoal_shape_count(&tensor->shape)},
-                                 .global = {SHOALI_BLOCK_OPEN},
-                                 .offset = {tape->first_sample * (tensor->bound / samples)}};
+    if (tensor->shape.ndim == 0 || samples <= 0 || tensor->bound % samples != 0) {
+        tensor->block = shoali_block_whole(&tensor->shape);
+        return SHOAL_OK;
+    }
+    const int64_t each = tensor->bound / samples;
+    if (each > 0 && tape->first_sample > (INT64_MAX - tensor->bound) / each)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "sample %" PRId64 " has no place in a tensor of %" PRId64
+                          " elements a sample: positions are counted in 63 bits; use a smaller "
+                          "global batch",
+                          tape->first_sample, each);
+    tensor->block = (struct shoali_block){.ndim = 1,
+                                          .count = {shoal_shape_count(&tensor->shape)},
+                                          .global = {SHOALI_BLOCK_OPEN},
+                                          .offset = {tape->first_sample * each}};
+    return SHOAL_OK;
 }
 
-void shoali_block_default(const struct shoal_tape *tape, const struct shoali_node *node,
-                          struct shoal_tensor *out)
+shoal_status shoali_block_default(const struct shoal_tape *tape, const struct shoali_node *node,
+                                  struct shoal_tensor *out)
 {
     const struct shoali_block whole = shoali_block_whole(&out->shape);
     bool found = false;
@@ -41,10 +52,9 @@ void shoali_block_default(const struct shoal_tape *tape, const struct shoali_nod
         out->block = in->tensor.block;
         found = true;
         if (!shoali_block_equal(&out->block, &whole))
-            return;
+            return SHOAL_OK;
     }
-    if (!found)
-        out->block = flat_block(tape, out);
+    return found ? SHOAL_OK : flat_block(tape, out);
 }
 
 struct shoali_block shoali_block_of_input(const struct shoal_tape *tape,

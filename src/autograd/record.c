@@ -64,7 +64,7 @@ shoal_status shoali_node_output(struct shoal_tape *tape, struct shoali_node *nod
     SHOAL_TRY(status, shoali_tape_new_tensor(tape, dtype, shape, bound, &made), done);
     made->tensor.node = node->index;
     made->tensor.needs_grad = index == 0 && node->needs_backward;
-    shoali_block_default(tape, node, &made->tensor);
+    SHOAL_TRY(status, shoali_block_default(tape, node, &made->tensor), done);
     node->out[index] = made;
 done:
     return status;

@@ -179,8 +179,9 @@ SHOAL_CHECKED shoal_status shoali_staging_begin(struct shoal_tape *tape);
 
 /* ---- coordinates.c ---- */
 /* The block of an output, before the row's infer says more (rows.h). */
-void shoali_block_default(const struct shoal_tape *tape, const struct shoali_node *node,
-                          struct shoal_tensor *out);
+SHOAL_CHECKED shoal_status shoali_block_default(const struct shoal_tape *tape,
+                                                const struct shoali_node *node,
+                                                struct shoal_tensor *out);
 /* The block of an input: dim 0 holds samples from the tape's first on, the others are whole. */
 struct shoali_block shoali_block_of_input(const struct shoal_tape *tape,
                                           const struct shoal_tensor *input);

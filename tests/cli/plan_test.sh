@@ -45,9 +45,14 @@ expect 2 $large --world-size ''
 says "--world-size has 0 numbers"
 # more work in a step than 64 bits count
 sed 's/"gradient_accumulation_steps": 1,//' large.json >many.json
-expect 0 "$shoal" plan gpt --deepspeed_config many.json --global-batch-size 1000000000000 --num-layers 2 \
-    --hidden-size 12288 --num-attention-heads 96 --seq-length 2048 --vocab-size 50257 --json
+many() { # CODE GLOBAL_BATCH
+    expect "$1" "$shoal" plan gpt --deepspeed_config many.json --global-batch-size "$2" --num-layers 2 \
+        --hidden-size 12288 --num-attention-heads 96 --seq-length 2048 --vocab-size 50257 --json
+}
+many 0 10000000000
 [[ $output != *:-* ]] || complain "a negative number: $output"
+many 2 1000000000000
+says "use a smaller global batch"
 expect 2 $large --world-size 0
 says "--world-size"
 expect 2 $large --world-sise 4
