@@ -206,7 +206,9 @@ shoali_kernel_fn shoali_kernel_in(const struct shoali_ops_table *table, enum sho
                                   uint32_t dtypes)
 {
     shoali_kernel_fn fn;
-    if ((dtypes & ~table->dtypes) != 0)
+    const uint32_t held =
+        kernel == SHOALI_KERNEL_REDUCE_SOURCES ? table->reduce_dtypes : table->dtypes;
+    if ((dtypes & ~held) != 0)
         return NULL;
     memcpy(&fn, (const char *)table + shoali_kernel_rows[kernel].table_offset, sizeof fn);
     return fn;

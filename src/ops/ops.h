@@ -516,14 +516,15 @@ struct shoali_reduce_sources_args {
 /* ---- tables --------------------------------------------------------------------------------- */
 
 /* One backend. Optional members may be NULL in all but `ref`; `dtypes` says for which operand
- * dtypes the functions hold (bit 1 << dtype); others fall to `ref`. One global symbol per backend.
- * Adding a backend = one such table. */
+ * dtypes the functions hold (bit 1 << dtype), `reduce_dtypes` the same of reduce_sources, which has
+ * to do with integers, too; others fall to `ref`. One global symbol per backend. Adding a backend =
+ * one such table. */
 struct shoali_ops_table {
     uint32_t abi; /* SHOALI_OPS_ABI */
     size_t bytes;
     const char *name; /* "ref", "cpu-avx512" */
     bool (*probe)(void);
-    uint32_t dtypes;
+    uint32_t dtypes, reduce_dtypes;
     size_t (*packed_b_bytes)(int64_t n, int64_t k, shoal_dtype dtype); /* optional; with pack_b */
     shoali_kernel_fn gemm, pack_b, norm, norm_backward, attention, attention_backward, embedding,
         embedding_backward, cross_entropy, loss_mean, cross_entropy_backward, cross_entropy_tile,
@@ -531,7 +532,7 @@ struct shoali_ops_table {
         copy_strided, convert, set, random_fill, to_fixed, from_fixed, norm2, clip, adam, sgd,
         reduce_sources, quantize, dequantize;
 };
-#define SHOALI_OPS_ABI 2u
+#define SHOALI_OPS_ABI 3u
 extern const struct shoali_ops_table shoali_ops_ref;
 /* Built where the compiler can: */
 extern const struct shoali_ops_table shoali_ops_cpu_generic, shoali_ops_cpu_avx2,

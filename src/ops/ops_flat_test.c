@@ -423,7 +423,7 @@ static void reduce_sources(struct trial *t)
                              : (void *)ints(t, args.count * 2 + 2, INT32_MIN, INT32_MAX);
     for (int32_t i = 0; i < args.destinations; i++) {
         args.y[i] = block(t, args.count, t->dtype);
-        if (i == 0 && in_place && is_float)
+        if (i == 0 && in_place)
             args.y[i] = (void *)(uintptr_t)args.x[args.sources / 2];
         give(t, args.y[i], args.count, t->dtype);
     }

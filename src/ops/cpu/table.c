@@ -32,6 +32,7 @@ const struct shoali_ops_table SHOALI_CPU_PASTE_TABLE(SHOALI_ISA) = {
     .name = "cpu-" TEXT(SHOALI_ISA),
     .probe = probe,
     .dtypes = 1u << SHOAL_F32 | 1u << SHOAL_BF16 | 1u << SHOAL_F16,
+    .reduce_dtypes = 1u << SHOAL_F32 | 1u << SHOAL_BF16 | 1u << SHOAL_F16 | 1u << SHOAL_I64,
     .packed_b_bytes = SHOALI_CPU_SYMBOL(packed_b_bytes),
     .gemm = SHOALI_CPU_SYMBOL(gemm),
     .pack_b = SHOALI_CPU_SYMBOL(pack_b),

@@ -12,6 +12,7 @@ const struct shoali_ops_table shoali_ops_ref = {
     .name = "ref",
     .probe = probe,
     .dtypes = (1u << SHOAL_DTYPE_COUNT) - 1u,
+    .reduce_dtypes = (1u << SHOAL_DTYPE_COUNT) - 1u,
     .gemm = shoali_ref_gemm,
     .pack_b = shoali_ref_pack_b,
     .norm = shoali_ref_norm,
