@@ -107,6 +107,8 @@ static const struct subject subjects[] = {
      &bench_comm_flags, run_comm},
     {"step",
      "Measures whole training steps on random tokens against the multiply-add peak.\n"
+     "With offload_optimizer on nvme also the update, against the drive and against the same\n"
+     "update without it.\n"
      "Alone, or shoal run --num_gpus N shoal bench step [flags]",
      &bench_step_flags, run_step},
     {"start", "Measures the time from starting a program to the end of its first training step.",

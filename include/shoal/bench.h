@@ -96,7 +96,11 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_bench_comm(const shoal_bench_comm_arg
 
 /* Measures training steps of a GPT with random weights on random tokens: forward, backward,
  * clipping, AdamW. Joins the ranks that the environment names and is collective over them; rank 0
- * calls the sink. The limit is the FMA peak of all ranks over shoal_gpt_flops_per_token. */
+ * calls the sink. The limit is the FMA peak of all ranks over shoal_gpt_flops_per_token. With
+ * offload_optimizer on nvme the sink is called a second time, with the update: its limit is the
+ * larger of the time to read and then write as many bytes at the speed of a file in that folder
+ * (shoal_bench_io with its defaults) and of the same update with the states in host memory, for
+ * which another engine is made after the first one is gone. */
 typedef struct shoal_bench_step_args {
     shoal_bench_run run;     /* threads are those of one rank */
     shoal_gpt_config model;  /* vocab_size included */

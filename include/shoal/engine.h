@@ -125,7 +125,9 @@ typedef struct shoal_memory_info {
     int64_t host_peak_bytes;      /* pinned host memory */
     int64_t comm_bytes;           /* a rank's share of what groups need to pass messages */
     int64_t offload_host_bytes, offload_nvme_bytes; /* outside the device, see offload_optimizer */
-    int64_t offload_pinned_bytes;   /* of offload_host_bytes: a part of host_peak_bytes, too */
+    int64_t offload_pinned_bytes; /* of offload_host_bytes: a part of host_peak_bytes, too */
+    int64_t offload_read_bytes, offload_written_bytes; /* masters and states, from and to the drive
+                                                          since the engine was created */
     int64_t activations_host_bytes; /* cpu_checkpointing: a part of host_peak_bytes */
 } shoal_memory_info;
 SHOAL_API void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info *info);

@@ -285,6 +285,61 @@ static void test_step(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* Numbers of the last figure by name. */
+struct figures {
+    int32_t count;
+    double limit, median, read, written, reads, writes, alone, without, times;
+};
+
+static shoal_status take_figures(void *user, const shoal_bench_result *result)
+{
+    struct figures *figures = user;
+    double *const place[] = {&figures->read,  &figures->written, &figures->reads, &figures->writes,
+                             &figures->alone, &figures->without, &figures->times};
+    figures->count++;
+    figures->limit = result->limit;
+    figures->median = result->median;
+    for (int32_t i = 0; i < 7 && i < result->value_count; i++)
+        *place[i] = result->values[i].value;
+    return SHOAL_OK;
+}
+
+/* More sub-groups than sets of buffers: each of them is read and written once in a step. */
+static void test_step_on_a_drive(void **state)
+{
+    (void)state;
+    struct figures seen = {0};
+    char folder[] = "/tmp/shoal-bench-XXXXXX", config[64], text[600];
+    assert_non_null(mkdtemp(folder));
+    snprintf(config, sizeof config, "%s/config.json", folder);
+    const int bytes = snprintf(
+        text, sizeof text,
+        "{ \"train_micro_batch_size_per_gpu\": 1, \"optimizer\": { \"type\": \"AdamW\", "
+        "\"params\": { \"lr\": 1e-3 } }, \"zero_optimization\": { \"stage\": 1, "
+        "\"sub_group_size\": 1024, \"offload_optimizer\": { \"device\": \"nvme\", \"nvme_path\": "
+        "\"%s\", \"buffer_count\": 12, \"pipeline_read\": true, \"pipeline_write\": true } } }",
+        folder);
+    assert_int_equal(shoali_write_file_atomic(config, text, (size_t)bytes), SHOAL_OK);
+    shoal_bench_step_args args = {
+        .run = {.repeats = 3, .seconds = 0.003, .threads = 2, .sink = take_figures, .user = &seen},
+        .config_path = config};
+    small_model(&args.model);
+    assert_int_equal(shoal_bench_step(&args), SHOAL_OK);
+    assert_int_equal(seen.count, 2);
+    /* masters and two states; 1024 numbers of each, the last ones padded, are 4096 bytes; the
+     * vocabulary is padded to 128 */
+    const int64_t positions = 8, block = 12 * 16 * 16 + 13 * 16;
+    const int64_t parameters = (128 + positions) * 16 + block + 2 * 16;
+    const int64_t sub_groups = (parameters + 1023) / 1024;
+    assert_true(fabs(seen.read - (double)sub_groups * 3 * 4096 * 1e-6) < 1e-9);
+    assert_true(seen.written == seen.read);
+    assert_true(seen.reads > 0 && seen.writes > 0 && seen.without > 0 && seen.median > 0);
+    assert_true(seen.limit >= seen.without && seen.limit >= seen.alone * 0.999);
+    assert_true(fabs(seen.times - seen.median / seen.limit) < 1e-9);
+    assert_int_equal(unlink(config), 0);
+    assert_int_equal(rmdir(folder), 0); /* nothing stays */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +352,7 @@ int main(void)
         cmocka_unit_test(test_wrong_data_are_found),
         cmocka_unit_test(test_io),
         cmocka_unit_test(test_step),
+        cmocka_unit_test(test_step_on_a_drive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,24 +1,9 @@
 /* step.c - whole training steps through the engine. */
-#include "benchmark/benchmark.h"
-#include "shoal/comm.h"
-#include "shoal/engine.h"
+#include "benchmark/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-
-struct step {
-    const shoal_bench_step_args *args;
-    shoal_bench_run run;
-    struct shoali_pool *pool; /* for the limit; as many threads as the engine has */
-    shoal_group *group;
-    shoal_model *model;
-    shoal_engine *engine;
-    int32_t *tokens, *targets;
-    int64_t sequence;
-    double tokens_per_step; /* all ranks */
-    struct shoali_samples rate, peak, forward, backward, reduce, update;
-};
 
 static shoal_status config_text(const shoal_bench_step_args *args, struct shoali_str *text)
 {
@@ -37,7 +22,7 @@ static shoal_status config_text(const shoal_bench_step_args *args, struct shoali
 }
 
 /* The engine's own rule: ranks share the cores of the machine. */
-static int32_t thread_count(const struct step *step)
+static int32_t thread_count(const struct shoali_step *step)
 {
     const char *local = getenv("LOCAL_SIZE");
     int64_t ranks = shoal_comm_size(step->group);
@@ -49,7 +34,18 @@ static int32_t thread_count(const struct step *step)
     return share > 0 ? share : 1;
 }
 
-static shoal_status make_engine(struct step *step)
+shoal_status shoali_step_make_engine(struct shoali_step *step, const char *text)
+{
+    return shoal_engine_create(&(shoal_engine_args){.model = step->model,
+                                                    .config_path = step->args->config_path,
+                                                    .config_text = text,
+                                                    .group = step->group,
+                                                    .threads = step->run.threads,
+                                                    .ops = step->run.ops},
+                               &step->engine);
+}
+
+static shoal_status prepare(struct shoali_step *step)
 {
     const shoal_bench_step_args *args = step->args;
     struct shoali_str text = {0};
@@ -60,17 +56,9 @@ static shoal_status make_engine(struct step *step)
     SHOAL_TRY(status, shoal_comm_init(&(shoal_comm_args){0}, &step->group), done);
     step->run.threads = thread_count(step);
     SHOAL_TRY(status, shoal_gpt_create(&args->model, &step->model), done);
-    SHOAL_TRY(
-        status,
-        shoal_engine_create(
-            &(shoal_engine_args){.model = step->model,
-                                 .config_path = args->config_path,
-                                 .config_text = args->config_path ? NULL : shoali_str_get(&text),
-                                 .group = step->group,
-                                 .threads = step->run.threads,
-                                 .ops = step->run.ops},
-            &step->engine),
-        done);
+    SHOAL_TRY(status,
+              shoali_step_make_engine(step, args->config_path ? NULL : shoali_str_get(&text)),
+              done);
     shoal_engine_get_batch_info(step->engine, &batch, &micro, &accumulation);
     step->sequence = shoal_gpt_get_config(step->model)->seq_length;
     step->tokens_per_step = (double)(batch * step->sequence);
@@ -86,7 +74,7 @@ done:
 /* Tokens are a function of step and micro-batch, never of the rank. */
 static shoal_status fill(void *user, int64_t number, int64_t micro, shoal_batch *batch)
 {
-    struct step *step = user;
+    struct shoali_step *step = user;
     const int64_t vocabulary = step->args->model.vocab_size;
     int64_t train, samples, accumulation;
     uint64_t state = (uint64_t)number * 1000003u + (uint64_t)micro + 1;
@@ -100,27 +88,35 @@ static shoal_status fill(void *user, int64_t number, int64_t micro, shoal_batch 
     return SHOAL_OK;
 }
 
-static shoal_status train(struct step *step, int32_t steps, double *seconds)
+shoal_status shoali_step_train(struct shoali_step *step, int32_t steps, double *seconds)
 {
-    shoal_step_info info;
+    shoal_step_info info, sum = {0};
     shoal_status status;
     SHOAL_TRY(status, shoal_barrier(step->group), done);
     const double start = shoali_seconds();
-    for (int32_t i = 0; i < steps; i++)
+    for (int32_t i = 0; i < steps; i++) {
         SHOAL_TRY(status, shoal_engine_train_batch(step->engine, fill, step, &info), done);
-    *seconds = shoali_seconds() - start;
-    if (step->rate.count < step->run.repeats) {
-        shoali_samples_add(&step->forward, info.forward_ms);
-        shoali_samples_add(&step->backward, info.backward_ms);
-        shoali_samples_add(&step->reduce, info.reduce_ms);
-        shoali_samples_add(&step->update, info.update_ms);
+        sum.forward_ms += info.forward_ms;
+        sum.backward_ms += info.backward_ms;
+        sum.reduce_ms += info.reduce_ms;
+        sum.update_ms += info.update_ms;
     }
+    *seconds = shoali_seconds() - start;
+    shoali_samples_add(&step->forward, sum.forward_ms / steps);
+    shoali_samples_add(&step->backward, sum.backward_ms / steps);
+    shoali_samples_add(&step->reduce, sum.reduce_ms / steps);
+    shoali_samples_add(&step->update, sum.update_ms / steps);
 done:
     return status;
 }
 
+void shoali_step_forget(struct shoali_step *step)
+{
+    step->forward.count = step->backward.count = step->reduce.count = step->update.count = 0;
+}
+
 /* All ranks at once; GFLOP/s of all. */
-static shoal_status sample_peak(struct step *step)
+static shoal_status sample_peak(struct shoali_step *step)
 {
     double peak;
     shoal_status status;
@@ -133,27 +129,29 @@ done:
     return status;
 }
 
-static shoal_status take_samples(struct step *step)
+static shoal_status take_samples(struct shoali_step *step, struct shoali_step_swap *swap)
 {
     const double share = step->run.seconds / step->run.repeats;
     double seconds;
     shoal_status status;
-    SHOAL_TRY(status, train(step, 1, &seconds), done); /* packs, touches memory */
-    SHOAL_TRY(status, train(step, 1, &seconds), done);
+    SHOAL_TRY(status, shoali_step_train(step, 1, &seconds), done); /* packs, touches memory */
+    SHOAL_TRY(status, shoali_step_train(step, 1, &seconds), done);
     int32_t steps = seconds * 1e6 < share ? 1000000 : (int32_t)(share / seconds);
     steps = steps < 1 ? 1 : steps;
     SHOAL_TRY(status, shoal_broadcast(step->group, &steps, 1, SHOAL_I32, 0, NULL), done);
-    step->forward.count = step->backward.count = step->reduce.count = step->update.count = 0;
+    shoali_step_forget(step);
     for (int32_t i = 0; i < step->run.repeats; i++) {
         SHOAL_TRY(status, sample_peak(step), done);
-        SHOAL_TRY(status, train(step, steps, &seconds), done);
+        if (swap)
+            SHOAL_TRY(status, shoali_step_swap_sample(swap, step), done);
+        SHOAL_TRY(status, shoali_step_train(step, steps, &seconds), done);
         shoali_samples_add(&step->rate, step->tokens_per_step * steps / seconds);
     }
 done:
     return status;
 }
 
-static shoal_status emit(struct step *step)
+static shoal_status emit(struct shoali_step *step)
 {
     const shoal_gpt_config *config = &step->args->model;
     const double flops = shoal_gpt_flops_per_token(config);
@@ -196,12 +194,12 @@ static shoal_status emit(struct step *step)
 }
 
 /* The clock is the same for all processes of the machine. */
-static shoal_status first_step(struct step *step)
+static shoal_status first_step(struct shoali_step *step)
 {
     double seconds;
     char text[32];
     shoal_status status;
-    SHOAL_TRY(status, train(step, 1, &seconds), done);
+    SHOAL_TRY(status, shoali_step_train(step, 1, &seconds), done);
     const int bytes = snprintf(text, sizeof text, "%lld", (long long)shoali_now_ns());
     if (shoal_engine_rank(step->engine) == 0)
         SHOAL_TRY(status,
@@ -213,23 +211,28 @@ done:
 shoal_status shoal_bench_step(const shoal_bench_step_args *args)
 {
     shoal_status status = SHOAL_OK;
-    struct step *step = shoali_calloc(1, sizeof *step, "the benchmark");
+    struct shoali_step_swap *swap = NULL;
+    struct shoali_step *step = shoali_calloc(1, sizeof *step, "the benchmark");
     if (!step)
         return SHOAL_ENOMEM;
     step->args = args;
     SHOAL_TRY(status, shoali_bench_run_init(&args->run, &step->run), done);
-    SHOAL_TRY(status, make_engine(step), done);
+    SHOAL_TRY(status, prepare(step), done);
     if (args->first_step_file) {
         SHOAL_TRY(status, first_step(step), done);
         goto done;
     }
     SHOAL_TRY(status, shoali_pool_create(step->run.threads, &step->pool), done);
-    SHOAL_TRY(status, take_samples(step), done);
+    SHOAL_TRY(status, shoali_step_swap_create(step, &swap), done);
+    SHOAL_TRY(status, take_samples(step, swap), done);
     if (shoal_engine_rank(step->engine) == 0)
         SHOAL_TRY(status, emit(step), done);
+    if (swap)
+        SHOAL_TRY(status, shoali_step_swap_finish(swap, step), done);
 done:
     if (status < 0 && step->group)
         shoal_comm_abort(step->group, status);
+    shoali_step_swap_destroy(swap);
     shoal_engine_destroy(step->engine);
     shoal_gpt_destroy(step->model);
     shoal_comm_destroy(step->group);

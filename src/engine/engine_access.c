@@ -79,6 +79,8 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
         .offload_host_bytes = zero.host_bytes,
         .offload_nvme_bytes = zero.nvme_bytes,
         .offload_pinned_bytes = zero.pinned_bytes,
+        .offload_read_bytes = zero.states_read_bytes,
+        .offload_written_bytes = zero.states_written_bytes,
         .activations_host_bytes = engine->recompute.cpu ? kept_bytes : 0,
     };
 }

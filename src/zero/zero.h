@@ -235,8 +235,9 @@ struct shoali_zero_memory {
     int64_t master_bytes;     /* fp32 copies of the weights; part of states_bytes */
     int64_t live_elements;    /* stage 3: most that was gathered at once, persistent units aside */
     int64_t updated_elements; /* that this rank's optimizer updates */
-    int64_t host_bytes, nvme_bytes; /* offload: outside the device */
-    int64_t pinned_bytes;           /* of host_bytes */
+    int64_t host_bytes, nvme_bytes;                  /* offload: outside the device */
+    int64_t pinned_bytes;                            /* of host_bytes */
+    int64_t states_read_bytes, states_written_bytes; /* masters and states, from and to the file */
 };
 void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memory *memory);
 /* What went over the group given at creation and over those that zero made of it. */

@@ -148,6 +148,8 @@ void shoali_zero_offload_memory(const struct shoali_zero *zero, struct shoali_ze
         memory->host_bytes += counters.host_bytes;
         if (i == 0 ? offload->optimizer_pin : offload->param_pin)
             memory->pinned_bytes += counters.host_bytes;
+        memory->states_read_bytes += i == 0 ? counters.read_bytes : 0;
+        memory->states_written_bytes += i == 0 ? counters.written_bytes : 0;
         memory->nvme_bytes += counters.file_bytes;
     }
     memory->host_bytes += stages;

@@ -78,6 +78,17 @@ cat >"$folder/config.json" <<CONFIG
 CONFIG
 expect 0 "$shoal" bench step $model --deepspeed_config "$folder/config.json" --threads 1 $quick
 says "configuration"
+# ... and the update beside the drive that holds its states, also of two ranks
+cat >"$folder/config.json" <<CONFIG
+{ "train_micro_batch_size_per_gpu": 2, "optimizer": { "type": "AdamW", "params": { "lr": 1e-3 } },
+  "zero_optimization": { "stage": 1, "sub_group_size": 1024, "offload_optimizer": { "device": "nvme",
+    "nvme_path": "$folder", "buffer_count": 12, "pipeline_read": true, "pipeline_write": true } } }
+CONFIG
+expect 0 "$shoal" bench step $model --deepspeed_config "$folder/config.json" --threads 1 $quick
+says "tokens/s" "update of states on the drive" "the drive reads" "update without the drive" "of the limit"
+expect 0 "$shoal" run --master_port 0 --num_gpus 2 "$shoal" bench step $model \
+    --deepspeed_config "$folder/config.json" --threads 1 --json $quick
+says '"name": "update of states on the drive", "unit": "ms"' '"these bytes alone": {"value": '
 rm -f "$folder/config.json"
 # ... and interrupted
 timeout --foreground -s INT 0.5 "$shoal" bench io --folder "$folder" --size 64M --seconds 60 >/dev/null 2>&1
