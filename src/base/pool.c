@@ -24,8 +24,9 @@
 
 enum {
     THREADS_MAX = 4096,
-    SPIN_NS = 20000,
+    SPIN_NS = 200000,   /* a step's serial parts are shorter, and a sleep costs a tenth of it */
     SPIN_NS_MIN = 1000, /* a waiter whose spins never paid off still tries this long */
+    POLITE_NS = 10000,  /* from then on a spin offers the core to whoever else wants it */
     LOOKS_PER_CLOCK_READ = 32,
     CACHE_LINE_BYTES = 64,
 };
@@ -50,24 +51,35 @@ struct shoali_pool {
     void *arg;
     struct shoali_context context;
     _Alignas(CACHE_LINE_BYTES) _Atomic uint32_t epoch;
-    _Atomic uint32_t sleeping_workers;
+    _Atomic uint32_t sleeping_workers, awake_workers;
     _Alignas(CACHE_LINE_BYTES) _Atomic uint32_t remaining;
     _Atomic uint32_t caller_sleeps;
 };
 
-/* Pool threads and workers of all ranks in this process. The one process-wide variable of Shoal:
- * spinning is polite or not depending on what the other ranks' pools do, which no rank's own state
- * can tell. It influences waiting only, never a result. */
-static _Atomic int32_t live_threads;
+/* Threads of all ranks in this process that compute or spin. The one process-wide variable of
+ * Shoal: spinning is polite or not depending on what the other ranks' pools do, which no rank's own
+ * state can tell. It influences waiting only, never a result. */
+static _Atomic int32_t awake_threads;
 
-int32_t shoali_live_threads(void)
+int32_t shoali_awake_threads(void)
 {
-    return atomic_load_explicit(&live_threads, memory_order_relaxed);
+    return atomic_load_explicit(&awake_threads, memory_order_relaxed);
 }
 
-void shoali_live_threads_add(int32_t count)
+void shoali_awake_threads_add(int32_t count)
 {
-    atomic_fetch_add(&live_threads, count);
+    atomic_fetch_add(&awake_threads, count);
+}
+
+/* A worker that is awake has a caller who is awake too, or soon will be. */
+static void worker_wakes(struct shoali_pool *pool)
+{
+    shoali_awake_threads_add(atomic_fetch_add(&pool->awake_workers, 1) == 0 ? 2 : 1);
+}
+
+static void worker_sleeps(struct shoali_pool *pool)
+{
+    shoali_awake_threads_add(atomic_fetch_sub(&pool->awake_workers, 1) == 1 ? -2 : -1);
 }
 
 void shoali_pause_core(void)
@@ -102,10 +114,9 @@ static bool spin(const struct shoali_pool *pool, struct waiter *waiter,
 {
     if (reached(word, value, equal))
         return true;
-    if (shoali_live_threads() > pool->core_count)
-        return false;
-    int64_t deadline = shoali_now_ns() + waiter->spin_ns;
-    do {
+    const int64_t begin = shoali_now_ns();
+    int64_t spent = 0;
+    while (spent < waiter->spin_ns && shoali_awake_threads() <= pool->core_count) {
         for (int look = 0; look < LOOKS_PER_CLOCK_READ; look++) {
             if (reached(word, value, equal)) {
                 waiter->spin_ns = SPIN_NS;
@@ -113,7 +124,12 @@ static bool spin(const struct shoali_pool *pool, struct waiter *waiter,
             }
             shoali_pause_core();
         }
-    } while (shoali_now_ns() < deadline);
+        spent = shoali_now_ns() - begin;
+        if (spent > POLITE_NS)
+            sched_yield();
+    }
+    if (spent < waiter->spin_ns)
+        return false;
     /* Ranks that are other processes are not counted: where they own the cores, spins fail. */
     waiter->spin_ns = waiter->spin_ns / 2 > SPIN_NS_MIN ? waiter->spin_ns / 2 : SPIN_NS_MIN;
     return false;
@@ -124,10 +140,12 @@ static void wait_for_run(struct shoali_pool *pool, struct waiter *waiter, uint32
 {
     if (spin(pool, waiter, &pool->epoch, seen, false))
         return;
+    worker_sleeps(pool);
     atomic_fetch_add(&pool->sleeping_workers, 1);
     while (atomic_load(&pool->epoch) == seen)
         futex_wait(&pool->epoch, seen);
     atomic_fetch_sub(&pool->sleeping_workers, 1);
+    worker_wakes(pool);
 }
 
 static void wait_for_workers(struct shoali_pool *pool)
@@ -146,16 +164,19 @@ static void *work(void *arg)
     struct shoali_pool *pool = self->pool;
     struct waiter waiter = {.spin_ns = SPIN_NS};
     shoali_fp_enter();
+    worker_wakes(pool);
     for (uint32_t seen = 0;; seen++) {
         wait_for_run(pool, &waiter, seen);
         shoali_pool_fn fn = pool->fn;
         if (!fn)
-            return NULL;
+            break;
         *shoali_context_get() = pool->context;
         fn(pool->arg, self->index, pool->threads);
         if (atomic_fetch_sub(&pool->remaining, 1) == 1 && atomic_load(&pool->caller_sleeps))
             futex_wake_all(&pool->remaining);
     }
+    worker_sleeps(pool);
+    return NULL;
 }
 
 /* Lets all workers call `fn`, or leave when it is NULL. */
@@ -258,7 +279,8 @@ shoal_status shoali_pool_create(int32_t threads, struct shoali_pool **pool_out)
     }
     *pool = (struct shoali_pool){
         .threads = threads, .core_count = shoali_core_count(), .caller = {.spin_ns = SPIN_NS}};
-    shoali_live_threads_add(threads);
+    if (threads == 1)
+        shoali_awake_threads_add(1);
     if (threads > 1) {
         pool->workers = shoali_calloc((size_t)threads - 1, sizeof(struct worker), "pool threads");
         status = pool->workers ? start_workers(pool) : SHOAL_ENOMEM;
@@ -280,7 +302,8 @@ void shoali_pool_destroy(struct shoali_pool *pool)
         dispatch(pool, NULL, NULL);
     for (int32_t i = 0; i < pool->started; i++)
         pthread_join(pool->workers[i].thread, NULL);
-    shoali_live_threads_add(-pool->threads);
+    if (pool->threads == 1)
+        shoali_awake_threads_add(-1);
     shoali_free(pool->workers);
     free(pool);
 }

@@ -3,8 +3,8 @@
  * One pool per rank, owned by the engine (or the tool). run() calls fn(arg, index, count) once on
  * every thread, index 0 on the caller, and returns when all are done. Work is split statically by
  * shoali_pool_slice, so what a thread computes is a function of (n, index, count) alone; kernels
- * split outputs, never a sum. Waiting is a bounded spin (skipped when there are more pool threads
- * on the machine than cores), then a futex. No OpenMP: ThreadSanitizer sees all of it. Workers
+ * split outputs, never a sum. Waiting is a bounded spin (skipped when more threads of the process
+ * are awake than there are cores), then a futex. No OpenMP: ThreadSanitizer sees all of it. Workers
  * block all signals, inherit the caller's context per run and set the floating-point environment
  * (round to nearest, denormals kept) at start. A pool of 1 thread makes no thread at all.
  * run() is not reentrant and is called by the owner thread only. Fault point "thread" makes the
@@ -36,10 +36,11 @@ uint32_t shoali_fp_enter(void);
 void shoali_fp_leave(uint32_t saved);
 /* Number of cores this process may run on (sched_getaffinity). */
 int32_t shoali_core_count(void);
-/* Threads of all pools and workers of the process, callers included: more than cores means that
- * spinning steals time from one that computes. For worker.c. */
-int32_t shoali_live_threads(void);
-void shoali_live_threads_add(int32_t count);
+/* Threads of all pools and workers of the process that compute or spin, callers included: more than
+ * cores means that spinning steals time from one that computes. Sleeping ones do not count: a rank
+ * may have several pools and workers of which one is at work. For worker.c. */
+int32_t shoali_awake_threads(void);
+void shoali_awake_threads_add(int32_t count);
 /* Tells the core that this is a spin. */
 void shoali_pause_core(void);
 

@@ -60,7 +60,7 @@ static bool spin(const struct shoali_worker *worker, const struct side *side, ui
 {
     if (has_reached(side, count))
         return true;
-    if (shoali_live_threads() > worker->core_count)
+    if (shoali_awake_threads() > worker->core_count)
         return false;
     const int64_t deadline = shoali_now_ns() + SPIN_NS;
     do {
@@ -73,14 +73,27 @@ static bool spin(const struct shoali_worker *worker, const struct side *side, ui
     return false;
 }
 
-static void await(const struct shoali_worker *worker, struct side *side, uint32_t count)
+static void sleep_until(struct side *side, uint32_t count)
 {
-    if (spin(worker, side, count))
-        return;
     atomic_store(&side->sleeper, 1);
     for (uint32_t now; now = atomic_load(&side->count), (int32_t)(now - count) < 0;)
         syscall(SYS_futex, &side->count, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
     atomic_store(&side->sleeper, 0);
+}
+
+static void await(const struct shoali_worker *worker, struct side *side, uint32_t count)
+{
+    if (!spin(worker, side, count))
+        sleep_until(side, count);
+}
+
+static void await_job(struct shoali_worker *worker, uint32_t next)
+{
+    if (spin(worker, &worker->posted, next))
+        return;
+    shoali_awake_threads_add(-1);
+    sleep_until(&worker->posted, next);
+    shoali_awake_threads_add(1);
 }
 
 static void run(struct shoali_worker *worker, const struct job *job)
@@ -99,14 +112,17 @@ static void *work(void *arg)
 {
     struct shoali_worker *worker = arg;
     shoali_fp_enter();
+    shoali_awake_threads_add(1);
     for (uint32_t next = 1;; next++) {
-        await(worker, &worker->posted, next);
+        await_job(worker, next);
         const struct job *job = &worker->job[next % SHOALI_WORKER_DEPTH];
         if (!job->fn)
-            return NULL;
+            break;
         run(worker, job);
         move_on(&worker->finished);
     }
+    shoali_awake_threads_add(-1);
+    return NULL;
 }
 
 static shoal_status start(struct shoali_worker *worker)
@@ -122,7 +138,6 @@ static shoal_status start(struct shoali_worker *worker)
                           "cannot start a thread: %s; raise the limit of processes (ulimit -u)",
                           strerror(refused));
     worker->started = true;
-    shoali_live_threads_add(1);
     return SHOAL_OK;
 }
 
@@ -165,7 +180,6 @@ void shoali_worker_destroy(struct shoali_worker *worker)
     if (worker->started) {
         push(worker, NULL, NULL, 0);
         pthread_join(worker->thread, NULL);
-        shoali_live_threads_add(-1);
     }
     free(worker);
 }
