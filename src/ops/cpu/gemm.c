@@ -9,12 +9,12 @@
 
 #include <stdlib.h>
 
-#define BLOCK_STEPS 1024   /* of k: a panel is at most 192 KiB */
+#define BLOCK_STEPS \
+    1536 /* of k: a panel is at most 288 KiB, less than half of the second-level cache */
 #define BLOCK_ROWS 512     /* when A is packed or sums are carried in scratch */
 #define BLOCK_COLUMNS 1536 /* the same; whole panels */
-#define COLLIDING_COLUMNS 256
-#define SERIAL_WORK 32768 /* multiply-adds below which a second thread does not pay */
-#define STACK_STEPS 64    /* blocks when no scratch memory can be had */
+#define SERIAL_WORK 32768  /* multiply-adds below which a second thread does not pay */
+#define STACK_STEPS 64     /* blocks when no scratch memory can be had */
 
 enum a_mode { A_DIRECT, A_STRAIGHT, A_TILES };
 
@@ -171,6 +171,9 @@ static void run_panel(const struct block *at, int64_t j)
         }
         if (last)
             fetch_outputs(args, at->i0 + i, rows, at->j0 + j, columns);
+        const int64_t after = SHOALI_MIN(GEMM_ROWS, at->rows - i - rows);
+        if (!first && after > 0) /* the next tile begins with these */
+            fetch_tile(kept, SHOAL_F32, kept_ld, GEMM_ROWS * kept_ld, (int)after, columns);
         SHOALI_CPU_SYMBOL(gemm_tile)(&tile, rows, units, plan->pairs);
         if (last && !direct)
             SHOALI_CPU_SYMBOL(gemm_finish)
@@ -301,14 +304,6 @@ static int64_t k_block(int64_t k, bool pairs)
     return round_up(ceil_div(k, ceil_div(k, most)), 16);
 }
 
-/* Rows of A a multiple of 4 KiB apart share one set of the first-level cache, which then has no
- * room for the panel: a copy costs less, where enough columns use it. */
-static bool rows_collide(const struct shoali_gemm_args *args)
-{
-    return args->lda * (int64_t)shoal_dtype_bytes(args->dtype_ab) % 4096 == 0 &&
-           args->m >= GEMM_ROWS && args->n >= COLLIDING_COLUMNS;
-}
-
 static void make_plan(const struct shoali_gemm_args *args, int32_t threads, struct plan *plan)
 {
     const bool wide = args->dtype_ab == SHOAL_F32;
@@ -319,7 +314,7 @@ static void make_plan(const struct shoali_gemm_args *args, int32_t threads, stru
     plan->b = (struct gemm_source){args->b, args->ldb, args->dtype_ab, pairs};
     if (args->trans_a)
         plan->a_mode = A_TILES;
-    else if ((wide || (pairs && args->k % 2 == 0)) && !rows_collide(args))
+    else if (wide || (pairs && args->k % 2 == 0))
         plan->a_mode = A_DIRECT;
     else
         plan->a_mode = A_STRAIGHT;

@@ -41,8 +41,9 @@ SHOALI_INLINE void run_tile(const struct gemm_tile *t, int rows, int units, bool
     const int64_t a_row = t->a_row;
     for (int64_t at = 0; at != a_end; at += a_step, b += b_step) {
         vec bv[VECS];
-        /* 16 steps of 4 bytes are a cache line of each of eight rows */
-        __builtin_prefetch(a_next + (at >> 2 & 7) * a_row + (at & ~(int64_t)63));
+        /* 16 steps of 4 bytes are a cache line of each of eight rows. Into the second level: in the
+         * first the rows of both tiles would share sets when they lie a power of two apart. */
+        __builtin_prefetch(a_next + (at >> 2 & 7) * a_row + (at & ~(int64_t)63), 0, 2);
         SHOALI_UNROLL
         for (int j = 0; j < vecs; j++)
             bv[j] = vec_load((const float *)(const void *)b + j * VEC_LANES);
