@@ -1,9 +1,11 @@
 /* Ranks are watched through one signalfd: nothing is polled while the job is healthy. When a rank
- * fails the others get SIGTERM and a grace, then SIGKILL with all that they started. */
+ * fails the others get SIGTERM and a grace, then SIGKILL with all that they started. That one has
+ * ended without a failure is noted for those that wait for it to join. */
 #include "launcher/launcher.h"
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "comm/shm/shm.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -88,6 +90,8 @@ static void collect(struct shoali_job *job)
             rank->code = info.si_status;
         else
             rank->signal = info.si_status;
+        if (!failed(rank) && job->running > 0)
+            shoali_shm_note_ended(job->id, index);
         blame(job, index);
     }
 }

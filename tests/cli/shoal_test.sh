@@ -55,6 +55,14 @@ expect 2 $run no-such-program-anywhere
 says "no-such-program-anywhere" "PATH"
 expect 2 $run --num_nodes 2 true
 says "not supported yet"
+# A rank that leaves without an error before the others meet it is not waited for
+for gone in 0 1 2; do
+    SECONDS=0
+    expect 1 timeout 60 $run --num_gpus 3 --no_local_rank bash -c 'test $RANK = '$gone' || exec "$@"' script \
+        "$shoal" bench comm --max-bytes 4K --repeats 1 --seconds 0.01
+    says "rank $gone ended before it joined the others"
+    [ "$SECONDS" -lt 10 ] || complain "rank $gone was waited for: $SECONDS s"
+done
 # A quoted argument stays one
 expect 0 $run --no_local_rank bash -c 'test "$1" = "two words" && test $# = 1' script "two words"
 

@@ -15,12 +15,15 @@
 struct shoali_store;
 /* kind "tcp": where = "host:port", server = this process serves; "file": where = folder; "threads":
  * where ignored, `shared` another open store of the same ranks (NULL: a new one); it lives until
- * its last user closes. */
+ * its last user closes. A client of "tcp" calls `look` (NULL: none) while nobody answers; its error
+ * ends the waiting. */
 struct shoali_store_args {
     const char *kind, *where;
     bool server;
     struct shoali_store *shared;
     double timeout_s;
+    shoal_status (*look)(const void *user);
+    const void *look_user;
 };
 SHOAL_CHECKED shoal_status shoali_store_open(const struct shoali_store_args *args,
                                              struct shoali_store **store);

@@ -68,10 +68,11 @@ static int try_connect(const struct addrinfo *addresses)
 }
 
 /* The server may start later than we do: retries until the deadline. */
-static shoal_status connect_to_server(struct tcp_store *tcp, double timeout_s)
+static shoal_status connect_to_server(struct tcp_store *tcp, const struct shoali_store_args *args)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *addresses = NULL;
+    const double timeout_s = args->timeout_s;
     int64_t deadline_ns = shoali_deadline_ns((int64_t)(timeout_s * 1e9));
     /* A bare container may have no hosts file; the name means this machine everywhere (RFC 6761).
      */
@@ -89,8 +90,11 @@ static shoal_status connect_to_server(struct tcp_store *tcp, double timeout_s)
                                 tcp->host, tcp->port, timeout_s, strerror(errno));
             break;
         }
+        if (args->look)
+            SHOAL_TRY(status, args->look(args->look_user), done);
         nanosleep(&(struct timespec){0, 2000000}, NULL);
     }
+done:
     freeaddrinfo(addresses);
     if (status == SHOAL_OK) {
         struct timeval limit = {(time_t)timeout_s + 1, 0};
@@ -126,7 +130,7 @@ static shoal_status tcp_open(const struct shoali_store_args *args, struct shoali
         SHOAL_TRY(status, shoali_tcp_server_open(tcp->host, tcp->port, &tcp->table, &tcp->server),
                   done);
     else
-        SHOAL_TRY(status, connect_to_server(tcp, args->timeout_s), done);
+        SHOAL_TRY(status, connect_to_server(tcp, args), done);
     *store = &tcp->base;
     tcp = NULL;
 done:

@@ -114,10 +114,28 @@ static int32_t list_absent(const struct shoali_world_shared *shared, int32_t siz
     return count;
 }
 
-/* One look while others are awaited: a verdict in the store, a joined rank that has died. */
-static shoal_status look_around(struct shoali_store *store,
-                                const struct shoali_world_shared *shared, int32_t size)
+static shoal_status check_ended(const shoal_comm_args *args, int32_t rank)
 {
+    if (!shoali_shm_has_ended(args, rank))
+        return SHOAL_OK;
+    return SHOAL_FAIL(SHOAL_EPEER,
+                      "rank %d ended before it joined the others, without an error: every rank of "
+                      "a job has to get to shoal_comm_init",
+                      (int)rank);
+}
+
+/* While rank 0, which serves the store, is awaited. */
+static shoal_status check_server(const void *user)
+{
+    return check_ended(user, 0);
+}
+
+/* One look while others are awaited: a verdict in the store, a joined rank that has died, one that
+ * will not come. */
+static shoal_status look_around(struct shoali_store *store, const shoal_comm_args *args,
+                                const struct shoali_world_shared *shared)
+{
+    const int32_t size = args->world_size;
     char value[sizeof(struct invitation)], absent[128];
     size_t bytes = sizeof(value);
     shoal_status status = shoali_store_get(store, world_key, value, &bytes);
@@ -125,6 +143,8 @@ static shoal_status look_around(struct shoali_store *store,
         return list_absent(shared, size, absent, sizeof(absent)) > 0 ? status : SHOAL_OK;
     for (int32_t r = 0; r < size; r++) {
         pid_t pid = atomic_load(&shared->seat[r].pid);
+        if (pid == 0 && (status = check_ended(args, r)) < 0)
+            return status;
         if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH)
             return SHOAL_FAIL(SHOAL_EPEER, "rank %d (pid %d) is gone: it left while joining",
                               (int)r, (int)pid);
@@ -149,7 +169,7 @@ static shoal_status join(struct shoali_store *store, const shoal_comm_args *args
         nanosleep(&(struct timespec){0, 200000}, NULL);
         if (shoali_now_ns() < look_ns)
             continue;
-        shoal_status status = look_around(store, shared, args->world_size);
+        shoal_status status = look_around(store, args, shared);
         if (status < 0)
             return status;
         look_ns = shoali_now_ns() + STORE_CHECK_NS;
@@ -163,8 +183,12 @@ static shoal_status meet(const shoal_comm_args *args, struct shoali_segment *seg
     shoal_status status = SHOAL_OK;
     char where[320], sentence[SHOALI_SENTENCE_BYTES];
     snprintf(where, sizeof(where), "%.255s:%d", args->master_addr, (int)args->master_port);
-    const struct shoali_store_args store_args = {
-        .kind = "tcp", .where = where, .server = args->rank == 0, .timeout_s = args->timeout_s};
+    const struct shoali_store_args store_args = {.kind = "tcp",
+                                                 .where = where,
+                                                 .server = args->rank == 0,
+                                                 .timeout_s = args->timeout_s,
+                                                 .look = check_server,
+                                                 .look_user = args};
     SHOAL_TRY(status, shoali_store_open(&store_args, &store), done);
     if (args->rank == 0)
         SHOAL_TRY(status, invite(store, args, segment), done);
