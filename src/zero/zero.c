@@ -1,6 +1,9 @@
 /* Memory and initial values. */
 #include "zero/zero_internal.h"
 
+/* Elements that a rank draws before they are exchanged. */
+#define SHARE_MAX ((int64_t)1 << 22)
+
 static shoal_status alloc_filled(struct shoali_zero *zero, size_t bytes, void **address)
 {
     shoal_status status;
@@ -68,16 +71,34 @@ done:
     return status;
 }
 
+/* At stage 0 weights never travel after creation: memory of the rank's own has larger pages. */
+static shoal_status allocate_weights(struct shoali_zero *zero, size_t bytes)
+{
+    shoal_status status;
+    if (zero->stage == 0)
+        return alloc_filled(zero, bytes, &zero->weights);
+    SHOAL_TRY(status, shoali_zero_alloc_shared(zero, bytes, &zero->weights), done);
+    SHOAL_TRY(status, shoali_fill(zero->args.exec.stream, zero->weights, 0, bytes), done);
+done:
+    return status;
+}
+
+static void free_weights(struct shoali_zero *zero)
+{
+    if (zero->stage > 0)
+        shoali_zero_free_shared(zero, zero->weights);
+    else if (zero->weights)
+        shoali_device_free(zero->args.device, zero->weights);
+}
+
 static shoal_status allocate(struct shoali_zero *zero)
 {
     shoal_status status;
     const shoal_dtype dtype = zero->args.module->dtype;
     const size_t bytes =
         (size_t)(zero->fetches ? zero->part_count : zero->whole_count) * shoal_dtype_bytes(dtype);
-    if (zero->args.offload.param == SHOALI_ZERO_DEVICE) {
-        SHOAL_TRY(status, shoali_zero_alloc_shared(zero, bytes, &zero->weights), done);
-        SHOAL_TRY(status, shoali_fill(zero->args.exec.stream, zero->weights, 0, bytes), done);
-    }
+    if (zero->args.offload.param == SHOALI_ZERO_DEVICE)
+        SHOAL_TRY(status, allocate_weights(zero, bytes), done);
     if (shoali_zero_master_is_weights(zero))
         zero->master = zero->weights;
     else
@@ -122,7 +143,7 @@ static shoal_status initialise_range(const struct shoali_zero *zero, const struc
                   .dtype = SHOAL_F32});
 }
 
-/* The own elements only: no rank ever holds the whole model. */
+/* The own elements only: from stage 1 on no rank ever draws the whole model. */
 static shoal_status initialise_bucket(struct shoali_zero *zero, const struct shoali_exec *exec,
                                       int32_t bucket, int64_t begin, int64_t end, float *base)
 {
@@ -161,13 +182,44 @@ done:
     return status;
 }
 
+/* Stage 0: every rank needs every value, draws its share, and gets the others'. In pieces, because
+ * a device that ranks cannot reach stages them; what is left over is drawn by all. */
+static shoal_status initialise_together(struct shoali_zero *zero)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_exec *exec = &zero->args.exec;
+    const int64_t world = zero->world, count = zero->part_count;
+    int64_t share = 0;
+    for (int64_t at = 0; at < count; at += share * world) {
+        share = (count - at) / world < SHARE_MAX ? (count - at) / world : SHARE_MAX;
+        if (share == 0)
+            return shoali_zero_initialise(zero, exec, at, count, NULL);
+        const int64_t own = at + zero->rank * share;
+        SHOAL_TRY(status, shoali_zero_initialise(zero, exec, own, own + share, NULL), done);
+        SHOAL_TRY(status,
+                  shoali_comm_device(zero->args.group, exec->stream,
+                                     &(struct shoali_post){.kind = SHOALI_ALL_GATHER,
+                                                           .here = SHOAL_HERE,
+                                                           .in = zero->master + own,
+                                                           .out = zero->master + at,
+                                                           .count = share,
+                                                           .dtype = SHOAL_F32}),
+                  done);
+    }
+done:
+    return status;
+}
+
 static shoal_status initialise(struct shoali_zero *zero)
 {
     shoal_status status;
-    SHOAL_TRY(
-        status,
-        shoali_zero_initialise(zero, &zero->args.exec, 0, shoali_zero_device_count(zero), NULL),
-        done);
+    if (zero->stage == 0 && zero->world > 1)
+        SHOAL_TRY(status, initialise_together(zero), done);
+    else
+        SHOAL_TRY(
+            status,
+            shoali_zero_initialise(zero, &zero->args.exec, 0, shoali_zero_device_count(zero), NULL),
+            done);
     if (zero->outside.active)
         SHOAL_TRY(status, shoali_zero_offload_initialise(zero), done);
     SHOAL_TRY(status, shoali_zero_masters_changed(zero), done);
@@ -265,7 +317,7 @@ void shoali_zero_destroy(struct shoali_zero *zero)
     shoali_zero_offload_fini(zero);
     if (zero->master && !shoali_zero_master_is_weights(zero))
         shoali_device_free(device, zero->master);
-    shoali_zero_free_shared(zero, zero->weights);
+    free_weights(zero);
     shoali_zero_free_shared(zero, zero->gradients);
     shoali_zero_free_shared(zero, zero->second);
     shoali_zero_free_shared(zero, zero->message);

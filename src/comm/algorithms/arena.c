@@ -55,7 +55,8 @@ shoal_status shoali_segment_share(struct shoali_slots_group *group,
     struct note own = {0}, notes[SHOALI_MAX_RANKS];
     const bool is_maker = args->maker == group->rank;
     shoal_status status = SHOAL_OK;
-    *segment = (struct shoali_segment){.fd = -1, .bytes = args->bytes};
+    *segment = (struct shoali_segment){
+        .fd = -1, .bytes = args->bytes, .own_begin = args->own_begin, .own_bytes = args->own_bytes};
     if (is_maker) {
         note_status(&own, world->host->create(world->user, args->bytes, segment));
         if (own.status == SHOAL_OK)
@@ -110,6 +111,9 @@ shoal_status shoali_slots_alloc(void *backend, size_t bytes, void **memory)
         goto done;
     }
     args.bytes = HEADER_BYTES + stride * (size_t)group->size;
+    /* Every rank its part, at the same time: clearing pages takes a large model's ranks long. */
+    args.own_begin = group->rank == 0 ? 0 : HEADER_BYTES + stride * (size_t)group->rank;
+    args.own_bytes = group->rank == 0 ? HEADER_BYTES + stride : stride;
     if (group->rank == 0)
         identity = atomic_fetch_add(&world->shared->next_identity, 1) + 1;
     SHOAL_TRY(status, shoali_segment_share(group, &args, &arena->segment), done);

@@ -101,6 +101,9 @@ struct shoali_segment {
     uint64_t address; /* thread */
     char name[112];   /* shm */
     int fd;
+    /* What this rank makes sure of that there is memory for. 0 bytes: the maker of everything, the
+     * others of nothing. */
+    size_t own_begin, own_bytes;
 };
 /* How thread and shm make segments and look after ranks. */
 struct shoali_slots_host {
@@ -266,6 +269,7 @@ struct shoali_segment_args {
     size_t bytes;
     void (*format)(void *memory, const void *arg);
     const void *format_arg;
+    size_t own_begin, own_bytes; /* as in struct shoali_segment */
 };
 SHOAL_CHECKED shoal_status shoali_segment_share(struct shoali_slots_group *group,
                                                 const struct shoali_segment_args *args,
