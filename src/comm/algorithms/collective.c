@@ -15,26 +15,39 @@ static bool has_blocks(const struct shoali_post *post)
            post->kind == SHOALI_ALL_TO_ALL_V;
 }
 
-/* Before the first round: chunk size, and whether chunk 0 goes with the records. Nobody knows
- * all the counts of an all_to_all_v in advance, so it always sends its first chunk. */
+/* The buffer in words that the others understand, or nothing when some rank cannot reach it. */
+static struct shoali_place place(const struct shoali_slots_group *group, const void *memory,
+                                 size_t bytes)
+{
+    struct shoali_place place = shoali_place_of(group->world, memory, bytes);
+    if ((place.members & group->members) != group->members)
+        place = (struct shoali_place){0};
+    return place;
+}
+
+/* Before the first round: chunk size, whether chunk 0 goes with the records, and where the buffers
+ * are. Nobody knows all the counts of an all_to_all_v in advance, so it always sends its first
+ * chunk. */
 static void prepare(struct shoali_slots_group *group, struct shoali_slots_request *request)
 {
     const struct shoali_post *post = &request->post;
+    const size_t blocks = has_blocks(post) ? (size_t)group->size : 1;
+    const size_t bytes = (size_t)post->count * request->element_bytes;
     size_t room = group->half_bytes;
-    size_t bytes = (size_t)post->count * request->element_bytes;
-    bool small = is_announcement(post) || bytes <= SHOALI_SMALL_BYTES;
-    if (has_blocks(post)) {
-        room = room / (size_t)group->size / 64 * 64;
-        small = bytes <= SHOALI_SMALL_BYTES / (size_t)group->size / 64 * 64;
-    }
+    if (blocks > 1)
+        room = room / blocks / 64 * 64;
     request->chunk = (int64_t)(room / request->element_bytes);
-    request->first_chunk = small || post->kind == SHOALI_ALL_TO_ALL_V ? 0 : 1;
-    if (small && post->kind != SHOALI_ALL_TO_ALL_V)
+    request->small = post->kind != SHOALI_ALL_TO_ALL_V &&
+                     (is_announcement(post) || bytes <= SHOALI_SMALL_BYTES / blocks / 64 * 64);
+    request->first_chunk = request->small || post->kind == SHOALI_ALL_TO_ALL_V ? 0 : 1;
+    if (request->small && bytes * blocks < group->direct_bytes)
         return;
-    request->wire.in =
-        shoali_place_of(group->world, post->in, shoali_post_in_bytes(post, group->size));
+    request->wire.in = place(group, post->in, shoali_post_in_bytes(post, group->size));
     if (post->kind == SHOALI_ALL_REDUCE)
-        request->wire.out = shoali_place_of(group->world, post->out, bytes);
+        request->wire.out =
+            post->out == post->in ? request->wire.in : place(group, post->out, bytes);
+    if (request->wire.in.arena != 0 && post->kind != SHOALI_ALL_TO_ALL_V)
+        request->first_chunk = 1;
 }
 
 static void publish(struct shoali_slots_group *group, struct shoali_slots_request *request)
@@ -87,22 +100,26 @@ static shoal_status ask_agreement(const struct shoali_slots_group *group,
     return request->post.agree(seats, group->size);
 }
 
-static bool in_is_reachable(const struct shoali_slots_group *group, int32_t rank)
+/* Ranks whose data the others take. */
+static bool gives(const struct shoali_post *post, int32_t rank)
 {
-    const struct shoali_place *place = &shoali_group_wire(group, rank)->in;
-    return place->arena != 0 && (place->members & group->members) == group->members;
+    return post->kind != SHOALI_BROADCAST || rank == post->peer;
 }
 
-/* Everybody comes to the same answer: it is a function of the wires. */
-static bool can_go_direct(const struct shoali_slots_group *group,
-                          const struct shoali_slots_request *request)
+/* How many ranks that give do so from buffers that all can reach. Everybody counts the same,
+ * because the wires are all that is looked at. */
+static int32_t count_reachable(const struct shoali_slots_group *group,
+                               const struct shoali_slots_request *request, int32_t *givers)
 {
-    if (request->post.kind == SHOALI_BROADCAST)
-        return in_is_reachable(group, request->post.peer);
-    for (int32_t r = 0; r < group->size; r++)
-        if (!in_is_reachable(group, r))
-            return false;
-    return true;
+    int32_t reachable = 0;
+    *givers = 0;
+    for (int32_t r = 0; r < group->size; r++) {
+        if (!gives(&request->post, r))
+            continue;
+        reachable += shoali_group_wire(group, r)->in.arena != 0;
+        ++*givers;
+    }
+    return reachable;
 }
 
 static int64_t largest_count(const struct shoali_slots_group *group)
@@ -116,18 +133,28 @@ static int64_t largest_count(const struct shoali_slots_group *group)
     return largest;
 }
 
-/* After the first round. */
+/* After the first round. A small operation is over with it when all who give could only do so
+ * beside their records; when some could have and others are reachable, everybody sends its data in
+ * a round of its own. */
 static void plan(struct shoali_slots_group *group, struct shoali_slots_request *request)
 {
     const struct shoali_post *post = &request->post;
-    int64_t count = post->kind == SHOALI_ALL_TO_ALL_V ? largest_count(group) : post->count;
-    int64_t chunks = (count + request->chunk - 1) / request->chunk;
-    if (is_announcement(post) || (request->first_chunk == 0 && chunks <= 1)) {
-        request->steps = 1;
+    const bool sized = post->kind == SHOALI_ALL_TO_ALL_V;
+    const int64_t count = sized ? largest_count(group) : post->count;
+    const int64_t chunks = (count + request->chunk - 1) / request->chunk;
+    request->steps = 1;
+    if (is_announcement(post) || (sized && chunks <= 1))
         return;
-    }
-    request->direct = can_go_direct(group, request);
-    request->steps = request->direct ? 2 : request->first_chunk + (int32_t)chunks;
+    int32_t givers;
+    const int32_t reachable = count_reachable(group, request, &givers);
+    const bool beside_records = request->small && reachable == 0;
+    request->direct = reachable == givers;
+    if (!sized)
+        request->first_chunk = beside_records ? 0 : 1;
+    if (request->direct)
+        request->steps = 2;
+    else if (!beside_records)
+        request->steps = request->first_chunk + (int32_t)chunks;
 }
 
 shoal_status shoali_collective_advance(struct shoali_slots_group *group,

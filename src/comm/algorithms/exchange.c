@@ -1,12 +1,16 @@
 /* Moves the data of collectives: into halves, out of halves, and directly between buffers. */
 #include "comm/algorithms/slots.h"
 
-#include <string.h>
+/* One of the blocks that this rank writes, `total` elements in all. */
+static void copy_part(void *to, const void *from, int64_t count, size_t element_bytes,
+                      int64_t total)
+{
+    shoali_copy_block(&to, 1, from, (size_t)count * element_bytes, (size_t)total * element_bytes);
+}
 
 static void copy(void *to, const void *from, int64_t count, size_t element_bytes)
 {
-    if (count > 0 && to != from)
-        memcpy(to, from, (size_t)count * element_bytes);
+    copy_part(to, from, count, element_bytes, count);
 }
 
 /* Elements [*first, *first + n) of a block of `count` are in the request's present chunk. */
@@ -78,7 +82,7 @@ static void reduce(struct shoali_slots_group *group, const struct shoali_slots_r
     args->count = count;
     args->op = (enum shoali_reduce_op)request->post.op;
     args->dtype = request->post.dtype;
-    shoali_host_reduce(&group->world->ops, args);
+    shoali_reduce_block(&group->world->ops, args);
 }
 
 /* Reduces one chunk: own part from `own`, the others' from their halves `offset` elements in. */
@@ -157,14 +161,32 @@ static const void *in_of(const struct shoali_slots_group *group,
                : shoali_place_resolve(group->world, &shoali_group_wire(group, rank)->in);
 }
 
-/* NULL when some rank's `out` cannot be reached by all: then each rank computes its own result. */
+/* Of an all_reduce; often the place of the data. */
+static void *out_of(const struct shoali_slots_group *group,
+                    const struct shoali_slots_request *request, int32_t rank, const void *in)
+{
+    const struct shoali_wire *wire = shoali_group_wire(group, rank);
+    if (rank == group->rank)
+        return request->post.out;
+    if (wire->out.arena == wire->in.arena && wire->out.offset == wire->in.offset)
+        return (void *)(uintptr_t)in;
+    return shoali_place_resolve(group->world, &wire->out);
+}
+
+/* False when some rank's result cannot be reached by all: then each rank computes its own. */
 static bool outs_are_reachable(const struct shoali_slots_group *group)
 {
-    for (int32_t r = 0; r < group->size; r++) {
-        const struct shoali_place *place = &shoali_group_wire(group, r)->out;
-        if (place->arena == 0 || (place->members & group->members) != group->members)
+    for (int32_t r = 0; r < group->size; r++)
+        if (shoali_group_wire(group, r)->out.arena == 0)
             return false;
-    }
+    return true;
+}
+
+static bool ins_are_reachable(const struct shoali_slots_group *group)
+{
+    for (int32_t r = 0; r < group->size; r++)
+        if (shoali_group_wire(group, r)->in.arena == 0)
+            return false;
     return true;
 }
 
@@ -180,16 +202,14 @@ static void direct_all_reduce(struct shoali_slots_group *group,
         shoali_pool_slice(post->count, (int64_t)(64 / bytes), group->rank, group->size, &begin,
                           &end);
     args.destinations = share ? group->size : 1;
-    args.y[0] = post->out;
     for (int32_t r = 0; r < group->size; r++) {
-        args.x[r] = at(in_of(group, request, r), begin, bytes);
+        const void *in = in_of(group, request, r);
+        args.x[r] = at(in, begin, bytes);
         if (share)
-            args.y[r] = r == group->rank
-                            ? post->out
-                            : shoali_place_resolve(group->world, &shoali_group_wire(group, r)->out);
+            args.y[r] = at_out(out_of(group, request, r, in), begin, bytes);
     }
-    for (int32_t d = 0; d < args.destinations; d++)
-        args.y[d] = at_out(args.y[d], begin, bytes);
+    if (!share)
+        args.y[0] = post->out;
     reduce(group, request, &args, end - begin);
 }
 
@@ -205,16 +225,45 @@ static void direct_reduce_scatter(struct shoali_slots_group *group,
     reduce(group, request, &args, request->post.count);
 }
 
+/* Every rank carries a slice from the root to all; or, where some cannot be reached, all of it to
+ * itself. */
+static void direct_broadcast(struct shoali_slots_group *group,
+                             const struct shoali_slots_request *request)
+{
+    const struct shoali_post *post = &request->post;
+    const size_t bytes = request->element_bytes;
+    const unsigned char *from = in_of(group, request, post->peer);
+    void *to[SHOALI_MAX_RANKS] = {post->out};
+    int64_t begin = 0, end = post->count;
+    int32_t count = group->rank == post->peer ? 0 : 1;
+    if (ins_are_reachable(group)) {
+        shoali_pool_slice(post->count, (int64_t)(64 / bytes), group->rank, group->size, &begin,
+                          &end);
+        count = 0;
+        for (int32_t r = 0; r < group->size; r++)
+            if (r != post->peer)
+                to[count++] =
+                    r == group->rank
+                        ? post->out
+                        : shoali_place_resolve(group->world, &shoali_group_wire(group, r)->in);
+    }
+    for (int32_t i = 0; i < count; i++)
+        to[i] = at_out(to[i], begin, bytes);
+    shoali_copy_block(to, count, at(from, begin, bytes), (size_t)(end - begin) * bytes,
+                      (size_t)(end - begin) * bytes * (size_t)count);
+}
+
 static void direct_all_to_all_v(struct shoali_slots_group *group,
                                 const struct shoali_slots_request *request)
 {
     const struct shoali_post *post = &request->post;
     const size_t bytes = request->element_bytes;
+    const int64_t total = sum_before(post->recv_counts, group->size);
     for (int32_t r = 0; r < group->size; r++) {
         const int64_t *theirs = group->slot[r].counts[group->round % 2];
-        copy(at_out(post->out, sum_before(post->recv_counts, r), bytes),
-             at(in_of(group, request, r), sum_before(theirs, group->rank), bytes),
-             post->recv_counts[r], bytes);
+        copy_part(at_out(post->out, sum_before(post->recv_counts, r), bytes),
+                  at(in_of(group, request, r), sum_before(theirs, group->rank), bytes),
+                  post->recv_counts[r], bytes, total);
     }
 }
 
@@ -231,21 +280,20 @@ void shoali_exchange_direct(struct shoali_slots_group *group,
         direct_reduce_scatter(group, request);
         return;
     case SHOALI_BROADCAST:
-        if (group->rank != post->peer)
-            copy(post->out, in_of(group, request, post->peer), post->count, bytes);
+        direct_broadcast(group, request);
         return;
     case SHOALI_ALL_TO_ALL_V:
         direct_all_to_all_v(group, request);
         return;
     case SHOALI_ALL_GATHER:
         for (int32_t r = 0; r < group->size; r++)
-            copy(at_out(post->out, r * post->count, bytes), in_of(group, request, r), post->count,
-                 bytes);
+            copy_part(at_out(post->out, r * post->count, bytes), in_of(group, request, r),
+                      post->count, bytes, post->count * group->size);
         return;
     default: /* all_to_all */
         for (int32_t r = 0; r < group->size; r++)
-            copy(at_out(post->out, r * post->count, bytes),
-                 at(in_of(group, request, r), group->rank * post->count, bytes), post->count,
-                 bytes);
+            copy_part(at_out(post->out, r * post->count, bytes),
+                      at(in_of(group, request, r), group->rank * post->count, bytes), post->count,
+                      bytes, post->count * group->size);
     }
 }

@@ -156,6 +156,7 @@ struct shoali_slots_request {
     int64_t waiting_since_ns, checked_ns; /* since the first test or the wait; 0: none yet */
     bool published;                       /* collective: this round; message: the first piece */
     /* collectives */
+    bool small; /* a half holds all of it */
     bool direct;
     int32_t step, steps; /* rounds done and needed; steps 0: not known yet */
     int32_t first_chunk; /* step that carries chunk 0 */
@@ -173,6 +174,7 @@ struct shoali_slots_group {
     struct shoali_channel *channel; /* [size * size], from * size + to */
     unsigned char *halves, *pieces;
     size_t half_bytes, piece_bytes;
+    size_t direct_bytes; /* from this size on small operations go direct where they can */
     int32_t rank, size;
     uint64_t members;
     int64_t spin_ns;
@@ -231,14 +233,21 @@ struct shoali_channel *shoali_group_channel(const struct shoali_slots_group *gro
  */
 const char *shoali_record_format(const struct shoali_record *record, char *buffer);
 
-/* collective.c, exchange.c, message.c: SHOAL_IN_PROGRESS when it needs others, SHOAL_OK when
- * complete. */
+/* collective.c, exchange.c, block.c, message.c: SHOAL_IN_PROGRESS when it needs others, SHOAL_OK
+ * when complete. */
 SHOAL_CHECKED shoal_status shoali_collective_advance(struct shoali_slots_group *group,
                                                      struct shoali_slots_request *request);
 void shoali_exchange_produce(struct shoali_slots_group *group,
                              const struct shoali_slots_request *request);
 void shoali_exchange_consume(struct shoali_slots_group *group,
                              const struct shoali_slots_request *request);
+/* Copies a block to each of `count` places, past the caches when it would not stay in them because
+ * this rank writes `total_bytes` in all. */
+void shoali_copy_block(void *const *to, int32_t count, const void *from, size_t bytes,
+                       size_t total_bytes);
+/* ops reduce_sources; destinations that are no sources are written past the caches when large. */
+void shoali_reduce_block(const struct shoali_ops *ops,
+                         const struct shoali_reduce_sources_args *args);
 void shoali_exchange_direct(struct shoali_slots_group *group,
                             const struct shoali_slots_request *request);
 SHOAL_CHECKED shoal_status shoali_message_advance(struct shoali_slots_group *group,
