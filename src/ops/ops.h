@@ -511,6 +511,9 @@ struct shoali_reduce_sources_args {
     int64_t count;
     enum shoali_reduce_op op;
     shoal_dtype dtype;
+    /* Nobody reads the results soon: store them past the caches. No y may be a source then, and
+     * all are aligned to 64 bytes. A hint: tables may ignore it. */
+    int32_t nontemporal;
 };
 
 /* ---- tables --------------------------------------------------------------------------------- */

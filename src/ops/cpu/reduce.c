@@ -1,5 +1,6 @@
 /* reduce - sums over a middle dim, their reverse, and the arithmetic of collectives. Threads split
  * outputs. */
+#include "base/nontemporal.h"
 #include "ops/cpu/range.h"
 
 #define WIDE 4 /* vectors side by side, so that additions do not wait for each other */
@@ -139,6 +140,16 @@ SHOALI_INLINE void combine_wide(const struct shoali_reduce_sources_args *args, i
         for (int u = 0; u < WIDE; u++)
             acc[u] = v16_mul(acc[u], v16_set1(1.0f / (float)args->sources));
     }
+    if (args->nontemporal) {
+        _Alignas(64) float line[16 * WIDE];
+        for (int u = 0; u < WIDE; u++)
+            v16_store_as(line, 16 * u, acc[u], dtype);
+        const size_t bytes = dtype == SHOAL_F32 ? 4 : 2;
+        for (int32_t d = 0; d < args->destinations; d++)
+            shoali_nontemporal_copy((char *)args->y[d] + (size_t)i * bytes, line,
+                                    16 * WIDE * bytes);
+        return;
+    }
     for (int32_t d = 0; d < args->destinations; d++) {
         for (int u = 0; u < WIDE; u++)
             v16_store_as(args->y[d], i + 16 * u, acc[u], dtype);
@@ -170,6 +181,8 @@ static void sources_range(const void *block, int64_t begin, int64_t end)
     }
     for (; i < end; i += 16)
         combine_tail(args, i, SHOALI_MIN(16, end - i));
+    if (args->nontemporal)
+        shoali_nontemporal_end();
 }
 
 /* Exact sums: in uint64, where they wrap as the reference's do. The block stays in registers and
