@@ -1,61 +1,36 @@
-/* Large blocks of direct collectives. An ordinary store first fetches the line it will overwrite,
- * which costs as much memory traffic as reading it; stores past the caches (non-temporal) do not.
- * They pay when the block would have left the caches before anybody reads it. */
+/* Large blocks of direct collectives, written past the caches: base/nontemporal.h. */
 #include "comm/algorithms/slots.h"
 
+#include "base/nontemporal.h"
+
 #include <string.h>
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 
 enum {
-    STREAM_BYTES = 8 << 20, /* written by one rank */
-    TILE_BYTES = 16384,     /* of a result, between its arithmetic and its stores: stays in L1 */
-    LINE = 64
+    PAST_BYTES = 8 << 20, /* written by one rank: most of it would not stay in the caches */
+    TILE_BYTES = 4096,    /* copied to all destinations before the next: read from memory once */
+    LINE = SHOALI_NONTEMPORAL_BYTES
 };
 
-/* Whole lines to an aligned place. The others find them there once this rank has published its next
- * round: stream_end orders them before that. */
-static void stream_lines(unsigned char *to, const unsigned char *from, size_t bytes)
+/* Bytes before the first whole line, at most `bytes`. */
+static size_t head_of(const void *to, size_t bytes)
 {
-#if defined(__SSE2__)
-    for (size_t i = 0; i < bytes; i += LINE) {
-        const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)(from + i));
-        const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 16));
-        const __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 32));
-        const __m128i d = _mm_loadu_si128((const __m128i *)(const void *)(from + i + 48));
-        _mm_stream_si128((__m128i *)(void *)(to + i), a);
-        _mm_stream_si128((__m128i *)(void *)(to + i + 16), b);
-        _mm_stream_si128((__m128i *)(void *)(to + i + 32), c);
-        _mm_stream_si128((__m128i *)(void *)(to + i + 48), d);
-    }
-#else
-    memcpy(to, from, bytes);
-#endif
-}
-
-static void stream_end(void)
-{
-#if defined(__SSE2__)
-    _mm_sfence();
-#endif
+    const size_t head = (size_t)(-(uintptr_t)to % LINE);
+    return head < bytes ? head : bytes;
 }
 
 /* Ordinary stores for what shares a line with something else. */
-static void stream(unsigned char *to, const unsigned char *from, size_t bytes)
+static void copy_past(unsigned char *to, const unsigned char *from, size_t bytes)
 {
-    size_t head = (size_t)(-(uintptr_t)to % LINE);
-    head = head < bytes ? head : bytes;
-    const size_t lines = (bytes - head) / LINE * LINE;
+    const size_t head = head_of(to, bytes), lines = (bytes - head) / LINE * LINE;
     memcpy(to, from, head);
-    stream_lines(to + head, from + head, lines);
+    shoali_nontemporal_copy(to + head, from + head, lines);
     memcpy(to + head + lines, from + head + lines, bytes - head - lines);
 }
 
 void shoali_copy_block(void *const *to, int32_t count, const void *from, size_t bytes,
                        size_t total_bytes)
 {
-    if (total_bytes < STREAM_BYTES) {
+    if (total_bytes < PAST_BYTES) {
         for (int32_t i = 0; i < count && bytes > 0; i++)
             if (to[i] != from)
                 memcpy(to[i], from, bytes);
@@ -64,9 +39,9 @@ void shoali_copy_block(void *const *to, int32_t count, const void *from, size_t 
     for (size_t at = 0; at < bytes; at += TILE_BYTES)
         for (int32_t i = 0; i < count; i++)
             if (to[i] != from)
-                stream((unsigned char *)to[i] + at, (const unsigned char *)from + at,
-                       bytes - at < TILE_BYTES ? bytes - at : TILE_BYTES);
-    stream_end();
+                copy_past((unsigned char *)to[i] + at, (const unsigned char *)from + at,
+                          bytes - at < TILE_BYTES ? bytes - at : TILE_BYTES);
+    shoali_nontemporal_end();
 }
 
 static bool writes_a_source(const struct shoali_reduce_sources_args *args)
@@ -78,35 +53,35 @@ static bool writes_a_source(const struct shoali_reduce_sources_args *args)
     return false;
 }
 
-/* Element by element as in one call: only the place of the stores differs. */
-static void reduce_streaming(const struct shoali_ops *ops,
-                             const struct shoali_reduce_sources_args *args)
+/* Elements before the first whole line of all destinations, or -1: they lie differently. */
+static int64_t common_head(const struct shoali_reduce_sources_args *args, size_t element_bytes)
 {
-    _Alignas(LINE) unsigned char tile[TILE_BYTES];
-    const size_t element = shoal_dtype_bytes(args->dtype);
-    const int64_t step = (int64_t)(TILE_BYTES / element);
-    struct shoali_reduce_sources_args part = *args;
-    part.y[0] = tile;
-    part.destinations = 1;
-    for (int64_t i = 0; i < args->count; i += step) {
-        const size_t at = (size_t)i * element;
-        part.count = args->count - i < step ? args->count - i : step;
-        for (int32_t s = 0; s < args->sources; s++)
-            part.x[s] = (const unsigned char *)args->x[s] + at;
-        shoali_host_reduce(ops, &part);
-        for (int32_t d = 0; d < args->destinations; d++)
-            stream((unsigned char *)args->y[d] + at, tile, (size_t)part.count * element);
-    }
-    stream_end();
+    const size_t head = head_of(args->y[0], LINE);
+    for (int32_t d = 1; d < args->destinations; d++)
+        if (head_of(args->y[d], LINE) != head)
+            return -1;
+    return head % element_bytes == 0 ? (int64_t)(head / element_bytes) : -1;
 }
 
 void shoali_reduce_block(const struct shoali_ops *ops,
                          const struct shoali_reduce_sources_args *args)
 {
-    const size_t bytes =
-        (size_t)args->count * shoal_dtype_bytes(args->dtype) * (size_t)args->destinations;
-    if (bytes < STREAM_BYTES || writes_a_source(args))
+    const size_t element = shoal_dtype_bytes(args->dtype);
+    const size_t bytes = (size_t)args->count * element * (size_t)args->destinations;
+    const bool past = bytes >= PAST_BYTES && !writes_a_source(args);
+    const int64_t head = past ? common_head(args, element) : -1;
+    if (head < 0) {
         shoali_host_reduce(ops, args);
-    else
-        reduce_streaming(ops, args);
+        return;
+    }
+    struct shoali_reduce_sources_args part = *args;
+    part.count = head;
+    shoali_host_reduce(ops, &part);
+    for (int32_t s = 0; s < args->sources; s++)
+        part.x[s] = (const unsigned char *)args->x[s] + (size_t)head * element;
+    for (int32_t d = 0; d < args->destinations; d++)
+        part.y[d] = (unsigned char *)args->y[d] + (size_t)head * element;
+    part.count = args->count - head;
+    part.nontemporal = 1;
+    shoali_host_reduce(ops, &part);
 }

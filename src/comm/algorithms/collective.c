@@ -15,14 +15,15 @@ static bool has_blocks(const struct shoali_post *post)
            post->kind == SHOALI_ALL_TO_ALL_V;
 }
 
-/* The buffer in words that the others understand, or nothing when some rank cannot reach it. */
-static struct shoali_place place(const struct shoali_slots_group *group, const void *memory,
-                                 size_t bytes)
+/* Says where a buffer is, in words that the others understand, when all of them can reach it. */
+static void show(const struct shoali_slots_group *group, const void *memory, size_t bytes,
+                 uint32_t reach, struct shoali_wire *wire)
 {
-    struct shoali_place place = shoali_place_of(group->world, memory, bytes);
-    if ((place.members & group->members) != group->members)
-        place = (struct shoali_place){0};
-    return place;
+    const struct shoali_place place = shoali_place_of(group->world, memory, bytes);
+    if (place.arena == 0 || (place.members & group->members) != group->members)
+        return;
+    *(reach == SHOALI_REACH_IN ? &wire->in : &wire->out) = place;
+    wire->reachable |= reach;
 }
 
 /* Before the first round: chunk size, whether chunk 0 goes with the records, and where the buffers
@@ -42,11 +43,15 @@ static void prepare(struct shoali_slots_group *group, struct shoali_slots_reques
     request->first_chunk = request->small || post->kind == SHOALI_ALL_TO_ALL_V ? 0 : 1;
     if (request->small && bytes * blocks < group->direct_bytes)
         return;
-    request->wire.in = place(group, post->in, shoali_post_in_bytes(post, group->size));
-    if (post->kind == SHOALI_ALL_REDUCE)
-        request->wire.out =
-            post->out == post->in ? request->wire.in : place(group, post->out, bytes);
-    if (request->wire.in.arena != 0 && post->kind != SHOALI_ALL_TO_ALL_V)
+    struct shoali_wire *wire = &request->wire;
+    show(group, post->in, shoali_post_in_bytes(post, group->size), SHOALI_REACH_IN, wire);
+    if (post->kind == SHOALI_ALL_REDUCE && post->out == post->in) {
+        wire->out = wire->in;
+        wire->reachable = wire->reachable ? SHOALI_REACH_IN | SHOALI_REACH_OUT : 0;
+    } else if (post->kind == SHOALI_ALL_REDUCE) {
+        show(group, post->out, bytes, SHOALI_REACH_OUT, wire);
+    }
+    if (wire->reachable & SHOALI_REACH_IN && post->kind != SHOALI_ALL_TO_ALL_V)
         request->first_chunk = 1;
 }
 
@@ -56,7 +61,8 @@ static void publish(struct shoali_slots_group *group, struct shoali_slots_reques
     const struct shoali_post *post = &request->post;
     group->round++;
     group->seen = 0;
-    own->wire[group->round % 2] = request->wire;
+    struct shoali_front *front = &own->front[group->round % 2];
+    front->wire = request->wire;
     if (post->kind == SHOALI_ALL_TO_ALL_V) {
         int64_t *counts = own->counts[group->round % 2];
         memcpy(counts, post->send_counts, (size_t)group->size * sizeof(int64_t));
@@ -64,11 +70,11 @@ static void publish(struct shoali_slots_group *group, struct shoali_slots_reques
     }
     if (!request->direct && request->step >= request->first_chunk && !is_announcement(post))
         shoali_exchange_produce(group, request);
-    atomic_store(&own->arrived, group->round);
+    atomic_store(&front->arrived, group->round);
     request->published = true;
     /* Only the rank that completes the round wakes the sleepers, and each of them once. */
     for (int32_t r = 0; r < group->size; r++)
-        if ((int32_t)(atomic_load(&group->slot[r].arrived) - group->round) < 0)
+        if (!shoali_group_has_arrived(group, r))
             return;
     shoali_group_ring_all(group);
 }
@@ -76,8 +82,7 @@ static void publish(struct shoali_slots_group *group, struct shoali_slots_reques
 static bool everyone_arrived(struct shoali_slots_group *group)
 {
     while (group->seen < group->size) {
-        uint32_t arrived = atomic_load(&group->slot[group->seen].arrived);
-        if ((int32_t)(arrived - group->round) < 0)
+        if (!shoali_group_has_arrived(group, group->seen))
             return false;
         group->seen++;
     }
@@ -116,7 +121,7 @@ static int32_t count_reachable(const struct shoali_slots_group *group,
     for (int32_t r = 0; r < group->size; r++) {
         if (!gives(&request->post, r))
             continue;
-        reachable += shoali_group_wire(group, r)->in.arena != 0;
+        reachable += (shoali_group_wire(group, r)->reachable & SHOALI_REACH_IN) != 0;
         ++*givers;
     }
     return reachable;

@@ -82,6 +82,7 @@ static void reduce(struct shoali_slots_group *group, const struct shoali_slots_r
     args->count = count;
     args->op = (enum shoali_reduce_op)request->post.op;
     args->dtype = request->post.dtype;
+    args->nontemporal = 0;
     shoali_reduce_block(&group->world->ops, args);
 }
 
@@ -173,19 +174,11 @@ static void *out_of(const struct shoali_slots_group *group,
     return shoali_place_resolve(group->world, &wire->out);
 }
 
-/* False when some rank's result cannot be reached by all: then each rank computes its own. */
-static bool outs_are_reachable(const struct shoali_slots_group *group)
+/* Of every rank. For outs: else each rank computes its own result. */
+static bool are_reachable(const struct shoali_slots_group *group, uint32_t reach)
 {
     for (int32_t r = 0; r < group->size; r++)
-        if (shoali_group_wire(group, r)->out.arena == 0)
-            return false;
-    return true;
-}
-
-static bool ins_are_reachable(const struct shoali_slots_group *group)
-{
-    for (int32_t r = 0; r < group->size; r++)
-        if (shoali_group_wire(group, r)->in.arena == 0)
+        if (!(shoali_group_wire(group, r)->reachable & reach))
             return false;
     return true;
 }
@@ -197,7 +190,7 @@ static void direct_all_reduce(struct shoali_slots_group *group,
     const size_t bytes = request->element_bytes;
     struct shoali_reduce_sources_args args;
     int64_t begin = 0, end = post->count;
-    bool share = outs_are_reachable(group);
+    bool share = are_reachable(group, SHOALI_REACH_OUT);
     if (share)
         shoali_pool_slice(post->count, (int64_t)(64 / bytes), group->rank, group->size, &begin,
                           &end);
@@ -236,7 +229,7 @@ static void direct_broadcast(struct shoali_slots_group *group,
     void *to[SHOALI_MAX_RANKS] = {post->out};
     int64_t begin = 0, end = post->count;
     int32_t count = group->rank == post->peer ? 0 : 1;
-    if (ins_are_reachable(group)) {
+    if (are_reachable(group, SHOALI_REACH_IN)) {
         shoali_pool_slice(post->count, (int64_t)(64 / bytes), group->rank, group->size, &begin,
                           &end);
         count = 0;

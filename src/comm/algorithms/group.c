@@ -120,7 +120,13 @@ unsigned char *shoali_group_half(const struct shoali_slots_group *group, int32_t
 
 const struct shoali_wire *shoali_group_wire(const struct shoali_slots_group *group, int32_t rank)
 {
-    return &group->slot[rank].wire[group->round % 2];
+    return &group->slot[rank].front[group->round % 2].wire;
+}
+
+/* A front says the present round or the one before the last: nobody is further ahead. */
+bool shoali_group_has_arrived(const struct shoali_slots_group *group, int32_t rank)
+{
+    return atomic_load(&group->slot[rank].front[group->round % 2].arrived) == group->round;
 }
 
 struct shoali_channel *shoali_group_channel(const struct shoali_slots_group *group, int32_t from,

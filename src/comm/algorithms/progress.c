@@ -6,7 +6,12 @@
 #include <time.h>
 
 /* How long a sleeper trusts that it will be rung before it looks at deadlines and dead ranks. */
-enum { SLICE_NS = 40000000, BUSY_LIMIT_NS = 1000000000, RELAX_COUNT = 16 };
+enum {
+    SLICE_NS = 40000000,
+    BUSY_LIMIT_NS = 1000000000,
+    RELAX_COUNT = 16,
+    POLLS = 64 /* before the clock is asked: most waits are over by then */
+};
 
 static bool is_message(const struct shoali_slots_request *request)
 {
@@ -32,6 +37,7 @@ static void fill_request(struct shoali_slots_group *group, struct shoali_slots_r
     request->published = request->direct = request->posted_place = false;
     request->step = request->steps = 0;
     request->bytes = request->moved = 0;
+    request->wire.reachable = 0;
     request->wire.in = request->wire.out = (struct shoali_place){0};
     record->sequence = is_message(request) ? 0 : group->sequence++;
     record->group = group->shared->identity;
@@ -145,7 +151,7 @@ static int32_t list_missing(const struct shoali_slots_group *group, char *text, 
     char list[120] = "";
     int32_t first = -1, count = 0, at = 0;
     for (int32_t r = 0; r < group->size; r++) {
-        if ((int32_t)(atomic_load(&group->slot[r].arrived) - group->round) >= 0)
+        if (shoali_group_has_arrived(group, r))
             continue;
         if (first < 0)
             first = r;
@@ -186,13 +192,13 @@ static void describe_timeout(const struct shoali_slots_group *group,
                  "group; %s",
                  own, missing, seconds, advice);
     else
-        snprintf(
-            text, bytes,
-            "%s: %s did not come within %.1f s, last call on this group "
-            "was %s; %s",
-            own, missing, seconds,
-            shoali_record_format(&group->slot[first].wire[(group->round - 1) % 2].record, last),
-            advice);
+        snprintf(text, bytes,
+                 "%s: %s did not come within %.1f s, last call on this group "
+                 "was %s; %s",
+                 own, missing, seconds,
+                 shoali_record_format(&group->slot[first].front[(group->round - 1) % 2].wire.record,
+                                      last),
+                 advice);
 }
 
 /* Looks for dead ranks and at the deadline; either becomes the verdict. */
@@ -225,26 +231,37 @@ static bool is_over(struct shoali_slots_group *group, const struct shoali_slots_
            atomic_load(&group->world->shared->verdict) == SHOALI_VERDICT_SET;
 }
 
-static void relax(void)
+static void relax(int times)
 {
 #if defined(__x86_64__)
-    for (int i = 0; i < RELAX_COUNT; i++)
+    for (int i = 0; i < times; i++)
         __builtin_ia32_pause();
 #endif
+}
+
+/* Looks again and again for a time; false: not over. */
+static bool spin(struct shoali_slots_group *group, struct shoali_slots_request *request)
+{
+    for (int i = 0; i < POLLS && group->spin_ns > 0; i++) {
+        if (is_over(group, request))
+            return true;
+        relax(1);
+    }
+    request->waiting_since_ns = shoali_now_ns();
+    while (shoali_now_ns() - request->waiting_since_ns < group->spin_ns) {
+        if (is_over(group, request))
+            return true;
+        relax(RELAX_COUNT);
+    }
+    return false;
 }
 
 static void await(struct shoali_slots_group *group, struct shoali_slots_request *request)
 {
     struct shoali_slot *slot = &group->slot[group->rank];
     struct shoali_slots_world *world = group->world;
-    if (is_over(group, request))
+    if (is_over(group, request) || spin(group, request))
         return;
-    request->waiting_since_ns = shoali_now_ns();
-    while (shoali_now_ns() - request->waiting_since_ns < group->spin_ns) {
-        if (is_over(group, request))
-            return;
-        relax();
-    }
     int64_t slice_ns =
         world->timeout_ns > 0 && world->timeout_ns < SLICE_NS ? world->timeout_ns : SLICE_NS;
     int64_t next_check_ns = request->waiting_since_ns + slice_ns;

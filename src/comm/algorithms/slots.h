@@ -1,17 +1,20 @@
 /* slots - collectives over memory that all ranks of a group can reach. Used by thread and shm.
  *
  * A group's control memory has one slot per rank. Work goes in *rounds*: a rank publishes a round
- * by writing its wire (record and places of its buffers) and, for small or staged operations, its
- * data into its half number round % 2, then storing the round's number in `arrived`. When all ranks
- * have arrived, every rank reads what it needs. Publishing round R therefore says "I am done with
- * reading round R-1", and because R is only published after all arrived at R-1, the half of round
- * R-2 is free again: two halves suffice and there is no second wait. An operation is small    one
- * round: data up to 64 KiB in the half; staged   a round for the records, then one per chunk;
+ * by writing its wire (record and places of its buffers) into its front number round % 2 and, for
+ * small or staged operations, its data into its half of that number, then storing the round's
+ * number in the front's `arrived`. When all ranks have arrived, every rank reads what it needs.
+ * Publishing round R therefore says "I am done with reading round R-1", and because R is only
+ * published after all arrived at R-1, front and half of round R-2 are free again: two suffice and
+ * there is no second wait. An operation is
+ *   small    one round: data up to 64 KiB in the half, published with the record;
+ *   staged   a round for the records, then one per chunk;
  *   direct   a round for the records, then everybody works on the others' buffers themselves,
  *            then a round that says "done with yours". Needs buffers that all can reach: any with
- *            thread, those of shoal_comm_alloc with shm. all_reduce: each rank reduces its slice
- * from all ranks' buffers and stores it into all of them. All ranks choose the same way because
- * they choose from the wires alone.
+ *            thread, those of shoal_comm_alloc with shm; and a size that is worth a second round.
+ *            all_reduce: each rank reduces its slice from all ranks' buffers and stores it into all
+ *            of them; broadcast: each carries a slice from the root to all.
+ * All ranks choose the same way because they choose from the wires alone.
  *
  * send/recv use a channel per ordered pair: a ring of two pieces, head moved by the sender and tail
  * by the receiver. Collectives progress in the order of posts, messages in the order of posts per
@@ -32,6 +35,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stddef.h>
 
 enum {
     SHOALI_MAX_RANKS = SHOALI_REDUCE_MAX_SOURCES, /* also the bits of a member mask */
@@ -69,15 +73,24 @@ struct shoali_place {
 #define SHOALI_PLACE_ADDRESS UINT64_MAX
 
 struct shoali_wire {
+    uint32_t reachable; /* by all ranks of the group: SHOALI_REACH_IN, SHOALI_REACH_OUT */
     struct shoali_record record;
     struct shoali_place in, out;
 };
+enum { SHOALI_REACH_IN = 1, SHOALI_REACH_OUT = 2 };
+/* What a rank shows of one round. `arrived` and what every operation compares share a cache line,
+ * so that a small one costs the others a single line besides its data. */
+struct shoali_front {
+    _Alignas(SHOALI_LINE_BYTES) _Atomic uint32_t arrived; /* this round */
+    struct shoali_wire wire;
+};
+_Static_assert(offsetof(struct shoali_front, wire.record.here) <= 64,
+               "more than a line to compare");
 struct shoali_slot {
-    _Alignas(SHOALI_LINE_BYTES) _Atomic uint32_t arrived; /* rounds published */
     _Alignas(SHOALI_LINE_BYTES) _Atomic uint32_t bell;
     _Atomic uint32_t sleeping;
-    _Atomic uint32_t busy; /* working on other ranks' buffers */
-    _Alignas(SHOALI_LINE_BYTES) struct shoali_wire wire[2];
+    _Atomic uint32_t busy;        /* working on other ranks' buffers */
+    struct shoali_front front[2]; /* of rounds with that number % 2 */
     _Alignas(SHOALI_LINE_BYTES) int64_t counts[2][2 * SHOALI_MAX_RANKS]; /* send, then recv */
 };
 struct shoali_channel {
@@ -227,6 +240,8 @@ bool shoali_group_enter_busy(struct shoali_slots_group *group);
 void shoali_group_leave_busy(struct shoali_slots_group *group);
 unsigned char *shoali_group_half(const struct shoali_slots_group *group, int32_t rank);
 const struct shoali_wire *shoali_group_wire(const struct shoali_slots_group *group, int32_t rank);
+/* Has the rank published the group's present round? */
+bool shoali_group_has_arrived(const struct shoali_slots_group *group, int32_t rank);
 struct shoali_channel *shoali_group_channel(const struct shoali_slots_group *group, int32_t from,
                                             int32_t to);
 /* A short name of a posted operation: "all_reduce of 12 F32 at a.c:10" in a caller's buffer of 256.
