@@ -20,6 +20,10 @@ static int list_tools(void)
 
 int tool_help(int argc, char **argv)
 {
+    if (argc > 2) {
+        fprintf(stderr, "shoal help takes one name, got \"%s\" after \"%s\"\n", argv[2], argv[1]);
+        return 2;
+    }
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)
         return list_tools();
     if (strcmp(argv[1], "config") == 0) {

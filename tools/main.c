@@ -2,6 +2,7 @@
 #include "tool.h"
 
 #include "base/str.h"
+#include "shoal/log.h"
 #include "shoal/report.h"
 
 #include <fcntl.h>
@@ -115,5 +116,8 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         return tool_help(1, argv);
     const struct tool *tool = tool_find(argv[1]);
-    return tool ? tool->run(argc - 1, argv + 1) : 2;
+    if (!tool)
+        return 2;
+    const shoal_status status = shoal_log_configure(NULL, NULL, NULL); /* SHOAL_LOG */
+    return status < 0 ? tool_fail(status) : tool->run(argc - 1, argv + 1);
 }

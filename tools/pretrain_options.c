@@ -42,11 +42,15 @@ static const struct shoali_option rows[] = {
     {.key = "max-position-embeddings",
      .type = SHOALI_INT,
      .offset = O(max_position_embeddings),
+     .min = 0,
+     .max = 1 << 24,
      .unit = "tokens",
      .help = "rows of the position table; 0: the sequence length"},
     {.key = "ffn-hidden-size",
      .type = SHOALI_INT,
      .offset = O(ffn_hidden_size),
+     .min = 0,
+     .max = 1 << 24,
      .help = "inner size of the feed-forward part; 0: four times the hidden size"},
     {.key = "attention-dropout",
      .type = SHOALI_FLOAT,
@@ -341,6 +345,12 @@ static shoal_status check_training(const struct pretrain_options *options)
     if (!shoali_config_given(&section, options, "train-iters"))
         return SHOAL_FAIL(SHOAL_ECONFIG, "shoal pretrain gpt: --train-iters must be given: "
                                          "optimizer steps of the whole training");
+    if ((options->save && !*options->save) || (options->load && !*options->load))
+        return SHOAL_FAIL(SHOAL_EINVAL, "--%s names no folder: its value is empty",
+                          options->save && !*options->save ? "save" : "load");
+    if (options->save_interval && !options->save)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--save-interval without --save: name the folder for checkpoints");
     if (!options->data_path.count && !options->mock_data)
         return SHOAL_FAIL(
             SHOAL_EINVAL,

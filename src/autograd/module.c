@@ -175,9 +175,11 @@ static shoal_status declare_new(struct shoal_declaration *declaration, const sho
                           name);
     const int64_t count = shoal_shape_count(&spec->shape);
     if (count < 0 || !shoali_add(module->element_count, count, &module->element_count))
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "parameter %s: shape %s is not valid (dims >= 0, at most %d)", name,
-                          shoali_shape_format(&spec->shape, text), SHOAL_MAX_DIMS);
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "parameter %s: shape %s is not valid: give at most %d dims, none below 0, and "
+            "fewer than 2^63 elements in the whole model",
+            name, shoali_shape_format(&spec->shape, text), SHOAL_MAX_DIMS);
     SHOAL_TRY(status, reserve_param(module), done);
     *param = (struct shoal_param){
         .name = name,

@@ -44,9 +44,8 @@ static shoal_status measure(const struct shoali_bench *bench, const struct shape
                             shoal_dtype dtype, const char *what, int products, size_t offset,
                             const void *args)
 {
-    const double flops = (double)products *
-                         (double)(s->batch * s->heads * s->length * (s->length + 1)) *
-                         (double)s->head_size;
+    const double flops = (double)products * (double)(s->batch * s->heads) * (double)s->length *
+                         (double)(s->length + 1) * (double)s->head_size;
     struct shoali_samples rate = {.count = 0}, peak = {.count = 0};
     shoali_kernel_fn fn = shoali_bench_kernel(bench, offset, dtype);
     char name[96];
@@ -132,6 +131,10 @@ static shoal_status measure_asked(const struct shoali_bench *bench,
 {
     const struct shape s = {args->batch, args->heads, args->seq_length, args->head_size};
     shoal_status status = SHOAL_OK;
+    /* each below the number of elements, so products of them do not wrap unseen */
+    if ((double)s.batch * (double)s.length * (double)s.heads * (double)s.head_size > 1e15)
+        return SHOAL_FAIL(SHOAL_EINVAL, "bench attention: these sizes are more than any memory "
+                                        "holds: give smaller ones");
     if (s.batch > 0 && s.heads > 0 && s.length > 0 && s.head_size > 0)
         return measure_shape(bench, &s, args->dtype);
     if (s.batch || s.heads || s.length || s.head_size)

@@ -121,17 +121,27 @@ done:
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
+/* A folder that takes no file is a mistake of the flags, one that is full is not. */
+static shoal_status try_folder(const struct job *job)
+{
+    const int file = open(job->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file >= 0)
+        (void)close(file);
+    else if (errno != ENOSPC && errno != EDQUOT && errno != EIO)
+        return SHOAL_FAIL(SHOAL_EINVAL, "bench io: cannot make a file in \"%s\": %s",
+                          job->args->folder, strerror(errno));
+    return SHOAL_OK;
+}
+
 static shoal_status open_files(struct job *job)
 {
     const shoal_bench_io_args *args = job->args;
     shoal_status status;
-    const int folder = open(args->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0 || faccessat(folder, ".", W_OK | X_OK, 0) != 0) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "bench io: cannot make a file in \"%s\": %s",
-                            args->folder, strerror(errno));
-        goto done;
-    }
-    snprintf(job->path, sizeof job->path, "%s/shoal-bench-%d", args->folder, (int)getpid());
+    const int length =
+        snprintf(job->path, sizeof job->path, "%s/shoal-bench-%d", args->folder, (int)getpid());
+    if (length < 0 || (size_t)length >= sizeof job->path)
+        return SHOAL_FAIL(SHOAL_EINVAL, "bench io: the folder's name has more than %zu bytes",
+                          sizeof job->path - 32);
     job->words = aligned_alloc(SHOALI_IO_ALIGN, job->bytes);
     if (!job->words) {
         status = SHOAL_FAIL(SHOAL_ENOMEM, "bench io: no memory for %zu bytes", job->bytes);
@@ -148,6 +158,7 @@ static shoal_status open_files(struct job *job)
                                                         .direct = !args->buffered},
                                &job->io),
               done);
+    SHOAL_TRY(status, try_folder(job), done);
     SHOAL_TRY(status, shoali_io_open(job->io, job->path, (int64_t)job->bytes, &job->file), done);
     const int flags = O_RDWR | O_CLOEXEC | (shoali_io_is_direct(job->file) ? O_DIRECT : 0);
     job->plain = open(job->path, flags);
@@ -157,8 +168,6 @@ static shoal_status open_files(struct job *job)
     (void)unlink(
         job->path); /* it lives until it is closed, and an interrupted run leaves nothing */
 done:
-    if (folder >= 0)
-        (void)close(folder);
     return status;
 }
 
@@ -241,7 +250,7 @@ shoal_status shoali_bench_io_init(const shoal_bench_io_args *given, double secon
     if (!args->read && !args->write)
         args->read = args->write = 1;
     SHOAL_TRY(status, shoali_bench_run_init(&args->run, run), done);
-    if (!args->folder || args->bytes < 1 || args->block_bytes < 1)
+    if (!args->folder || !*args->folder || args->bytes < 1 || args->block_bytes < 1)
         status = SHOAL_FAIL(SHOAL_EINVAL, "bench io: give a folder, and sizes of at least 1");
 done:
     return status;

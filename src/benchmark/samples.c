@@ -95,6 +95,10 @@ shoal_status shoali_bench_emit(const shoal_bench_run *run, shoal_bench_result *r
 
 shoal_status shoali_bench_numbers(int64_t count, shoal_dtype dtype, void **memory)
 {
+    if (count < 1 || count > (int64_t)1 << 48)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "bench: a set of %lld numbers is more than any memory holds",
+                          (long long)count);
     size_t bytes = ((size_t)count * shoal_dtype_bytes(dtype) + 127) / 64 * 64;
     const size_t align = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 64;
     uint32_t state = 1;

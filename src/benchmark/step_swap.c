@@ -22,8 +22,8 @@ struct moved {
 struct shoali_step_swap {
     char *text; /* the configuration with the states in host memory */
     char *folder;
-    struct moved before;                    /* the samples */
-    struct shoali_samples read, write;      /* GB/s of all ranks together */
+    struct moved before;                   /* the samples */
+    struct shoali_samples read, write;     /* GB/s of all ranks together */
     struct shoali_samples update, without; /* ms of the slowest rank, with and without the drive */
 };
 

@@ -49,11 +49,19 @@ static shoal_status resolve(const shoal_comm_args *given, shoal_comm_args *args)
 {
     shoal_status status = SHOAL_OK;
     const char *address = getenv("MASTER_ADDR"), *backend = getenv("SHOAL_COMM");
+    const char *rank = getenv("RANK");
     *args = *given;
     if (args->world_size == 0) {
         args->world_size = 1;
         SHOAL_TRY(status, read_variable("WORLD_SIZE", 1, INT32_MAX, &args->world_size), done);
         SHOAL_TRY(status, read_variable("RANK", 0, INT32_MAX, &args->rank), done);
+        if (args->world_size > 1 && (!rank || !*rank)) {
+            status = SHOAL_FAIL(SHOAL_EINVAL,
+                                "WORLD_SIZE is %d but RANK is not set: start the ranks with `shoal "
+                                "run`, or give each its RANK",
+                                (int)args->world_size);
+            goto done;
+        }
     }
     if (args->world_size < 1 || args->rank < 0 || args->rank >= args->world_size) {
         status = SHOAL_FAIL(SHOAL_EINVAL,

@@ -18,13 +18,17 @@ static const char *const reductions[] = {"fast", "exact", NULL};
 /* A key that is refused whatever its value. */
 #define REFUSED(key_, help_) ROW_AS(key_, ds, JSON, dead, 0, help_, DEAD)
 
+/* Of samples and micro-batches: products of two of them with the ranks stay far from 2^63, or are
+ * found when the batch is cut. */
+#define BATCH_MAX 1e12
+
 static const struct shoali_option rows[] = {
     ROW(ds, INT, train_batch_size, 0, "Samples per optimizer step, over all ranks.", .min = 1,
-        .max = NO_MAX),
+        .max = BATCH_MAX),
     ROW(ds, INT, train_micro_batch_size_per_gpu, 0, "Samples in one forward of one rank.", .min = 1,
-        .max = NO_MAX),
+        .max = BATCH_MAX),
     ROW(ds, INT, gradient_accumulation_steps, 0, "Forwards of one rank per optimizer step.",
-        .min = 1, .max = NO_MAX),
+        .min = 1, .max = BATCH_MAX),
     ROW(ds, BOOL, managed_gradient_accumulation, 1, "false: every call of step is an update.",
         PENDING),
     ROW(ds, INT, steps_per_print, 0, "Steps between progress lines; not given: none.", .min = 1,

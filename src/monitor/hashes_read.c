@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* The next line as an object; *line NULL at the end, or where a run died in the middle of a line.
  */
@@ -104,9 +105,16 @@ shoal_status shoali_hashes_open(const char *path, struct shoali_hashes_file *fil
     shoal_status status;
     json_t *line = NULL;
     bool numbers_seen = false;
+    struct stat info;
     *file = (struct shoali_hashes_file){.path = path, .file = fopen(path, "r")};
     if (!file->file)
         return SHOAL_FAIL(SHOAL_EINVAL, "cannot open %s: %s", path, strerror(errno));
+    if (fstat(fileno(file->file), &info) != 0 || !S_ISREG(info.st_mode)) {
+        /* a device may have a line without an end, and a pipe is not read twice */
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL, "%s is no file of hashes: it is not a regular file", path);
+        goto done;
+    }
     SHOAL_TRY(status, read_facts(file), done);
     for (;;) {
         const long at = ftell(file->file);

@@ -133,6 +133,14 @@ static const char *job_name(const char *name)
     return name ? name : DEFAULT_JOB_NAME;
 }
 
+/* A folder that cannot be made is a mistake of the configuration. */
+static shoal_status make_folder(const char *section, const char *folder)
+{
+    return shoali_make_dirs(folder) < 0
+               ? shoali_error_prefix(SHOAL_EINVAL, "%s.output_path", section)
+               : SHOAL_OK;
+}
+
 /* Makes the folder that holds `path`. */
 static shoal_status make_parent(struct shoali_arena *arena, const char *path)
 {
@@ -140,7 +148,7 @@ static shoal_status make_parent(struct shoali_arena *arena, const char *path)
     if (!slash || slash == path)
         return SHOAL_OK;
     char *folder = shoali_arena_printf(arena, "%.*s", (int)(slash - path), path);
-    return folder ? shoali_make_dirs(folder) : SHOAL_ENOMEM;
+    return folder ? make_folder("jsonl_monitor", folder) : SHOAL_ENOMEM;
 }
 
 shoal_status shoal_monitor_create(const shoal_monitor_args *args, shoal_monitor **monitor)
@@ -158,7 +166,7 @@ shoal_status shoal_monitor_create(const shoal_monitor_args *args, shoal_monitor 
             status = SHOAL_ENOMEM;
             goto done;
         }
-        SHOAL_TRY(status, shoali_make_dirs(made->csv_folder), done);
+        SHOAL_TRY(status, make_folder("csv_monitor", made->csv_folder), done);
     }
     if (args->jsonl_enabled) {
         made->jsonl_path = job_path(&made->arena, args->jsonl_output_path,

@@ -120,6 +120,11 @@ shoal_status shoali_schedule_make(const struct shoali_scheduler_config *config,
     char key[256];
     memset(schedule, 0, sizeof(*schedule));
     schedule->base_lr = base_lr;
+    if (!config->type && config->params)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "%s.params without %s.type: name the schedule that they "
+                          "are for, such as WarmupLR",
+                          path, path);
     if (!config->type)
         return SHOAL_OK;
     snprintf(key, sizeof(key), "%s.type", path);

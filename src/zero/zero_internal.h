@@ -211,7 +211,7 @@ static inline int64_t shoali_zero_device_count(const struct shoali_zero *zero)
 static inline int32_t shoali_zero_ceil_log2(int64_t value)
 {
     int32_t bits = 0;
-    while (((int64_t)1 << bits) < value)
+    while (bits < 63 && ((uint64_t)1 << bits) < (uint64_t)value)
         bits++;
     return bits;
 }

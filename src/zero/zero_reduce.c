@@ -13,7 +13,7 @@
 /* After the words of clip.h. */
 enum { WORD_LOSS_NOT_FINITE = SHOALI_CLIP_WORDS, WORD_LOSS, WORD_STOP, WORD_ORDER, WORD_COUNT };
 _Static_assert(WORD_COUNT == SHOALI_ZERO_RECORD_WORDS, "the record is allocated in zero.c");
-#define ORDER_MASK (((int64_t)1 << 48) - 1) /* sums over ranks do not overflow */
+#define ORDER_MASK (((int64_t)1 << 40) - 1) /* sums over a million ranks fit */
 
 shoal_status shoali_zero_add_loss(struct shoali_zero *zero, const float *loss)
 {

@@ -24,6 +24,16 @@ expect 2 "$shoal" bench io --folder "$folder/none" --size 1M
 says "$folder/none"
 expect 2 "$shoal" bench io --folder "$shoal" --size 1M
 says "Not a directory"
+expect 2 "$shoal" bench io --folder /proc --size 1M
+says "cannot make a file in \"/proc\""
+expect 2 "$shoal" bench io --folder "" --size 1M
+says "give a folder"
+expect 2 "$shoal" tune io --folder "$(printf 'a/%.0s' {1..2100})" --size 1M
+says "the folder's name has more than"
+expect 2 "$shoal" bench gemm --m 1000000000 --n 1000000000 --k 1000000000
+says "more than any memory holds"
+expect 2 "$shoal" bench attention --batch 1000000 --heads 1000000 --seq-length 10000000 --head-size 4096
+says "more than any memory holds"
 expect 2 "$shoal" bench comm $quick
 says "one rank sends nothing" "--ranks N"
 expect 2 "$shoal" bench comm --ranks 2 --min-bytes 8M --max-bytes 1M

@@ -41,6 +41,11 @@ says "--memory-limit" "much" "80GiB"
 [ "$(grep -c "shoal" <<<"$output")" = 1 ] || complain "more than a sentence: $output"
 expect 2 $large --memory-limit 80GiBs
 expect 2 $large --memory-limit 0.1
+# numbers that come near 2^63 on the way
+sed 's/"stage": 3/"stage": 2, "reduce_bucket_size": 9223372036854775807/' large.json >bucket.json
+grep -q 9223372036854775807 bucket.json || complain "the large bucket is not there"
+expect 0 "$shoal" plan gpt --deepspeed_config bucket.json --num-layers 2 --hidden-size 16 --num-attention-heads 2 \
+    --seq-length 16 --vocab-size 100 --world-size 1048576
 expect 2 $large --world-size ''
 says "--world-size has 0 numbers"
 # more work in a step than 64 bits count

@@ -236,6 +236,34 @@ expect 2 $train --train-iters 1 --finetune
 says "--finetune without --load"
 expect 2 $train --train-iters 1 --norm-epsilon -1
 says "--norm-epsilon" "from 0"
+expect 2 $train --train-iters 1 --save ""
+says "--save names no folder"
+expect 2 $train --train-iters 1 --load ""
+says "--load names no folder"
+expect 2 $train --train-iters 1 --save-interval 1
+says "--save-interval without --save"
+expect 2 $train --train-iters 1 --max-position-embeddings 9223372036854775807
+says "--max-position-embeddings: must be from 0 to 16777216"
+expect 2 $train --train-iters 1 --ffn-hidden-size 9223372036854775807
+says "--ffn-hidden-size: must be from 0 to 16777216"
+expect 2 env WORLD_SIZE=2 $train --train-iters 1
+says "WORLD_SIZE is 2 but RANK is not set" "shoal run"
+wrong() { # CONFIGURATION TEXT...
+    echo "$1" >wrong.json
+    expect 2 $gpt $data --deepspeed_config wrong.json --train-iters 1
+    shift
+    says "$@"
+}
+adam='"optimizer": { "type": "AdamW" }'
+for key in train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps; do
+    wrong "{ \"$key\": 9223372036854775807, $adam }" "wrong.json:1: $key: must be from 1 to 1000000000000"
+done
+wrong "{ \"train_micro_batch_size_per_gpu\": 1, $adam, \"scheduler\": { \"params\": {} } }" \
+    "scheduler.params without scheduler.type"
+for monitor in csv_monitor jsonl_monitor; do
+    wrong "{ \"train_micro_batch_size_per_gpu\": 1, $adam,
+        \"$monitor\": { \"enabled\": true, \"output_path\": \"/proc/none\" } }" "$monitor.output_path: /proc/none"
+done
 
 after=$(segments)
 [ "$before" = "$after" ] || complain "left in /dev/shm: $after"

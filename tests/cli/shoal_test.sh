@@ -17,6 +17,15 @@ expect 2 "$shoal" help rnu
 says "nearest is \"run\""
 expect 2 "$shoal" report extra
 says "extra"
+for word in config run; do
+    expect 2 "$shoal" help "$word" extra
+    says "takes one name" "\"extra\" after \"$word\""
+done
+expect 2 env SHOAL_LOG=shout "$shoal" report
+says "\"shout\" is not known" "warning"
+expect 0 env SHOAL_LOG=comm=debug,error "$shoal" report
+expect 0 "$shoal" generate --help
+says '(default \n)'
 
 # Every subcommand explains itself, in both ways
 commands=$("$shoal" --help | awk '/^  [a-z]/ { print $1 }')
