@@ -121,18 +121,37 @@ SHOALI_INLINE v16 backward(enum shoali_unary kind, v16 x, v16 dy, v16 alpha)
     return dy;
 }
 
-static void unary_range(const void *block, int64_t begin, int64_t end)
+/* Inlined with a constant kind and dtype where a step depends on it. */
+SHOALI_INLINE void unary_typed(const struct shoali_unary_args *args, int64_t begin, int64_t end,
+                               const enum shoali_unary kind, const bool gradient,
+                               const shoal_dtype dtype)
 {
-    const struct shoali_unary_args *args = block;
     const v16 alpha = v16_set1((float)args->alpha);
     for (int64_t i = begin; i < end; i += 16) {
         const int64_t lanes = SHOALI_MIN(16, end - i);
-        const v16 x = lanes_load(args->x, i, lanes, args->dtype);
-        const v16 v = args->backward ? backward(args->kind, x,
-                                                lanes_load(args->dy, i, lanes, args->dtype), alpha)
-                                     : function(args->kind, x, alpha);
-        put(args->y, i, lanes, v, args->accumulate, args->dtype);
+        const v16 x = lanes_load(args->x, i, lanes, dtype);
+        const v16 v = gradient ? backward(kind, x, lanes_load(args->dy, i, lanes, dtype), alpha)
+                               : function(kind, x, alpha);
+        put(args->y, i, lanes, v, args->accumulate, dtype);
     }
+}
+
+static void unary_range(const void *block, int64_t begin, int64_t end)
+{
+    const struct shoali_unary_args *args = block;
+    const bool gradient = args->backward != 0;
+    const enum shoali_unary kind = args->kind;
+    const shoal_dtype dtype = args->dtype;
+    if (gradient && kind == SHOALI_GELU_ERF && dtype == SHOAL_F32)
+        unary_typed(args, begin, end, SHOALI_GELU_ERF, true, SHOAL_F32);
+    else if (gradient && kind == SHOALI_GELU_ERF && dtype == SHOAL_BF16)
+        unary_typed(args, begin, end, SHOALI_GELU_ERF, true, SHOAL_BF16);
+    else if (gradient && kind == SHOALI_GELU_TANH && dtype == SHOAL_F32)
+        unary_typed(args, begin, end, SHOALI_GELU_TANH, true, SHOAL_F32);
+    else if (gradient && kind == SHOALI_GELU_TANH && dtype == SHOAL_BF16)
+        unary_typed(args, begin, end, SHOALI_GELU_TANH, true, SHOAL_BF16);
+    else
+        unary_typed(args, begin, end, kind, gradient, dtype);
 }
 
 void SHOALI_CPU_SYMBOL(unary)(const void *args, struct shoali_pool *pool)

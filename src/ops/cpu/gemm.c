@@ -11,12 +11,14 @@
 
 #define BLOCK_STEPS \
     1536 /* of k: a panel is at most 288 KiB, less than half of the second-level cache */
-#define BLOCK_ROWS 512     /* when A is packed or sums are carried in scratch */
-#define BLOCK_COLUMNS 1536 /* the same; whole panels */
-#define SERIAL_WORK 32768  /* multiply-adds below which a second thread does not pay */
-#define STACK_STEPS 64     /* blocks when no scratch memory can be had */
+#define BLOCK_ROWS 512            /* when A is packed or sums are carried in scratch */
+#define BLOCK_COLUMNS 1536        /* the same; whole panels */
+#define COLUMNS_BYTES (512 << 10) /* of A: stays in the second-level cache beside a panel */
+#define SERIAL_WORK 32768         /* multiply-adds below which a second thread does not pay */
+#define STACK_STEPS 64            /* blocks when no scratch memory can be had */
 
-enum a_mode { A_DIRECT, A_STRAIGHT, A_TILES };
+/* A is read in place, by rows or, stored transposed, by columns; or it is packed. */
+enum a_mode { A_DIRECT, A_COLUMNS, A_STRAIGHT, A_TILES };
 
 struct plan {
     const struct shoali_gemm_args *args;
@@ -69,6 +71,8 @@ static const char *address_in_a(const struct block *at, int64_t i)
     const struct plan *plan = at->plan;
     if (plan->a_mode == A_DIRECT)
         return plan->a.x + (plan->pairs ? 2 : 4) * ((at->i0 + i) * plan->a.ld + at->k0);
+    if (plan->a_mode == A_COLUMNS)
+        return plan->a.x + 4 * (at->k0 * plan->a.ld + at->i0 + i);
     if (plan->a_mode == A_STRAIGHT)
         return (const char *)(at->a + i * straight_ld(plan->kc, plan->pairs));
     return (const char *)(at->a + i * gemm_steps(at->k, plan->pairs));
@@ -83,6 +87,9 @@ static void point_to_a(const struct block *at, int64_t i, struct gemm_tile *tile
     tile->a_step = 4;
     if (plan->a_mode == A_DIRECT) {
         tile->a_row = (plan->pairs ? 2 : 4) * plan->a.ld;
+    } else if (plan->a_mode == A_COLUMNS) {
+        tile->a_row = 4;
+        tile->a_step = 4 * plan->a.ld;
     } else if (plan->a_mode == A_STRAIGHT) {
         tile->a_row = 4 * straight_ld(plan->kc, plan->pairs);
     } else {
@@ -213,7 +220,7 @@ static void run_rectangle(struct block *at, int64_t row_end, int64_t column_end,
             at->k0 = 0;
             do {
                 at->k = SHOALI_MIN(plan->kc, k_total - at->k0);
-                if (plan->a_mode != A_DIRECT && !a_kept)
+                if (plan->a_mode >= A_STRAIGHT && !a_kept)
                     pack_a(at);
                 for (int64_t panel = 0; panel < at->columns; panel += GEMM_COLUMNS)
                     run_panel(at, panel);
@@ -267,6 +274,14 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+/* Cycles of one step of k over all panels that cover `units` of columns: a narrow panel at the end
+ * has less to do than loads and latencies allow for. */
+static double row_cycles(double units)
+{
+    const double rest = units - GEMM_UNITS * floor(units / GEMM_UNITS);
+    return GEMM_ROWS * units + (GEMM_UNITS > 1 && rest > 0 ? 4 - rest : 0);
+}
+
 /* Splits the threads into a grid so that the slowest has least to do, packing counted. */
 static void choose_grid(struct plan *plan, int32_t threads)
 {
@@ -276,7 +291,7 @@ static void choose_grid(struct plan *plan, int32_t threads)
     const double per_b = plan->b_direct || plan->packed_b ? 0
                          : args->trans_b                  ? 6
                                          : 2; /* in steps of 16 multiply-adds, per unit */
-    const double per_a = plan->a_mode == A_DIRECT ? 0 : 2; /* per tile */
+    const double per_a = plan->a_mode >= A_STRAIGHT ? 2 : 0; /* per tile */
     double best = 0;
     plan->grid_m = plan->grid_n = 1;
     if ((double)args->m * (double)args->n * (double)args->k < SERIAL_WORK * 2.0)
@@ -286,7 +301,7 @@ static void choose_grid(struct plan *plan, int32_t threads)
             continue;
         const double t = ceil(tiles / m),
                      u = ceil(grains / (threads / m)) * ((double)plan->grain / 16);
-        const double cost = t * GEMM_ROWS * u + per_b * u + per_a * t;
+        const double cost = t * row_cycles(u) + per_b * u + per_a * t;
         if (best == 0 || cost < best) {
             best = cost;
             plan->grid_m = m;
@@ -313,7 +328,7 @@ static void make_plan(const struct shoali_gemm_args *args, int32_t threads, stru
     plan->a = (struct gemm_source){args->a, args->lda, args->dtype_ab, pairs};
     plan->b = (struct gemm_source){args->b, args->ldb, args->dtype_ab, pairs};
     if (args->trans_a)
-        plan->a_mode = A_TILES;
+        plan->a_mode = wide && 4 * args->k * args->lda <= COLUMNS_BYTES ? A_COLUMNS : A_TILES;
     else if (wide || (pairs && args->k % 2 == 0))
         plan->a_mode = A_DIRECT;
     else
@@ -324,7 +339,7 @@ static void make_plan(const struct shoali_gemm_args *args, int32_t threads, stru
                   !args->residual && args->activation == SHOALI_ACT_NONE;
     plan->carry_in_c = plan->plain && args->n % 16 == 0;
     plan->kc = k_block(args->k, pairs);
-    const bool bounded = plan->a_mode != A_DIRECT || (plan->kc < args->k && !plan->carry_in_c);
+    const bool bounded = plan->a_mode >= A_STRAIGHT || (plan->kc < args->k && !plan->carry_in_c);
     plan->mc = bounded ? round_up(BLOCK_ROWS, GEMM_ROWS) : args->m;
     plan->nc = bounded ? BLOCK_COLUMNS : args->n;
     choose_grid(plan, threads);

@@ -4,9 +4,9 @@
 
 /* Sixteen columns (lanes of them valid) of one row; `at` is the element of C, n its column. */
 SHOALI_INLINE void finish_vector(const struct shoali_gemm_args *args, v16 v, int64_t at, int64_t n,
-                                 int64_t lanes)
+                                 int64_t lanes, const enum shoali_activation activation,
+                                 const shoal_dtype dtype)
 {
-    const shoal_dtype dtype = args->dtype_c;
     if (args->accumulate)
         v = v16_add(lanes_load(args->c, at, lanes, dtype), v);
     if (args->bias)
@@ -15,7 +15,7 @@ SHOALI_INLINE void finish_vector(const struct shoali_gemm_args *args, v16 v, int
         v = v16_round_as(v, dtype);
         lanes_store(args->preact, at, lanes, v, dtype);
     }
-    switch (args->activation) {
+    switch (activation) {
     case SHOALI_ACT_NONE:
         break;
     case SHOALI_ACT_GELU_ERF:
@@ -33,10 +33,29 @@ SHOALI_INLINE void finish_vector(const struct shoali_gemm_args *args, v16 v, int
     lanes_store(args->c, at, lanes, v, dtype);
 }
 
-/* Sums with at most a bias and an addition to C; whole vectors of fp32. */
+/* Inlined with a constant activation and dtype. */
+SHOALI_INLINE void finish_typed(const struct shoali_gemm_args *args, const float *sum,
+                                int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
+                                int64_t columns, const enum shoali_activation activation,
+                                const shoal_dtype dtype)
+{
+    const int64_t whole = columns & ~(int64_t)15;
+    for (int64_t i = 0; i < rows; i++, sum += sum_ld) {
+        const int64_t at = (m0 + i) * args->ldc + n0;
+        for (int64_t j = 0; j < whole; j += 16)
+            finish_vector(args, v16_load(sum + j), at + j, n0 + j, 16, activation, dtype);
+        if (whole < columns)
+            finish_vector(args, v16_load(sum + whole), at + whole, n0 + whole, columns - whole,
+                          activation, dtype);
+    }
+}
+
+/* Sums without an activation; whole vectors of fp32. */
 static void finish_plain(const struct shoali_gemm_args *args, const float *sum, int64_t sum_ld,
                          int64_t m0, int64_t rows, int64_t n0, int64_t columns)
 {
+    const float *residual =
+        args->residual ? (const float *)args->residual + m0 * args->ldc + n0 : NULL;
     for (int64_t j = 0; j < columns; j += 16) {
         const v16 bias =
             args->bias ? v16_load_as(args->bias, n0 + j, args->dtype_bias) : v16_set1(0.0f);
@@ -47,6 +66,8 @@ static void finish_plain(const struct shoali_gemm_args *args, const float *sum, 
                 v = v16_add(v16_load(c), v);
             if (args->bias)
                 v = v16_add(v, bias);
+            if (residual)
+                v = v16_add(v16_load(residual + i * args->ldc + j), v);
             v16_store(c, v);
         }
     }
@@ -76,19 +97,25 @@ void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const f
                                     int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
                                     int64_t columns)
 {
-    const bool simple = !args->preact && !args->residual && args->activation == SHOALI_ACT_NONE &&
-                        columns % 16 == 0;
+    const bool simple = !args->preact && args->activation == SHOALI_ACT_NONE && columns % 16 == 0;
     if (simple && args->dtype_c == SHOAL_F32) {
         finish_plain(args, sum, sum_ld, m0, rows, n0, columns);
         return;
     }
-    if (simple && SHOALI_CPU_PAIRS && args->dtype_c == SHOAL_BF16 && !args->accumulate) {
+    if (simple && SHOALI_CPU_PAIRS && args->dtype_c == SHOAL_BF16 && !args->accumulate &&
+        !args->residual) {
         finish_half(args, sum, sum_ld, m0, rows, n0, columns);
         return;
     }
-    for (int64_t i = 0; i < rows; i++, sum += sum_ld) {
-        for (int64_t j = 0; j < columns; j += 16)
-            finish_vector(args, v16_load(sum + j), (m0 + i) * args->ldc + n0 + j, n0 + j,
-                          SHOALI_MIN(16, columns - j));
-    }
+    const enum shoali_activation activation = args->activation;
+    if (activation == SHOALI_ACT_GELU_ERF && args->dtype_c == SHOAL_F32)
+        finish_typed(args, sum, sum_ld, m0, rows, n0, columns, SHOALI_ACT_GELU_ERF, SHOAL_F32);
+    else if (activation == SHOALI_ACT_GELU_TANH && args->dtype_c == SHOAL_F32)
+        finish_typed(args, sum, sum_ld, m0, rows, n0, columns, SHOALI_ACT_GELU_TANH, SHOAL_F32);
+    else if (activation == SHOALI_ACT_GELU_ERF && args->dtype_c == SHOAL_BF16)
+        finish_typed(args, sum, sum_ld, m0, rows, n0, columns, SHOALI_ACT_GELU_ERF, SHOAL_BF16);
+    else if (activation == SHOALI_ACT_GELU_TANH && args->dtype_c == SHOAL_BF16)
+        finish_typed(args, sum, sum_ld, m0, rows, n0, columns, SHOALI_ACT_GELU_TANH, SHOAL_BF16);
+    else
+        finish_typed(args, sum, sum_ld, m0, rows, n0, columns, activation, args->dtype_c);
 }

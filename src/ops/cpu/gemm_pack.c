@@ -63,6 +63,7 @@ SHOALI_INLINE void pair_up(const uint16_t *x, const uint16_t *y, int64_t n, uint
 }
 
 #define FETCH_AHEAD 16 /* rows */
+#define FETCH_BYTES_AHEAD 128
 
 /* ---- rows that already run along the panel ----------------------------------------------------
  */
@@ -124,24 +125,28 @@ void SHOALI_CPU_SYMBOL(pack_rows)(const struct gemm_source *from, int64_t k0, in
  */
 
 #if GEMM_ROWS == 8 && defined(__AVX512F__)
-/* Two tiles at a time, whose rows of fp32 are one cache line: every line is read once. */
+/* Two tiles at a time, whose rows of fp32 are one cache line: every line is read once. Runs of rows
+ * go over all columns, as memory gives whole rows faster, and ask for those of the next run. */
 static int64_t pack_tile_pairs(const struct gemm_source *from, int64_t k0, int64_t k, int64_t c0,
                                int64_t columns, uint32_t *to)
 {
     const int64_t per_step = from->pairs ? 2 : 1, steps = gemm_steps(k, from->pairs);
-    int64_t c = 0;
-    for (; c + 16 <= columns; c += 16) {
-        uint32_t *left = to + c * steps, *right = left + 8 * steps;
-        for (int64_t i = 0; i < k; i += per_step, left += 8, right += 8) {
-            uint32_t row[16] __attribute__((aligned(64)));
-            if (i + FETCH_AHEAD < k)
-                fetch_row(from, k0 + i + FETCH_AHEAD, c0 + c, 16);
-            pack_one_row(from, k0 + i, i + 1 == k, c0 + c, 16, row);
-            memcpy(left, row, 32);
-            memcpy(right, row + 8, 32);
+    const int64_t whole = columns & ~(int64_t)15;
+    for (int64_t first = 0; first < k; first += FETCH_AHEAD) {
+        const int64_t end = SHOALI_MIN(first + FETCH_AHEAD, k);
+        for (int64_t c = 0; c < whole; c += 16) {
+            uint32_t *left = to + c * steps + gemm_steps(first, from->pairs) * 8;
+            for (int64_t i = first; i < end; i += per_step, left += 8) {
+                uint32_t row[16] __attribute__((aligned(64)));
+                if (i + FETCH_AHEAD < k)
+                    fetch_row(from, k0 + i + FETCH_AHEAD, c0 + c, 16);
+                pack_one_row(from, k0 + i, i + 1 == k, c0 + c, 16, row);
+                memcpy(left, row, 32);
+                memcpy(left + 8 * steps, row + 8, 32);
+            }
         }
     }
-    return c;
+    return whole;
 }
 #else
 static int64_t pack_tile_pairs(const struct gemm_source *from, int64_t k0, int64_t k, int64_t c0,
@@ -282,8 +287,12 @@ static void transpose_words(const struct gemm_source *from, int64_t k0, int64_t 
 static void transpose_unit(const char *x, int64_t row_bytes, int64_t fours, int64_t to_ld,
                            float *to)
 {
-    for (int64_t f = 0; f < fours; f++, x += 16, to += 4 * to_ld)
+    for (int64_t f = 0; f < fours; f++, x += 16, to += 4 * to_ld) {
+        /* Four of the sixteen rows each time: a line of each by the time it is used up. */
+        for (int64_t r = 4 * (f & 3); r < 4 * (f & 3) + 4; r++)
+            __builtin_prefetch(x + r * row_bytes + FETCH_BYTES_AHEAD);
         transpose_four(x, row_bytes, to_ld, to);
+    }
 }
 
 /* Sixteen rows that are widened on the way. */
