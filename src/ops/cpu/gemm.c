@@ -2,8 +2,9 @@
  *
  * Threads get rectangles of C. Within one, rows are taken in blocks of mc, columns in blocks of nc,
  * k in blocks of kc; for each a panel of B is packed just before its use, so that it is in the
- * second-level cache when the row tiles walk over it. When K needs several blocks the sums are
- * carried in fp32: in C itself if nothing else happens to it, else in scratch.
+ * second-level cache when the row tiles walk over it; where several row blocks need the same panels
+ * (A is packed, K is one block) those of a block of columns are kept. When K needs several blocks
+ * the sums are carried in fp32: in C itself if nothing else happens to it, else in scratch.
  */
 #include "ops/cpu/gemm.h"
 
@@ -29,6 +30,7 @@ struct plan {
     int64_t grain;            /* threads' columns begin at multiples of it */
     bool plain;               /* C is fp32 and takes the sum unchanged */
     bool carry_in_c;          /* plain, and no tile is narrower than a unit */
+    bool keep_b;              /* packed panels serve the next row block, too */
     int64_t mc, nc, kc;
     int32_t grid_m, grid_n;
 };
@@ -40,11 +42,17 @@ struct block {
     float *carry;
     int64_t carry_ld;
     int64_t i0, rows, j0, columns, k0, k;
+    bool b_kept; /* the panels of these columns are packed already */
 };
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
 
 static int64_t round_up(int64_t n, int64_t multiple)
 {
-    return (n + multiple - 1) / multiple * multiple;
+    return ceil_div(n, multiple) * multiple;
 }
 
 /* Words between rows of a straight copy of A: padded, since rows a power of two apart share cache
@@ -115,11 +123,14 @@ static void point_to_b(const struct block *at, int64_t j, int64_t columns, struc
         tile->b = (const char *)(plan->packed_b + (at->j0 + j) * steps + before * width);
         return;
     }
+    uint32_t *panel = at->b + (plan->keep_b ? j * gemm_steps(at->k, plan->pairs) : 0);
+    tile->b = (const char *)panel;
+    if (at->b_kept)
+        return;
     if (plan->args->trans_b)
         SHOALI_CPU_SYMBOL(pack_transposed)
-    (&plan->b, at->k0, at->k, at->j0 + j, columns, width, at->b);
-    else SHOALI_CPU_SYMBOL(pack_rows)(&plan->b, at->k0, at->k, at->j0 + j, columns, width, at->b);
-    tile->b = (const char *)at->b;
+    (&plan->b, at->k0, at->k, at->j0 + j, columns, width, panel);
+    else SHOALI_CPU_SYMBOL(pack_rows)(&plan->b, at->k0, at->k, at->j0 + j, columns, width, panel);
 }
 
 /* Asks for the lines of one tile of a matrix of C's shape, which the tile's end will touch. */
@@ -197,7 +208,9 @@ static void scratch_words(const struct plan *plan, int64_t words[3])
         words[0] = plan->mc * straight_ld(plan->kc, plan->pairs);
     else if (plan->a_mode == A_TILES)
         words[0] = round_up(plan->mc, GEMM_ROWS) * steps;
-    words[1] = plan->b_direct || plan->packed_b ? 0 : GEMM_COLUMNS * steps;
+    words[1] = (plan->keep_b ? round_up(plan->nc, GEMM_COLUMNS) : GEMM_COLUMNS) * steps;
+    if (plan->b_direct || plan->packed_b)
+        words[1] = 0;
     words[2] = 0;
     if (plan->kc < plan->args->k && !plan->carry_in_c)
         words[2] = plan->mc * round_up(plan->nc, 16);
@@ -205,28 +218,39 @@ static void scratch_words(const struct plan *plan, int64_t words[3])
         words[i] = round_up(words[i], 16);
 }
 
+/* One block of C, k from first to last. */
+static void run_block(struct block *at, bool a_kept)
+{
+    const struct plan *plan = at->plan;
+    const int64_t k_total = plan->args->k;
+    at->k0 = 0;
+    do {
+        at->k = SHOALI_MIN(plan->kc, k_total - at->k0);
+        if (plan->a_mode >= A_STRAIGHT && !a_kept)
+            pack_a(at);
+        for (int64_t panel = 0; panel < at->columns; panel += GEMM_COLUMNS)
+            run_panel(at, panel);
+        at->k0 += plan->kc;
+    } while (at->k0 < k_total);
+}
+
+/* Rows inside columns when panels are kept, else columns inside rows, and A is kept. */
 static void run_rectangle(struct block *at, int64_t row_end, int64_t column_end, int64_t i0,
                           int64_t j0)
 {
     const struct plan *plan = at->plan;
-    const int64_t k_total = plan->args->k;
-    for (int64_t i = i0; i < row_end; i += plan->mc) {
-        for (int64_t j = j0; j < column_end; j += plan->nc) {
-            bool a_kept = j > j0 && plan->kc >= k_total;
-            at->i0 = i;
-            at->j0 = j;
-            at->rows = SHOALI_MIN(plan->mc, row_end - i);
-            at->columns = SHOALI_MIN(plan->nc, column_end - j);
-            at->k0 = 0;
-            do {
-                at->k = SHOALI_MIN(plan->kc, k_total - at->k0);
-                if (plan->a_mode >= A_STRAIGHT && !a_kept)
-                    pack_a(at);
-                for (int64_t panel = 0; panel < at->columns; panel += GEMM_COLUMNS)
-                    run_panel(at, panel);
-                at->k0 += plan->kc;
-            } while (at->k0 < k_total);
-        }
+    const int64_t in_m = ceil_div(row_end - i0, plan->mc),
+                  in_n = ceil_div(column_end - j0, plan->nc);
+    const bool keep_a = !plan->keep_b && plan->kc >= plan->args->k;
+    for (int64_t block = 0; block < in_m * in_n; block++) {
+        const int64_t down = plan->keep_b ? block % in_m : block / in_n;
+        const int64_t across = plan->keep_b ? block / in_m : block % in_n;
+        at->i0 = i0 + down * plan->mc;
+        at->j0 = j0 + across * plan->nc;
+        at->rows = SHOALI_MIN(plan->mc, row_end - at->i0);
+        at->columns = SHOALI_MIN(plan->nc, column_end - at->j0);
+        at->b_kept = plan->keep_b && down > 0;
+        run_block(at, keep_a && across > 0);
     }
 }
 
@@ -244,6 +268,8 @@ static void work(void *arg, int32_t index, int32_t count)
         return;
     plan.mc = SHOALI_MIN(plan.mc, i1 - i0);
     plan.nc = SHOALI_MIN(plan.nc, j1 - j0);
+    plan.keep_b = plan.a_mode == A_TILES && plan.kc >= plan.args->k && plan.mc < i1 - i0 &&
+                  !plan.packed_b && !plan.b_direct;
     scratch_words(&plan, words);
     uint32_t small[(STACK_STEPS + 32) * (GEMM_COLUMNS + GEMM_ROWS) + GEMM_ROWS * GEMM_COLUMNS]
         __attribute__((aligned(64)));
@@ -256,6 +282,7 @@ static void work(void *arg, int32_t index, int32_t count)
         plan.mc = GEMM_ROWS;
         plan.nc = GEMM_COLUMNS;
         plan.kc = STACK_STEPS;
+        plan.keep_b = false;
         scratch_words(&plan, words);
     }
     struct block at = {.plan = &plan,
@@ -268,11 +295,6 @@ static void work(void *arg, int32_t index, int32_t count)
 
 /* ---- plan -------------------------------------------------------------------------------------
  */
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
 
 /* Cycles of one step of k over all panels that cover `units` of columns: a narrow panel at the end
  * has less to do than loads and latencies allow for. */

@@ -240,8 +240,8 @@ static void test_random_shapes(void **state)
     shoali_pool_destroy(pool);
 }
 
-/* K in several blocks, sums carried in C and in scratch; more than one block of rows and columns.
- */
+/* K in several blocks, sums carried in C and in scratch; more than one block of rows and columns;
+ * panels kept for later row blocks. */
 static void test_blocks(void **state)
 {
     (void)state;
@@ -251,10 +251,11 @@ static void test_blocks(void **state)
         shoal_dtype dtype;
     } shape[] = {
         {9, 32, 2600, 0, 0, SHOAL_F32},   {7, 33, 2600, 0, 0, SHOAL_F32},
-        {13, 32, 4099, 1, 1, SHOAL_F32},  {530, 17, 1700, 1, 1, SHOAL_F32},
-        {3, 1600, 1400, 1, 1, SHOAL_F32}, {5, 16, 5001, 0, 1, SHOAL_BF16},
+        {13, 32, 4099, 1, 1, SHOAL_F32},  {530, 17, 2100, 1, 1, SHOAL_F32},
+        {3, 1600, 2000, 1, 1, SHOAL_F32}, {5, 16, 5001, 0, 1, SHOAL_BF16},
         {17, 257, 1024, 0, 0, SHOAL_F32}, {9, 260, 2048, 0, 1, SHOAL_BF16},
         {5, 18, 5001, 1, 0, SHOAL_BF16},  {5, 18, 3001, 0, 0, SHOAL_F16},
+        {1100, 3100, 9, 1, 0, SHOAL_F32}, {1030, 100, 21, 1, 1, SHOAL_BF16},
     };
     struct random r = {7};
     struct shoali_pool *pool = NULL;
