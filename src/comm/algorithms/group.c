@@ -4,10 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where a second round costs as much as the copies that it saves. To ranks that take turns on their
- * cores a round costs more than any small copy. */
-enum { DIRECT_BYTES = 4096 };
-
 struct layout {
     size_t slots, channels, halves, pieces, bytes;
     size_t half_bytes, piece_bytes;
@@ -75,7 +71,6 @@ shoal_status shoali_group_open(struct shoali_slots_world *world, void *memory,
         group->members |= (uint64_t)1 << group->shared->world_rank[r];
     group->world = world;
     group->spin_ns = world->spin_ns;
-    group->direct_bytes = world->spin_ns > 0 ? DIRECT_BYTES : SHOALI_SMALL_BYTES + 1;
     shoali_world_retain(world);
     *out = group;
     return SHOAL_OK;

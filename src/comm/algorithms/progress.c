@@ -231,27 +231,34 @@ static bool is_over(struct shoali_slots_group *group, const struct shoali_slots_
            atomic_load(&group->world->shared->verdict) == SHOALI_VERDICT_SET;
 }
 
-static void relax(int times)
+static void relax(const struct shoali_slots_group *group, int times)
 {
+    if (group->world->takes_turns) {
+        sched_yield(); /* whoever is waited for may need this core */
+        return;
+    }
 #if defined(__x86_64__)
     for (int i = 0; i < times; i++)
         __builtin_ia32_pause();
+#else
+    (void)times;
 #endif
 }
 
 /* Looks again and again for a time; false: not over. */
 static bool spin(struct shoali_slots_group *group, struct shoali_slots_request *request)
 {
-    for (int i = 0; i < POLLS && group->spin_ns > 0; i++) {
+    const int polls = group->spin_ns > 0 && !group->world->takes_turns ? POLLS : 0;
+    for (int i = 0; i < polls; i++) {
         if (is_over(group, request))
             return true;
-        relax(1);
+        relax(group, 1);
     }
     request->waiting_since_ns = shoali_now_ns();
     while (shoali_now_ns() - request->waiting_since_ns < group->spin_ns) {
         if (is_over(group, request))
             return true;
-        relax(RELAX_COUNT);
+        relax(group, RELAX_COUNT);
     }
     return false;
 }

@@ -152,6 +152,7 @@ struct shoali_slots_world {
     int32_t rank, size;
     int64_t timeout_ns, spin_ns;
     int32_t core_count; /* that the ranks together may run on */
+    bool takes_turns;   /* fewer cores than ranks */
     struct shoali_ops ops;
     pthread_mutex_t
         lock; /* arenas, references: groups may be used by different threads of a rank */
@@ -187,7 +188,6 @@ struct shoali_slots_group {
     struct shoali_channel *channel; /* [size * size], from * size + to */
     unsigned char *halves, *pieces;
     size_t half_bytes, piece_bytes;
-    size_t direct_bytes; /* from this size on small operations go direct where they can */
     int32_t rank, size;
     uint64_t members;
     int64_t spin_ns;

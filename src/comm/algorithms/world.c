@@ -53,8 +53,8 @@ bool shoali_world_join(struct shoali_world_shared *shared, int32_t rank, int32_t
     return true;
 }
 
-/* Spinning pays only when every rank has a core: counted over all ranks' masks, because each may be
- * bound to its own. */
+/* Pausing on a core pays only when every rank has one: counted over all ranks' masks, because each
+ * may be bound to its own. Else a waiting rank lets the others run. */
 void shoali_world_ready(struct shoali_slots_world *world)
 {
     cpu_set_t all;
@@ -62,7 +62,8 @@ void shoali_world_ready(struct shoali_slots_world *world)
     for (int32_t r = 0; r < world->size; r++)
         CPU_OR(&all, &all, &world->shared->seat[r].cores);
     world->core_count = CPU_COUNT(&all);
-    world->spin_ns = world->core_count >= world->size ? SPIN_NS : 0;
+    world->spin_ns = SPIN_NS;
+    world->takes_turns = world->core_count < world->size;
 }
 
 void shoali_world_retain(struct shoali_slots_world *world)
