@@ -171,13 +171,14 @@ shoal_status shoali_engine_hash_step(struct shoal_engine *engine)
     if (!engine->config.hashes)
         return SHOAL_OK;
     SHOAL_TRY(status, hashing_init(&hashing, engine), done);
-    shoali_hashes_append_step(&hashing.text,
-                              &(struct shoali_hashes_step){.step = engine->global_steps + 1,
-                                                           .loss = info->loss,
-                                                           .grad_norm = info->grad_norm,
-                                                           .lr = info->lr,
-                                                           .loss_scale = info->loss_scale,
-                                                           .applied = info->applied != 0});
+    shoali_hashes_append_step(
+        &hashing.text, &(struct shoali_hashes_step){.step = engine->global_steps + 1,
+                                                    .dtype = shoal_dtype_name(engine->module.dtype),
+                                                    .loss = info->loss,
+                                                    .grad_norm = info->grad_norm,
+                                                    .lr = info->lr,
+                                                    .loss_scale = info->loss_scale,
+                                                    .applied = info->applied != 0});
     if (info->applied) /* else it is out of range somewhere, and where depends on the layout */
         SHOAL_TRY(status, hash_kind(&hashing, GRADIENT, "gradient"), done);
     for (int32_t k = 1; k < shoali_zero_kind_count(engine->zero); k++) {

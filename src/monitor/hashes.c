@@ -95,8 +95,8 @@ static void append_facts(struct shoali_str *out, const struct shoali_hashes_fact
 
 void shoali_hashes_append_step(struct shoali_str *out, const struct shoali_hashes_step *step)
 {
-    shoali_str_append(out, "{\"step\":%lld,\"applied\":%s", (long long)step->step,
-                      step->applied ? "true" : "false");
+    shoali_str_append(out, "{\"step\":%lld,\"dtype\":\"%s\",\"applied\":%s", (long long)step->step,
+                      step->dtype, step->applied ? "true" : "false");
     append_value(out, "loss", step->loss);
     append_value(out, "grad_norm", step->grad_norm);
     append_value(out, "lr", step->lr);

@@ -62,7 +62,8 @@ struct shoali_hashes_facts {
     int64_t tensors, elements;
 };
 struct shoali_hashes_step {
-    int64_t step; /* from 1 */
+    int64_t step;      /* from 1 */
+    const char *dtype; /* as in the facts; a run that is continued may have another one */
     double loss, grad_norm, lr, loss_scale;
     bool applied;
 };

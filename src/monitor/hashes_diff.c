@@ -23,6 +23,7 @@ struct comparison {
     /* of the weights after the last step that was compared; negative: not known */
     double weight_difference, weight_norm;
     bool differ, real;
+    bool types_differ;  /* in the step that is compared */
     int64_t found_step; /* of the first difference */
     struct shoali_str *out;
 };
@@ -42,6 +43,52 @@ static const char *text(const json_t *line, const char *key)
 static bool same(const json_t *a, const json_t *b, const char *key)
 {
     return json_equal(json_object_get(a, key), json_object_get(b, key));
+}
+
+/* ---- what rounding can do ---- */
+
+static double roundoff_of(const char *dtype)
+{
+    return strcmp(dtype, "BF16") == 0  ? 0x1p-8
+           : strcmp(dtype, "F16") == 0 ? 0x1p-11
+                                       : FP32_ROUNDOFF;
+}
+
+/* Ways to sum M contributions differ by at most 2 M roundoffs of the contributions' size, which is
+ * about sqrt(M) times the size of their mean when they are mostly noise; each passed at most one
+ * rounding more per tensor on its way. Other kernels round activations elsewhere, too. */
+static void set_bounds(struct comparison *c, const char *dtype_a, const char *dtype_b)
+{
+    const double micro_batches =
+        fmax(number(c->a.facts, "micro_batches"), number(c->b.facts, "micro_batches"));
+    const double tensors = number(c->a.facts, "tensors");
+    const bool alike = same(c->a.facts, c->b.facts, "kernels") && strcmp(dtype_a, dtype_b) == 0;
+    c->roundoff = fmax(roundoff_of(dtype_a), roundoff_of(dtype_b));
+    c->sum_rounding =
+        2 * (alike ? FP32_ROUNDOFF : c->roundoff) * (micro_batches + tensors) * sqrt(micro_batches);
+}
+
+/* A step's own type, which a run may change when it is continued; files of before have the first
+ * one alone. */
+static const char *dtype_of(const struct shoali_hashes_file *file, const json_t *numbers)
+{
+    const char *dtype = text(numbers, "dtype");
+    return *dtype ? dtype : text(file->facts, "dtype");
+}
+
+/* Runs in different types differ, and that is no news of the tensor where it shows first. */
+static void take_types(struct comparison *c, const json_t *a, const json_t *b)
+{
+    const char *dtype_a = dtype_of(&c->a, a), *dtype_b = dtype_of(&c->b, b);
+    const bool differ = strcmp(dtype_a, dtype_b) != 0;
+    if (differ && !c->types_differ)
+        shoali_str_append(c->out,
+                          "from step %lld on %s computes in %s and %s in %s: differences are "
+                          "expected, and judged by the coarser of both\n",
+                          (long long)json_integer_value(json_object_get(a, "step")), c->a.path,
+                          dtype_a, c->b.path, dtype_b);
+    c->types_differ = differ;
+    set_bounds(c, dtype_a, dtype_b);
 }
 
 /* Every verdict on a difference ends here. bound negative: there is none. */
@@ -153,6 +200,7 @@ static void compare_numbers(struct comparison *c, const json_t *a, const json_t 
                                         "whether the step was applied"};
     const int64_t step = json_integer_value(json_object_get(a, "step"));
     const double difference = fabs(number(a, "loss") - number(b, "loss"));
+    take_types(c, a, b);
     if (!same(a, b, "loss")) {
         const double bound = loss_bound(c, a, b);
         if (difference > c->largest_loss || c->largest_loss_step == 0) {
@@ -251,30 +299,6 @@ done:
 
 /* ---- both files ---- */
 
-static double roundoff_of(const char *dtype)
-{
-    return strcmp(dtype, "BF16") == 0  ? 0x1p-8
-           : strcmp(dtype, "F16") == 0 ? 0x1p-11
-                                       : FP32_ROUNDOFF;
-}
-
-/* Ways to sum M contributions differ by at most 2 M roundoffs of the contributions' size, which is
- * about sqrt(M) times the size of their mean when they are mostly noise; each passed at most one
- * rounding more per tensor on its way. Other kernels round activations elsewhere, too. */
-static void set_bounds(struct comparison *c)
-{
-    const double micro_batches =
-        fmax(number(c->a.facts, "micro_batches"), number(c->b.facts, "micro_batches"));
-    const double tensors = number(c->a.facts, "tensors");
-    const bool alike =
-        same(c->a.facts, c->b.facts, "kernels") && same(c->a.facts, c->b.facts, "dtype");
-    c->roundoff =
-        fmax(roundoff_of(text(c->a.facts, "dtype")), roundoff_of(text(c->b.facts, "dtype")));
-    c->sum_rounding =
-        2 * (alike ? FP32_ROUNDOFF : c->roundoff) * (micro_batches + tensors) * sqrt(micro_batches);
-    c->weight_difference = -1;
-}
-
 static void conclude(struct comparison *c, int32_t steps)
 {
     if (!c->differ) {
@@ -301,7 +325,8 @@ shoal_status shoali_hashes_diff(const char *path_a, const char *path_b, struct s
     int32_t steps = 0;
     SHOAL_TRY(status, shoali_hashes_open(path_a, &c.a), done);
     SHOAL_TRY(status, shoali_hashes_open(path_b, &c.b), done);
-    set_bounds(&c);
+    c.weight_difference = -1;
+    set_bounds(&c, text(c.a.facts, "dtype"), text(c.b.facts, "dtype"));
     for (int32_t i = 0, j = 0; i < c.a.place_count && j < c.b.place_count;) {
         const int64_t a = c.a.place[i].step, b = c.b.place[j].step;
         if (a == b) {

@@ -202,7 +202,8 @@ struct plot {
     int64_t steps, from;
     const char *kind, *tensor;
     float noise;
-    double loss, lr; /* added to the loss and lr from that step on */
+    double loss, lr;   /* added to the loss and lr from that step on */
+    const char *dtype; /* from that step on; NULL: that of the facts */
 };
 
 static void append_tensor(struct shoali_str *text, const struct plot *plot, int64_t step,
@@ -226,13 +227,14 @@ static void write_step(int side, const struct plot *plot, int64_t step, bool fre
     for (int t = 0; step == 1 && t < TENSORS; t++)
         append_tensor(&text, plot, step, "start", names[t]);
     const bool late = step >= plot->from;
-    shoali_hashes_append_step(&text,
-                              &(struct shoali_hashes_step){.step = step,
-                                                           .loss = 3 + (late ? plot->loss : 0),
-                                                           .grad_norm = 1.2,
-                                                           .lr = 0.01 + (late ? plot->lr : 0),
-                                                           .loss_scale = 1,
-                                                           .applied = true});
+    shoali_hashes_append_step(&text, &(struct shoali_hashes_step){
+                                         .step = step,
+                                         .dtype = late && plot->dtype ? plot->dtype : facts.dtype,
+                                         .loss = 3 + (late ? plot->loss : 0),
+                                         .grad_norm = 1.2,
+                                         .lr = 0.01 + (late ? plot->lr : 0),
+                                         .loss_scale = 1,
+                                         .applied = true});
     for (int k = 0; k < 3; k++)
         for (int t = 0; t < TENSORS; t++)
             append_tensor(&text, plot, step, kinds[k], names[t]);
@@ -290,15 +292,15 @@ static void test_differences(void **state)
         bool rounding;
         const char *sentence;
     } cases[] = {
-        {{4, 1, "start", "b", 1e-7f, 0, 0}, false, "before step 1, weight of `b`"},
-        {{4, 3, "gradient", "a", 2e-7f, 0, 0}, true, "step 3, gradient of `a`"},
-        {{4, 3, "gradient", "c\"d", 1e-2f, 0, 0}, false, "step 3, gradient of `c\"d`"},
-        {{4, 2, "exp_avg", "b", 2e-7f, 0, 0}, true, "step 2, exp_avg of `b`"},
-        {{4, 2, "weight", "b", 1e-4f, 0, 0}, false, "step 2, weight of `b`"},
-        {{4, 4, "", "", 0, 1e-7, 0}, true, "step 4, loss: 3 against 3.0000001"},
-        {{4, 4, "", "", 0, 1e-3, 0}, false, "step 4, loss: 3 against 3.001"},
-        {{4, 2, "", "", 0, NAN, 0}, false, "step 2, loss: 3 against nan"},
-        {{4, 2, "", "", 0, 0, 1e-9}, false, "step 2, the learning rate: not rounding"},
+        {{4, 1, "start", "b", 1e-7f, 0, 0, NULL}, false, "before step 1, weight of `b`"},
+        {{4, 3, "gradient", "a", 2e-7f, 0, 0, NULL}, true, "step 3, gradient of `a`"},
+        {{4, 3, "gradient", "c\"d", 1e-2f, 0, 0, NULL}, false, "step 3, gradient of `c\"d`"},
+        {{4, 2, "exp_avg", "b", 2e-7f, 0, 0, NULL}, true, "step 2, exp_avg of `b`"},
+        {{4, 2, "weight", "b", 1e-4f, 0, 0, NULL}, false, "step 2, weight of `b`"},
+        {{4, 4, "", "", 0, 1e-7, 0, NULL}, true, "step 4, loss: 3 against 3.0000001"},
+        {{4, 4, "", "", 0, 1e-3, 0, NULL}, false, "step 4, loss: 3 against 3.001"},
+        {{4, 2, "", "", 0, NAN, 0, NULL}, false, "step 2, loss: 3 against nan"},
+        {{4, 2, "", "", 0, 0, 1e-9, NULL}, false, "step 2, the learning rate: not rounding"},
     };
     write_run(0, &quiet);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -311,7 +313,7 @@ static void test_differences(void **state)
 static void test_later_differences(void **state)
 {
     (void)state;
-    struct plot plot = {4, 2, "weight", "b", 2e-7f, 0, 0};
+    struct plot plot = {4, 2, "weight", "b", 2e-7f, 0, 0, NULL};
     write_run(0, &quiet);
     write_run(1, &plot);
     expect(false, true, "the runs differ within rounding, from step 2 on");
@@ -349,6 +351,24 @@ static void refused(shoal_status status, const char *sentence)
     if (!strstr(shoal_error_message(), sentence))
         fail_msg("no \"%s\" in: %s", sentence, shoal_error_message());
     shoali_str_fini(&out);
+}
+
+/* A run that is continued in 16 bits: what follows is judged as such, and said to be. */
+static void test_other_types(void **state)
+{
+    (void)state;
+    const struct plot plot = {4, 3, "gradient", "a", 1e-4f, 0, 0, "BF16"};
+    struct plot fp32 = plot;
+    fp32.dtype = NULL;
+    write_run(0, &quiet);
+    write_run(1, &plot);
+    expect(false, true, "from step 3 on ");
+    expect(false, true, " computes in F32 and ");
+    write_run(1, &fp32);
+    expect(false, false, "step 3, gradient of `a`");
+    write_run(0, &plot); /* the same change of type in both is no difference */
+    write_run(1, &plot);
+    expect(true, false, "equal: every bit of 4 steps");
 }
 
 static void test_other_files(void **state)
@@ -447,6 +467,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_equal_runs, make_folders, remove_folders),
         cmocka_unit_test_setup_teardown(test_differences, make_folders, remove_folders),
         cmocka_unit_test_setup_teardown(test_later_differences, make_folders, remove_folders),
+        cmocka_unit_test_setup_teardown(test_other_types, make_folders, remove_folders),
         cmocka_unit_test_setup_teardown(test_other_files, make_folders, remove_folders),
         cmocka_unit_test_setup_teardown(test_run_that_died, make_folders, remove_folders),
         cmocka_unit_test_setup_teardown(test_full_disk, make_folders, remove_folders),

@@ -47,6 +47,12 @@ train parts 1 "$(config exact 2)" --load parts
 expect 0 "$shoal" diff one parts
 says "equal: every bit of 4 steps"
 
+# ---- also in another type, which is said ----
+train mixed 1 "$(config exact 0)" --train-iters 2
+train mixed 1 "$(config exact 0 '"bf16": {"enabled": true},')" --load mixed
+expect 1 "$shoal" diff one mixed
+says "from step 3 on one/hashes.jsonl computes in F32 and mixed/hashes.jsonl in BF16" "first difference: step 3"
+
 # ---- differences ----
 train seed 1 "$(config exact 0)" --seed 99
 expect 1 "$shoal" diff one seed
