@@ -92,7 +92,7 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_BOOL,
      .offset = O(cross_entropy_loss_fusion),
      .help = "output matrix and loss in tiles of the vocabulary: no logits in memory, for one "
-             "more product with that matrix in backward (7 to 9 % of a GPT-2 124M step)"},
+             "more product with that matrix in backward"},
     {.key = "make-vocab-size-divisible-by",
      .type = SHOALI_INT,
      .offset = O(make_vocab_size_divisible_by),
