@@ -1,5 +1,5 @@
 /* test_folder - a folder of its own for a test program: make_folder and remove_folder are cmocka's
- * group fixtures, `folder` is its path in between. */
+ * fixtures, of a group or of each test; `folder`, and *state, is its path in between. */
 #ifndef SHOALI_TEST_FOLDER_H
 #define SHOALI_TEST_FOLDER_H
 
@@ -21,9 +21,9 @@ static inline int remove_one(const char *path, const struct stat *info, int type
 
 static inline int make_folder(void **state)
 {
-    (void)state;
     strcpy(folder, "/tmp/shoal-test-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    *state = mkdtemp(folder);
+    return *state ? 0 : -1;
 }
 
 static inline int remove_folder(void **state)

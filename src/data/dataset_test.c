@@ -1,4 +1,5 @@
 /* Finding files, tokenizers, split, entropy. */
+#include "base/test_folder.h"
 #include "data/data.h"
 
 #include <errno.h>
@@ -42,22 +43,6 @@ static void write_text(const char *root, const char *name, const char *data, siz
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, bytes, file), bytes);
     assert_int_equal(fclose(file), 0);
-}
-
-static int make_folder(void **state)
-{
-    char *root = strdup("/tmp/shoal-data-XXXXXX");
-    *state = mkdtemp(root);
-    return *state ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    char command[128];
-    snprintf(command, sizeof(command), "rm -rf '%s'", (char *)*state);
-    int result = system(command);
-    free(*state);
-    return result;
 }
 
 static shoal_dataset *open_path(const char *path, const char *tokenizer, const char *split)

@@ -1,4 +1,5 @@
 /* Files of the sinks, the live line, and the text of the log lines. */
+#include "base/test_folder.h"
 #include "monitor/monitor.h"
 
 #include <math.h>
@@ -17,22 +18,6 @@ static void ok(shoal_status status)
 {
     if (status < 0)
         fail_msg("%s", shoal_error_message());
-}
-
-static int make_folder(void **state)
-{
-    char *root = strdup("/tmp/shoal-monitor-XXXXXX");
-    *state = mkdtemp(root);
-    return *state ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    char command[128];
-    snprintf(command, sizeof(command), "rm -rf '%s'", (char *)*state);
-    int result = system(command);
-    free(*state);
-    return result;
 }
 
 static void expect_file(const char *root, const char *name, const char *expected)

@@ -278,6 +278,31 @@ done:
 
 /* ---- embedding ---- */
 
+/* *count: of the numbers that are looked up. */
+static shoal_status check_table(enum shoali_kernel kernel, int64_t rows, int64_t table_rows,
+                                int64_t columns, shoal_dtype dtype, int64_t *count)
+{
+    shoal_status status;
+    SHOAL_TRY(status, SHOALI_CHECK_SIZES(kernel, count, {"rows", rows}, {"columns", columns}),
+              done);
+    SHOAL_TRY(status,
+              SHOALI_CHECK_SIZES(kernel, NULL, {"table_rows", table_rows}, {"columns", columns}),
+              done);
+    SHOAL_TRY(status, shoali_check_float(kernel, "dtype", dtype), done);
+done:
+    return status;
+}
+
+/* A position is counted within a period. */
+static shoal_status check_period(enum shoali_kernel kernel, int64_t period, int64_t first_position)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_check_at_least(kernel, "period", period, 1), done);
+    SHOAL_TRY(status, shoali_check_at_least(kernel, "first_position", first_position, 0), done);
+done:
+    return status;
+}
+
 shoal_status shoali_op_embedding(const struct shoali_exec *exec,
                                  const struct shoali_embedding_args *args)
 {
@@ -285,18 +310,10 @@ shoal_status shoali_op_embedding(const struct shoali_exec *exec,
     shoal_status status;
     int64_t count;
     SHOAL_TRY(status,
-              SHOALI_CHECK_SIZES(kernel, &count, {"rows", args->rows}, {"columns", args->columns}),
+              check_table(kernel, args->rows, args->table_rows, args->columns, args->dtype, &count),
               done);
-    SHOAL_TRY(status,
-              SHOALI_CHECK_SIZES(kernel, NULL, {"table_rows", args->table_rows},
-                                 {"columns", args->columns}),
-              done);
-    SHOAL_TRY(status, shoali_check_float(kernel, "dtype", args->dtype), done);
-    if (args->positions != NULL) {
-        SHOAL_TRY(status, shoali_check_at_least(kernel, "period", args->period, 1), done);
-        SHOAL_TRY(status, shoali_check_at_least(kernel, "first_position", args->first_position, 0),
-                  done);
-    }
+    if (args->positions != NULL)
+        SHOAL_TRY(status, check_period(kernel, args->period, args->first_position), done);
     if (count == 0)
         goto done;
     SHOAL_TRY(status,
@@ -315,13 +332,10 @@ done:
 static shoal_status check_positions(const struct shoali_embedding_backward_args *args)
 {
     const enum shoali_kernel kernel = SHOALI_KERNEL_EMBEDDING_BACKWARD;
-    shoal_status status;
-    status = SHOAL_OK;
+    shoal_status status = SHOAL_OK;
     if (args->dpositions == NULL)
         goto done;
-    SHOAL_TRY(status, shoali_check_at_least(kernel, "period", args->period, 1), done);
-    SHOAL_TRY(status, shoali_check_at_least(kernel, "first_position", args->first_position, 0),
-              done);
+    SHOAL_TRY(status, check_period(kernel, args->period, args->first_position), done);
     const int64_t used = args->rows < args->period ? args->rows : args->period;
     SHOAL_TRY(status,
               shoali_check_at_least(kernel, "position_rows - first_position",
@@ -338,17 +352,12 @@ shoal_status shoali_op_embedding_backward(const struct shoali_exec *exec,
     shoal_status status;
     int64_t count;
     SHOAL_TRY(status,
-              SHOALI_CHECK_SIZES(kernel, &count, {"rows", args->rows}, {"columns", args->columns}),
-              done);
-    SHOAL_TRY(status,
-              SHOALI_CHECK_SIZES(kernel, NULL, {"table_rows", args->table_rows},
-                                 {"columns", args->columns}),
+              check_table(kernel, args->rows, args->table_rows, args->columns, args->dtype, &count),
               done);
     SHOAL_TRY(status,
               SHOALI_CHECK_SIZES(kernel, NULL, {"position_rows", args->position_rows},
                                  {"columns", args->columns}),
               done);
-    SHOAL_TRY(status, shoali_check_float(kernel, "dtype", args->dtype), done);
     SHOAL_TRY(status, check_positions(args), done);
     if (args->columns == 0)
         goto done;

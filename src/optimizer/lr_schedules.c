@@ -1,9 +1,9 @@
 /* The table of schedules, looking them up and configuring them. */
+#include "optimizer/names.h"
 #include "optimizer/schedule_types.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 static const struct shoali_schedule_type *const types[] = {&shoali_schedule_warmup,
                                                            &shoali_schedule_warmup_decay,
@@ -29,8 +29,6 @@ static const char *const known_names[] = {"LambdaLR",
                                           "ReduceLROnPlateau",
                                           "CyclicLR",
                                           "OneCycleLR"};
-#define KNOWN_COUNT (sizeof(known_names) / sizeof(known_names[0]))
-#define TYPE_COUNT (sizeof(types) / sizeof(types[0]) - 1)
 
 static bool variant_at(int32_t index, struct shoali_variant *variant)
 {
@@ -67,29 +65,18 @@ const struct shoali_schedule_type *const *shoali_schedule_all(void)
 
 shoal_status shoali_schedule_find(const char *name, const struct shoali_schedule_type **type)
 {
-    const char *candidates[TYPE_COUNT + KNOWN_COUNT];
-    size_t count = 0;
-    for (size_t i = 0; i < TYPE_COUNT; i++) {
-        if (strcasecmp(name, types[i]->name) == 0) {
-            *type = types[i];
-            return SHOAL_OK;
-        }
-        candidates[count++] = types[i]->name;
-    }
-    for (size_t i = 0; i < KNOWN_COUNT; i++) {
-        if (strcasecmp(name, known_names[i]) == 0)
-            return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                              "scheduler `%s` is known but not supported yet; use WarmupLR, "
-                              "WarmupDecayLR, WarmupCosineLR, LRRangeTest, OneCycle or Megatron",
-                              name);
-        candidates[count++] = known_names[i];
-    }
-    const char *nearest = shoali_nearest(name, candidates, count);
-    return SHOAL_FAIL(
-        SHOAL_ECONFIG,
-        "there is no scheduler `%s`%s%s%s; use WarmupLR, WarmupDecayLR, WarmupCosineLR, "
-        "LRRangeTest, OneCycle or Megatron",
-        name, nearest ? "; the nearest name is `" : "", nearest ? nearest : "", nearest ? "`" : "");
+    static const struct shoali_names names = {
+        .what = "scheduler",
+        .use = "WarmupLR, WarmupDecayLR, WarmupCosineLR, LRRangeTest, OneCycle or Megatron",
+        .variant = variant_at,
+        .known = known_names,
+        .known_count = sizeof(known_names) / sizeof(known_names[0])};
+    shoal_status status;
+    int32_t index;
+    SHOAL_TRY(status, shoali_names_find(&names, name, &index), done);
+    *type = types[index];
+done:
+    return status;
 }
 
 shoal_status shoali_schedule_configure(struct shoali_schedule *schedule)

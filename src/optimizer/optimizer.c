@@ -1,9 +1,9 @@
 /* The table of optimizers, looking them up and configuring them; the front of the step. */
+#include "optimizer/names.h"
 #include "optimizer/types.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 static const struct shoali_optimizer_type *const types[] = {
     &shoali_optimizer_adam, &shoali_optimizer_adamw, &shoali_optimizer_sgd, NULL};
@@ -13,8 +13,6 @@ static const char *const known_names[] = {
     "lamb",       "onebitadam", "zerooneadam", "onebitlamb", "lion",  "adagrad",  "muadam",
     "muadamw",    "musgd",      "muon",        "adadelta",   "nadam", "radam",    "adamax",
     "sparseadam", "asgd",       "rmsprop",     "rprop",      "lbfgs", "adafactor"};
-#define KNOWN_COUNT (sizeof(known_names) / sizeof(known_names[0]))
-#define TYPE_COUNT (sizeof(types) / sizeof(types[0]) - 1)
 
 static bool variant_at(int32_t index, struct shoali_variant *variant)
 {
@@ -56,26 +54,18 @@ const struct shoali_optimizer_type *const *shoali_optimizer_all(void)
 
 shoal_status shoali_optimizer_find(const char *name, const struct shoali_optimizer_type **type)
 {
-    const char *candidates[TYPE_COUNT + KNOWN_COUNT];
-    size_t count = 0;
-    for (size_t i = 0; i < TYPE_COUNT; i++) {
-        if (strcasecmp(name, types[i]->name) == 0) {
-            *type = types[i];
-            return SHOAL_OK;
-        }
-        candidates[count++] = types[i]->name;
-    }
-    for (size_t i = 0; i < KNOWN_COUNT; i++) {
-        if (strcasecmp(name, known_names[i]) == 0)
-            return SHOAL_FAIL(
-                SHOAL_EUNSUPPORTED,
-                "optimizer `%s` is known but not supported yet; use adamw, adam or sgd", name);
-        candidates[count++] = known_names[i];
-    }
-    const char *nearest = shoali_nearest(name, candidates, count);
-    return SHOAL_FAIL(SHOAL_ECONFIG, "there is no optimizer `%s`%s%s%s; use adamw, adam or sgd",
-                      name, nearest ? "; the nearest name is `" : "", nearest ? nearest : "",
-                      nearest ? "`" : "");
+    static const struct shoali_names names = {.what = "optimizer",
+                                              .use = "adamw, adam or sgd",
+                                              .variant = variant_at,
+                                              .known = known_names,
+                                              .known_count =
+                                                  sizeof(known_names) / sizeof(known_names[0])};
+    shoal_status status;
+    int32_t index;
+    SHOAL_TRY(status, shoali_names_find(&names, name, &index), done);
+    *type = types[index];
+done:
+    return status;
 }
 
 void shoali_optimizer_configure(struct shoali_optimizer *optimizer)

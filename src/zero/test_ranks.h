@@ -208,11 +208,22 @@ static inline bool note_failure(struct seat *seat, const char *call, const char 
     return false;
 }
 
+static inline void describe_model(struct seat *seat)
+{
+    const struct sizes *sizes = seat->run->sizes ? seat->run->sizes : &small;
+    const shoal_layer_spec layers[6] = {{&embed, "embed", sizes}, {&block, "a", sizes},
+                                        {&plain, "plain", sizes}, {&block, "b", sizes},
+                                        {&neck, "neck", sizes},   {&head, "head", sizes}};
+    memcpy(seat->layers, layers, sizeof layers);
+    seat->inputs[0] = (shoal_input_spec){"tokens", SHOAL_I32, shoal_shape_1(T)};
+    seat->inputs[1] = (shoal_input_spec){"targets", SHOAL_I32, shoal_shape_1(T)};
+    seat->model = (shoal_model){"awkward", seat->layers, 6, seat->inputs, 2, T};
+}
+
 static inline bool open_seat(struct seat *seat)
 {
     const struct run *run = seat->run;
     const struct shoali_accelerator *accelerator;
-    const struct sizes *sizes = run->sizes ? run->sizes : &small;
     if (run->ranks > 1)
         NEED(shoal_comm_init(
             &(shoal_comm_args){.rank = seat->rank,
@@ -227,13 +238,7 @@ static inline bool open_seat(struct seat *seat)
     NEED(shoali_stream_create(seat->device, &seat->exec.stream));
     NEED(shoali_ops_select(NULL, &seat->ops));
     seat->exec.ops = &seat->ops;
-    const shoal_layer_spec layers[6] = {{&embed, "embed", sizes}, {&block, "a", sizes},
-                                        {&plain, "plain", sizes}, {&block, "b", sizes},
-                                        {&neck, "neck", sizes},   {&head, "head", sizes}};
-    memcpy(seat->layers, layers, sizeof layers);
-    seat->inputs[0] = (shoal_input_spec){"tokens", SHOAL_I32, shoal_shape_1(T)};
-    seat->inputs[1] = (shoal_input_spec){"targets", SHOAL_I32, shoal_shape_1(T)};
-    seat->model = (shoal_model){"awkward", seat->layers, 6, seat->inputs, 2, T};
+    describe_model(seat);
     NEED(shoali_module_init(&seat->module, &seat->model, run->dtype));
     shoali_arena_init(&seat->arena);
     NEED(shoali_optimizer_default("adamw", &seat->arena, &seat->optimizer));
