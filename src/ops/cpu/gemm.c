@@ -12,11 +12,11 @@
 
 #define BLOCK_STEPS \
     1536 /* of k: a panel is at most 288 KiB, less than half of the second-level cache */
-#define BLOCK_ROWS 512            /* when A is packed or sums are carried in scratch */
-#define BLOCK_COLUMNS 1536        /* the same; whole panels */
-#define COLUMNS_BYTES (512 << 10) /* of A: stays in the second-level cache beside a panel */
-#define SERIAL_WORK 32768         /* multiply-adds below which a second thread does not pay */
-#define STACK_STEPS 64            /* blocks when no scratch memory can be had */
+#define BLOCK_ROWS 512          /* when A is packed or sums are carried in scratch */
+#define BLOCK_COLUMNS 1536      /* the same; whole panels */
+#define COLUMNS_BYTES (2 << 20) /* of A: the caches give columns in place fast enough */
+#define SERIAL_WORK 32768       /* multiply-adds below which a second thread does not pay */
+#define STACK_STEPS 64          /* blocks when no scratch memory can be had */
 
 /* A is read in place, by rows or, stored transposed, by columns; or it is packed. */
 enum a_mode { A_DIRECT, A_COLUMNS, A_STRAIGHT, A_TILES };

@@ -142,7 +142,7 @@ static void draw(struct random *r, struct shoali_gemm_args *g, struct buffers *x
     g->dtype_bias = below(r, 2) ? g->dtype_ab : g->dtype_c;
     g->lda = (g->trans_a ? g->m : g->k) + below(r, 2) * below(r, 9);
     if (g->trans_a && g->k > 0 && below(r, 4) == 0) /* too large to be read in place */
-        g->lda += (1 << 17) / g->k + 1;
+        g->lda += (1 << 19) / g->k + 1;
     g->ldb = (g->trans_b ? g->k : g->n) + below(r, 2) * below(r, 9);
     g->ldc = g->n + below(r, 2) * below(r, 9);
     x->a = g->trans_a ? matrix(r, g->k, g->m, g->lda, g->dtype_ab)
