@@ -13,8 +13,8 @@
  *           leaves that is killed before, the launcher removes. Buffers from shoal_comm_alloc are
  *           used in place ("direct both-write": each rank reduces its slice from all ranks' buffers
  *           and stores it into all of them); other buffers are staged in chunks through a per-rank
- *           bounce area. Waits look for a bounded time (yielding the core when there are more
- *           ranks than cores), then futex; every wake-up looks at the abort word and the deadline.
+ *           bounce area. Waits look for a bounded time and soon yield the core between looks,
+ *           then futex; every wake-up looks at the abort word and the deadline.
  *   meta    for plans: one rank of a group that does not exist.
  *
  * thread and shm share comm/algorithms (slots.h): the same state machines over the same control

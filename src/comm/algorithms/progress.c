@@ -9,7 +9,6 @@
 enum {
     SLICE_NS = 40000000,
     BUSY_LIMIT_NS = 1000000000,
-    RELAX_COUNT = 16,
     POLLS = 64 /* before the clock is asked: most waits are over by then */
 };
 
@@ -231,34 +230,28 @@ static bool is_over(struct shoali_slots_group *group, const struct shoali_slots_
            atomic_load(&group->world->shared->verdict) == SHOALI_VERDICT_SET;
 }
 
-static void relax(const struct shoali_slots_group *group, int times)
+static void pause_briefly(void)
 {
-    if (group->world->takes_turns) {
-        sched_yield(); /* whoever is waited for may need this core */
-        return;
-    }
 #if defined(__x86_64__)
-    for (int i = 0; i < times; i++)
-        __builtin_ia32_pause();
-#else
-    (void)times;
+    __builtin_ia32_pause();
 #endif
 }
 
-/* Looks again and again for a time; false: not over. */
+/* Looks again and again for a time; false: not over. Whoever is waited for may need this core: when
+ * there are too few of them, or when the system has put two ranks on one. */
 static bool spin(struct shoali_slots_group *group, struct shoali_slots_request *request)
 {
     const int polls = group->spin_ns > 0 && !group->world->takes_turns ? POLLS : 0;
     for (int i = 0; i < polls; i++) {
         if (is_over(group, request))
             return true;
-        relax(group, 1);
+        pause_briefly();
     }
     request->waiting_since_ns = shoali_now_ns();
     while (shoali_now_ns() - request->waiting_since_ns < group->spin_ns) {
         if (is_over(group, request))
             return true;
-        relax(group, RELAX_COUNT);
+        sched_yield();
     }
     return false;
 }

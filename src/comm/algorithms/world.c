@@ -53,8 +53,8 @@ bool shoali_world_join(struct shoali_world_shared *shared, int32_t rank, int32_t
     return true;
 }
 
-/* Pausing on a core pays only when every rank has one: counted over all ranks' masks, because each
- * may be bound to its own. Else a waiting rank lets the others run. */
+/* Keeping a core while waiting pays only when every rank has one: counted over all ranks' masks,
+ * because each may be bound to its own. */
 void shoali_world_ready(struct shoali_slots_world *world)
 {
     cpu_set_t all;
