@@ -69,6 +69,8 @@ shoal_status shoali_segment_share(struct shoali_slots_group *group,
         segment->address = notes[args->maker].address;
         memcpy(segment->name, notes[args->maker].name, sizeof(segment->name));
         note_status(&own, world->host->attach(world->user, segment));
+    } else if (is_maker && args->own_bytes > 0 && world->host->reserve) {
+        note_status(&own, world->host->reserve(world->user, segment));
     }
     SHOAL_TRY(status, exchange_notes(group, &own, notes), done);
 done:

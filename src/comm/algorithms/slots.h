@@ -114,8 +114,8 @@ struct shoali_segment {
     uint64_t address; /* thread */
     char name[112];   /* shm */
     int fd;
-    /* What this rank makes sure of that there is memory for. 0 bytes: the maker of everything, the
-     * others of nothing. */
+    /* The part that this rank makes sure of having memory for. 0 bytes: the maker makes sure of
+     * everything. */
     size_t own_begin, own_bytes;
 };
 /* How thread and shm make segments and look after ranks. */
@@ -125,6 +125,9 @@ struct shoali_slots_host {
     shoal_status (*create)(void *user, size_t bytes, struct shoali_segment *segment);
     /* The others: base from name, address and bytes. */
     shoal_status (*attach)(void *user, struct shoali_segment *segment);
+    /* Maker: its own part, where parts are, while the others attach and do the same. NULL: memory
+     * is there when it is needed. */
+    shoal_status (*reserve)(void *user, struct shoali_segment *segment);
     /* Maker: all have attached, or will not. */
     void (*seal)(struct shoali_segment *segment);
     void (*detach)(void *user, struct shoali_segment *segment);

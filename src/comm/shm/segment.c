@@ -13,7 +13,7 @@
 
 static const char folder[] = "/dev/shm";
 
-enum { POPULATE_BYTES = 1 << 20 };
+enum { FIRST_BYTES = 4096, POPULATE_BYTES = 1 << 20 };
 
 /* MemAvailable of the machine in bytes, 0 when unknown. */
 static double available_memory(void)
@@ -47,23 +47,22 @@ static shoal_status too_large(size_t bytes)
                       shoali_format_bytes(available_memory(), memory), folder);
 }
 
-/* Reserves this rank's pages; 0 or an errno. */
-static int reserve(int fd, const struct shoali_segment *segment)
+/* Reserves pages; 0 or an errno. */
+static int reserve(int fd, size_t begin, size_t bytes)
 {
-    const bool all = segment->own_bytes == 0;
-    const off_t begin = all ? 0 : (off_t)segment->own_begin;
-    const off_t length = (off_t)(all ? segment->bytes : segment->own_bytes);
     int code;
     do {
-        code = posix_fallocate(fd, begin, length);
+        code = posix_fallocate(fd, (off_t)begin, (off_t)bytes);
     } while (code == EINTR);
     return code;
 }
 
-/* 0 or an errno. */
+/* Reserves all, or what the maker writes to before each rank reserves its own; 0 or an errno. */
 static int make_size(int fd, const struct shoali_segment *segment)
 {
-    return ftruncate(fd, (off_t)segment->bytes) != 0 ? errno : reserve(fd, segment);
+    if (ftruncate(fd, (off_t)segment->bytes) != 0)
+        return errno;
+    return reserve(fd, 0, segment->own_bytes > 0 ? FIRST_BYTES : segment->bytes);
 }
 
 /* A new file in /dev/shm with the pages reserved; 0 or an errno. */
@@ -116,7 +115,7 @@ static shoal_status map(struct shoali_segment *segment, int fd)
 
 /* Maps the pages of a large part at once: a third of what the faults of its first use would take.
  * Kernels before 5.14 refuse. */
-static void populate(const struct shoali_segment *segment)
+static void populate(struct shoali_segment *segment)
 {
 #ifdef MADV_POPULATE_WRITE
     if (segment->own_bytes >= POPULATE_BYTES)
@@ -125,6 +124,20 @@ static void populate(const struct shoali_segment *segment)
 #else
     (void)segment;
 #endif
+}
+
+static shoal_status reserve_own(int fd, struct shoali_segment *segment)
+{
+    if (reserve(fd, segment->own_begin, segment->own_bytes) != 0)
+        return too_large(segment->bytes);
+    populate(segment);
+    return SHOAL_OK;
+}
+
+shoal_status shoali_shm_reserve(void *user, struct shoali_segment *segment)
+{
+    (void)user;
+    return reserve_own(segment->fd, segment);
 }
 
 shoal_status shoali_shm_create(void *user, size_t bytes, struct shoali_segment *segment)
@@ -147,7 +160,6 @@ shoal_status shoali_shm_create(void *user, size_t bytes, struct shoali_segment *
                    : SHOAL_FAIL(SHOAL_EIO, "cannot make shared memory in %s: %s", folder,
                                 strerror(code));
     SHOAL_TRY(status, map(segment, segment->fd), done);
-    populate(segment);
 done:
     if (status != SHOAL_OK)
         shoali_shm_seal(segment);
@@ -165,13 +177,11 @@ shoal_status shoali_shm_attach(void *user, struct shoali_segment *segment)
                           "one machine, with one /dev/shm and one user",
                           segment->name, strerror(errno));
     shoal_status status = SHOAL_OK;
-    if (segment->own_bytes > 0 && reserve(fd, segment) != 0)
-        status = too_large(segment->bytes);
-    else
-        status = map(segment, fd);
+    SHOAL_TRY(status, map(segment, fd), done);
+    if (segment->own_bytes > 0)
+        SHOAL_TRY(status, reserve_own(fd, segment), done);
+done:
     close(fd);
-    if (status == SHOAL_OK)
-        populate(segment);
     return status;
 }
 

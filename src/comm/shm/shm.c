@@ -29,6 +29,7 @@ static const struct shoali_slots_host host = {
     .any_address = false,
     .create = shoali_shm_create,
     .attach = shoali_shm_attach,
+    .reserve = shoali_shm_reserve,
     .seal = shoali_shm_seal,
     .detach = shoali_shm_detach,
     .find_dead = shoali_shm_find_dead,

@@ -10,6 +10,7 @@
 
 SHOAL_CHECKED shoal_status shoali_shm_create(void *user, size_t bytes,
                                              struct shoali_segment *segment);
+SHOAL_CHECKED shoal_status shoali_shm_reserve(void *user, struct shoali_segment *segment);
 SHOAL_CHECKED shoal_status shoali_shm_attach(void *user, struct shoali_segment *segment);
 void shoali_shm_seal(struct shoali_segment *segment);
 void shoali_shm_detach(void *user, struct shoali_segment *segment);
