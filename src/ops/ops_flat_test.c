@@ -228,7 +228,7 @@ static void random_fill(struct trial *t)
         .count = count,
         .first_element = first,
         .runs = pick_runs(t, count),
-        .a = 0.1,
+        .a = pick(t, 2) ? 0.1 : 0,
         .b = 0.7,
         .uniform = uniform,
         .random = next_stream(t),
