@@ -9,7 +9,10 @@
 enum {
     SLICE_NS = 40000000,
     BUSY_LIMIT_NS = 1000000000,
-    POLLS = 64 /* before the clock is asked: most waits are over by then */
+    POLLS = 64, /* before the clock is asked: most waits are over by then */
+    PAUSES = 16,
+    SLOW_YIELD_NS = 200000, /* somebody else had the core for his whole turn */
+    CROWDED_WAITS = 65536   /* the most that a slow yield keeps from the next try */
 };
 
 static bool is_message(const struct shoali_slots_request *request)
@@ -230,28 +233,54 @@ static bool is_over(struct shoali_slots_group *group, const struct shoali_slots_
            atomic_load(&group->world->shared->verdict) == SHOALI_VERDICT_SET;
 }
 
-static void pause_briefly(void)
+static void pause_core(int times)
 {
 #if defined(__x86_64__)
-    __builtin_ia32_pause();
+    for (int i = 0; i < times; i++)
+        __builtin_ia32_pause();
+#else
+    (void)times;
 #endif
 }
 
-/* Looks again and again for a time; false: not over. Whoever is waited for may need this core: when
- * there are too few of them, or when the system has put two ranks on one. */
+/* Whoever is waited for may need this core: when there are too few of them, or when the system has
+ * put two ranks on one. Where others than ranks want it, a yield gives them a whole turn, which
+ * costs far more than sleeping; then it is only tried again after twice as many waits. */
+static void let_others_run(struct shoali_slots_group *group)
+{
+    const int64_t begin_ns = shoali_now_ns();
+    sched_yield();
+    if (shoali_now_ns() - begin_ns < SLOW_YIELD_NS)
+        return;
+    const int32_t doubled = 2 * group->crowded_waits + 16;
+    group->crowded_waits = doubled < CROWDED_WAITS ? doubled : CROWDED_WAITS;
+    group->waits_to_yield = group->crowded_waits;
+}
+
+/* Looks again and again for a time; false: not over. */
 static bool spin(struct shoali_slots_group *group, struct shoali_slots_request *request)
 {
-    const int polls = group->spin_ns > 0 && !group->world->takes_turns ? POLLS : 0;
+    const bool keeps = !group->world->takes_turns;
+    const int polls = group->spin_ns > 0 && keeps ? POLLS : 0;
     for (int i = 0; i < polls; i++) {
         if (is_over(group, request))
             return true;
-        pause_briefly();
+        pause_core(1);
     }
     request->waiting_since_ns = shoali_now_ns();
+    if (group->waits_to_yield > 0)
+        group->waits_to_yield--;
+    else
+        group->crowded_waits -= group->crowded_waits / 4;
     while (shoali_now_ns() - request->waiting_since_ns < group->spin_ns) {
         if (is_over(group, request))
             return true;
-        sched_yield();
+        if (group->waits_to_yield == 0)
+            let_others_run(group);
+        else if (keeps)
+            pause_core(PAUSES);
+        else
+            return false;
     }
     return false;
 }

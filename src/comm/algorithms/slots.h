@@ -194,6 +194,7 @@ struct shoali_slots_group {
     int32_t rank, size;
     uint64_t members;
     int64_t spin_ns;
+    int32_t waits_to_yield, crowded_waits; /* progress.c: until yielding is tried again */
     uint32_t round;
     int32_t seen; /* ranks below have arrived at `round` */
     uint64_t sequence;
