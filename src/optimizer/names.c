@@ -22,9 +22,8 @@ shoal_status shoali_names_find(const struct shoali_names *names, const char *nam
         SHOAL_ASSERT(count < CANDIDATES_MAX);
         candidates[count++] = names->known[i];
         if (strcasecmp(name, names->known[i]) == 0)
-            return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                              "%s `%s` is known but not supported yet; use %s", names->what, name,
-                              names->use);
+            return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "%s `%s` is known but not supported yet; use %s",
+                              names->what, name, names->use);
     }
     const char *nearest = shoali_nearest(name, candidates, count);
     return SHOAL_FAIL(SHOAL_ECONFIG, "there is no %s `%s`%s%s%s; use %s", names->what, name,

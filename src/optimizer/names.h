@@ -5,8 +5,8 @@
 #include "base/config_table.h"
 
 struct shoali_names {
-    const char *what; /* "optimizer" */
-    const char *use;  /* "adamw, adam or sgd" */
+    const char *what;                                               /* "optimizer" */
+    const char *use;                                                /* "adamw, adam or sgd" */
     bool (*variant)(int32_t index, struct shoali_variant *variant); /* those there are */
     const char *const *known; /* those that users may bring, and that are not supported */
     int32_t known_count;
