@@ -58,17 +58,25 @@ SHOALI_INLINE struct pair fast_two_sum(double a, double b)
     return (struct pair){sum, b - (sum - a)};
 }
 
-/* ln(x), 2^-33 <= x < 1. */
-SHOALI_INLINE double ln(double x)
+/* x = m 2^k with m between the roots of 1/2 and 2; x is positive and normal. */
+SHOALI_INLINE double split(double x, double *k)
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     const uint64_t mantissa = bits & 0xfffffffffffffu;
     const uint64_t halved = mantissa >= 0x6a09e667f3bcdu ? 1 : 0;
-    const double k = (double)((int32_t)(bits >> 52) - 1023 + (int32_t)halved);
     const uint64_t m_bits = mantissa | (1023 - halved) << 52;
     double m;
     memcpy(&m, &m_bits, sizeof m);
+    *k = (double)((int32_t)(bits >> 52) - 1023 + (int32_t)halved);
+    return m;
+}
+
+/* ln(x), 2^-33 <= x < 1. */
+SHOALI_INLINE double ln(double x)
+{
+    double k;
+    const double m = split(x, &k);
     const struct pair plus = two_sum(1.0, m);
     const double f = m - 1.0, s = f / plus.high;
     const double s_low = __builtin_fma(-s, plus.low, __builtin_fma(-s, plus.high, f)) / plus.high;
@@ -151,14 +159,8 @@ static void normals(const struct shoali_random_fill_args *args, uint64_t first, 
  * ln m <= 0 where k = 0. */
 SHOALI_INLINE double short_ln(double x)
 {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    const uint64_t mantissa = bits & 0xfffffffffffffu;
-    const uint64_t halved = mantissa >= 0x6a09e667f3bcdu ? 1 : 0;
-    const double k = (double)((int32_t)(bits >> 52) - 1023 + (int32_t)halved);
-    const uint64_t m_bits = mantissa | (1023 - halved) << 52;
-    double m;
-    memcpy(&m, &m_bits, sizeof m);
+    double k;
+    const double m = split(x, &k);
     const double s = (m - 1.0) / (m + 1.0), z = s * s;
     double p = 2.0 / 17.0;
     p = __builtin_fma(p, z, 2.0 / 15.0);
