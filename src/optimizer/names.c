@@ -1,4 +1,5 @@
-/* names - the search among the variants there are and those only known; the sentence for neither. */
+/* names - the search among the variants there are and those only known; the sentence for neither.
+ */
 #include "optimizer/names.h"
 
 #include "base/str.h"
