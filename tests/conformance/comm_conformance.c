@@ -90,6 +90,11 @@ static void abort_reaches_all(void **state)
     (void)state;
     stamp(&(struct stamp){.run = suite_abort, .smallest = 2});
 }
+static void abort_leaves_what_is_complete(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_abort_with_pending, .smallest = 2});
+}
 static void late_rank(void **state)
 {
     (void)state;
@@ -140,11 +145,11 @@ int main(void)
         cmocka_unit_test(messages),          cmocka_unit_test(split),
         cmocka_unit_test(shared_memory),     cmocka_unit_test(counters),
         cmocka_unit_test(arguments),         cmocka_unit_test(device_addresses),
-        cmocka_unit_test(abort_reaches_all), cmocka_unit_test(late_rank),
-        cmocka_unit_test(silent_sender),     cmocka_unit_test(other_call),
-        cmocka_unit_test(other_op),          cmocka_unit_test(other_matrix),
-        cmocka_unit_test(other_message),     cmocka_unit_test(early_leaver),
-        cmocka_unit_test(fault_points),
+        cmocka_unit_test(abort_reaches_all), cmocka_unit_test(abort_leaves_what_is_complete),
+        cmocka_unit_test(late_rank),         cmocka_unit_test(silent_sender),
+        cmocka_unit_test(other_call),        cmocka_unit_test(other_op),
+        cmocka_unit_test(other_matrix),      cmocka_unit_test(other_message),
+        cmocka_unit_test(early_leaver),      cmocka_unit_test(fault_points),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,6 +50,41 @@ bool suite_abort(struct rank_seat *seat)
     return true;
 }
 
+/* What all ranks have come to completes, though the last one then gives three later ones up. */
+bool suite_abort_with_pending(struct rank_seat *seat)
+{
+    enum { PENDING = 3, COUNT = 10 };
+    float sum[COUNT], later[PENDING][COUNT] = {{0}};
+    const int32_t last = seat->size - 1;
+    shoal_request *first = NULL, *pending[PENDING] = {NULL};
+    shoal_group *child = NULL;
+    for (int32_t i = 0; i < COUNT; i++)
+        sum[i] = (float)(seat->rank + i);
+    EXPECT(shoal_comm_split(seat->group, 0, 0, &child) == SHOAL_OK);
+    if (seat->rank != last)
+        EXPECT(shoal_all_reduce(seat->group, sum, sum, COUNT, SHOAL_F32, SHOAL_SUM, &first) ==
+               SHOAL_OK);
+    EXPECT(shoal_barrier(child) == SHOAL_OK);
+    if (seat->rank == last) {
+        EXPECT(shoal_all_reduce(seat->group, sum, sum, COUNT, SHOAL_F32, SHOAL_SUM, NULL) ==
+               SHOAL_OK);
+        for (int32_t i = 0; i < PENDING; i++)
+            EXPECT(shoal_all_reduce(seat->group, later[i], later[i], COUNT, SHOAL_F32, SHOAL_SUM,
+                                    &pending[i]) == SHOAL_OK);
+        shoal_comm_abort(seat->group, SHOAL_FAIL(SHOAL_EIO, "the disk of x%d is full", 7));
+        for (int32_t i = 0; i < PENDING; i++)
+            EXPECT(shoal_request_wait(&pending[i]) == SHOAL_EIO);
+    } else {
+        nanosleep(&(struct timespec){0, 100000000}, NULL); /* the last one gives up meanwhile */
+        EXPECT(shoal_request_wait(&first) == SHOAL_OK);
+        EXPECT(shoal_barrier(seat->group) == SHOAL_EPEER && says("the disk of x7 is full"));
+    }
+    for (int32_t i = 0; i < COUNT; i++)
+        EXPECT(sum[i] == (float)(seat->size * (seat->size - 1) / 2 + seat->size * i));
+    shoal_comm_destroy(child);
+    return true;
+}
+
 /* The last rank comes too late. */
 bool suite_timeout(struct rank_seat *seat)
 {

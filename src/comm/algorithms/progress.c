@@ -65,6 +65,8 @@ static void unqueue(struct shoali_slots_group *group, const struct shoali_slots_
  * collectives, the sends to a rank, the receives from a rank). A failure becomes the verdict. */
 static shoal_status progress(struct shoali_slots_group *group)
 {
+    if (group->gave_up)
+        return SHOAL_OK;
     bool collectives_held = false;
     uint64_t held[2] = {0, 0}; /* sends, receives: bit per rank */
     for (int32_t i = 0; i < group->queued;) {
@@ -106,9 +108,11 @@ static void wait_until_hands_off(const struct shoali_slots_group *group)
             nanosleep(&(struct timespec){0, 100000}, NULL);
 }
 
-/* Frees the request (may be NULL) of an aborted world and makes the verdict this rank's error. */
+/* Gives the request (may be NULL) of an aborted world up and makes the verdict this rank's error.
+ */
 static shoal_status fail(struct shoali_slots_group *group, struct shoali_slots_request *request)
 {
+    group->gave_up = true;
     wait_until_hands_off(group);
     if (request) {
         unqueue(group, request);

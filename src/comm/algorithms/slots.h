@@ -201,6 +201,9 @@ struct shoali_slots_group {
     struct shoali_slots_request request[SHOALI_MAX_REQUESTS];
     struct shoali_slots_request *queue[SHOALI_MAX_REQUESTS]; /* unfinished, in order of posts */
     int32_t queued;
+    /* A request was given up in an aborted world. Nothing more is published: others may still read
+     * what it said, and a later one would overwrite that. */
+    bool gave_up;
 };
 
 /* world.c */
