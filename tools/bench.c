@@ -111,7 +111,9 @@ static const struct subject subjects[] = {
      "update without it.\n"
      "Alone, or shoal run --num_gpus N shoal bench step [flags]",
      &bench_step_flags, run_step},
-    {"start", "Measures the time from starting a program to the end of its first training step.",
+    {"start",
+     "Measures the time from starting a program to the begin and the end of its first training "
+     "step.",
      &bench_start_flags, bench_start},
     {"io", "Measures writing and reading a file, its data checked, against a plain loop.",
      &bench_io_flags, run_io},

@@ -1,4 +1,4 @@
-/* shoal bench start: from starting a program to the end of its first step. */
+/* shoal bench start: from starting a program to the begin and to the end of its first step. */
 #include "bench.h"
 
 #include "base/clock.h"
@@ -18,6 +18,9 @@
 extern char **environ;
 
 enum { SAMPLES_MAX = 1000, WORDS = 32 };
+
+/* What is measured, in the order of the times in a sample. */
+enum { BEGIN, END, VERSION, TIMES };
 
 /* The child's command line; numbers need somewhere to stand. */
 struct command {
@@ -58,13 +61,14 @@ static void make_command(const struct bench_options *options, const shoal_gpt_co
     }
 }
 
+/* Milliseconds to the begin and to the end of the first step. */
 static shoal_status sample_start(const struct command *command, int32_t ranks, const char *file,
-                                 double *ms)
+                                 double ms[2])
 {
-    char *text = NULL;
+    char *text = NULL, *rest;
     size_t bytes;
     int exit_code = 0;
-    int64_t end = 0;
+    int64_t when;
     shoal_status status;
     const int64_t begin = shoali_now_ns();
     SHOAL_TRY(status,
@@ -80,9 +84,16 @@ static shoal_status sample_start(const struct command *command, int32_t ranks, c
         goto done;
     }
     SHOAL_TRY(status, shoali_read_file(file, &text, &bytes), done);
-    if (!shoali_parse_i64(text, &end))
-        status = SHOAL_FAIL(SHOAL_ECORRUPT, "bench start: \"%s\" is no time: \"%s\"", file, text);
-    *ms = (double)(end - begin) * 1e-6;
+    rest = text;
+    for (int32_t i = BEGIN; i <= END; i++) {
+        const char *line = strsep(&rest, "\n");
+        if (!line || !shoali_parse_i64(line, &when)) {
+            status =
+                SHOAL_FAIL(SHOAL_ECORRUPT, "bench start: \"%s\" does not hold two times", file);
+            goto done;
+        }
+        ms[i] = (double)(when - begin) * 1e-6;
+    }
 done:
     free(text);
     return status;
@@ -124,35 +135,49 @@ static double median(double *values, int32_t count)
     return count % 2 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
 }
 
-static shoal_status measure(const struct bench_options *options, const struct command *command,
-                            const char *self, const char *file, const char *name)
+/* times[] is sorted afterwards. */
+static shoal_status emit(const struct bench_options *options, const char *name, double *times,
+                         int32_t count, double version)
 {
+    const shoal_bench_value value = {"--version alone", "ms", version};
+    const double middle = median(times, count);
+    const shoal_bench_run run = bench_run(options);
+    return run.sink(run.user, &(shoal_bench_result){.bench = "start",
+                                                    .name = name,
+                                                    .unit = "ms",
+                                                    .median = middle,
+                                                    .min = times[0],
+                                                    .max = times[count - 1],
+                                                    .repeats = count,
+                                                    .limit_name = "--version alone",
+                                                    .limit = version,
+                                                    .ratio = version / middle,
+                                                    .values = &value,
+                                                    .value_count = 1});
+}
+
+static shoal_status measure(const struct bench_options *options, const struct command *command,
+                            const char *self, const char *file, const char *what)
+{
+    static const char *const moment[] = {"begin", "end"};
     const int32_t repeats = options->repeats ? (int32_t)options->repeats : 5;
     const double seconds = options->seconds > 0 ? options->seconds : 30;
-    double start[SAMPLES_MAX], version[SAMPLES_MAX];
+    double times[TIMES][SAMPLES_MAX], start[2];
     const int64_t begin = shoali_now_ns();
     int32_t count = 0;
     shoal_status status;
     do {
-        SHOAL_TRY(status, sample_version(self, &version[count]), done);
-        SHOAL_TRY(status, sample_start(command, (int32_t)options->num_gpus, file, &start[count]),
-                  done);
+        SHOAL_TRY(status, sample_version(self, &times[VERSION][count]), done);
+        SHOAL_TRY(status, sample_start(command, (int32_t)options->num_gpus, file, start), done);
+        times[BEGIN][count] = start[BEGIN];
+        times[END][count] = start[END];
     } while (++count < repeats && (double)(shoali_now_ns() - begin) * 1e-9 < seconds);
-    const shoal_bench_value value = {"--version alone", "ms", median(version, count)};
-    const shoal_bench_result result = {.bench = "start",
-                                       .name = name,
-                                       .unit = "ms",
-                                       .median = median(start, count),
-                                       .min = start[0],
-                                       .max = start[count - 1],
-                                       .repeats = count,
-                                       .limit_name = "--version alone",
-                                       .limit = value.value,
-                                       .ratio = value.value / median(start, count),
-                                       .values = &value,
-                                       .value_count = 1};
-    const shoal_bench_run run = bench_run(options);
-    SHOAL_TRY(status, run.sink(run.user, &result), done);
+    const double version = median(times[VERSION], count);
+    for (int32_t i = BEGIN; i <= END; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "%s of the first step of %s", moment[i], what);
+        SHOAL_TRY(status, emit(options, name, times[i], count, version), done);
+    }
 done:
     return status;
 }
@@ -162,7 +187,7 @@ shoal_status bench_start(const struct bench_options *options)
     struct command command;
     shoal_gpt_config model;
     int64_t micro_batch;
-    char self[4096], folder[] = "/tmp/shoal-start-XXXXXX", file[sizeof folder + 8], name[96];
+    char self[4096], folder[] = "/tmp/shoal-start-XXXXXX", file[sizeof folder + 8], what[96];
     shoal_status status;
     const ssize_t bytes = readlink("/proc/self/exe", self, sizeof self - 1);
     if (bytes < 0 || !mkdtemp(folder))
@@ -173,10 +198,10 @@ shoal_status bench_start(const struct bench_options *options)
     SHOAL_TRY(status, shoal_log_configure("warning", NULL, NULL), done);
     SHOAL_TRY(status, bench_model(&bench_start_flags, options, &model, &micro_batch), done);
     make_command(options, &model, micro_batch, self, file, &command);
-    snprintf(name, sizeof name, "first step of %.1fM parameters on %d rank%s",
+    snprintf(what, sizeof what, "%.1fM parameters on %d rank%s",
              (double)shoal_gpt_param_count(&model) * 1e-6, (int)options->num_gpus,
              options->num_gpus > 1 ? "s" : "");
-    SHOAL_TRY(status, measure(options, &command, self, file, name), done);
+    SHOAL_TRY(status, measure(options, &command, self, file, what), done);
 done:
     (void)unlink(file);
     (void)rmdir(folder);

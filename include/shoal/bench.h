@@ -107,7 +107,8 @@ typedef struct shoal_bench_step_args {
     int64_t micro_batch;     /* samples; without a configuration */
     shoal_dtype dtype;       /* SHOAL_F32, SHOAL_BF16 or SHOAL_F16; without a configuration */
     const char *config_path; /* NULL: AdamW with clipping */
-    /* Not NULL: only one step is made, and rank 0 writes the monotonic clock after it, in ns. */
+    /* Not NULL: only one step is made, and rank 0 writes the monotonic clock before and after it,
+     * in ns, a line each. */
     const char *first_step_file;
 } shoal_bench_step_args;
 SHOAL_API SHOAL_CHECKED shoal_status shoal_bench_step(const shoal_bench_step_args *args);

@@ -197,10 +197,13 @@ static shoal_status emit(struct shoali_step *step)
 static shoal_status first_step(struct shoali_step *step)
 {
     double seconds;
-    char text[32];
+    char text[64];
     shoal_status status;
+    SHOAL_TRY(status, shoal_barrier(step->group), done);
+    const int64_t begin_ns = shoali_now_ns();
     SHOAL_TRY(status, shoali_step_train(step, 1, &seconds), done);
-    const int bytes = snprintf(text, sizeof text, "%lld", (long long)shoali_now_ns());
+    const int bytes = snprintf(text, sizeof text, "%lld\n%lld\n", (long long)begin_ns,
+                               (long long)shoali_now_ns());
     if (shoal_engine_rank(step->engine) == 0)
         SHOAL_TRY(status,
                   shoali_write_file_atomic(step->args->first_step_file, text, (size_t)bytes), done);

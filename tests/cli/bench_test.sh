@@ -76,7 +76,7 @@ says "2x8 tokens" "tokens/s" "peak RSS" "FLOPs per token"
 expect 0 "$shoal" run --master_port 0 --num_gpus 2 "$shoal" bench step $model --threads 1 $quick
 says "4x8 tokens" "2 ranks of 1 thread"
 expect 0 "$shoal" bench start $model --num_gpus 2 --repeats 2 --threads 1
-says "first step of" "2 ranks" "--version alone"
+says "begin of the first step of" "end of the first step of" "2 ranks" "--version alone"
 expect 0 "$shoal" bench io --folder "$folder" --size 300K --block-size 8K --repeats 2
 says "write " "read " "GB/s" "plain "
 expect 0 "$shoal" tune io --folder "$folder" --size 64K --repeats 1
