@@ -120,9 +120,9 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_comm_split_at(const char *here, shoal
 SHOAL_API SHOAL_CHECKED shoal_status shoal_request_test(shoal_request **request);
 SHOAL_API SHOAL_CHECKED shoal_status shoal_request_wait(shoal_request **request);
 
-/* Memory that collectives of the group reach without a copy (shm: a shared arena). Collective;
- * every rank asks for the same size. Owned by the group: freed by shoal_comm_free or with the
- * group. */
+/* Zeroed memory that collectives of the group reach without a copy (shm: a shared arena).
+ * Collective; every rank asks for the same size. Owned by the group: freed by shoal_comm_free or
+ * with the group. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_comm_alloc(shoal_group *group, size_t bytes,
                                                       void **memory);
 SHOAL_API void shoal_comm_free(shoal_group *group, void *memory);

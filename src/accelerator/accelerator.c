@@ -170,13 +170,44 @@ struct shoali_pool *shoali_device_pool(const struct shoali_device *device)
     return device->pool;
 }
 
+static shoal_status try_alloc_fault(const struct shoali_device *device, size_t bytes)
+{
+    return shoali_fault("device_alloc")
+               ? SHOAL_FAIL(SHOAL_ENOMEM, "%s: fault 'device_alloc' refused %zu bytes",
+                            device->accelerator->name, bytes)
+               : SHOAL_OK;
+}
+
 shoal_status shoali_device_alloc(struct shoali_device *device, size_t bytes, void **address)
 {
+    shoal_status status;
     *address = NULL;
-    if (shoali_fault("device_alloc"))
-        return SHOAL_FAIL(SHOAL_ENOMEM, "%s: fault 'device_alloc' refused %zu bytes",
-                          device->accelerator->name, bytes);
-    return device->accelerator->alloc(device, bytes, address);
+    SHOAL_TRY(status, try_alloc_fault(device, bytes), done);
+    status = device->accelerator->alloc(device, bytes, address);
+done:
+    return status;
+}
+
+shoal_status shoali_device_alloc_zeroed(struct shoali_device_stream *stream, size_t bytes,
+                                        void **address)
+{
+    struct shoali_device *device = stream->device;
+    const struct shoali_accelerator *accelerator = device->accelerator;
+    shoal_status status;
+    if (accelerator->alloc_zeroed == NULL) {
+        SHOAL_TRY(status, shoali_device_alloc(device, bytes, address), done);
+        status = shoali_fill(stream, *address, 0, bytes);
+        if (status < 0) {
+            shoali_device_free(device, *address);
+            *address = NULL;
+        }
+        goto done;
+    }
+    *address = NULL;
+    SHOAL_TRY(status, try_alloc_fault(device, bytes), done);
+    status = accelerator->alloc_zeroed(device, bytes, address);
+done:
+    return status;
 }
 
 void shoali_device_free(struct shoali_device *device, void *address)

@@ -73,6 +73,8 @@ struct shoali_accelerator {
     void (*device_destroy)(struct shoali_device *device);
     shoal_status (*alloc)(struct shoali_device *device, size_t bytes,
                           void **address); /* 64-byte aligned */
+    /* The same, of zeros. NULL: fresh memory may hold anything, so it is filled. */
+    shoal_status (*alloc_zeroed)(struct shoali_device *device, size_t bytes, void **address);
     void (*free)(struct shoali_device *device, void *address);
     shoal_status (*host_alloc)(struct shoali_device *device, size_t bytes,
                                void **memory); /* pinned */
@@ -120,6 +122,10 @@ struct shoali_pool *shoali_device_pool(const struct shoali_device *device);
 /* bytes 0 gives a valid unique-enough non-NULL address. Fault point "device_alloc". */
 SHOAL_CHECKED shoal_status shoali_device_alloc(struct shoali_device *device, size_t bytes,
                                                void **address);
+/* The same, of zeros from the stream's next work on. Memory that the system has cleared is not
+ * touched. */
+SHOAL_CHECKED shoal_status shoali_device_alloc_zeroed(struct shoali_device_stream *stream,
+                                                      size_t bytes, void **address);
 void shoali_device_free(struct shoali_device *device, void *address);
 SHOAL_CHECKED shoal_status shoali_device_host_alloc(struct shoali_device *device, size_t bytes,
                                                     void **memory);

@@ -182,12 +182,12 @@ SHOAL_CHECKED shoal_status shoali_comm_take_off(shoal_group *group,
 SHOAL_CHECKED shoal_status shoali_comm_fly(struct shoali_comm_flight *flight);
 SHOAL_CHECKED shoal_status shoali_comm_land(struct shoali_comm_flight *flight);
 
-/* Device memory that is also good for collectives without staging: shoal_comm_alloc when the
+/* Zeroed device memory that is also good for collectives without staging: shoal_comm_alloc when the
  * device is host accessible and N > 1, else device memory. Counted by the device either way.
  * Collective. */
 SHOAL_CHECKED shoal_status shoali_comm_device_alloc(shoal_group *group,
-                                                    struct shoali_device *device, size_t bytes,
-                                                    void **address);
+                                                    struct shoali_device_stream *stream,
+                                                    size_t bytes, void **address);
 void shoali_comm_device_free(shoal_group *group, struct shoali_device *device, void *address);
 
 #endif

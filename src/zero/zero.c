@@ -4,13 +4,9 @@
 /* Elements that a rank draws before they are exchanged. */
 #define SHARE_MAX ((int64_t)1 << 22)
 
-static shoal_status alloc_filled(struct shoali_zero *zero, size_t bytes, void **address)
+static shoal_status alloc_zeroed(struct shoali_zero *zero, size_t bytes, void **address)
 {
-    shoal_status status;
-    SHOAL_TRY(status, shoali_device_alloc(zero->args.device, bytes, address), done);
-    SHOAL_TRY(status, shoali_fill(zero->args.exec.stream, *address, 0, bytes), done);
-done:
-    return status;
+    return shoali_device_alloc_zeroed(zero->args.exec.stream, bytes, address);
 }
 
 /* Gradients of the step, and what they are summed in. */
@@ -19,25 +15,23 @@ static shoal_status allocate_gradients(struct shoali_zero *zero)
     shoal_status status = SHOAL_OK;
     const size_t item = shoal_dtype_bytes(shoali_zero_gradient_dtype(zero));
     const size_t all = (size_t)zero->whole_count * item, part = (size_t)zero->part_count * item;
-    if (zero->stage < 2) {
+    if (zero->stage < 2)
         SHOAL_TRY(status, shoali_zero_alloc_shared(zero, all, &zero->gradients), done);
-        SHOAL_TRY(status, shoali_fill(zero->args.exec.stream, zero->gradients, 0, all), done);
-    }
     if (zero->stage > 0)
-        SHOAL_TRY(status, alloc_filled(zero, part, &zero->part_gradients), done);
+        SHOAL_TRY(status, alloc_zeroed(zero, part, &zero->part_gradients), done);
     const bool adds = zero->stage >= 2 && zero->args.gas > 1 && !zero->args.exact;
     for (int32_t b = 0; b < zero->bucket_count && adds; b++)
         if (zero->bucket[b].part > zero->arrival_count)
             zero->arrival_count = zero->bucket[b].part;
     if (zero->arrival_count > 0)
-        SHOAL_TRY(status, alloc_filled(zero, (size_t)zero->arrival_count * item, &zero->arrival),
+        SHOAL_TRY(status, alloc_zeroed(zero, (size_t)zero->arrival_count * item, &zero->arrival),
                   done);
     if (zero->args.exact) {
         zero->chunk_count =
             SHOALI_ZERO_CHUNK < zero->part_count ? SHOALI_ZERO_CHUNK : zero->part_count;
         SHOAL_TRY(
             status,
-            alloc_filled(zero, (size_t)zero->chunk_count * sizeof(float), (void **)&zero->chunk),
+            alloc_zeroed(zero, (size_t)zero->chunk_count * sizeof(float), (void **)&zero->chunk),
             done);
     }
 done:
@@ -51,12 +45,12 @@ static shoal_status allocate_training(struct shoali_zero *zero)
     SHOAL_TRY(status, allocate_gradients(zero), done);
     for (int32_t s = 0; s < zero->optimizer.state_count; s++)
         SHOAL_TRY(status,
-                  alloc_filled(zero, (size_t)shoali_zero_device_count(zero) * sizeof(float),
+                  alloc_zeroed(zero, (size_t)shoali_zero_device_count(zero) * sizeof(float),
                                (void **)&zero->state[s]),
                   done);
     SHOAL_TRY(status, shoali_clip_init(&zero->clip, zero->args.device, zero->args.exec.stream),
               done);
-    SHOAL_TRY(status, alloc_filled(zero, zero->small_bytes, (void **)&zero->loss_sum), done);
+    SHOAL_TRY(status, alloc_zeroed(zero, zero->small_bytes, (void **)&zero->loss_sum), done);
     zero->loss_flag = (uint32_t *)(zero->loss_sum + 1);
     zero->param_flag = zero->loss_flag + 1;
     SHOAL_TRY(status,
@@ -74,13 +68,8 @@ done:
 /* At stage 0 weights never travel after creation: memory of the rank's own has larger pages. */
 static shoal_status allocate_weights(struct shoali_zero *zero, size_t bytes)
 {
-    shoal_status status;
-    if (zero->stage == 0)
-        return alloc_filled(zero, bytes, &zero->weights);
-    SHOAL_TRY(status, shoali_zero_alloc_shared(zero, bytes, &zero->weights), done);
-    SHOAL_TRY(status, shoali_fill(zero->args.exec.stream, zero->weights, 0, bytes), done);
-done:
-    return status;
+    return zero->stage == 0 ? alloc_zeroed(zero, bytes, &zero->weights)
+                            : shoali_zero_alloc_shared(zero, bytes, &zero->weights);
 }
 
 static void free_weights(struct shoali_zero *zero)
@@ -103,7 +92,7 @@ static shoal_status allocate(struct shoali_zero *zero)
         zero->master = zero->weights;
     else
         SHOAL_TRY(status,
-                  alloc_filled(zero, (size_t)shoali_zero_device_count(zero) * sizeof(float),
+                  alloc_zeroed(zero, (size_t)shoali_zero_device_count(zero) * sizeof(float),
                                (void **)&zero->master),
                   done);
     if (zero->nearby) {

@@ -230,7 +230,7 @@ void shoali_zero_pack_touched(const struct shoali_zero *zero, int64_t *words);
 void shoali_zero_unpack_touched(const struct shoali_zero *zero, const int64_t *words);
 
 /* ---- zero_pool.c ---- */
-/* Memory that collectives reach without staging. Collective. */
+/* Zeroed memory that collectives reach without staging. Collective. */
 SHOAL_CHECKED shoal_status shoali_zero_alloc_shared(struct shoali_zero *zero, size_t bytes,
                                                     void **address);
 void shoali_zero_free_shared(struct shoali_zero *zero, void *address);

@@ -4,8 +4,8 @@
 shoal_status shoali_zero_alloc_shared(struct shoali_zero *zero, size_t bytes, void **address)
 {
     if (zero->world > 1)
-        return shoali_comm_device_alloc(zero->args.group, zero->args.device, bytes, address);
-    return shoali_device_alloc(zero->args.device, bytes, address);
+        return shoali_comm_device_alloc(zero->args.group, zero->args.exec.stream, bytes, address);
+    return shoali_device_alloc_zeroed(zero->args.exec.stream, bytes, address);
 }
 
 void shoali_zero_free_shared(struct shoali_zero *zero, void *address)
@@ -35,7 +35,6 @@ static shoal_status add_buffer(struct shoali_zero *zero, size_t bytes,
     buffer->next = zero->pool;
     zero->pool = buffer;
     SHOAL_TRY(status, shoali_zero_alloc_shared(zero, bytes, &buffer->memory), done);
-    SHOAL_TRY(status, shoali_fill(zero->args.exec.stream, buffer->memory, 0, bytes), done);
     *made = buffer;
 done:
     return status;

@@ -324,6 +324,8 @@ bool suite_split(struct rank_seat *seat)
     shoal_group *parity = NULL, *reversed = NULL, *some = NULL, *nested = NULL;
     void *memory = NULL; /* of the parent's group, used in its children */
     EXPECT(shoal_comm_alloc(seat->group, 800000, &memory) == SHOAL_OK);
+    for (int32_t i = 0; i < 800000; i++)
+        EXPECT(((const char *)memory)[i] == 0);
     EXPECT(shoal_comm_split(seat->group, me % 2, 0, &parity) == SHOAL_OK);
     EXPECT(shoal_comm_split(seat->group, 7, -me, &reversed) == SHOAL_OK);
     EXPECT(shoal_comm_split(seat->group, me == 0 ? -1 : 3, 0, &some) == SHOAL_OK);
@@ -438,8 +440,11 @@ static bool check_device(struct rank_seat *seat, const char *name)
     EXPECT(host && shoali_accelerator_select(name, &accelerator) == SHOAL_OK);
     EXPECT(shoali_device_create(accelerator, 0, NULL, &device) == SHOAL_OK);
     EXPECT(shoali_stream_create(device, &stream) == SHOAL_OK);
-    EXPECT(shoali_comm_device_alloc(seat->group, device, sizeof(float) * COUNT, &in) == SHOAL_OK);
-    EXPECT(shoali_comm_device_alloc(seat->group, device, sizeof(float) * COUNT, &out) == SHOAL_OK);
+    EXPECT(shoali_comm_device_alloc(seat->group, stream, sizeof(float) * COUNT, &in) == SHOAL_OK);
+    EXPECT(shoali_comm_device_alloc(seat->group, stream, sizeof(float) * COUNT, &out) == SHOAL_OK);
+    EXPECT(shoali_download(stream, host, in, sizeof(float) * COUNT) == SHOAL_OK);
+    for (int32_t i = 0; i < COUNT; i++)
+        EXPECT(host[i] == 0);
     data_fill(SHOAL_F32, 3, seat->rank, 0, COUNT, host);
     EXPECT(shoali_upload(stream, in, host, sizeof(float) * COUNT) == SHOAL_OK);
     struct shoali_post post = {.kind = SHOALI_ALL_REDUCE,

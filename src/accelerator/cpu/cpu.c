@@ -156,6 +156,17 @@ done:
     return status;
 }
 
+/* A fresh mapping is of zeros; the system clears each page when it is first written. */
+static shoal_status cpu_alloc_zeroed(struct shoali_device *device, size_t bytes, void **address)
+{
+    shoal_status status;
+    SHOAL_TRY(status, cpu_alloc(device, bytes, address), done);
+    if (((const struct cpu_block *)*address - 1)->mapping == NULL)
+        memset(*address, 0, bytes);
+done:
+    return status;
+}
+
 static void cpu_free(struct shoali_device *device, void *address)
 {
     shoali_device_count_free(device, release(address));
@@ -289,6 +300,7 @@ const struct shoali_accelerator shoali_accelerator_cpu = {
     .device_create = cpu_device_create,
     .device_destroy = cpu_device_destroy,
     .alloc = cpu_alloc,
+    .alloc_zeroed = cpu_alloc_zeroed,
     .free = cpu_free,
     .host_alloc = cpu_host_alloc,
     .host_free = cpu_host_free,
