@@ -17,7 +17,8 @@ static shoal_status run_gemm(const struct bench_options *options)
                                                      .n = options->n,
                                                      .k = options->k,
                                                      .trans_a = options->trans_a,
-                                                     .trans_b = options->trans_b});
+                                                     .trans_b = options->trans_b,
+                                                     .prepacked = options->prepacked});
 }
 
 static shoal_status run_attention(const struct bench_options *options)

@@ -23,7 +23,7 @@ struct bench_options {
     /* gemm */
     const char *set;
     int64_t m, n, k;
-    bool trans_a, trans_b;
+    bool trans_a, trans_b, prepacked;
     /* attention, model */
     int64_t batch, heads, seq_length, head_size;
     const char *model, *deepspeed_config, *first_step_file;

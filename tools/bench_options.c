@@ -53,6 +53,8 @@ static const struct shoali_option gemm_rows[] = {
     COUNT("k", k, 1e9, .help = "length of its sums"),
     SWITCH("trans-a", trans_a, .help = "the first matrix is stored transposed"),
     SWITCH("trans-b", trans_b, .help = "the second one is"),
+    SWITCH("prepacked", prepacked,
+           .help = "the second matrix is packed before the clock runs, as weights are in a step"),
     DTYPE,
     THREADS,
     OPS,

@@ -60,31 +60,59 @@ static shoal_status emit(const struct shoali_bench *bench, const struct product 
     return shoali_bench_emit(&bench->run, &result, rate, peak);
 }
 
+/* What a step does once for all products that read one weight. Packed: NULL or of free(). */
+static shoal_status pack(const struct shoali_bench *bench, const struct shoali_gemm_args *product,
+                         void **packed)
+{
+    const size_t bytes =
+        shoali_op_packed_b_bytes(&bench->ops, product->n, product->k, product->dtype_ab);
+    if (bytes == 0)
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                          "bench gemm: the kernels \"%s\" have no packed layout for %s: leave "
+                          "--prepacked out",
+                          bench->ops.name, shoal_dtype_name(product->dtype_ab));
+    if (posix_memalign(packed, 64, bytes) != 0)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "bench gemm: no %zu bytes for a packed matrix", bytes);
+    const struct shoali_pack_b_args args = {.b = product->b,
+                                            .packed = *packed,
+                                            .n = product->n,
+                                            .k = product->k,
+                                            .ldb = product->ldb,
+                                            .trans_b = product->trans_b,
+                                            .dtype = product->dtype_ab};
+    shoali_bench_kernel(bench, offsetof(struct shoali_ops_table, pack_b),
+                        product->dtype_ab)(&args, bench->pool);
+    return SHOAL_OK;
+}
+
 static shoal_status measure(const struct shoali_bench *bench, const struct product *p,
-                            shoal_dtype dtype, struct totals *totals)
+                            const shoal_bench_gemm_args *asked, struct totals *totals)
 {
     /* Gradients of weights are fp32. */
-    const shoal_dtype dtype_c = p->trans_a ? SHOAL_F32 : dtype;
+    const shoal_dtype dtype = asked->dtype, dtype_c = p->trans_a ? SHOAL_F32 : dtype;
     struct shoali_samples rate = {.count = 0}, peak = {.count = 0};
-    void *a = NULL, *b = NULL, *c = NULL;
+    void *a = NULL, *b = NULL, *c = NULL, *packed = NULL;
     shoal_status status;
     SHOAL_TRY(status, shoali_bench_numbers(p->m * p->k, dtype, &a), done);
     SHOAL_TRY(status, shoali_bench_numbers(p->k * p->n, dtype, &b), done);
     SHOAL_TRY(status, shoali_bench_numbers(p->m * p->n, dtype_c, &c), done);
-    const struct shoali_gemm_args args = {.a = a,
-                                          .b = b,
-                                          .c = c,
-                                          .m = p->m,
-                                          .n = p->n,
-                                          .k = p->k,
-                                          .lda = p->trans_a ? p->m : p->k,
-                                          .ldb = p->trans_b ? p->k : p->n,
-                                          .ldc = p->n,
-                                          .trans_a = p->trans_a,
-                                          .trans_b = p->trans_b,
-                                          .dtype_ab = dtype,
-                                          .dtype_c = dtype_c,
-                                          .dtype_bias = dtype};
+    struct shoali_gemm_args args = {.a = a,
+                                    .b = b,
+                                    .c = c,
+                                    .m = p->m,
+                                    .n = p->n,
+                                    .k = p->k,
+                                    .lda = p->trans_a ? p->m : p->k,
+                                    .ldb = p->trans_b ? p->k : p->n,
+                                    .ldc = p->n,
+                                    .trans_a = p->trans_a,
+                                    .trans_b = p->trans_b,
+                                    .dtype_ab = dtype,
+                                    .dtype_c = dtype_c,
+                                    .dtype_bias = dtype};
+    if (asked->prepacked)
+        SHOAL_TRY(status, pack(bench, &args, &packed), done);
+    args.packed_b = packed;
     shoali_kernel_fn fn =
         shoali_bench_kernel(bench, offsetof(struct shoali_ops_table, gemm), dtype);
     fn(&args, bench->pool);
@@ -100,17 +128,18 @@ done:
     free(a);
     free(b);
     free(c);
+    free(packed);
     return status;
 }
 
 static shoal_status measure_set(const struct shoali_bench *bench, const struct product *products,
-                                size_t count, const char *name, shoal_dtype dtype)
+                                size_t count, const char *name, const shoal_bench_gemm_args *asked)
 {
     shoal_status status = SHOAL_OK;
     struct totals totals = {0};
     struct shoali_samples sum = {.count = 0}, limit = {.count = 0};
     for (size_t i = 0; i < count; i++)
-        SHOAL_TRY(status, measure(bench, &products[i], dtype, &totals), done);
+        SHOAL_TRY(status, measure(bench, &products[i], asked, &totals), done);
     shoali_samples_add(&sum, totals.ms);
     shoali_samples_add(&limit, totals.limit_ms);
     shoal_bench_result result = {
@@ -133,15 +162,15 @@ static shoal_status measure_asked(const struct shoali_bench *bench,
                                          .m = args->m,
                                          .n = args->n,
                                          .k = args->k},
-                       args->dtype, &totals);
+                       args, &totals);
     if (args->m || args->n || args->k)
         return SHOAL_FAIL(SHOAL_EINVAL, "bench gemm: give m, n and k, all at least 1, or none");
     if (strcmp(set, "124m") == 0)
         return measure_set(bench, step_124m, sizeof step_124m / sizeof step_124m[0],
-                           "all of a GPT-2 124M step of 4x256 tokens", args->dtype);
+                           "all of a GPT-2 124M step of 4x256 tokens", args);
     if (strcmp(set, "tiny") == 0)
         return measure_set(bench, tiny, sizeof tiny / sizeof tiny[0],
-                           "all of these of a step of 12x64 tokens", args->dtype);
+                           "all of these of a step of 12x64 tokens", args);
     return SHOAL_FAIL(SHOAL_EINVAL, "bench gemm: there is no set \"%s\": 124m, tiny", set);
 }
 

@@ -61,6 +61,12 @@ says "usage: shoal tune io"
 # Figures
 expect 0 "$shoal" bench gemm --m 64 --n 48 --k 32 --threads 1 $quick
 says "product NN 64x48x32" "GFLOP/s" "of 2)"
+if grep -qw avx2 /proc/cpuinfo; then
+    expect 0 "$shoal" bench gemm --m 64 --n 48 --k 32 --threads 1 --prepacked --ops cpu-avx2 $quick
+    says "product NN 64x48x32" "GFLOP/s"
+fi
+expect 2 "$shoal" bench gemm --m 64 --n 48 --k 32 --threads 1 --prepacked --ops ref $quick
+says "no packed layout for F32: leave --prepacked out"
 expect 0 "$shoal" bench gemm --m 64 --n 48 --k 32 --threads 1 --json $quick
 says '{"bench": "gemm"' '"limit_name": ' '"repeats": 2' '"time": {"value": '
 expect 0 "$shoal" bench adam --count 10000 --threads 1 $quick
