@@ -210,7 +210,37 @@ shoal_status shoal_declare_param(shoal_declaration *declaration, const shoal_par
     return spec->tied_to != NULL ? declare_tied(declaration, spec) : declare_new(declaration, spec);
 }
 
-static shoal_status declare_layer(struct shoali_module *module, int32_t index)
+/* Layers by name: indices plus 1, 0 where a place is empty; at most half of them are taken. */
+struct layer_names {
+    int32_t *place;
+    int64_t capacity; /* a power of two */
+};
+
+static shoal_status make_layer_names(struct shoali_module *module, struct layer_names *names)
+{
+    names->capacity = 2;
+    while (names->capacity < 2 * (int64_t)module->model->layer_count)
+        names->capacity *= 2;
+    const size_t bytes = (size_t)names->capacity * sizeof(*names->place);
+    names->place = shoali_arena_alloc(&module->arena, bytes);
+    if (names->place == NULL)
+        return SHOAL_ENOMEM;
+    memset(names->place, 0, bytes);
+    return SHOAL_OK;
+}
+
+/* The layer's place, or the empty one where it belongs. */
+static int32_t *find_layer(const struct shoali_module *module, const struct layer_names *names,
+                           const char *name)
+{
+    int64_t at = (int64_t)(shoali_hash64(name, strlen(name)) & (uint64_t)(names->capacity - 1));
+    while (names->place[at] > 0 && strcmp(module->layer[names->place[at] - 1].name, name) != 0)
+        at = (at + 1) & (names->capacity - 1);
+    return &names->place[at];
+}
+
+static shoal_status declare_layer(struct shoali_module *module, int32_t index,
+                                  const struct layer_names *names)
 {
     shoal_status status = SHOAL_OK;
     const shoal_layer_spec *spec = &module->model->layers[index];
@@ -219,10 +249,11 @@ static shoal_status declare_layer(struct shoali_module *module, int32_t index)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "model %s: layer %d needs a name and a type with a forward function",
                           module->model->name, (int)index);
-    for (int32_t i = 0; i < index; i++)
-        if (strcmp(module->layer[i].name, spec->name) == 0)
-            return SHOAL_FAIL(SHOAL_EINVAL, "model %s: layers %d and %d are both named %s",
-                              module->model->name, (int)i, (int)index, spec->name);
+    int32_t *place = find_layer(module, names, spec->name);
+    if (*place > 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, "model %s: layers %d and %d are both named %s",
+                          module->model->name, (int)*place - 1, (int)index, spec->name);
+    *place = index + 1;
     *layer = (struct shoal_layer){
         .type = spec->type, .name = spec->name, .config = spec->config, .index = index};
     struct shoal_declaration declaration = {.module = module, .layer = layer};
@@ -236,6 +267,7 @@ shoal_status shoali_module_init(struct shoali_module *module, const shoal_model 
                                 shoal_dtype dtype)
 {
     shoal_status status = SHOAL_OK;
+    struct layer_names names;
     *module = (struct shoali_module){.model = model, .dtype = dtype};
     shoali_arena_init(&module->arena);
     if (dtype != SHOAL_F32 && dtype != SHOAL_BF16 && dtype != SHOAL_F16 && dtype != SHOAL_F64)
@@ -247,8 +279,9 @@ shoal_status shoali_module_init(struct shoali_module *module, const shoal_model 
         status = SHOAL_ENOMEM;
         goto done;
     }
+    SHOAL_TRY(status, make_layer_names(module, &names), done);
     for (int32_t i = 0; i < model->layer_count; i++) {
-        SHOAL_TRY(status, declare_layer(module, i), done);
+        SHOAL_TRY(status, declare_layer(module, i, &names), done);
         module->layer_count = i + 1;
     }
 done:

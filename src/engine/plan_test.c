@@ -303,6 +303,36 @@ static void test_large(void **state)
     assert_int_equal(kept.flops_replay, 0);
 }
 
+/* Very many small layers: their words make the step's shared record long, and nothing is looked for
+ * layer by layer. */
+static void test_deep(void **state)
+{
+    shoal_plan plan;
+    shoal_model *model = NULL;
+    shoal_gpt_config config;
+    const int64_t begin = shoali_now_ns();
+    (void)state;
+    shoal_gpt_config_defaults(&config);
+    config.num_layers = 12000;
+    config.hidden_size = 8;
+    config.num_attention_heads = 1;
+    config.seq_length = 4;
+    config.vocab_size = 128;
+    assert_int_equal(shoal_gpt_create(&config, &model), SHOAL_OK);
+    const shoal_engine_args args = {
+        .model = model,
+        .config_text = "{\"train_micro_batch_size_per_gpu\":1,"
+                       "\"zero_optimization\":{\"stage\":3},"
+                       "\"optimizer\":{\"type\":\"AdamW\",\"params\":{\"lr\":1e-4}}}"};
+    const shoal_plan_args plan_args = {.engine = &args, .world_size = 1000};
+    if (shoal_plan_make(&plan_args, &plan) != SHOAL_OK)
+        fail_msg("%s", shoal_error_message());
+    shoal_gpt_destroy(model);
+    assert_int_equal(plan.parameters, 12000 * (12 * 8 * 8 + 13 * 8) + (128 + 4 + 2) * 8);
+    printf("12000 layers on 1000 ranks: planned in %.3f s\n",
+           (double)(shoali_now_ns() - begin) * 1e-9);
+}
+
 /* ---- limits, suggestions, time -------------------------------------------------------------- */
 
 static shoal_status suggest(int64_t limit_bytes, const char *options, int32_t world,
@@ -450,11 +480,17 @@ static void test_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_neighbours),  cmocka_unit_test(test_cpu),
-        cmocka_unit_test(test_sim),         cmocka_unit_test(test_offload),
-        cmocka_unit_test(test_formulas),    cmocka_unit_test(test_large),
-        cmocka_unit_test(test_suggestions), cmocka_unit_test(test_suggested_fusion),
-        cmocka_unit_test(test_limits),      cmocka_unit_test(test_time),
+        cmocka_unit_test(test_neighbours),
+        cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_sim),
+        cmocka_unit_test(test_offload),
+        cmocka_unit_test(test_formulas),
+        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_suggestions),
+        cmocka_unit_test(test_suggested_fusion),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,6 +132,20 @@ static shoal_status initialise_range(const struct shoali_zero *zero, const struc
                   .dtype = SHOAL_F32});
 }
 
+/* The first parameter that reaches beyond flat element `index`. */
+static int32_t first_param(const struct shoali_zero *zero, int64_t index)
+{
+    int32_t low = 0;
+    for (int32_t high = zero->args.module->param_count; low < high;) {
+        const int32_t middle = low + (high - low) / 2;
+        if (zero->offset[middle] + zero->args.module->param[middle]->count <= index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* The own elements only: from stage 1 on no rank ever draws the whole model. */
 static shoal_status initialise_bucket(struct shoali_zero *zero, const struct shoali_exec *exec,
                                       int32_t bucket, int64_t begin, int64_t end, float *base)
@@ -141,9 +155,11 @@ static shoal_status initialise_bucket(struct shoali_zero *zero, const struct sho
     const struct shoali_zero_range *part = &zero->part_range[bucket];
     const int64_t low = begin > part->at ? begin - part->at : 0;
     const int64_t high = end < part->at + part->count ? end - part->at : part->count;
-    for (int32_t i = 0; i < module->param_count; i++) {
+    for (int32_t i = first_param(zero, part->begin + low); i < module->param_count; i++) {
         const int64_t from = zero->offset[i] - part->begin, to = from + module->param[i]->count;
         const int64_t first = from > low ? from : low, stop = to < high ? to : high;
+        if (from >= high)
+            break;
         if (first >= stop)
             continue;
         float *place = base ? base + (part->at + first - begin)
@@ -162,9 +178,9 @@ shoal_status shoali_zero_initialise(struct shoali_zero *zero, const struct shoal
                                     int64_t begin, int64_t end, float *base)
 {
     shoal_status status = SHOAL_OK;
-    for (int32_t b = 0; b < zero->bucket_count; b++) {
-        const struct shoali_zero_range *part = &zero->part_range[b];
-        if (part->at < end && begin < part->at + part->count)
+    for (int32_t b = shoali_zero_first_part(zero, begin);
+         b < zero->bucket_count && zero->part_range[b].at < end; b++) {
+        if (zero->part_range[b].count > 0)
             SHOAL_TRY(status, initialise_bucket(zero, exec, b, begin, end, base), done);
     }
 done:
@@ -299,7 +315,7 @@ void shoali_zero_destroy(struct shoali_zero *zero)
         return;
     struct shoali_device *device = zero->args.device;
     shoali_zero_comm_stop(zero);
-    for (int32_t u = 0; u < zero->unit_count; u++)
+    for (int32_t u = zero->unit_count - 1; u >= 0; u--) /* found first in the group's list */
         if (zero->unit[u].persistent)
             shoali_zero_free_shared(zero, zero->unit[u].weights);
     shoali_zero_pool_fini(zero);

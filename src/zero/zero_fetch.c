@@ -161,12 +161,42 @@ static int32_t layer_at(const struct shoali_zero *zero, int32_t position)
     return position < layers ? position : 2 * layers - 1 - position;
 }
 
-static bool needs(const struct shoali_zero *zero, int32_t layer, int32_t unit)
+/* Elements of the units of the layers at positions [0, position), where passes follow each other.
+ */
+static int64_t elements_until(const struct shoali_zero *zero, int64_t position)
 {
-    for (int32_t n = zero->need_begin[layer]; n < zero->need_begin[layer + 1]; n++)
-        if (zero->need[n] == unit)
-            return true;
-    return false;
+    const int32_t layers = zero->args.module->layer_count, count = position_count(zero);
+    const int64_t forward = zero->elements_before[layers];
+    const int64_t pass = count > layers ? 2 * forward : forward;
+    const int32_t at = (int32_t)(position % count);
+    return position / count * pass + (at <= layers
+                                          ? zero->elements_before[at]
+                                          : 2 * forward - zero->elements_before[2 * layers - at]);
+}
+
+/* The next position of this pass, or of one that follows, that uses the unit; some layer does. */
+static int64_t next_use(const struct shoali_zero *zero, int32_t unit, int32_t position)
+{
+    const int32_t layers = zero->args.module->layer_count, count = position_count(zero);
+    const int32_t begin = zero->use_begin[unit], end = zero->use_begin[unit + 1];
+    const bool forward = position < layers;
+    /* forward: uses behind this layer begin at low; backward: uses before it end there */
+    const int32_t limit = forward ? position + 1 : layer_at(zero, position);
+    int32_t low = begin;
+    for (int32_t high = end; low < high;) {
+        const int32_t middle = low + (high - low) / 2;
+        if (zero->use[middle] < limit)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (forward && low < end)
+        return zero->use[low];
+    if (forward && count > layers)
+        return 2 * (int64_t)layers - 1 - zero->use[end - 1];
+    if (!forward && low > begin)
+        return 2 * (int64_t)layers - 1 - zero->use[low - 1];
+    return (int64_t)count + zero->use[begin];
 }
 
 /* Another micro-batch with the same weights follows this pass, as far as this rank knows. */
@@ -177,18 +207,12 @@ static bool pass_repeats(const struct shoali_zero *zero)
 
 static bool used_again_soon(const struct shoali_zero *zero, int32_t unit, int32_t position)
 {
-    const int32_t count = position_count(zero);
-    const int32_t end = pass_repeats(zero) ? position + count : count - 1;
-    int64_t distance = 0;
-    if (zero->live > zero->args.fetch.max_live)
+    const int64_t next = next_use(zero, unit, position);
+    if (zero->live > zero->args.fetch.max_live ||
+        (next >= position_count(zero) && !pass_repeats(zero)))
         return false;
-    for (int32_t p = position + 1; p <= end; p++) {
-        const int32_t layer = layer_at(zero, p % count);
-        if (needs(zero, layer, unit))
-            return distance <= zero->args.fetch.max_reuse_distance;
-        distance += zero->layer_elements[layer];
-    }
-    return false;
+    return elements_until(zero, next) - elements_until(zero, (int64_t)position + 1) <=
+           zero->args.fetch.max_reuse_distance;
 }
 
 /* The next layer's units, while this layer computes. */

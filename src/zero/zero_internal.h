@@ -139,8 +139,10 @@ struct shoali_zero {
     int32_t segment_count;
     /* Of layer i: its units are need[need_begin[i]] ... need[need_begin[i+1] - 1]. */
     int32_t *need_begin, *need, *own_unit; /* own_unit: -1 none */
-    int32_t *own_first;      /* [layers + 1] layer i declared parameters own_first[i]... first */
-    int64_t *layer_elements; /* of a layer's units */
+    int32_t *own_first; /* [layers + 1] layer i declared parameters own_first[i]... first */
+    /* Unit u is used by layers use[use_begin[u]] ... use[use_begin[u+1] - 1], in this order. */
+    int32_t *use_begin, *use;
+    int64_t *elements_before; /* [layers + 1] of the units of the layers before layer i */
 
     void *second;  /* hpZ: [whole / nearby], compute dtype */
     void *message; /* quantized messages */
@@ -222,6 +224,8 @@ void shoali_zero_layout_fini(struct shoali_zero *zero);
 /* The range that holds flat element `index`, NULL when none does. */
 const struct shoali_zero_range *shoali_zero_find_range(const struct shoali_zero_range *range,
                                                        int32_t count, int64_t index);
+/* The first bucket whose own part has elements at or behind `at` of the part space. */
+int32_t shoali_zero_first_part(const struct shoali_zero *zero, int64_t at);
 
 /* ---- zero_touched.c ---- */
 /* The parameters' `touched` as words that add up over ranks, and back: then of any rank. */

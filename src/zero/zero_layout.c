@@ -114,6 +114,7 @@ static void list_needs(struct shoali_zero *zero)
 {
     const struct shoali_module *module = zero->args.module;
     int32_t at = 0;
+    int64_t elements = 0;
     for (int32_t l = 0; l < module->layer_count; l++) {
         const struct shoal_layer *layer = &module->layer[l];
         zero->need_begin[l] = at;
@@ -125,10 +126,28 @@ static void list_needs(struct shoali_zero *zero)
             if (seen < at)
                 continue;
             zero->need[at++] = unit;
-            zero->layer_elements[l] += zero->unit[unit].count;
+            elements += zero->unit[unit].count;
         }
+        zero->elements_before[l + 1] = elements;
     }
     zero->need_begin[module->layer_count] = at;
+}
+
+/* The inverse of the needs. */
+static void list_uses(struct shoali_zero *zero)
+{
+    const int32_t layers = zero->args.module->layer_count;
+    int32_t *end = zero->use_begin + 1; /* while filling: of a unit's uses so far */
+    for (int32_t n = 0; n < zero->need_begin[layers]; n++)
+        zero->use_begin[zero->need[n] + 1]++;
+    for (int32_t u = 0, at = 0; u < zero->unit_count; u++) {
+        const int32_t count = end[u];
+        end[u] = at;
+        at += count;
+    }
+    for (int32_t l = 0; l < layers; l++)
+        for (int32_t n = zero->need_begin[l]; n < zero->need_begin[l + 1]; n++)
+            zero->use[end[zero->need[n]]++] = l;
 }
 
 /* ---- buckets and ranges --------------------------------------------------------------------- */
@@ -192,6 +211,19 @@ const struct shoali_zero_range *shoali_zero_find_range(const struct shoali_zero_
             high = middle;
     }
     return low < count && range[low].begin <= index ? &range[low] : NULL;
+}
+
+int32_t shoali_zero_first_part(const struct shoali_zero *zero, int64_t at)
+{
+    int32_t low = 0;
+    for (int32_t high = zero->bucket_count; low < high;) {
+        const int32_t middle = low + (high - low) / 2;
+        if (zero->part_range[middle].at + zero->part_range[middle].count <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 /* ---- segments ------------------------------------------------------------------------------- */
@@ -259,10 +291,13 @@ static shoal_status make_tables(struct shoali_zero *zero)
     zero->own_unit = table(module->layer_count, sizeof *zero->own_unit);
     zero->own_first = table(module->layer_count, sizeof *zero->own_first);
     zero->need_begin = table(module->layer_count, sizeof *zero->need_begin);
-    zero->layer_elements = table(module->layer_count, sizeof *zero->layer_elements);
+    zero->elements_before = table(module->layer_count, sizeof *zero->elements_before);
     zero->need = table(uses, sizeof *zero->need);
+    zero->use_begin = table((int64_t)module->layer_count + 1, sizeof *zero->use_begin);
+    zero->use = table(uses, sizeof *zero->use);
     return zero->offset && zero->unit_of_param && zero->ready && zero->unit && zero->own_unit &&
-                   zero->own_first && zero->need_begin && zero->layer_elements && zero->need
+                   zero->own_first && zero->need_begin && zero->elements_before && zero->need &&
+                   zero->use_begin && zero->use
                ? SHOAL_OK
                : SHOAL_ENOMEM;
 }
@@ -292,6 +327,7 @@ shoal_status shoali_zero_lay_out(struct shoali_zero *zero)
     }
     make_units(zero);
     list_needs(zero);
+    list_uses(zero);
     SHOAL_TRY(status, make_bucket_tables(zero), done);
     for (int32_t u = 0; u < zero->unit_count; u++)
         cut_unit(zero, &zero->unit[u], bucket_limit(zero));
@@ -303,10 +339,11 @@ done:
 
 void shoali_zero_layout_fini(struct shoali_zero *zero)
 {
-    void *tables[] = {zero->offset,         zero->unit_of_param, zero->ready,   zero->unit,
-                      zero->own_unit,       zero->need_begin,    zero->need,    zero->bucket,
-                      zero->layer_elements, zero->part_range,    zero->segment, zero->weight_range,
-                      zero->whole_range,    zero->own_first};
+    void *tables[] = {
+        zero->offset,          zero->unit_of_param, zero->ready,     zero->unit,
+        zero->own_unit,        zero->need_begin,    zero->need,      zero->bucket,
+        zero->elements_before, zero->part_range,    zero->segment,   zero->weight_range,
+        zero->whole_range,     zero->own_first,     zero->use_begin, zero->use};
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
         shoali_free(tables[i]);
 }

@@ -77,17 +77,7 @@ static bool next_segment(const struct shoali_zero *zero, int64_t at, int64_t end
 /* The first run of any parameters. */
 static bool next_range(const struct shoali_zero *zero, int64_t at, int64_t end, struct piece *piece)
 {
-    int32_t low = 0;
-    for (int32_t high = zero->bucket_count; low < high;) {
-        const int32_t middle = low + (high - low) / 2;
-        if (zero->bucket[middle].local + zero->bucket[middle].part <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    /* the padding at the end of a part belongs to no parameter */
-    while (low < zero->bucket_count && zero->part_range[low].at + zero->part_range[low].count <= at)
-        low++;
+    const int32_t low = shoali_zero_first_part(zero, at);
     if (at >= end || low == zero->bucket_count || zero->part_range[low].at >= end)
         return false;
     *piece = (struct piece){.local = zero->part_range[low].at,

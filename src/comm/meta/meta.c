@@ -7,7 +7,7 @@
 
 #define FIRST_ADDRESS ((uintptr_t)1 << 61)
 #define PAGE_BYTES ((size_t)4096)
-#define RECORD_BYTES ((size_t)64 << 10) /* longer posts carry the device's data */
+#define RECORD_BYTES ((size_t)64 << 10) /* gathers that are longer carry the device's data */
 
 struct meta_group {
     int32_t rank, size;
@@ -45,10 +45,12 @@ static int32_t size(const void *backend)
     return ((const struct meta_group *)backend)->size;
 }
 
-/* y = x * ranks, in integers or rounded: the sum of equal values. */
+/* y = x * ranks, in integers or rounded: the sum of equal values. Of a long record the beginning,
+ * which is what somebody looks at: the step's has a word for every few parameters behind it. */
 static void sum_equal(const struct shoali_post *post, int32_t ranks)
 {
-    for (int64_t i = 0; i < post->count; i++) {
+    const int64_t room = (int64_t)(RECORD_BYTES / shoal_dtype_bytes(post->dtype));
+    for (int64_t i = 0; i < post->count && i < room; i++) {
         if (post->dtype == SHOAL_I64)
             ((int64_t *)post->out)[i] = ((const int64_t *)post->in)[i] * ranks;
         else if (post->dtype == SHOAL_I32)
@@ -79,11 +81,12 @@ static shoal_status post(void *backend, const struct shoali_post *post, void **r
     const struct meta_group *group = backend;
     const size_t out_bytes = shoali_post_out_bytes(post, group->size);
     *request = NULL;
-    if (out_bytes == 0 || out_bytes > RECORD_BYTES || !is_host(post->out) || !is_host(post->in))
+    if (out_bytes == 0 || !is_host(post->out) || !is_host(post->in))
         return SHOAL_OK;
     if (post->kind == SHOALI_ALL_REDUCE && post->op == SHOAL_SUM)
         sum_equal(post, group->size);
-    else if (post->kind == SHOALI_ALL_REDUCE || post->kind == SHOALI_ALL_GATHER)
+    else if (out_bytes <= RECORD_BYTES &&
+             (post->kind == SHOALI_ALL_REDUCE || post->kind == SHOALI_ALL_GATHER))
         copy_own(post, group->size);
     return SHOAL_OK;
 }
