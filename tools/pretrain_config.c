@@ -106,7 +106,8 @@ static shoal_status merge(const struct pretrain_options *options, json_t *root,
     json_t *parent = parent_of(root, pair, &key);
     json_t *flag = flag_value(options, pair->flag);
     json_t *file = json_object_get(parent, key);
-    if (file && json_is_string(file) && strcmp(json_string_value(file), "auto") == 0)
+    if (json_is_null(file) ||
+        (json_is_string(file) && strcmp(json_string_value(file), "auto") == 0))
         file = NULL;
     if (pair->index >= 0) {
         if (!file) {

@@ -47,26 +47,27 @@ static bool has_choice(const struct shoali_option *row, const char *text)
     return false;
 }
 
-/* "auto" leaves the default, unless it is a value of the row's own. */
-static bool is_auto(const struct shoali_option *row, json_t *value)
+/* null leaves the default, and so does "auto", unless it is a value of the row's own. */
+static bool leaves_default(const struct shoali_option *row, json_t *value)
 {
     const char *text = json_string_value(value);
-    return text && strcmp(text, "auto") == 0 && row->type != SHOALI_JSON &&
-           row->type != SHOALI_SECTION && row->state != SHOALI_DEAD && !has_choice(row, text);
+    if (row->state == SHOALI_DEAD)
+        return false;
+    return json_is_null(value) || (text && strcmp(text, "auto") == 0 && row->type != SHOALI_JSON &&
+                                   !has_choice(row, text));
 }
 
 /* Reads the value of one key; *given is false when it leaves the default. */
 static shoal_status read_value(const struct reader *reader, const struct shoali_option *row,
                                json_t *value, const char *path, void *config, bool *given)
 {
-    *given = !is_auto(row, value);
+    *given = !leaves_default(row, value);
+    if (row->type == SHOALI_SECTION && row->state == SHOALI_SUPPORTED) {
+        void *member = (char *)config + row->offset; /* variables may set what the file does not */
+        return read_object(reader, row->section, *given ? value : NULL, path, member);
+    }
     if (!*given)
         return SHOAL_OK;
-    if (row->type == SHOALI_SECTION && row->state == SHOALI_SUPPORTED) {
-        *given = !json_is_null(value);
-        void *member = (char *)config + row->offset;
-        return read_object(reader, row->section, value, path, member);
-    }
     struct shoali_config_input input = {.json = value};
     shoal_status status = shoali_config_take(row, path, &input, config, reader->arena);
     return status < 0 ? shoali_json_locate(reader->document, path, status) : status;
@@ -135,7 +136,7 @@ static shoal_status read_object(const struct reader *reader, const struct shoali
     shoal_status status;
     const char *key;
     json_t *value;
-    if (!object || json_is_null(object))
+    if (!object)
         return shoali_config_read_env(section, config, reader->arena);
     if (!json_is_object(object)) {
         status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: must be a section, { ... }", path);

@@ -213,11 +213,19 @@ static void test_auto_and_null_leave_defaults(void **state)
     const struct config *config = &fixture->config;
     const char *text = "{\"train_batch_size\": \"auto\", \"lr\": \"auto\", \"betas\": \"auto\",\n"
                        "\"type\": \"auto\", \"zero_optimization\": null, \"flag\": \"auto\",\n"
-                       "\"tags\": \"auto\"}";
+                       "\"tags\": \"auto\", \"seed\": null, \"name\": null, \"extra\": null,\n"
+                       "\"dump_state\": null}";
     assert_int_equal(read_text(fixture, text), SHOAL_OK);
     assert_true(config->lr == 1e-3 && config->betas.count == 2 && config->kind == 1);
     assert_false(shoali_config_given(&section, config, "lr"));
     assert_false(shoali_config_given(&section, config, "train_batch_size"));
+    assert_false(shoali_config_given(&section, config, "zero_optimization"));
+    assert_int_equal(config->seed, -1);
+    assert_string_equal(config->name, "run");
+    assert_null(config->free_form);
+    assert_false(shoali_config_given(&section, config, "seed"));
+    assert_int_equal(
+        read_text(fixture, "{\"train_batch_size\": 1, \"zero_optimization\": \"auto\"}"), SHOAL_OK);
     assert_false(shoali_config_given(&section, config, "zero_optimization"));
 }
 
@@ -243,7 +251,10 @@ static void test_wrong_values(void **state)
         {"\"seed\": 1.5", "f.json:2: seed: must be an integer, got 1.5", SHOAL_ECONFIG},
         {"\"seed\": 1e30", "f.json:2: seed: must be an integer, got 1e30", SHOAL_ECONFIG},
         {"\"seed\": \"7\"", "f.json:2: seed: must be an integer, got \"7\"", SHOAL_ECONFIG},
-        {"\"seed\": null", "f.json:2: seed: must be an integer, got null", SHOAL_ECONFIG},
+        {"\"extra\": 3", "f.json:2: extra: must be a section { ... } or a list, got 3",
+         SHOAL_ECONFIG},
+        {"\"extra\": \"auto\"",
+         "f.json:2: extra: must be a section { ... } or a list, got \"auto\"", SHOAL_ECONFIG},
         {"\"seed\": 101", "f.json:2: seed: must be from 0 to 100, got 101", SHOAL_ECONFIG},
         {"\"lr\": true", "f.json:2: lr: must be a number, got true", SHOAL_ECONFIG},
         {"\"lr\": 10.5", "f.json:2: lr: must be from 0 to 10, got 10.5", SHOAL_ECONFIG},

@@ -144,10 +144,6 @@ static shoal_status store_string(const struct shoali_config_input *input, const 
                                  struct shoali_arena *arena)
 {
     char buffer[GOT_BYTES];
-    if (json_is_null(input->json)) {
-        *member = NULL;
-        return SHOAL_OK;
-    }
     const char *text = input->text ? input->text : json_string_value(input->json);
     if (!text)
         return SHOAL_FAIL(SHOAL_ECONFIG, "must be a string, got %s", got(input, buffer));
@@ -203,7 +199,7 @@ static shoal_status open_list(const struct shoali_option *row, struct shoali_con
                               int32_t *count, struct shoali_arena *arena)
 {
     char buffer[GOT_BYTES];
-    if (input->json && !json_is_array(input->json) && !json_is_null(input->json)) {
+    if (input->json && !json_is_array(input->json)) {
         const char *of = row->type == SHOALI_FLOATS ? "numbers"
                          : row->type == SHOALI_INTS ? "integers"
                                                     : "strings";
@@ -265,6 +261,16 @@ done:
     return status;
 }
 
+static shoal_status store_json(const struct shoali_config_input *input, json_t **member)
+{
+    char buffer[GOT_BYTES];
+    if (!json_is_object(input->json) && !json_is_array(input->json))
+        return SHOAL_FAIL(SHOAL_ECONFIG, "must be a section { ... } or a list, got %s",
+                          got(input, buffer));
+    *member = input->json;
+    return SHOAL_OK;
+}
+
 shoal_status shoali_config_store(const struct shoali_option *row,
                                  const struct shoali_config_input *input, void *member,
                                  struct shoali_arena *arena)
@@ -285,8 +291,7 @@ shoal_status shoali_config_store(const struct shoali_option *row,
     case SHOALI_STRINGS:
         return store_list(row, input, member, arena);
     case SHOALI_JSON:
-        *(json_t **)member = json_is_null(input->json) ? NULL : input->json;
-        return SHOAL_OK;
+        return store_json(input, member);
     case SHOALI_SECTION:
         break;
     }

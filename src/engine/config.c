@@ -238,8 +238,9 @@ void shoali_ds_config_markdown(struct shoali_str *out)
         out,
         "# The configuration file\n\n"
         "Made by `shoal help config`; do not edit. Keys are those of DeepSpeed's ds_config.json; "
-        "comments (`//` and `/* */`) are allowed, the value `\"auto\"` leaves the default, an "
-        "unknown key is an error. *pending* keys are known and not supported yet: a value other "
+        "comments (`//` and `/* */`) are allowed, the values `\"auto\"` and `null` leave the "
+        "default, "
+        "an unknown key is an error. *pending* keys are known and not supported yet: a value other "
         "than the default is an error. *dead* keys are an error that names what to use instead. "
         "Keys with *no effect* are accepted with a notice.\n\n");
     shoali_config_markdown(&shoali_ds_section, "", out);

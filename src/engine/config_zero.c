@@ -324,6 +324,7 @@ static const struct shoali_option aio_rows[] = {
         .unit = "bytes"),
     ROW(aio, INT, queue_depth, 8, "Requests in flight per thread.", .min = 1, .max = 65536),
     ROW(aio, INT, intra_op_parallelism, 1, "Threads per file operation.", .min = 1, .max = 1024),
+    {.key = "thread_count", .type = SHOALI_INT, DEAD, .help = "use intra_op_parallelism"},
     ROW(aio, BOOL, single_submit, 0, "Submit each request by itself.", ),
     ROW(aio, BOOL, overlap_events, 1, "Refill the queue while requests complete.", ),
     ROW(aio, BOOL, use_gds, 0, "Read from the drive straight into GPU memory.", PENDING),

@@ -216,7 +216,9 @@ static void test_neighbours(void **state)
 
 /* ---- published formulas --------------------------------------------------------------------- */
 
-static shoal_status plan_large(int32_t stage, int32_t world, const char *options,
+enum { BUCKET = 500000000 };
+
+static shoal_status plan_large(int32_t stage, int32_t world, int32_t bucket, const char *options,
                                const char *recompute, shoal_plan *plan)
 {
     shoal_status status;
@@ -232,9 +234,9 @@ static shoal_status plan_large(int32_t stage, int32_t world, const char *options
     SHOAL_TRY(status, shoal_gpt_create(&config, &model), done);
     snprintf(text, sizeof text,
              "{\"train_micro_batch_size_per_gpu\":1,\"gradient_accumulation_steps\":1%s,"
-             "\"zero_optimization\":{\"stage\":%d},"
+             "\"zero_optimization\":{\"stage\":%d,\"reduce_bucket_size\":%d},"
              "\"optimizer\":{\"type\":\"AdamW\",\"params\":{\"lr\":1e-4}}}",
-             options, (int)stage);
+             options, (int)stage, (int)bucket);
     const shoal_engine_args args = {
         .model = model, .config_text = text, .recompute_granularity = recompute};
     SHOAL_TRY(status,
@@ -264,7 +266,8 @@ static void test_formulas(void **state)
         for (int32_t stage = 0; stage <= 3; stage++)
             for (int32_t o = 0; o < 2; o++) {
                 shoal_plan plan;
-                assert_int_equal(plan_large(stage, world, options[o], NULL, &plan), SHOAL_OK);
+                assert_int_equal(plan_large(stage, world, BUCKET, options[o], NULL, &plan),
+                                 SHOAL_OK);
                 const double count = (double)plan.parameters, surplus = o ? 6 : 2;
                 const double part = count / world;
                 assert_near((double)plan.gradients_bytes,
@@ -285,7 +288,8 @@ static void test_large(void **state)
     shoal_plan plan, kept;
     const int64_t begin = shoali_now_ns();
     (void)state;
-    assert_int_equal(plan_large(3, 1024, ",\"bf16\":{\"enabled\":true}", "full", &plan), SHOAL_OK);
+    assert_int_equal(plan_large(3, 1024, BUCKET, ",\"bf16\":{\"enabled\":true}", "full", &plan),
+                     SHOAL_OK);
     const double seconds = (double)(shoali_now_ns() - begin) * 1e-9;
     printf("175B on 1024 ranks: planned in %.3f s\n", seconds);
 #if !defined(SHOALI_TSAN) && !defined(__SANITIZE_ADDRESS__)
@@ -298,9 +302,13 @@ static void test_large(void **state)
                 2048 * (6 * 174.6e9 + attention), "FLOPs");
     assert_near((double)plan.flops_replay, (double)plan.flops_forward, "replayed FLOPs");
     assert_true(plan.largest_layer > 12LL * 12288 * 12288 && plan.live_parameters > 0);
-    assert_int_equal(plan_large(3, 1024, ",\"bf16\":{\"enabled\":true}", NULL, &kept), SHOAL_OK);
+    assert_int_equal(plan_large(3, 1024, BUCKET, ",\"bf16\":{\"enabled\":true}", NULL, &kept),
+                     SHOAL_OK);
     assert_true(plan.activations_bytes < kept.activations_bytes / 4);
     assert_int_equal(kept.flops_replay, 0);
+
+    assert_int_equal(plan_large(3, 2, 1, "", NULL, &plan), SHOAL_ECONFIG);
+    assert_non_null(strstr(shoal_error_message(), "are too many messages"));
 }
 
 /* Very many small layers: their words make the step's shared record long, and nothing is looked for

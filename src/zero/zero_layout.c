@@ -1,6 +1,8 @@
 /* Who owns what: units, buckets, ranges, segments. The same arithmetic on every rank. */
 #include "zero/zero_internal.h"
 
+#include <inttypes.h>
+
 #define PART_GRAIN \
     16 /* parts are multiples of this many elements, so that vectors never straddle two owners */
 
@@ -304,7 +306,15 @@ static shoal_status make_tables(struct shoali_zero *zero)
 
 static shoal_status make_bucket_tables(struct shoali_zero *zero)
 {
-    const int64_t buckets = count_buckets(zero);
+    const int64_t buckets = count_buckets(zero), most = (int64_t)1 << 30;
+    const int64_t step = zero->args.reduce_bucket_size > 0 ? zero->args.reduce_bucket_size : most;
+    if (buckets > most || zero->flat_count / step > most)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "%" PRId64 " parameters in messages of reduce_bucket_size (%" PRId64
+                          ") and allgather_bucket_size (%" PRId64
+                          ") elements are too many messages: make the sizes larger",
+                          zero->flat_count, zero->args.reduce_bucket_size,
+                          zero->args.allgather_bucket_size);
     zero->bucket = table(buckets, sizeof *zero->bucket);
     zero->part_range = table(buckets, sizeof *zero->part_range);
     zero->weight_range = table(buckets, sizeof *zero->weight_range);
