@@ -1,18 +1,26 @@
 /* attention - forward: one query tile against the key tiles it sees; the T x T matrix never exists.
  *
  * For a thread's (batch, head): keys are packed once, transposed, as [D][64] per tile, values as
- * [64][D] (fp32 values whose D is a multiple of 16 are read in place). Per query tile: S = Q K^T, a
- * running row maximum and sum, O = O*correction + P V. All state of a tile is fp32. On a CPU with
- * bf16 pairs the two products of a bf16 run take bf16 operands, so P is rounded.
+ * [64][D]. Per query tile: S = Q K^T, a row's shift and running sum, O = O*correction + P V. All
+ * state of a tile is fp32. On a CPU with bf16 pairs the two products of a bf16 run take bf16
+ * operands, so P is rounded.
+ *
+ * A row's shift is a maximum of its scores, not always the largest: it is raised when an
+ * exponential would pass 2^8, which is rare after the first tile. The result is the same sum with
+ * all terms times the same power of two, and most tiles need neither maxima nor corrections.
+ * Scores are kept in powers of two: scale has log2(e) in it.
  */
 #include "ops/cpu/attention.h"
 
 #include <stdatomic.h>
 
+#define RAISE_ABOVE 8.0f
+
 struct forward {
     const struct shoali_attention_args *args;
     atomic_bool failed; /* a thread had no memory */
     bool pairs, q_direct, v_direct, by_tile;
+    float scale;
     int64_t q_tiles, kv_tiles, d_units, d_steps, q_ld;
     int64_t kt_words, v_words; /* of one tile */
 };
@@ -23,14 +31,22 @@ struct forward_head {
     struct gemm_source q, k, v;
     char *out;
     float *lse;
-    uint64_t random_base;                  /* mask index of (b, h, t = 0, j = 0) */
-    uint64_t random_row;                   /* step to the next t */
-    int64_t packed;                        /* key tiles already packed */
-    uint32_t *kt, *vp, *qp;                /* packed keys, values, queries */
-    float *s, *o;                          /* [64][64], [64][D] */
-    float *row_max, *correction, *row_sum; /* [64], [64], [64][16] */
-    uint16_t *p;                           /* pairs: P as bf16 */
+    uint64_t random_base;         /* mask index of (b, h, t = 0, j = 0) */
+    uint64_t random_row;          /* step to the next t */
+    int64_t packed;               /* key tiles already packed */
+    uint32_t *kt, *vp, *qp;       /* packed keys, values, queries */
+    const char *q_rows;           /* the query tile */
+    int64_t q_row;                /* bytes */
+    float *s, *o;                 /* [24][64], [64][D] */
+    char *p;                      /* [24][64], fp32 or bf16 */
+    float *row_shift, *row_sum;   /* [64], [64][16] */
+    float *correction, *tile_sum; /* [24], [24][16] */
 };
+
+static int64_t visible(const struct forward *f, int64_t t, int64_t j)
+{
+    return att_visible(f->args->causal, f->args->q_len, f->args->kv_len, t, j);
+}
 
 static void pack_tiles(struct forward_head *head, int64_t up_to)
 {
@@ -50,138 +66,188 @@ static void pack_tiles(struct forward_head *head, int64_t up_to)
 SHOALI_INLINE float row_top(const float *s, v16 scale, int64_t valid)
 {
     v16 top = v16_set1(-INFINITY);
-    if (valid == ATT_TILE) {
-        SHOALI_UNROLL
-        for (int u = 0; u < ATT_UNITS; u++)
-            top = v16_max(v16_mul(v16_load(s + 16 * u), scale), top);
-    } else {
-        for (int64_t at = 0; at < valid; at += 16)
-            top = v16_max(att_first_lanes(v16_mul(v16_load(s + at), scale), valid - at, -INFINITY),
-                          top);
-    }
+    for (int64_t at = 0; at < valid; at += 16)
+        top =
+            v16_max(att_first_lanes(v16_mul(v16_load(s + at), scale), valid - at, -INFINITY), top);
     return v16_largest(top);
 }
 
-/* New row maxima, and the factors that bring what was summed before to them. */
-static void raise_maxima(struct forward_head *head, int64_t t0, int64_t rows, int64_t j)
-{
-    const struct shoali_attention_args *args = head->shared->args;
-    const v16 scale = v16_set1((float)args->scale);
-    float here[ATT_TILE] = {0};
-    for (int64_t r = 0; r < rows; r++)
-        here[r] = row_top(head->s + r * ATT_TILE, scale,
-                          att_visible(args->causal, args->q_len, args->kv_len, t0 + r, j));
-    for (int64_t r = 0; r < ATT_TILE; r += 16) {
-        const v16 before = v16_load(head->row_max + r), now = v16_max(v16_load(here + r), before);
-        const v16 factor = v16_exp(v16_sub(before, now));
-        v16_store(head->row_max + r, now);
-        v16_store(head->correction + r, v16_select(v16_eq(before, now), v16_set1(1.0f), factor));
-    }
-}
-
-SHOALI_INLINE void store_p(const struct forward_head *head, int64_t at, v16 p)
-{
-    if (head->shared->pairs)
-        att_store_bf16(head->p + at, p);
-    else
-        v16_store(head->s + at, p);
-}
-
-/* Sixteen scores become exponentials; the sum of a row leaves dropout out. */
-SHOALI_INLINE void soft_unit(const struct forward_head *head, int64_t at, uint64_t random,
-                             int64_t valid, v16 shift, v16 *sum)
-{
-    const struct shoali_attention_args *args = head->shared->args;
-    v16 p = att_exp(v16_fma(v16_load(head->s + at), v16_set1((float)args->scale), shift));
-    p = att_first_lanes(p, valid, 0.0f);
-    *sum = v16_add(*sum, p);
-    if (args->dropout > 0)
-        p = att_drop(p, &args->random, random, args->dropout);
-    store_p(head, at, p);
-}
-
-/* Scores of a row become P, its sum goes on. The sum is kept in 16 lanes until the row is finished.
- */
-static void soft_row(struct forward_head *head, int64_t row, uint64_t random, int64_t valid)
-{
-    const v16 shift = v16_set1(-head->row_max[row]), correction = v16_set1(head->correction[row]);
-    float *sums = head->row_sum + 16 * row;
-    v16 sum = v16_set1(0.0f);
-    if (valid == ATT_TILE) {
-        SHOALI_UNROLL
-        for (int u = 0; u < ATT_UNITS; u++)
-            soft_unit(head, row * ATT_TILE + 16 * u, random + 16 * (uint64_t)u, 16, shift, &sum);
-    } else {
-        int64_t at = 0;
-        for (; at < valid; at += 16)
-            soft_unit(head, row * ATT_TILE + at, random + (uint64_t)at, valid - at, shift, &sum);
-        for (; at < ATT_TILE; at += 16)
-            store_p(head, row * ATT_TILE + at, v16_set1(0.0f));
-    }
-    v16_store(sums, v16_fma(v16_load(sums), correction, sum));
-}
-
-/* S = Q K^T for the rows of query tile t0 and key tile j, as far as it is seen. */
-static void scores(const struct forward_head *head, int64_t t0, int64_t rows, int64_t j)
+/* New shifts, and the factors that bring what was summed before to them. */
+static void raise_shifts(const struct forward_head *head, const struct att_group *g)
 {
     const struct forward *f = head->shared;
-    const struct shoali_attention_args *args = f->args;
-    const int64_t bytes = att_element_bytes(args->dtype);
-    struct att_product product = {.b = head->kt + j / ATT_TILE * f->kt_words,
+    const v16 scale = v16_set1(f->scale);
+    float here[ATT_GROUP + 16], before[ATT_GROUP + 16];
+    memcpy(before, head->row_shift + g->at, (size_t)g->rows * sizeof(float));
+    for (int64_t r = 0; r < g->rows; r++)
+        here[r] = row_top(head->s + r * ATT_TILE, scale, visible(f, g->t0 + g->at + r, g->j));
+    for (int64_t r = g->rows; r < ATT_GROUP + 8; r++)
+        here[r] = before[r] = 0;
+    for (int64_t r = 0; r < g->rows; r += 16) {
+        const v16 old = v16_load(before + r), now = v16_max(v16_load(here + r), old);
+        const v16 fall = v16_max(v16_set1(-200.0f), v16_sub(old, now));
+        v16_store(here + r, now);
+        v16_store(head->correction + r,
+                  v16_select(v16_eq(old, now), v16_set1(1.0f), att_exp2(fall, false)));
+    }
+    memcpy(head->row_shift + g->at, here, (size_t)g->rows * sizeof(float));
+}
+
+/* Thirty-two scores become exponentials; the sum of a row leaves dropout out. */
+struct soft {
+    v16 scale, shift, sum[2], top;
+};
+SHOALI_INLINE void soft_units(const struct forward_head *head, struct soft *row, const float *s,
+                              char *p, int64_t valid, uint64_t random, bool pairs, bool dropout)
+{
+    const struct shoali_attention_args *args = head->shared->args;
+    v16 x[2];
+    SHOALI_UNROLL
+    for (int u = 0; u < 2; u++) {
+        const v16 score = v16_fma(v16_load(s + 16 * u), row->scale, row->shift);
+        row->top = v16_max(att_first_lanes(score, valid - 16 * u, -INFINITY), row->top);
+        x[u] = att_first_lanes(att_exp2(score, pairs), valid - 16 * u, 0.0f);
+        row->sum[u] = v16_add(row->sum[u], x[u]);
+        if (dropout)
+            x[u] = v16_mul(x[u], att_kept(&args->random, random + 16 * (uint64_t)u, args->dropout));
+    }
+    att_store(p, x[0], x[1], pairs);
+}
+
+/* P of one row, its sum of this tile; the largest exponent met. `width`: keys that P is read for.
+ */
+SHOALI_INLINE v16 soft_row(const struct forward_head *head, int64_t row, float shift, int64_t valid,
+                           int64_t width, uint64_t random, bool pairs, bool dropout)
+{
+    const int64_t bytes = pairs ? 2 : 4;
+    const float *s = head->s + row * ATT_TILE;
+    char *p = head->p + row * ATT_TILE * bytes;
+    struct soft soft = {.scale = v16_set1(head->shared->scale),
+                        .shift = v16_set1(-shift),
+                        .sum = {v16_set1(0.0f), v16_set1(0.0f)},
+                        .top = v16_set1(-INFINITY)};
+    if (valid == ATT_TILE) {
+        SHOALI_UNROLL
+        for (int at = 0; at < ATT_TILE; at += 32)
+            soft_units(head, &soft, s + at, p + at * bytes, 32, random + (uint64_t)at, pairs,
+                       dropout);
+    } else {
+        int64_t at = 0;
+        for (; at < valid; at += 32)
+            soft_units(head, &soft, s + at, p + at * bytes, valid - at, random + (uint64_t)at,
+                       pairs, dropout);
+        for (; at < width; at += 32)
+            att_store(p + at * bytes, v16_set1(0.0f), v16_set1(0.0f), pairs);
+    }
+    v16_store(head->tile_sum + 16 * row, v16_add(soft.sum[0], soft.sum[1]));
+    return soft.top;
+}
+
+/* P and sums of a group; whether an exponential was too large for its shift. */
+SHOALI_INLINE bool soft_rows(const struct forward_head *head, const struct att_group *g, bool pairs,
+                             bool dropout)
+{
+    const struct forward *f = head->shared;
+    const int64_t t = g->t0 + g->at, width = visible(f, t + g->rows - 1, g->j);
+    v16 top = v16_set1(-INFINITY);
+    for (int64_t r = 0; r < g->rows; r++) {
+        const uint64_t random =
+            head->random_base + (uint64_t)(t + r) * head->random_row + (uint64_t)g->j;
+        top = v16_max(soft_row(head, r, head->row_shift[g->at + r], visible(f, t + r, g->j), width,
+                               random, pairs, dropout),
+                      top);
+    }
+    return v16_largest(top) > RAISE_ABOVE;
+}
+
+static bool soft_group(const struct forward_head *head, const struct att_group *g)
+{
+    const bool dropout = head->shared->args->dropout > 0;
+#if SHOALI_CPU_PAIRS
+    if (head->shared->pairs)
+        return dropout ? soft_rows(head, g, true, true) : soft_rows(head, g, true, false);
+#endif
+    return dropout ? soft_rows(head, g, false, true) : soft_rows(head, g, false, false);
+}
+
+/* What was summed before, brought to the shifts that were raised. */
+static void correct(const struct forward_head *head, const struct att_group *g)
+{
+    const int64_t width = 16 * head->shared->d_units;
+    for (int64_t r = 0; r < g->rows; r++) {
+        const v16 correction = v16_set1(head->correction[r]);
+        float *o = head->o + (g->at + r) * width, *sum = head->row_sum + 16 * (g->at + r);
+        if (head->correction[r] == 1.0f)
+            continue;
+        v16_store(sum, v16_mul(v16_load(sum), correction));
+        for (int64_t at = 0; at < width; at += 16)
+            v16_store(o + at, v16_mul(v16_load(o + at), correction));
+    }
+}
+
+/* S = Q K^T, as far as keys are seen. */
+static void scores(const struct forward_head *head, const struct att_group *g)
+{
+    const struct forward *f = head->shared;
+    const int64_t height = att_rows(ATT_TILE / 16);
+    struct att_product product = {.b = head->kt + g->j / ATT_TILE * f->kt_words,
                                   .b_step = 4 * ATT_TILE,
+                                  .a_row = head->q_row,
                                   .a_step = 4,
                                   .out_row = ATT_TILE,
                                   .steps = f->d_steps,
                                   .pairs = f->pairs};
-    product.a_row = f->q_direct ? bytes * head->q.ld : 4 * f->q_ld;
-    const char *q = f->q_direct ? head->q.x + t0 * product.a_row : (const char *)head->qp;
-    for (int64_t i = 0; i < rows; i += GEMM_ROWS) {
-        product.rows = SHOALI_MIN(GEMM_ROWS, rows - i);
-        const int64_t seen =
-            att_visible(args->causal, args->q_len, args->kv_len, t0 + i + product.rows - 1, j);
-        product.units = (seen + 15) / 16;
-        product.a = q + i * product.a_row;
+    for (int64_t i = 0; i < g->rows; i += height) {
+        product.rows = SHOALI_MIN(height, g->rows - i);
+        product.units = (visible(f, g->t0 + g->at + i + product.rows - 1, g->j) + 15) / 16;
+        product.a = head->q_rows + (g->at + i) * head->q_row;
         product.out = head->s + i * ATT_TILE;
-        att_multiply(&product);
+        SHOALI_CPU_SYMBOL(att_multiply)(&product);
     }
 }
 
-/* O = O*correction + P V. */
-static void add_values(const struct forward_head *head, int64_t t0, int64_t rows, int64_t j)
+/* O += P V. */
+static void add_values(const struct forward_head *head, const struct att_group *g)
 {
     const struct forward *f = head->shared;
-    const struct shoali_attention_args *args = f->args;
-    const int64_t width = 16 * f->d_units;
-    struct att_product product = {.b = head->vp + j / ATT_TILE * f->v_words,
+    const int64_t width = 16 * f->d_units, height = att_rows(f->d_units);
+    struct att_product product = {.b = head->vp + g->j / ATT_TILE * f->v_words,
                                   .b_step = 4 * width,
                                   .a_step = 4,
                                   .a_row = ATT_TILE * (f->pairs ? 2 : 4),
                                   .out_row = width,
                                   .units = f->d_units,
                                   .pairs = f->pairs};
-    const char *p = f->pairs ? (const char *)head->p : (const char *)head->s;
     if (f->v_direct) {
         product.b_step = 4 * head->v.ld;
-        product.b = head->v.x + j * product.b_step;
+        product.b = head->v.x + g->j * product.b_step;
     }
-    for (int64_t r = 0; j > 0 && r < rows; r++) {
-        const v16 correction = v16_set1(head->correction[r]);
-        float *o = head->o + r * width;
-        if (head->correction[r] == 1.0f)
-            continue;
-        for (int64_t u = 0; u < f->d_units; u++)
-            v16_store(o + 16 * u, v16_mul(v16_load(o + 16 * u), correction));
-    }
-    for (int64_t i = 0; i < rows; i += GEMM_ROWS) {
-        product.rows = SHOALI_MIN(GEMM_ROWS, rows - i);
-        const int64_t seen =
-            att_visible(args->causal, args->q_len, args->kv_len, t0 + i + product.rows - 1, j);
+    for (int64_t i = 0; i < g->rows; i += height) {
+        product.rows = SHOALI_MIN(height, g->rows - i);
+        const int64_t seen = visible(f, g->t0 + g->at + i + product.rows - 1, g->j);
         product.steps = gemm_steps(seen, f->pairs);
-        product.a = p + i * product.a_row;
-        product.out = head->o + i * width;
-        product.init = j > 0 ? product.out : NULL;
-        att_multiply(&product);
+        product.a = head->p + i * product.a_row;
+        product.out = head->o + (g->at + i) * width;
+        product.init = g->j > 0 ? product.out : NULL;
+        SHOALI_CPU_SYMBOL(att_multiply)(&product);
     }
+}
+
+static void work_group(const struct forward_head *head, const struct att_group *g)
+{
+    float *sums = head->row_sum + 16 * g->at;
+    scores(head, g);
+    if (g->j == 0) {
+        raise_shifts(head, g);
+        (void)soft_group(head, g);
+    } else if (soft_group(head, g)) {
+        raise_shifts(head, g);
+        correct(head, g);
+        (void)soft_group(head, g);
+    }
+    for (int64_t i = 0; i < 16 * g->rows; i += 16)
+        v16_store(sums + i, v16_add(v16_load(sums + i), v16_load(head->tile_sum + i)));
+    add_values(head, g);
 }
 
 /* O / sum to the output, and the log of the sum. A row that sees nothing is zero. */
@@ -196,8 +262,21 @@ static void write_rows(const struct forward_head *head, int64_t t0, int64_t rows
         for (int64_t d = 0; d < args->head_size; d += 16)
             v16_store_as_n(out, d, SHOALI_MIN(16, args->head_size - d),
                            v16_mul(v16_load(o + d), factor), args->dtype);
-        head->lse[t0 + r] = head->row_max[r] + v1_log(sum);
+        head->lse[t0 + r] = (float)((double)head->row_shift[r] * ATT_LN2 + (double)v1_log(sum));
     }
+}
+
+static void bring_queries(struct forward_head *head, int64_t t0, int64_t rows)
+{
+    const struct forward *f = head->shared;
+    head->q_row = att_element_bytes(f->args->dtype) * head->q.ld;
+    head->q_rows = head->q.x + t0 * head->q_row;
+    if (f->q_direct)
+        return;
+    SHOALI_CPU_SYMBOL(pack_straight)
+    (&head->q, 0, f->args->head_size, t0, rows, f->q_ld, head->qp);
+    head->q_row = 4 * f->q_ld;
+    head->q_rows = (const char *)head->qp;
 }
 
 static void query_tile(struct forward_head *head, int64_t tile)
@@ -208,24 +287,15 @@ static void query_tile(struct forward_head *head, int64_t tile)
     int64_t end = args->causal ? t0 + rows + args->kv_len - args->q_len : args->kv_len;
     end = SHOALI_MAX(0, SHOALI_MIN(end, args->kv_len));
     for (int64_t r = 0; r < ATT_TILE; r++)
-        head->row_max[r] = -INFINITY;
+        head->row_shift[r] = -INFINITY;
     memset(head->row_sum, 0, 16 * ATT_TILE * sizeof(float));
     if (end == 0)
         memset(head->o, 0, (size_t)(rows * 16 * f->d_units) * sizeof(float));
     pack_tiles(head, (end + ATT_TILE - 1) / ATT_TILE);
-    if (!f->q_direct)
-        SHOALI_CPU_SYMBOL(pack_straight)
-    (&head->q, 0, args->head_size, t0, rows, f->q_ld, head->qp);
+    bring_queries(head, t0, rows);
     for (int64_t j = 0; j < end; j += ATT_TILE) {
-        scores(head, t0, rows, j);
-        raise_maxima(head, t0, rows, j);
-        for (int64_t r = 0; r < rows; r++) {
-            const uint64_t first =
-                head->random_base + (uint64_t)(t0 + r) * head->random_row + (uint64_t)j;
-            soft_row(head, r, first,
-                     att_visible(args->causal, args->q_len, args->kv_len, t0 + r, j));
-        }
-        add_values(head, t0, rows, j);
+        for (int64_t at = 0; at < rows; at += ATT_GROUP)
+            work_group(head, &(struct att_group){t0, at, SHOALI_MIN(ATT_GROUP, rows - at), j});
     }
     write_rows(head, t0, rows);
 }
@@ -254,34 +324,36 @@ static void enter_head(struct forward_head *head, int64_t bh)
     head->packed = 0;
 }
 
+#define PARTS 7
 static bool take_memory(const struct forward *f, struct forward_head *head)
 {
     const int64_t width = 16 * f->d_units;
-    const int64_t words[] = {f->kv_tiles * f->kt_words,
-                             f->v_direct ? 0 : f->kv_tiles * f->v_words,
-                             f->q_direct ? 0 : ATT_TILE * f->q_ld,
-                             ATT_TILE * ATT_TILE,
-                             ATT_TILE * width,
-                             18 * ATT_TILE,
-                             f->pairs ? ATT_TILE * ATT_TILE / 2 : 0};
-    uint32_t *part[7];
+    const int64_t words[PARTS] = {f->kv_tiles * f->kt_words,
+                                  f->v_direct ? 0 : f->kv_tiles * f->v_words,
+                                  f->q_direct ? 0 : ATT_TILE * f->q_ld,
+                                  ATT_GROUP * ATT_TILE,
+                                  ATT_GROUP * ATT_TILE,
+                                  ATT_TILE * width,
+                                  17 * (ATT_TILE + ATT_GROUP) + 16};
+    uint32_t *part[PARTS];
     int64_t total = 0;
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < PARTS; i++)
         total += words[i];
     uint32_t *memory = SHOALI_CPU_SYMBOL(scratch)((size_t)total * 4);
     if (!memory)
         return false;
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < PARTS; i++) {
         part[i] = memory;
         memory += words[i];
     }
     *head = (struct forward_head){.shared = f, .kt = part[0], .vp = part[1], .qp = part[2]};
     head->s = (float *)(void *)part[3];
-    head->o = (float *)(void *)part[4];
-    head->row_max = (float *)(void *)part[5];
-    head->row_sum = head->row_max + ATT_TILE;
-    head->correction = head->row_sum + 16 * ATT_TILE;
-    head->p = (uint16_t *)(void *)part[6];
+    head->p = (char *)part[4];
+    head->o = (float *)(void *)part[5];
+    head->row_sum = (float *)(void *)part[6];
+    head->tile_sum = head->row_sum + 16 * ATT_TILE;
+    head->row_shift = head->tile_sum + 16 * ATT_GROUP;
+    head->correction = head->row_shift + ATT_TILE;
     return true;
 }
 
@@ -320,10 +392,13 @@ void SHOALI_CPU_SYMBOL(attention)(const void *args, struct shoali_pool *pool)
     const int32_t threads = shoali_pool_threads(pool);
     struct forward f = {.args = att};
     f.pairs = SHOALI_CPU_PAIRS && att->dtype == SHOAL_BF16;
-    f.q_direct = att->dtype == SHOAL_F32 || (f.pairs && d % 2 == 0);
-    f.v_direct = att->dtype == SHOAL_F32 && d % 16 == 0;
+    f.scale = (float)(att->scale * ATT_LOG2E);
     f.q_tiles = (att->q_len + ATT_TILE - 1) / ATT_TILE;
     f.kv_tiles = (att->kv_len + ATT_TILE - 1) / ATT_TILE;
+    /* Rows of a large model lie a multiple of the cache's way apart: read more than once or twice,
+     * they are worth a copy. */
+    f.q_direct = f.kv_tiles == 1 && (att->dtype == SHOAL_F32 || (f.pairs && d % 2 == 0));
+    f.v_direct = f.q_tiles == 1 && att->dtype == SHOAL_F32 && d % 16 == 0;
     f.d_units = (d + 15) / 16;
     f.d_steps = gemm_steps(d, f.pairs);
     f.q_ld = (f.d_steps + 15) / 16 * 16;

@@ -1,57 +1,58 @@
-/* attention - what forward and backward share: small products, masks, row reductions, dropout. */
+/* attention - what forward and backward share: small products, masks, exponentials, dropout. */
 #ifndef SHOALI_OPS_CPU_ATTENTION_H
 #define SHOALI_OPS_CPU_ATTENTION_H
 
 #include "ops/cpu/gemm.h"
 #include "ops/vmath.h"
 
+/* Keys that a row's sum takes at once, and the width of a panel of packed K^T or V^T. */
 #define ATT_TILE SHOALI_ATTENTION_TILE
-#define ATT_UNITS (ATT_TILE / 16)
+/* Rows whose scores are worked on before the next: they stay in the first level of cache. A
+ * multiple of every height of a register tile. */
+#define ATT_GROUP 24
 
-/* A product inside a tile: out[rows][16*units] = init + a b. See struct gemm_tile for the strides.
- */
+/* A product inside a tile: out[rows][16*units] = init + a b. Strides of a and b in bytes, of out
+ * and init in elements. */
 struct att_product {
     const void *a, *b;
-    const float *init; /* rows out_row apart; NULL: +0 */
+    const float *init; /* NULL: +0 */
     float *out;
-    int64_t a_row, a_step, b_step; /* bytes */
-    int64_t out_row;               /* elements */
+    int64_t a_row, a_step, b_step;
+    int64_t out_row;
     int64_t rows, units, steps;
     bool pairs;
 };
+/* Register tiles of at most att_rows(units) rows, each the whole sum over its steps. */
+void SHOALI_CPU_SYMBOL(att_multiply)(const struct att_product *product);
 
-/* Units of the next panel when `units` are left: as wide as the tile allows, but no lone last unit.
- */
-SHOALI_INLINE int att_panel_units(int64_t units)
-{
-#if GEMM_UNITS == 3
-    if (units == 4)
-        return 2;
+/* Widest register tile in units. AVX-512 has registers for 6 x 4 units; a head of 64 is one tile
+ * wide then, and of a step's operands less is loaded than by 8 x 2. */
+#if defined(__AVX512F__)
+#define ATT_PANEL 4
+#else
+#define ATT_PANEL 1
 #endif
-    return (int)SHOALI_MIN(GEMM_UNITS, units);
+/* Units of each panel, the last one excepted, when a product is `units` wide. */
+SHOALI_INLINE int64_t att_panel(int64_t units)
+{
+    const int64_t panels = (units + ATT_PANEL - 1) / ATT_PANEL;
+    return (units + panels - 1) / panels;
+}
+/* Rows of its register tiles. */
+SHOALI_INLINE int64_t att_rows(int64_t units)
+{
+#if defined(__AVX512F__)
+    return att_panel(units) == 4 ? 6 : 8;
+#else
+    (void)units;
+    return GEMM_ROWS;
+#endif
 }
 
-static inline void att_multiply(const struct att_product *p)
-{
-    int units;
-    for (int64_t u = 0; u < p->units; u += units) {
-        units = att_panel_units(p->units - u);
-        struct gemm_tile tile = {.a_row = p->a_row,
-                                 .a_step = p->a_step,
-                                 .b = (const char *)p->b + 64 * u,
-                                 .b_step = p->b_step,
-                                 .init_row = p->out_row,
-                                 .out_row = p->out_row,
-                                 .steps = p->steps};
-        for (int64_t i = 0; i < p->rows; i += GEMM_ROWS) {
-            tile.a = (const char *)p->a + i * p->a_row;
-            tile.init = p->init ? p->init + i * p->out_row + 16 * u : NULL;
-            tile.out = p->out + i * p->out_row + 16 * u;
-            SHOALI_CPU_SYMBOL(gemm_tile)
-            (&tile, (int)SHOALI_MIN(GEMM_ROWS, p->rows - i), units, p->pairs);
-        }
-    }
-}
+/* Rows [at, at+rows) of the query tile that begins at t0, against the key tile at j. */
+struct att_group {
+    int64_t t0, at, rows, j;
+};
 
 /* Keys of the tile that begins at key j which query t sees: 0 .. 64. */
 SHOALI_INLINE int64_t att_visible(int32_t causal, int64_t q_len, int64_t kv_len, int64_t t,
@@ -71,44 +72,76 @@ SHOALI_INLINE v16 att_first_lanes(v16 x, int64_t valid, float rest)
     return v16_select(v16i_geu(v16i_iota(), limit), v16_set1(rest), x);
 }
 
-/* x * mask / (1 - p) for the elements `first` .. first+15 of the mask's index space. */
-SHOALI_INLINE v16 att_drop(v16 x, const struct shoali_stream *stream, uint64_t first,
-                           float probability)
+/* What dropout multiplies elements `first` .. first+15 of the mask's index space with. */
+SHOALI_INLINE v16 att_kept(const struct shoali_stream *stream, uint64_t first, float probability)
 {
     const v16m keep = v16_dropout_keep(stream, first, shoali_dropout_threshold(probability));
     const v16 scale = v16_set1((float)(1.0 / (1.0 - (double)probability)));
-    return v16_select(keep, v16_mul(x, scale), v16_set1(0.0f));
+    return v16_select(keep, scale, v16_set1(0.0f));
 }
 
-/* e^x for x <= 0 (and a little above) with an error of 2 ulp, cheaper than v16_exp: below -87 it
- * stays at e^-87, so masked elements must be zeroed after it. x = n ln2 + r; the polynomial is
- * v16_exp's. */
-SHOALI_INLINE v16 att_exp(v16 x)
+#define ATT_LOG2E 1.4426950408889634
+#define ATT_LN2 0.6931471805599453
+
+/* 2^x for x <= 126; below -126 it may stay at 2^-126, so masked elements must be zeroed after it.
+ * 2^r on [-1/2, 1/2] to 1.1e-7, or to 2.8e-6 with `brief`, for results that are rounded to bf16
+ * (2e-3); 2^0 is 1. Coefficients: least maximum of the relative error, rounded to float. */
+SHOALI_INLINE v16 att_exp2(v16 x, bool brief)
 {
-    const v16 magic = v16_set1(0x1.8p23f);
-    x = v16_max(v16_set1(-87.0f), x);
-    const v16 shifted = v16_fma(x, v16_set1(0x1.715476p+0f), magic);
+#if defined(__AVX512F__)
+    const v16 n = v16_rint(x);
+#else
+    const v16 magic = v16_set1(0x1.8p23f); /* leaves the integer in the low bits */
+    x = v16_max(v16_set1(-126.0f), x);
+    const v16 shifted = v16_add(x, magic);
     const v16 n = v16_sub(shifted, magic);
-    v16 r = v16_fnma(n, v16_set1(0x1.62e4p-1f), x);
-    r = v16_fnma(n, v16_set1(0x1.7f7d1cp-20f), r);
-    v16 p = v16_set1(0x1.6d432ap-10f);
-    p = v16_fma(p, r, v16_set1(0x1.1110ep-7f));
-    p = v16_fma(p, r, v16_set1(0x1.5554eap-5f));
-    p = v16_fma(p, r, v16_set1(0x1.555556p-3f));
-    p = v16_fma(p, r, v16_set1(0.5f));
+#endif
+    const v16 r = v16_sub(x, n);
+    v16 p;
+    if (brief) {
+        p = v16_fma(v16_set1(0x1.3a02ccp-7f), r, v16_set1(0x1.c9fc46p-5f));
+        p = v16_fma(p, r, v16_set1(0x1.ec0378p-3f));
+        p = v16_fma(p, r, v16_set1(0x1.62e12cp-1f));
+    } else {
+        p = v16_fma(v16_set1(0x1.5bba08p-10f), r, v16_set1(0x1.3cea88p-7f));
+        p = v16_fma(p, r, v16_set1(0x1.c6b752p-5f));
+        p = v16_fma(p, r, v16_set1(0x1.ebf9bcp-3f));
+        p = v16_fma(p, r, v16_set1(0x1.62e42ap-1f));
+    }
     p = v16_fma(p, r, v16_set1(1.0f));
-    p = v16_fma(p, r, v16_set1(1.0f));
+#if defined(__AVX512F__)
+    return v16_ldexp(p, n);
+#else
     return v16_from_bits(v16i_add(v16_bits(p), v16i_shl(v16_bits(shifted), 23)));
+#endif
 }
 
-/* P and dS as operands of the next product, rounded to bf16; only with pairs. */
-SHOALI_INLINE void att_store_bf16(uint16_t *to, v16 x)
+/* Thirty-two neighbours as an operand of the next product: with pairs rounded to bf16. */
+SHOALI_INLINE void att_store(char *to, v16 low, v16 high, bool pairs)
 {
 #if SHOALI_CPU_PAIRS
-    const __m256bh half = _mm512_cvtneps_pbh(x);
-    memcpy(to, &half, sizeof half);
+    if (pairs) {
+        const __m512bh both = _mm512_cvtne2ps_pbh(high, low);
+        memcpy(to, &both, sizeof both);
+        return;
+    }
+#endif
+    (void)pairs;
+    v16_store((float *)(void *)to, low);
+    v16_store((float *)(void *)(to + 64), high);
+}
+
+/* Sixteen words, each with a row's element low and the next row's high, rounded to bf16; only with
+ * pairs. */
+SHOALI_INLINE void att_store_pair(char *to, v16 low, v16 high)
+{
+#if SHOALI_CPU_PAIRS
+    const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+    const __m512i even = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(both));
+    const __m512i odd = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(both, 1));
+    _mm512_storeu_si512(to, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
 #else
-    v16_store_bf16(to, x);
+    (void)to, (void)low, (void)high;
 #endif
 }
 

@@ -2,9 +2,10 @@
  *
  * A (batch, kv head) belongs to one thread: its query heads in order, each one's query tiles in
  * order, each tile against the key tiles it sees: P = exp(S*scale - lse), dP = dO V^T, dS = P (dP -
- * delta) scale; then dV += P^T dO, dK += dS^T Q, dQ += dS K. dK, dV of the head are carried in fp32
- * scratch, linear in T. On a CPU with bf16 pairs a bf16 run feeds all five products with bf16, so P
- * and dS are rounded.
+ * delta); then dV += P^T dO, dK += dS^T Q, dQ += dS K, the last two times scale at their end. dK,
+ * dV of the head are carried in fp32 scratch, linear in T. On a CPU with bf16 pairs a bf16 run
+ * feeds all five products with bf16, so P and dS are rounded, and written as the products read
+ * them: with two queries in a word for the sums over queries, and dS by rows too.
  */
 #include "ops/cpu/attention.h"
 
@@ -15,7 +16,9 @@ struct backward {
     atomic_bool failed; /* a thread had no memory */
     bool pairs;
     bool a_direct; /* rows of Q and dO are broadcast from where they are */
-    bool b_direct; /* rows of Q, dO and K are read as [k][columns] where they are */
+    bool b_direct; /* rows of Q and dO are read as [k][columns] where they are */
+    bool k_direct; /* and those of K */
+    float scale;   /* with log2(e) in it */
     int64_t kv_tiles, d_width, d_steps, a_ld;
     int64_t transposed_words, rows_words; /* of one packed tile */
 };
@@ -37,11 +40,11 @@ struct backward_head {
     const float *lse;
     float *delta;
     uint64_t random_base, random_row;
-    uint32_t *kt, *vt, *k_rows;   /* tiles: K^T, V^T, K */
-    float *dk, *dv, *dq_sum;      /* fp32 sums, rows d_width apart */
-    float *p, *ds;                /* [64][64] */
-    uint16_t *p_half, *ds_half;   /* pairs: the same as bf16, */
-    uint32_t *p_pairs, *ds_pairs; /* and with two queries in a word: [32][64] */
+    uint32_t *kt, *vt, *k_rows; /* tiles: K^T, V^T, K */
+    float *dk, *dv, *dq_sum;    /* fp32 sums, rows d_width apart */
+    float *s, *dp;              /* of a group: [24][64] */
+    char *p, *ds;               /* [64][64], or [32][64] words of two queries */
+    char *ds_rows;              /* [64][64]: ds itself, or bf16 */
 };
 
 static int64_t seen_keys(const struct shoali_attention_backward_args *args, int64_t t, int64_t j)
@@ -53,115 +56,187 @@ static int64_t seen_keys(const struct shoali_attention_backward_args *args, int6
 static void bring_operand(const struct backward *f, struct operand *x, int64_t t0, int64_t rows)
 {
     const int64_t bytes = att_element_bytes(f->args->dtype), d = f->args->head_size;
-    const char *here = x->source.x + t0 * x->source.ld * bytes;
-    x->a = here;
-    x->a_row = x->source.ld * bytes;
-    x->b = here;
-    x->b_step = x->source.ld * bytes;
-    if (!f->a_direct) {
-        SHOALI_CPU_SYMBOL(pack_straight)(&x->source, 0, d, t0, rows, f->a_ld, x->a_copy);
-        x->a = (const char *)x->a_copy;
-        x->a_row = 4 * f->a_ld;
-    }
+    x->a = x->b = x->source.x + t0 * x->source.ld * bytes;
+    x->a_row = x->b_step = x->source.ld * bytes;
     if (!f->b_direct) {
         SHOALI_CPU_SYMBOL(pack_rows)(&x->source, t0, rows, 0, d, f->d_width, x->b_copy);
         x->b = (const char *)x->b_copy;
         x->b_step = 4 * f->d_width;
     }
+    if (f->a_direct)
+        return;
+    if (f->pairs) {
+        SHOALI_CPU_SYMBOL(pack_straight)(&x->source, 0, d, t0, rows, f->a_ld, x->a_copy);
+        x->a = (const char *)x->a_copy;
+        x->a_row = 4 * f->a_ld;
+    } else {
+        x->a = x->b;
+        x->a_row = x->b_step;
+    }
 }
 
-/* out[row][0..64) = x K^T for every row of the tile, as far as keys are seen. */
+/* out[row][0..64) = x K^T for rows [at, at+rows) of the tile, as far as keys are seen. */
 static void against_keys(const struct backward_head *head, const struct operand *x,
-                         const uint32_t *packed, int64_t t0, int64_t rows, int64_t j, float *out)
+                         const uint32_t *packed, const struct att_group *g, float *out)
 {
     const struct backward *f = head->shared;
-    struct att_product product = {.b = packed + j / ATT_TILE * f->transposed_words,
+    const int64_t height = att_rows(ATT_TILE / 16);
+    struct att_product product = {.b = packed + g->j / ATT_TILE * f->transposed_words,
                                   .b_step = 4 * ATT_TILE,
                                   .a_row = x->a_row,
                                   .a_step = 4,
                                   .out_row = ATT_TILE,
                                   .steps = f->d_steps,
                                   .pairs = f->pairs};
-    for (int64_t i = 0; i < rows; i += GEMM_ROWS) {
-        product.rows = SHOALI_MIN(GEMM_ROWS, rows - i);
-        product.units = (seen_keys(f->args, t0 + i + product.rows - 1, j) + 15) / 16;
-        product.a = x->a + i * x->a_row;
+    for (int64_t i = 0; i < g->rows; i += height) {
+        product.rows = SHOALI_MIN(height, g->rows - i);
+        product.units = (seen_keys(f->args, g->t0 + g->at + i + product.rows - 1, g->j) + 15) / 16;
+        product.a = x->a + (g->at + i) * x->a_row;
         product.out = out + i * ATT_TILE;
-        att_multiply(&product);
+        SHOALI_CPU_SYMBOL(att_multiply)(&product);
     }
 }
 
-static void store_probabilities(const struct backward_head *head, int64_t at, v16 p, v16 ds)
-{
-    if (head->shared->pairs) {
-        att_store_bf16(head->p_half + at, p);
-        att_store_bf16(head->ds_half + at, ds);
-    } else {
-        v16_store(head->p + at, p);
-        v16_store(head->ds + at, ds);
-    }
-}
+/* Two queries, whose P and dS may share words. */
+struct two_rows {
+    int64_t row;      /* in the tile */
+    int64_t valid[2]; /* keys seen */
+    const float *s[2], *dp[2];
+    v16 shift[2], delta[2];
+    uint64_t random[2];
+};
 
-/* Scores and dP of one row become P (with dropout) and dS; what is not seen becomes zeros. */
-static void probabilities(const struct backward_head *head, int64_t row, int64_t t, int64_t j)
+/* P with dropout and dS of sixteen keys of row i. */
+SHOALI_INLINE void soft_unit(const struct backward_head *head, const struct two_rows *two, int i,
+                             int64_t at, bool full, bool dropout, v16 *p, v16 *ds)
 {
     const struct shoali_attention_backward_args *args = head->shared->args;
-    const int64_t valid = seen_keys(args, t, j);
-    const uint64_t first = head->random_base + (uint64_t)t * head->random_row + (uint64_t)j;
-    const v16 scale = v16_set1((float)args->scale), shift = v16_set1(-head->lse[t]);
-    const v16 delta = v16_set1(head->delta[t]), zero = v16_set1(0.0f);
-    for (int64_t u = 0; u < ATT_TILE; u += 16) {
-        const int64_t at = row * ATT_TILE + u;
-        if (u >= valid) {
-            store_probabilities(head, at, zero, zero);
-            continue;
-        }
-        v16 p = att_exp(v16_fma(v16_load(head->p + at), scale, shift)),
-            dp = v16_load(head->ds + at);
-        p = att_first_lanes(p, valid - u, 0.0f);
-        dp = att_first_lanes(dp, valid - u, 0.0f);
-        v16 dropped = p;
-        if (args->dropout > 0) {
-            const v16 kept =
-                att_drop(v16_set1(1.0f), &args->random, first + (uint64_t)u, args->dropout);
-            dropped = v16_mul(p, kept);
-            dp = v16_mul(dp, kept);
-        }
-        store_probabilities(head, at, dropped, v16_mul(v16_mul(p, v16_sub(dp, delta)), scale));
+    const int64_t valid = full ? 16 : two->valid[i] - at;
+    v16 dp = v16_load(two->dp[i] + at);
+    *p = v16_fma(v16_load(two->s[i] + at), v16_set1(head->shared->scale), two->shift[i]);
+    *p = att_first_lanes(att_exp2(*p, head->shared->pairs), valid, 0.0f);
+    v16 dropped = *p;
+    if (dropout) {
+        const v16 kept = att_kept(&args->random, two->random[i] + (uint64_t)at, args->dropout);
+        dropped = v16_mul(*p, kept);
+        dp = v16_mul(dp, kept);
     }
+    *ds = att_first_lanes(v16_mul(*p, v16_sub(dp, two->delta[i])), valid, 0.0f);
+    *p = dropped;
+}
+
+/* Thirty-two keys of both rows, to where the products read them. */
+SHOALI_INLINE void store_two(const struct backward_head *head, int64_t row, int64_t at, v16 p[2][2],
+                             v16 ds[2][2], bool pairs)
+{
+    const int64_t bytes = pairs ? 2 : 4;
+    SHOALI_UNROLL
+    for (int i = 0; i < 2; i++) {
+        att_store(head->ds_rows + ((row + i) * ATT_TILE + at) * bytes, ds[i][0], ds[i][1], pairs);
+        if (pairs) {
+            const int64_t word = row / 2 * ATT_TILE + at + 16 * i;
+            att_store_pair(head->p + 4 * word, p[0][i], p[1][i]);
+            att_store_pair(head->ds + 4 * word, ds[0][i], ds[1][i]);
+        } else {
+            att_store(head->p + ((row + i) * ATT_TILE + at) * bytes, p[i][0], p[i][1], false);
+        }
+    }
+}
+
+SHOALI_INLINE void soft_two(const struct backward_head *head, const struct two_rows *two, bool full,
+                            bool pairs, bool dropout)
+{
+    const int64_t seen = full ? ATT_TILE : SHOALI_MAX(two->valid[0], two->valid[1]);
+    v16 p[2][2], ds[2][2];
+    int64_t at = 0;
+    for (; at < seen; at += 32) {
+        SHOALI_UNROLL
+        for (int i = 0; i < 4; i++)
+            soft_unit(head, two, i / 2, at + 16 * (i % 2), full, dropout, &p[i / 2][i % 2],
+                      &ds[i / 2][i % 2]);
+        store_two(head, two->row, at, p, ds, pairs);
+    }
+    for (int i = 0; i < 4; i++)
+        p[i / 2][i % 2] = ds[i / 2][i % 2] = v16_set1(0.0f);
+    for (; at < ATT_TILE; at += 32)
+        store_two(head, two->row, at, p, ds, pairs);
+}
+
+/* Scores and dP of a group become P and dS; what is not seen becomes zeros. */
+SHOALI_INLINE void soft_rows(const struct backward_head *head, const struct att_group *g,
+                             bool pairs, bool dropout)
+{
+    const struct shoali_attention_backward_args *args = head->shared->args;
+    for (int64_t r = 0; r < g->rows; r += 2) {
+        struct two_rows two = {.row = g->at + r};
+        for (int i = 0; i < 2; i++) {
+            const bool there = r + i < g->rows;
+            const int64_t t = g->t0 + two.row + (there ? i : 0);
+            two.valid[i] = there ? seen_keys(args, t, g->j) : 0;
+            two.s[i] = head->s + (r + i) * ATT_TILE;
+            two.dp[i] = head->dp + (r + i) * ATT_TILE;
+            two.shift[i] = v16_set1((float)((double)head->lse[t] * -ATT_LOG2E));
+            two.delta[i] = v16_set1(head->delta[t]);
+            two.random[i] = head->random_base + (uint64_t)t * head->random_row + (uint64_t)g->j;
+        }
+        if (two.valid[0] == ATT_TILE && two.valid[1] == ATT_TILE)
+            soft_two(head, &two, true, pairs, dropout);
+        else
+            soft_two(head, &two, false, pairs, dropout);
+    }
+}
+
+static void soft_group(const struct backward_head *head, const struct att_group *g)
+{
+    const bool dropout = head->shared->args->dropout > 0;
+#if SHOALI_CPU_PAIRS
+    if (head->shared->pairs) {
+        if (dropout)
+            soft_rows(head, g, true, true);
+        else
+            soft_rows(head, g, true, false);
+        return;
+    }
+#endif
+    if (dropout)
+        soft_rows(head, g, false, true);
+    else
+        soft_rows(head, g, false, false);
 }
 
 /* sum[key] += x^T rows, x being P or dS: queries in order; only those that see a key of the block.
  */
-static void add_transposed(const struct backward_head *head, const void *x,
+static void add_transposed(const struct backward_head *head, const char *x,
                            const struct operand *rows_of, int64_t t0, int64_t rows, int64_t j,
                            float *sum)
 {
     const struct backward *f = head->shared;
     const struct shoali_attention_backward_args *args = f->args;
     const int64_t keys = SHOALI_MIN(ATT_TILE, args->kv_len - j), per_step = f->pairs ? 2 : 1;
+    const int64_t height = att_rows(f->d_width / 16);
     struct att_product product = {.a_row = 4,
                                   .a_step = 4 * ATT_TILE,
                                   .b_step = rows_of->b_step,
                                   .out_row = f->d_width,
                                   .units = f->d_width / 16,
                                   .pairs = f->pairs};
-    for (int64_t i = 0; i < keys; i += GEMM_ROWS) {
+    for (int64_t i = 0; i < keys; i += height) {
         int64_t from = args->causal ? j + i - (args->kv_len - args->q_len) - t0 : 0;
         from = SHOALI_MAX(0, SHOALI_MIN(from, rows)) / per_step;
-        product.rows = SHOALI_MIN(GEMM_ROWS, keys - i);
+        product.rows = SHOALI_MIN(height, keys - i);
         product.steps = gemm_steps(rows, f->pairs) - from;
-        product.a = (const char *)x + from * product.a_step + 4 * i;
+        product.a = x + from * product.a_step + 4 * i;
         product.b = rows_of->b + from * product.b_step;
         product.out = sum + (j + i) * f->d_width;
         product.init = product.out;
-        att_multiply(&product);
+        SHOALI_CPU_SYMBOL(att_multiply)(&product);
     }
 }
 
 static void add_dq(const struct backward_head *head, int64_t t0, int64_t rows, int64_t j)
 {
     const struct backward *f = head->shared;
+    const int64_t height = att_rows(f->d_width / 16);
     struct att_product product = {.a_row = ATT_TILE * (f->pairs ? 2 : 4),
                                   .a_step = 4,
                                   .b = head->k_rows + j / ATT_TILE * f->rows_words,
@@ -169,37 +244,30 @@ static void add_dq(const struct backward_head *head, int64_t t0, int64_t rows, i
                                   .out_row = f->d_width,
                                   .units = f->d_width / 16,
                                   .pairs = f->pairs};
-    const char *ds = f->pairs ? (const char *)head->ds_half : (const char *)head->ds;
-    if (f->b_direct) {
+    if (f->k_direct) {
         product.b_step = 4 * head->k.ld;
         product.b = head->k.x + j * product.b_step;
     }
-    for (int64_t i = 0; i < rows; i += GEMM_ROWS) {
-        product.rows = SHOALI_MIN(GEMM_ROWS, rows - i);
+    for (int64_t i = 0; i < rows; i += height) {
+        product.rows = SHOALI_MIN(height, rows - i);
         product.steps = gemm_steps(seen_keys(f->args, t0 + i + product.rows - 1, j), f->pairs);
-        product.a = ds + i * product.a_row;
+        product.a = head->ds_rows + i * product.a_row;
         product.out = head->dq_sum + i * f->d_width;
         product.init = j > 0 ? product.out : NULL;
-        att_multiply(&product);
+        SHOALI_CPU_SYMBOL(att_multiply)(&product);
     }
 }
 
-/* Interleaves two queries into a word, so that products over queries can take pairs. */
-static void pair_queries(const uint16_t *half, int64_t rows, uint32_t *to)
+/* Rows of fp32 sums, times `factor`, to a gradient with `stride` elements between rows. */
+static void write_rows(const struct backward *f, const float *sum, double factor, int64_t rows,
+                       char *to, int64_t stride)
 {
-    const struct gemm_source from = {(const char *)half, ATT_TILE, SHOAL_BF16, true};
-    SHOALI_CPU_SYMBOL(pack_rows)(&from, 0, rows, 0, ATT_TILE, ATT_TILE, to);
-}
-
-/* Rows of fp32 sums to a gradient with `stride` elements between rows. */
-static void write_rows(const struct backward *f, const float *sum, int64_t rows, char *to,
-                       int64_t stride)
-{
+    const v16 scale = v16_set1((float)factor);
     const int64_t d = f->args->head_size;
     for (int64_t r = 0; r < rows; r++, to += stride * att_element_bytes(f->args->dtype)) {
         for (int64_t c = 0; c < d; c += 16)
-            v16_store_as_n(to, c, SHOALI_MIN(16, d - c), v16_load(sum + r * f->d_width + c),
-                           f->args->dtype);
+            v16_store_as_n(to, c, SHOALI_MIN(16, d - c),
+                           v16_mul(v16_load(sum + r * f->d_width + c), scale), f->args->dtype);
     }
 }
 
@@ -221,8 +289,6 @@ static void query_tile(struct backward_head *head, int64_t t0)
     const struct backward *f = head->shared;
     const struct shoali_attention_backward_args *args = f->args;
     const int64_t rows = SHOALI_MIN(ATT_TILE, args->q_len - t0);
-    const void *p = f->pairs ? (const void *)head->p_pairs : head->p;
-    const void *ds = f->pairs ? (const void *)head->ds_pairs : head->ds;
     int64_t end = args->causal ? t0 + rows + args->kv_len - args->q_len : args->kv_len;
     end = SHOALI_MAX(0, SHOALI_MIN(end, args->kv_len));
     bring_operand(f, &head->q, t0, rows);
@@ -232,19 +298,17 @@ static void query_tile(struct backward_head *head, int64_t t0)
     if (end == 0)
         memset(head->dq_sum, 0, (size_t)(rows * f->d_width) * sizeof(float));
     for (int64_t j = 0; j < end; j += ATT_TILE) {
-        against_keys(head, &head->q, head->kt, t0, rows, j, head->p);
-        against_keys(head, &head->dout, head->vt, t0, rows, j, head->ds);
-        for (int64_t r = 0; r < rows; r++)
-            probabilities(head, r, t0 + r, j);
-        if (f->pairs) {
-            pair_queries(head->p_half, rows, head->p_pairs);
-            pair_queries(head->ds_half, rows, head->ds_pairs);
+        for (int64_t at = 0; at < rows; at += ATT_GROUP) {
+            const struct att_group g = {t0, at, SHOALI_MIN(ATT_GROUP, rows - at), j};
+            against_keys(head, &head->q, head->kt, &g, head->s);
+            against_keys(head, &head->dout, head->vt, &g, head->dp);
+            soft_group(head, &g);
         }
-        add_transposed(head, p, &head->dout, t0, rows, j, head->dv);
-        add_transposed(head, ds, &head->q, t0, rows, j, head->dk);
+        add_transposed(head, head->p, &head->dout, t0, rows, j, head->dv);
+        add_transposed(head, head->ds, &head->q, t0, rows, j, head->dk);
         add_dq(head, t0, rows, j);
     }
-    write_rows(f, head->dq_sum, rows,
+    write_rows(f, head->dq_sum, args->scale, rows,
                head->dq + t0 * args->q_stride * att_element_bytes(args->dtype), args->q_stride);
 }
 
@@ -287,7 +351,7 @@ static void kv_head(struct backward_head *head, int64_t b, int64_t kv)
         (&head->k, 0, d, j, keys, ATT_TILE, head->kt + i * f->transposed_words);
         SHOALI_CPU_SYMBOL(pack_transposed)
         (&head->v, 0, d, j, keys, ATT_TILE, head->vt + i * f->transposed_words);
-        if (!f->b_direct)
+        if (!f->k_direct)
             SHOALI_CPU_SYMBOL(pack_rows)
         (&head->k, j, keys, 0, d, f->d_width, head->k_rows + i * f->rows_words);
     }
@@ -298,32 +362,30 @@ static void kv_head(struct backward_head *head, int64_t b, int64_t kv)
         for (int64_t t0 = 0; t0 < args->q_len; t0 += ATT_TILE)
             query_tile(head, t0);
     }
-    write_rows(f, head->dk, args->kv_len, (char *)args->dk + at, args->kv_stride);
-    write_rows(f, head->dv, args->kv_len, (char *)args->dv + at, args->kv_stride);
+    write_rows(f, head->dk, args->scale, args->kv_len, (char *)args->dk + at, args->kv_stride);
+    write_rows(f, head->dv, 1, args->kv_len, (char *)args->dv + at, args->kv_stride);
 }
 
-#define PARTS 16
+#define PARTS 14
 static bool take_memory(const struct backward *f, struct backward_head *head)
 {
-    const int64_t square = ATT_TILE * ATT_TILE, half = f->pairs ? square / 2 : 0;
+    const int64_t square = ATT_TILE * ATT_TILE / (f->pairs ? 2 : 1);
     const int64_t sums = f->kv_tiles * ATT_TILE * f->d_width,
                   transposed = f->kv_tiles * f->transposed_words;
-    const int64_t a_copy = f->a_direct ? 0 : ATT_TILE * f->a_ld,
+    const int64_t a_copy = f->a_direct || !f->pairs ? 0 : ATT_TILE * f->a_ld,
                   b_copy = f->b_direct ? 0 : f->rows_words;
-    const int64_t words[PARTS] = {square,
+    const int64_t words[PARTS] = {ATT_GROUP * ATT_TILE,
+                                  ATT_GROUP * ATT_TILE,
                                   square,
-                                  half,
-                                  half,
-                                  half,
-                                  half,
+                                  square,
+                                  f->pairs ? square : 0,
                                   ATT_TILE * f->d_width,
                                   a_copy,
                                   a_copy,
                                   b_copy,
                                   b_copy,
-                                  f->b_direct ? 0 : f->kv_tiles * f->rows_words,
-                                  transposed,
-                                  transposed,
+                                  f->k_direct ? 0 : f->kv_tiles * f->rows_words,
+                                  2 * transposed,
                                   sums,
                                   sums};
     uint32_t *part[PARTS];
@@ -337,21 +399,20 @@ static bool take_memory(const struct backward *f, struct backward_head *head)
         part[i] = memory;
         memory += words[i];
     }
-    *head = (struct backward_head){.shared = f, .p_pairs = part[4], .ds_pairs = part[5]};
-    head->p = (float *)(void *)part[0];
-    head->ds = (float *)(void *)part[1];
-    head->p_half = (uint16_t *)(void *)part[2];
-    head->ds_half = (uint16_t *)(void *)part[3];
-    head->dq_sum = (float *)(void *)part[6];
-    head->q.a_copy = part[7];
-    head->dout.a_copy = part[8];
-    head->q.b_copy = part[9];
-    head->dout.b_copy = part[10];
-    head->k_rows = part[11];
-    head->kt = part[12];
-    head->vt = part[13];
-    head->dk = (float *)(void *)part[14];
-    head->dv = (float *)(void *)part[15];
+    *head = (struct backward_head){
+        .shared = f, .p = (char *)part[2], .ds = (char *)part[3], .k_rows = part[10]};
+    head->s = (float *)(void *)part[0];
+    head->dp = (float *)(void *)part[1];
+    head->ds_rows = f->pairs ? (char *)part[4] : head->ds;
+    head->dq_sum = (float *)(void *)part[5];
+    head->q.a_copy = part[6];
+    head->dout.a_copy = part[7];
+    head->q.b_copy = part[8];
+    head->dout.b_copy = part[9];
+    head->kt = part[11];
+    head->vt = part[11] + transposed;
+    head->dk = (float *)(void *)part[12];
+    head->dv = (float *)(void *)part[13];
     return true;
 }
 
@@ -375,9 +436,14 @@ void SHOALI_CPU_SYMBOL(attention_backward)(const void *args, struct shoali_pool 
     const int64_t d = att->head_size;
     struct backward f = {.args = att};
     f.pairs = SHOALI_CPU_PAIRS && att->dtype == SHOAL_BF16;
-    f.a_direct = att->dtype == SHOAL_F32 || (f.pairs && d % 2 == 0);
-    f.b_direct = att->dtype == SHOAL_F32 && d % 16 == 0;
+    f.scale = (float)(att->scale * ATT_LOG2E);
     f.kv_tiles = (att->kv_len + ATT_TILE - 1) / ATT_TILE;
+    /* Rows of a large model lie a multiple of the cache's way apart: read more than once or twice,
+     * they are worth a copy. */
+    const bool whole = att->dtype == SHOAL_F32 && d % 16 == 0;
+    f.b_direct = whole && f.kv_tiles == 1;
+    f.a_direct = f.kv_tiles == 1 && (att->dtype == SHOAL_F32 || (f.pairs && d % 2 == 0));
+    f.k_direct = whole && att->q_len <= ATT_TILE;
     f.d_width = (d + 15) / 16 * 16;
     f.d_steps = gemm_steps(d, f.pairs);
     f.a_ld = (f.d_steps + 15) / 16 * 16;
