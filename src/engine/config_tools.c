@@ -32,9 +32,10 @@ const struct shoali_section shoali_flops_profiler_section = SECTION(
     flops_profiler, "flops_profiler", flops_profiler_rows, "Operations and time per layer.", );
 
 static const struct shoali_option throughput_rows[] = {
-    ROW(throughput, BOOL, enabled, 1, "Measure samples per second.", PENDING),
-    ROW(throughput, BOOL, synchronized, 1, "Wait for the device before reading the clock.",
-        PENDING),
+    ROW(throughput, BOOL, enabled, 1,
+        "Samples per second and device memory with every line of steps_per_print, from the third "
+        "step on.", ),
+    ROW(throughput, BOOL, synchronized, 1, "A step waits for the device once, always.", NOEFFECT),
 };
 static const struct shoali_section throughput_section =
     SECTION(throughput, "throughput", throughput_rows, "The throughput timer.", );

@@ -77,6 +77,10 @@ struct shoal_engine {
     shoal_step_info info;
     double forward_ns, backward_ns; /* of the current step */
     int64_t step_begin_ns;
+    struct {
+        int64_t steps; /* of this run */
+        double ms;     /* of those that count */
+    } timed;           /* the throughput timer */
 };
 
 /* Refuses `what` in the middle of a step; otherwise drops a forward that had no backward. */
