@@ -41,7 +41,8 @@ static shoal_status peek_checkpoint(struct pretrain *run, bool *found)
     if (!options->load)
         return SHOAL_OK;
     status = shoal_checkpoint_peek(options->load, options->load_tag, &client, NULL);
-    if (status == SHOAL_EINVAL && !options->load_tag && !options->finetune) {
+    if (status == SHOAL_EINVAL && !options->load_tag && !options->finetune &&
+        !options->exit_on_missing_checkpoint) {
         if (is_first(run))
             fprintf(stderr, "shoal pretrain: %s; starting from the beginning\n",
                     shoal_error_message());
@@ -82,7 +83,7 @@ static shoal_status make_loaders(struct pretrain *run)
                               .seq_length = options->seq_length,
                               .micro_batch = run->micro_batch,
                               .micro_batches = run->micro_per_step,
-                              .seed = (uint64_t)options->seed};
+                              .seed = (uint64_t)options->shared.seed};
     SHOAL_TRY(status, shoal_loader_create(&args, &run->train), done);
     const bool validates = options->full_validation || options->eval_iters > 0;
     if (validates &&
@@ -198,12 +199,25 @@ done:
     return status;
 }
 
+/* By --exit-interval, which all ranks see alike. Time passes differently: a rank that ran out of it
+ * asks all to stop after the next step. */
+static bool asked_to_leave(struct pretrain *run, int64_t begin_ns)
+{
+    const struct pretrain_options *options = &run->options;
+    const double minutes = (double)(shoali_now_ns() - begin_ns) * 1e-9 / 60;
+    if (options->exit_minutes && minutes >= (double)options->exit_minutes)
+        shoal_engine_request_stop(run->engine);
+    return options->exit_interval &&
+           shoal_engine_global_steps(run->engine) % options->exit_interval == 0;
+}
+
 static shoal_status train(struct pretrain *run)
 {
     shoal_status status = SHOAL_OK;
     const struct pretrain_options *options = &run->options;
     struct pretrain_source source = {run, run->train, run->micro_per_step};
     const int64_t first = shoal_engine_global_steps(run->engine);
+    const int64_t begin = shoali_now_ns();
     int64_t saved_step = -1;
     double ms = 0;
     char where[96];
@@ -222,12 +236,14 @@ static shoal_status train(struct pretrain *run)
                   done);
         show_step(run, &info, &ms);
         SHOAL_TRY(status, after_step(run, &saved_step), done);
+        if (asked_to_leave(run, begin))
+            break;
     }
     const int64_t last = shoal_engine_global_steps(run->engine);
     if (options->save && saved_step != last && last > first)
         SHOAL_TRY(status, save(run), done);
     snprintf(where, sizeof where, "iteration %lld on validation set", (long long)last);
-    if (!shoal_engine_stop_requested(run->engine))
+    if (last >= options->train_iters && !shoal_engine_stop_requested(run->engine))
         SHOAL_TRY(status, pretrain_evaluate(run, where, &run->final_loss), done);
     pretrain_show_memory(run);
 done:

@@ -2,6 +2,7 @@
  *
  *   pretrain.c          the run: data, model, engine, loop
  *   pretrain_options.c  Megatron's flags as tables
+ *   pretrain_known.c    ... and those that are only known
  *   pretrain_config.c   values that may be given as flag and in ds_config.json: one of both, or the
  * same in both
  *   pretrain_eval.c     validation
@@ -21,14 +22,24 @@
 
 #include <stdio.h>
 
+/* What flags of pretrain_known.c would be stored in, if they were. */
+struct pretrain_known {
+    int64_t nothing[2];
+};
+extern const struct shoali_section pretrain_known_section;
+
 /* The flags that ds_config.json may also give; used only where given (`given` bits). */
 struct pretrain_shared {
     int64_t micro_batch_size, global_batch_size;
     double lr, weight_decay, adam_beta1, adam_beta2, adam_eps, clip_grad;
     double min_lr, lr_warmup_init, lr_warmup_fraction;
-    int64_t lr_warmup_iters, lr_decay_iters;
-    const char *lr_decay_style;
+    int64_t lr_warmup_iters, lr_decay_iters, lr_wsd_decay_iters;
+    const char *lr_decay_style, *lr_wsd_decay_style;
+    double loss_scale, min_loss_scale;
+    int64_t loss_scale_window, hysteresis;
     bool bf16, fp16;
+    int64_t seed; /* the configuration's where the flag is not given */
+    int64_t threads;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 struct pretrain_options {
@@ -47,12 +58,13 @@ struct pretrain_options {
     bool mock_data, full_validation;
     /* run */
     const char *deepspeed_config, *save, *load, *load_tag;
-    bool deepspeed, finetune, exit_signal_handler, no_save_optim, ignore_plan;
-    int64_t train_iters, eval_interval, eval_iters, save_interval, log_interval, seed, threads,
-        local_rank;
+    bool deepspeed, finetune, exit_signal_handler, exit_on_missing_checkpoint, ignore_plan;
+    int64_t train_iters, eval_interval, eval_iters, save_interval, log_interval, exit_interval,
+        exit_minutes, ckpt_step, local_rank;
     uint64_t given[SHOALI_GIVEN_WORDS];
 
     struct pretrain_shared shared;
+    struct pretrain_known known;
     struct shoali_arena arena;
 };
 
@@ -69,6 +81,9 @@ SHOAL_CHECKED shoal_status pretrain_options_init(struct pretrain_options *option
                                                  char **argv);
 void pretrain_options_fini(struct pretrain_options *options);
 
+/* Takes the seed from the configuration where no flag gives one: data is drawn with it before an
+ * engine reads the rest. */
+SHOAL_CHECKED shoal_status pretrain_take_seed(struct pretrain_options *options);
 /* The configuration for the engine: *path (borrowed), and *text (owned, free()) where flags changed
  * it, else NULL. SHOAL_ECONFIG shows both values when flag and file contradict. */
 SHOAL_CHECKED shoal_status pretrain_config(const struct pretrain_options *options,

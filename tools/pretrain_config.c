@@ -24,12 +24,19 @@ static const struct pair pairs[] = {
     {"clip-grad", {"gradient_clipping"}, -1},
     {"bf16", {"bf16", "enabled"}, -1},
     {"fp16", {"fp16", "enabled"}, -1},
+    {"loss-scale", {"fp16", "loss_scale"}, -1},
+    {"min-loss-scale", {"fp16", "min_loss_scale"}, -1},
+    {"loss-scale-window", {"fp16", "loss_scale_window"}, -1},
+    {"hysteresis", {"fp16", "hysteresis"}, -1},
+    {"seed", {"seed"}, -1},
+    {"threads", {"threads"}, -1},
 };
 /* Flags of the Megatron schedule and its parameter names. */
 static const char *const schedule_flags[][2] = {
     {"lr-decay-style", "lr_decay_style"},         {"min-lr", "min_lr"},
     {"lr-decay-iters", "lr_decay_iters"},         {"lr-warmup-iters", "lr_warmup_iters"},
     {"lr-warmup-fraction", "lr_warmup_fraction"}, {"lr-warmup-init", "lr_warmup_init"},
+    {"lr-wsd-decay-style", "lr_wsd_decay_style"}, {"lr-wsd-decay-iters", "lr_wsd_decay_iters"},
 };
 
 static bool given(const struct pretrain_options *options, const char *flag)
@@ -146,7 +153,7 @@ static shoal_status merge_schedule(const struct pretrain_options *options, json_
                             flag_value(options, schedule_flags[i][0]));
     }
     const json_t *file = json_object_get(root, "scheduler");
-    if (!first || file) {
+    if (!first || (file && !json_is_null(file))) {
         json_decref(params);
         if (!first)
             return SHOAL_OK;
@@ -173,6 +180,22 @@ static void default_optimizer(const struct pretrain_options *options, json_t *ro
         return;
     json_object_set_new(root, "optimizer", json_pack("{s:s}", "type", "AdamW"));
     *changed = true;
+}
+
+shoal_status pretrain_take_seed(struct pretrain_options *options)
+{
+    shoal_status status;
+    struct shoali_json *document = NULL;
+    if (given(options, "seed"))
+        return SHOAL_OK;
+    SHOAL_TRY(status, shoali_json_load(options->deepspeed_config, &document), done);
+    const json_t *seed = json_object_get(shoali_json_root(document), "seed");
+    const double value = json_number_value(seed); /* of something else: 0 */
+    if (value >= 1 && value <= 1e15)              /* the engine refuses what is out of range */
+        options->shared.seed = (int64_t)json_number_value(seed);
+done:
+    shoali_json_close(document);
+    return status;
 }
 
 shoal_status pretrain_config(const struct pretrain_options *options, const char **path, char **text)

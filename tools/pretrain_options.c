@@ -203,27 +203,39 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_STRING,
      .offset = O(load_tag),
      .help = "the checkpoint of that folder; default: the latest"},
+    {.key = "ckpt-step",
+     .type = SHOALI_INT,
+     .offset = O(ckpt_step),
+     .min = 1,
+     .max = 1e15,
+     .unit = "steps",
+     .help = "the checkpoint of that step: --load-tag global_stepN"},
+    {.key = "exit-on-missing-checkpoint",
+     .type = SHOALI_BOOL,
+     .offset = O(exit_on_missing_checkpoint),
+     .help = "an error instead of starting afresh when --load has no checkpoint"},
     {.key = "finetune",
      .type = SHOALI_BOOL,
      .offset = O(finetune),
      .help = "take only the weights of --load and begin at step 0"},
+    {.key = "exit-interval",
+     .type = SHOALI_INT,
+     .offset = O(exit_interval),
+     .min = 1,
+     .max = 1e15,
+     .unit = "steps",
+     .help = "save and leave after a step that this number divides"},
+    {.key = "exit-duration-in-mins",
+     .type = SHOALI_INT,
+     .offset = O(exit_minutes),
+     .min = 1,
+     .max = 1e9,
+     .unit = "minutes",
+     .help = "save and leave after so much time"},
     {.key = "exit-signal-handler",
      .type = SHOALI_BOOL,
      .offset = O(exit_signal_handler),
      .help = "on SIGTERM finish the step, save, and leave with 0"},
-    {.key = "seed",
-     .type = SHOALI_INT,
-     .offset = O(seed),
-     .default_number = 1234,
-     .min = 1,
-     .max = 1e15,
-     .help = "of initial weights, data order and dropout"},
-    {.key = "threads",
-     .type = SHOALI_INT,
-     .offset = O(threads),
-     .min = 0,
-     .max = 4096,
-     .help = "threads of each rank; 0: its share of the cores"},
     {.key = "ignore-plan",
      .type = SHOALI_BOOL,
      .offset = O(ignore_plan),
@@ -281,6 +293,17 @@ static const struct shoali_option shared_rows[] = {
      .max = 1e15,
      .unit = "steps",
      .help = "end of the decay; default --train-iters"},
+    {.key = "lr-wsd-decay-style",
+     .type = SHOALI_STRING,
+     .offset = S(lr_wsd_decay_style),
+     .help = "last part of WSD: exponential, linear, cosine, minus_sqrt"},
+    {.key = "lr-wsd-decay-iters",
+     .type = SHOALI_INT,
+     .offset = S(lr_wsd_decay_iters),
+     .min = 0,
+     .max = 1e15,
+     .unit = "steps",
+     .help = "length of the last part of WSD"},
     {.key = "lr-warmup-iters",
      .type = SHOALI_INT,
      .offset = S(lr_warmup_iters),
@@ -332,6 +355,45 @@ static const struct shoali_option shared_rows[] = {
      .help = "also gradient_clipping; 0: off"},
     {.key = "bf16", .type = SHOALI_BOOL, .offset = S(bf16), .help = "also bf16.enabled"},
     {.key = "fp16", .type = SHOALI_BOOL, .offset = S(fp16), .help = "also fp16.enabled"},
+    {.key = "loss-scale",
+     .type = SHOALI_FLOAT,
+     .offset = S(loss_scale),
+     .min = 0,
+     .max = 1e37,
+     .help = "also fp16.loss_scale; 0: dynamic"},
+    {.key = "min-loss-scale",
+     .type = SHOALI_FLOAT,
+     .offset = S(min_loss_scale),
+     .min = 0,
+     .max = 1e37,
+     .help = "also fp16.min_loss_scale"},
+    {.key = "loss-scale-window",
+     .type = SHOALI_INT,
+     .offset = S(loss_scale_window),
+     .min = 1,
+     .max = 1e15,
+     .unit = "steps",
+     .help = "also fp16.loss_scale_window"},
+    {.key = "hysteresis",
+     .type = SHOALI_INT,
+     .offset = S(hysteresis),
+     .min = 1,
+     .max = 1e15,
+     .help = "also fp16.hysteresis"},
+    {.key = "seed",
+     .type = SHOALI_INT,
+     .offset = S(seed),
+     .default_number = 1234,
+     .min = 1,
+     .max = 1e15,
+     .help = "of initial weights, data order and dropout; also seed of the configuration"},
+    {.key = "threads",
+     .type = SHOALI_INT,
+     .offset = S(threads),
+     .min = 0,
+     .max = 4096,
+     .help = "threads of each rank; 0: its share of the cores; also threads of the "
+             "configuration"},
 };
 const struct shoali_section pretrain_shared_section = {.name = "shared",
                                                        .rows = SHOALI_ROWS(shared_rows),
@@ -339,8 +401,29 @@ const struct shoali_section pretrain_shared_section = {.name = "shared",
                                                            sizeof(struct pretrain_shared),
                                                        .given_offset = S(given)};
 
+/* What says which checkpoint, and how. --ckpt-step becomes a tag. */
+static shoal_status check_loading(struct pretrain_options *options, struct shoali_arena *arena)
+{
+    const char *flag = options->load_tag                     ? "--load-tag"
+                       : options->ckpt_step                  ? "--ckpt-step"
+                       : options->finetune                   ? "--finetune"
+                       : options->exit_on_missing_checkpoint ? "--exit-on-missing-checkpoint"
+                                                             : NULL;
+    if (flag && !options->load)
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s without --load: name the folder with checkpoints",
+                          flag);
+    if (!options->ckpt_step)
+        return SHOAL_OK;
+    if (options->load_tag)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--ckpt-step and --load-tag both name a checkpoint: give one of them");
+    options->load_tag =
+        shoali_arena_printf(arena, "global_step%lld", (long long)options->ckpt_step);
+    return options->load_tag ? SHOAL_OK : SHOAL_ENOMEM;
+}
+
 /* What only training needs. */
-static shoal_status check_training(const struct pretrain_options *options)
+static shoal_status check_training(struct pretrain_options *options, struct shoali_arena *arena)
 {
     if (!shoali_config_given(&section, options, "train-iters"))
         return SHOAL_FAIL(SHOAL_ECONFIG, "shoal pretrain gpt: --train-iters must be given: "
@@ -355,7 +438,7 @@ static shoal_status check_training(const struct pretrain_options *options)
         return SHOAL_FAIL(
             SHOAL_EINVAL,
             "no training data: give --data-path FILE_OR_FOLDER, or --mock-data for random tokens");
-    return SHOAL_OK;
+    return check_loading(options, arena);
 }
 
 shoal_status pretrain_options_init(struct pretrain_options *options,
@@ -365,17 +448,19 @@ shoal_status pretrain_options_init(struct pretrain_options *options,
     struct shoali_arena arena;
     const struct shoali_flags tables[] = {{command->more, command->more_options},
                                           {&section, options},
-                                          {&pretrain_shared_section, &options->shared}};
+                                          {&pretrain_shared_section, &options->shared},
+                                          {&pretrain_known_section, &options->known}};
     const int32_t first = command->more ? 0 : 1;
-    const struct shoali_flag_args args = {
-        .command = command->name, .tables = tables + first, .table_count = 3 - first};
+    struct shoali_flag_args args = {
+        .command = command->name, .tables = tables + first, .table_count = 4 - first};
     shoali_arena_init(&arena);
-    for (int32_t i = first; i < 3; i++)
+    for (int32_t i = first; i < 4; i++)
         SHOAL_TRY(status, shoali_config_defaults(tables[i].section, tables[i].config, &arena),
                   done);
     status = shoali_flags_parse(&args, argc, argv, &arena, NULL);
     if (status == SHOAL_END) {
         struct shoali_str text = {0};
+        args.table_count--; /* nothing of those that are only known */
         shoali_flags_help(&args, &text);
         printf("%s%s", command->usage, shoali_str_get(&text));
         shoali_str_fini(&text);
@@ -385,11 +470,10 @@ shoal_status pretrain_options_init(struct pretrain_options *options,
     if (options->data_path.count && options->mock_data)
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "--data-path and --mock-data exclude each other: give one of both");
-    else if (command->trains && !options->load && (options->load_tag || options->finetune))
-        status = SHOAL_FAIL(SHOAL_EINVAL, "%s without --load: name the folder with checkpoints",
-                            options->load_tag ? "--load-tag" : "--finetune");
     else if (command->trains)
-        status = check_training(options);
+        status = check_training(options, &arena);
+    if (status == SHOAL_OK)
+        status = pretrain_take_seed(options);
 done:
     options->arena = arena;
     return status;

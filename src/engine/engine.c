@@ -65,7 +65,7 @@ static shoal_status read_config(struct shoal_engine *engine, const shoal_engine_
     shoali_loss_scaler_init(&engine->scaler, &config->fp16);
     if (config->reduction == SHOALI_REDUCTION_EXACT)
         SHOAL_TRY(status, shoali_loss_scaler_check_exact(&engine->scaler), done);
-    engine->seed = args->seed ? args->seed : config->seed ? (uint64_t)config->seed : 1234;
+    engine->seed = args->seed ? args->seed : (uint64_t)config->seed;
     if (config->dump_state && !engine->meta)
         log_config(config);
 done:

@@ -64,6 +64,21 @@ expect 0 $train --make-vocab-size-divisible-by 1100 --train-iters 4 --load fused
 value() { sed 's/.*value: *\([0-9.E+-]*\).*/\1/' <<<"$1"; }
 awk -v a="$(value "$tiles")" -v b="$(value "$(final_loss)")" 'BEGIN { exit !(a > 1 && b > 1 && (a - b) ^ 2 < 1e-8) }' ||
     complain "unfused from a fused checkpoint: $(final_loss), fused: $tiles"
+# leaving early at a step, and going on from the checkpoint of a step
+expect 0 $(ranks 2) $train --train-iters 8 --save early --exit-interval 3
+says "saved step 3"
+[ -z "$(final_loss)" ] || complain "left early, but evaluated: $output"
+expect 0 $train --train-iters 8 --load early --save early --save-interval 5
+expect 0 $train --train-iters 8 --load early --ckpt-step 5
+[ "$(final_loss)" = "$loss" ] || complain "continued from step 5: $(final_loss), one rank: $loss"
+# the seed of the configuration is that of the flag
+sed 's/{/{"seed": 77, /; 1q' ds.json >seed.json && sed 1d ds.json >>seed.json
+expect 0 $gpt $data --deepspeed_config seed.json --train-iters 3
+seeded=$(final_loss)
+expect 0 $train --train-iters 3 --seed 77
+[ "$(final_loss)" = "$seeded" ] || complain "--seed 77: $(final_loss), the key: $seeded"
+expect 0 $train --train-iters 3
+[ "$(final_loss)" != "$seeded" ] || complain "the key seed changes nothing"
 expect 0 $train --train-iters 8 --load parts # nothing left to do
 [ "$(final_loss)" = "$loss" ] || complain "only evaluated: $(final_loss), one rank: $loss"
 # Another number of steps is another loss: the comparison can fail
@@ -133,6 +148,11 @@ refused 2 "AdamV" $bad
 refused 2 "not divisible by --num-attention-heads 4" $train --train-iters 2 --hidden-size 30
 refused 2 "100000" $train --train-iters 2 --seq-length 100000
 refused 2 "--lr is 0.5" $train --train-iters 2 --lr 0.5
+refused 2 "--seed is 5" $gpt $data --deepspeed_config seed.json --train-iters 2 --seed 5
+refused 2 "--swiglu is known but not supported yet" $train --train-iters 2 --swiglu
+refused 2 "zero_optimization.stage" $train --train-iters 2 --use-distributed-optimizer
+refused 2 "there is no checkpoint" $train --train-iters 2 --load hollow --exit-on-missing-checkpoint
+refused 2 "global_step4" $train --train-iters 9 --load early --ckpt-step 4
 refused 2 "nearest flag is --num-layers" $train --train-iters 2 --num-layer 3
 refused 2 "global_step77" $train --train-iters 9 --load one --load-tag global_step77
 refused 2 "bpe" $train --train-iters 2 --tokenizer-type bpe

@@ -1,0 +1,108 @@
+/* Megatron's flags that `shoal pretrain gpt` knows and has no use for: not supported yet (an error,
+ * unless the value is the default), without effect here (a notice), or replaced by something else
+ * (an error that names it). None is stored. */
+#include "pretrain.h"
+
+#define KNOWN(key_, type_, state_, help_, ...)                                                 \
+    {                                                                                          \
+        .key = key_, .type = SHOALI_##type_, .state = SHOALI_##state_, .help = help_,          \
+        .flags = SHOALI_OPTION_HIDDEN, __VA_ARGS__                                             \
+    }
+#define SIZE_OF(axis) KNOWN(axis, INT, PENDING, "", .default_number = 1)
+#define LATER(key_, type_) KNOWN(key_, type_, PENDING, "", )
+
+static const struct shoali_option rows[] = {
+    SIZE_OF("tensor-model-parallel-size"),
+    SIZE_OF("pipeline-model-parallel-size"),
+    SIZE_OF("context-parallel-size"),
+    SIZE_OF("expert-model-parallel-size"),
+    SIZE_OF("expert-tensor-parallel-size"),
+    LATER("sequence-parallel", BOOL),
+    LATER("num-layers-per-virtual-pipeline-stage", INT),
+
+    LATER("num-experts", INT),
+    LATER("group-query-attention", BOOL),
+    KNOWN("num-query-groups", INT, PENDING, "", .default_number = 1),
+    LATER("kv-channels", INT),
+    KNOWN("position-embedding-type", STRING, PENDING, "", .default_text = "learned_absolute"),
+    LATER("use-rotary-position-embeddings", BOOL),
+    LATER("rotary-base", INT),
+    LATER("rotary-percent", FLOAT),
+    KNOWN("normalization", STRING, PENDING, "", .default_text = "LayerNorm"),
+    LATER("apply-layernorm-1p", BOOL),
+    LATER("qk-layernorm", BOOL),
+    LATER("swiglu", BOOL),
+    LATER("squared-relu", BOOL),
+    LATER("quick-geglu", BOOL),
+    LATER("init-method-xavier-uniform", BOOL),
+
+    LATER("train-samples", INT),
+    LATER("lr-decay-samples", INT),
+    LATER("lr-warmup-samples", INT),
+    LATER("step-batch-size-schedule", STRING),
+    LATER("start-weight-decay", FLOAT),
+    LATER("end-weight-decay", FLOAT),
+    KNOWN("weight-decay-incr-style", STRING, PENDING, "", .default_text = "constant"),
+    LATER("override-opt-param-scheduler", BOOL),
+    LATER("use-checkpoint-opt-param-scheduler", BOOL),
+
+    LATER("train-data-path", STRINGS),
+    LATER("valid-data-path", STRINGS),
+    LATER("test-data-path", STRINGS),
+    LATER("data-args-path", STRING),
+    LATER("tokenizer-model", STRING),
+    LATER("vocab-file", STRING),
+    LATER("merge-file", STRING),
+    KNOWN("dataloader-type", STRING, PENDING, "", .default_text = "single"),
+    LATER("reset-position-ids", BOOL),
+    LATER("reset-attention-mask", BOOL),
+    LATER("eod-mask-loss", BOOL),
+
+    LATER("no-load-optim", BOOL),
+    LATER("no-load-rng", BOOL),
+    LATER("no-save-optim", BOOL),
+    LATER("no-save-rng", BOOL),
+    LATER("use-checkpoint-args", BOOL),
+    LATER("save-retain-interval", INT),
+    LATER("async-save", BOOL),
+    LATER("distribute-saved-activations", BOOL),
+    LATER("tensorboard-dir", STRING),
+    LATER("wandb-project", STRING),
+
+    KNOWN("use-mcore-models", BOOL, NOEFFECT, "There is one implementation.", ),
+    KNOWN("transformer-impl", STRING, NOEFFECT, "There is one implementation.", ),
+    KNOWN("use-flash-attn", BOOL, NOEFFECT, "Attention is always computed in tiles.", ),
+    KNOWN("attention-softmax-in-fp32", BOOL, NOEFFECT, "It always is.", ),
+    KNOWN("accumulate-allreduce-grads-in-fp32", BOOL, NOEFFECT,
+          "Gradients are always summed in fp32, or in integers.", ),
+    KNOWN("no-gradient-accumulation-fusion", BOOL, NOEFFECT,
+          "Kernels always add to the gradients.", ),
+    KNOWN("no-masked-softmax-fusion", BOOL, NOEFFECT, "There is one kernel.", ),
+    KNOWN("no-bias-gelu-fusion", BOOL, NOEFFECT, "There is one kernel.", ),
+    KNOWN("no-bias-dropout-fusion", BOOL, NOEFFECT, "There is one kernel.", ),
+    KNOWN("distributed-backend", STRING, NOEFFECT, "SHOAL_COMM chooses the backend.", ),
+    KNOWN("distributed-timeout-minutes", INT, NOEFFECT, "The variable DEEPSPEED_TIMEOUT sets the deadline.", ),
+    KNOWN("num-workers", INT, NOEFFECT, "One thread reads ahead.", ),
+    KNOWN("data-cache-path", STRING, NOEFFECT, "Nothing is cached.", ),
+
+    KNOWN("use-distributed-optimizer", BOOL, DEAD,
+          "set zero_optimization.stage to 1 in the configuration", ),
+    KNOWN("overlap-grad-reduce", BOOL, DEAD,
+          "set zero_optimization.overlap_comm in the configuration", ),
+    KNOWN("overlap-param-gather", BOOL, DEAD,
+          "set zero_optimization.overlap_comm in the configuration", ),
+    KNOWN("optimizer", STRING, DEAD, "set optimizer.type in the configuration", ),
+    KNOWN("sgd-momentum", FLOAT, DEAD, "set optimizer.params.momentum in the configuration", ),
+    KNOWN("optimizer-cpu-offload", BOOL, DEAD,
+          "set zero_optimization.offload_optimizer in the configuration", ),
+    KNOWN("initial-loss-scale", FLOAT, DEAD,
+          "set fp16.initial_scale_power in the configuration: the scale is 2 to that power", ),
+    KNOWN("recompute-activations", BOOL, DEAD,
+          "give --recompute-granularity selective --recompute-modules attn", ),
+    KNOWN("exit-signal", STRING, DEAD, "give --exit-signal-handler, which is for SIGTERM", ),
+};
+
+const struct shoali_section pretrain_known_section = {.name = "known",
+                                                      .rows = SHOALI_ROWS(rows),
+                                                      .struct_bytes = sizeof(struct pretrain_known),
+                                                      .given_offset = SIZE_MAX};
