@@ -3,10 +3,10 @@
  * (an error that names it). None is stored. */
 #include "pretrain.h"
 
-#define KNOWN(key_, type_, state_, help_, ...)                                                 \
-    {                                                                                          \
-        .key = key_, .type = SHOALI_##type_, .state = SHOALI_##state_, .help = help_,          \
-        .flags = SHOALI_OPTION_HIDDEN, __VA_ARGS__                                             \
+#define KNOWN(key_, type_, state_, help_, ...)                                        \
+    {                                                                                 \
+        .key = key_, .type = SHOALI_##type_, .state = SHOALI_##state_, .help = help_, \
+        .flags = SHOALI_OPTION_HIDDEN, __VA_ARGS__                                    \
     }
 #define SIZE_OF(axis) KNOWN(axis, INT, PENDING, "", .default_number = 1)
 #define LATER(key_, type_) KNOWN(key_, type_, PENDING, "", )
@@ -81,7 +81,8 @@ static const struct shoali_option rows[] = {
     KNOWN("no-bias-gelu-fusion", BOOL, NOEFFECT, "There is one kernel.", ),
     KNOWN("no-bias-dropout-fusion", BOOL, NOEFFECT, "There is one kernel.", ),
     KNOWN("distributed-backend", STRING, NOEFFECT, "SHOAL_COMM chooses the backend.", ),
-    KNOWN("distributed-timeout-minutes", INT, NOEFFECT, "The variable DEEPSPEED_TIMEOUT sets the deadline.", ),
+    KNOWN("distributed-timeout-minutes", INT, NOEFFECT,
+          "The variable DEEPSPEED_TIMEOUT sets the deadline.", ),
     KNOWN("num-workers", INT, NOEFFECT, "One thread reads ahead.", ),
     KNOWN("data-cache-path", STRING, NOEFFECT, "Nothing is cached.", ),
 
