@@ -106,6 +106,7 @@ shoal_status shoali_group_make(const struct shoali_comm_ops *ops, void *object,
 {
     struct shoal_group *group = shoali_calloc(1, sizeof(*group), "a group");
     if (!group) {
+        ops->abort(object, SHOAL_ENOMEM, shoal_error_message()); /* or the others wait for us */
         ops->destroy(object);
         return SHOAL_ENOMEM;
     }

@@ -95,16 +95,21 @@ static void abort_leaves_what_is_complete(void **state)
     (void)state;
     stamp(&(struct stamp){.run = suite_abort_with_pending, .smallest = 2});
 }
+static void abandoned_requests(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_abandon, .smallest = 2, .largest = 4});
+}
 static void late_rank(void **state)
 {
     (void)state;
-    stamp(&(struct stamp){.run = suite_timeout, .smallest = 2, .largest = 4, .timeout_s = 0.3});
+    stamp(&(struct stamp){.run = suite_timeout, .smallest = 2, .largest = 3, .timeout_s = 1});
 }
 static void silent_sender(void **state)
 {
     (void)state;
-    stamp(&(struct stamp){
-        .run = suite_message_timeout, .smallest = 2, .largest = 4, .timeout_s = 0.3});
+    stamp(
+        &(struct stamp){.run = suite_message_timeout, .smallest = 2, .largest = 3, .timeout_s = 1});
 }
 static void other_call(void **state)
 {
@@ -140,16 +145,17 @@ static void fault_points(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reductions),        cmocka_unit_test(all_sizes),
-        cmocka_unit_test(random_programs),   cmocka_unit_test(requests),
-        cmocka_unit_test(messages),          cmocka_unit_test(split),
-        cmocka_unit_test(shared_memory),     cmocka_unit_test(counters),
-        cmocka_unit_test(arguments),         cmocka_unit_test(device_addresses),
-        cmocka_unit_test(abort_reaches_all), cmocka_unit_test(abort_leaves_what_is_complete),
-        cmocka_unit_test(late_rank),         cmocka_unit_test(silent_sender),
-        cmocka_unit_test(other_call),        cmocka_unit_test(other_op),
-        cmocka_unit_test(other_matrix),      cmocka_unit_test(other_message),
-        cmocka_unit_test(early_leaver),      cmocka_unit_test(fault_points),
+        cmocka_unit_test(reductions),         cmocka_unit_test(all_sizes),
+        cmocka_unit_test(random_programs),    cmocka_unit_test(requests),
+        cmocka_unit_test(messages),           cmocka_unit_test(split),
+        cmocka_unit_test(shared_memory),      cmocka_unit_test(counters),
+        cmocka_unit_test(arguments),          cmocka_unit_test(device_addresses),
+        cmocka_unit_test(abort_reaches_all),  cmocka_unit_test(abort_leaves_what_is_complete),
+        cmocka_unit_test(abandoned_requests), cmocka_unit_test(late_rank),
+        cmocka_unit_test(silent_sender),      cmocka_unit_test(other_call),
+        cmocka_unit_test(other_op),           cmocka_unit_test(other_matrix),
+        cmocka_unit_test(other_message),      cmocka_unit_test(early_leaver),
+        cmocka_unit_test(fault_points),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

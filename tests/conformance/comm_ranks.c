@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS_MAX = 64, WATCHDOG_S = 60 };
+enum { RANKS_MAX = 64, WATCHDOG_S = 100 };
 
 const char *ranks_kind_name(enum ranks_kind kind)
 {
@@ -20,15 +20,16 @@ const char *ranks_kind_name(enum ranks_kind kind)
     return names[kind];
 }
 
-int32_t ranks_free_port(void)
+int32_t ranks_keep_port(int *keeper)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t length = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) != 0 ||
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
+        bind(fd, (struct sockaddr *)&address, length) != 0 ||
         getsockname(fd, (struct sockaddr *)&address, &length) != 0)
         abort();
-    close(fd);
+    *keeper = fd;
     return ntohs(address.sin_port);
 }
 
@@ -101,7 +102,8 @@ static bool run_processes(struct ranks *ranks)
 {
     pid_t pids[RANKS_MAX];
     bool passed = true;
-    ranks->port = ranks_free_port();
+    int keeper;
+    ranks->port = ranks_keep_port(&keeper);
     fflush(NULL);
     for (int32_t r = 0; r < ranks->size; r++) {
         pids[r] = fork();
@@ -124,6 +126,7 @@ static bool run_processes(struct ranks *ranks)
                     (unsigned)code);
         passed &= as_planned;
     }
+    close(keeper);
     return passed;
 }
 

@@ -34,8 +34,9 @@ struct ranks {
 bool ranks_run(struct ranks *ranks);
 /* The arguments with which rank `rank` joins. */
 shoal_comm_args ranks_args(const struct ranks *ranks, int32_t rank);
-/* A TCP port that is free now. */
-int32_t ranks_free_port(void);
+/* A TCP port on which nobody listens. Until `keeper` is closed nobody else is given it, though
+ * whoever knows it may listen (with SO_REUSEADDR). */
+int32_t ranks_keep_port(int *keeper);
 const char *ranks_kind_name(enum ranks_kind kind);
 
 /* For rank functions, where cmocka's assertions cannot be used: they may run in any thread or

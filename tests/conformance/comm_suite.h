@@ -18,7 +18,8 @@ bool suite_device(struct rank_seat *seat);    /* device addresses */
 /* Failures, N >= 2. */
 bool suite_abort(struct rank_seat *seat);
 bool suite_abort_with_pending(struct rank_seat *seat);
-bool suite_timeout(struct rank_seat *seat); /* needs timeout_s 0.3 */
+bool suite_abandon(struct rank_seat *seat);
+bool suite_timeout(struct rank_seat *seat); /* needs timeout_s 1 */
 bool suite_message_timeout(struct rank_seat *seat);
 bool suite_mismatch_kind(struct rank_seat *seat);
 bool suite_mismatch_op(struct rank_seat *seat);

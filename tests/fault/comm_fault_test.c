@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -65,7 +66,7 @@ static bool dies_in_all_reduce(struct rank_seat *seat)
     int64_t start_ns = shoali_now_ns();
     EXPECT(shoal_all_reduce(seat->group, data, data, COUNT, SHOAL_F32, SHOAL_SUM, NULL) ==
            SHOAL_EPEER);
-    EXPECT(shoali_now_ns() - start_ns < 2000000000);
+    EXPECT(shoali_now_ns() - start_ns < 10000000000); /* the promise is 100 ms and a free core */
     EXPECT(says(name) && says("is gone"));
     shoali_error_clear();
     EXPECT(shoal_barrier(seat->group) == SHOAL_EPEER && says(name));
@@ -168,7 +169,7 @@ static bool one_is_absent(struct rank_seat *seat)
     if (seat->rank == 1)
         return true;
     EXPECT(shoal_comm_init(&args, &seat->group) < 0);
-    EXPECT(says("of 3 ranks these did not join within 0.3 s: 1"));
+    EXPECT(says("of 3 ranks these did not join within 1.0 s: 1"));
     return true;
 }
 
@@ -193,6 +194,85 @@ static bool joins_by_environment(struct rank_seat *seat)
     return true;
 }
 
+/* All ranks are stopped for longer than the timeout while two of them wait, and go on as if nothing
+ * had been. */
+static bool stopped_together(struct rank_seat *seat)
+{
+    int32_t own = (int32_t)getpid(), pids[3];
+    EXPECT(shoal_all_gather(seat->group, &own, pids, 1, SHOAL_I32, NULL) == SHOAL_OK);
+    const pid_t helper = seat->rank == 0 ? fork() : -1;
+    if (helper == 0) {
+        nanosleep(&(struct timespec){0, 200000000}, NULL);
+        for (int32_t r = 0; r < seat->size; r++)
+            kill(pids[r], SIGSTOP);
+        nanosleep(&(struct timespec){2, 500000000}, NULL);
+        for (int32_t r = 0; r < seat->size; r++)
+            kill(pids[r], SIGCONT);
+        _exit(0);
+    }
+    if (seat->rank == 1)
+        nanosleep(&(struct timespec){1, 0}, NULL);
+    EXPECT(shoal_barrier(seat->group) == SHOAL_OK);
+    EXPECT(helper < 0 || waitpid(helper, NULL, 0) == helper);
+    return true;
+}
+
+/* Two jobs of two ranks are given one port. Rank 1 of the second comes first to the first's rank 0.
+ */
+static bool two_jobs(struct rank_seat *seat)
+{
+    const int32_t job = seat->rank / 2, rank = seat->rank % 2;
+    char name[64];
+    int32_t jobs[2] = {-1, -1};
+    shoal_status status;
+    shoal_comm_args args = ranks_args(seat->ranks, rank);
+    args.world_size = 2;
+    snprintf(name, sizeof(name), "%s-%d", getenv("SHOAL_JOB_ID"), (int)job);
+    setenv("SHOAL_JOB_ID", name, 1);
+    if (job == 0 && rank == 1)
+        nanosleep(&(struct timespec){0, 300000000}, NULL);
+    if (job == 1 && rank == 0)
+        nanosleep(&(struct timespec){0, 200000000}, NULL);
+    while ((status = shoal_comm_init(&args, &seat->group)) == SHOAL_EINVAL &&
+           says("already in use"))
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+    EXPECT(status == SHOAL_OK);
+    EXPECT(shoal_all_gather(seat->group, &job, jobs, 1, SHOAL_I32, NULL) == SHOAL_OK);
+    EXPECT(jobs[0] == job && jobs[1] == job);
+    return true;
+}
+
+/* Rank 1 has no memory for one part after the other of a group; the others need not wait for it. */
+static bool no_memory_in_split(struct rank_seat *seat)
+{
+    for (int skip = 0; skip < 6; skip++) {
+        char spec[32];
+        shoal_comm_args args = ranks_args(seat->ranks, seat->rank);
+        shoal_group *child = NULL;
+        shoal_status status = SHOAL_OK;
+        EXPECT(shoal_comm_init(&args, &seat->group) == SHOAL_OK);
+        snprintf(spec, sizeof(spec), "alloc:%d", skip);
+        EXPECT(seat->rank != 1 || shoali_fault_arm(spec));
+        status = shoal_comm_split(seat->group, 0, 0, &child);
+        EXPECT(shoali_fault_arm(NULL));
+        if (seat->rank == 1) {
+            EXPECT(skip > 4 ? status == SHOAL_OK : status == SHOAL_ENOMEM && !child);
+        } else {
+            EXPECT(status == SHOAL_OK || (skip < 5 && status == SHOAL_EPEER));
+            if (status == SHOAL_OK)
+                status = shoal_barrier(seat->group);
+            EXPECT(skip > 4 ? status == SHOAL_OK
+                            : status == SHOAL_EPEER && says("rank 1 failed: cannot allocate"));
+        }
+        if (seat->rank == 1 && status == SHOAL_OK)
+            EXPECT(shoal_barrier(seat->group) == SHOAL_OK);
+        shoal_comm_destroy(child);
+        shoal_comm_destroy(seat->group);
+        seat->group = NULL;
+    }
+    return true;
+}
+
 static void killed_ranks(void **state)
 {
     (void)state;
@@ -210,9 +290,22 @@ static void orderly_ends(void **state)
     run(joins_by_environment, 3, 0, true, 0);
 }
 
+static void stopped_ranks(void **state)
+{
+    (void)state;
+    run(stopped_together, 3, 0, false, 1.5);
+}
+
+static void one_port_for_two(void **state)
+{
+    (void)state;
+    run(two_jobs, 4, 0, true, 0);
+}
+
 static void too_little_memory(void **state)
 {
     (void)state;
+    run(no_memory_in_split, 3, 0, true, 0);
     run(without_memory, 3, 0, true, 0);
     run(without_memory_later, 4, 0, false, 0);
 }
@@ -222,7 +315,7 @@ static void wrong_environment(void **state)
     (void)state;
     run(different_world_sizes, 3, 0, true, 0);
     run(same_rank_twice, 3, 0, true, 0);
-    run(one_is_absent, 3, 0, true, 0.3);
+    run(one_is_absent, 3, 0, true, 1);
 }
 
 static shoal_status init(const shoal_comm_args *args)
@@ -252,11 +345,12 @@ static void wrong_arguments(void **state)
     assert_int_equal(init(&(shoal_comm_args){0}), SHOAL_OK);
 
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    int32_t port = ranks_free_port();
-    address.sin_port = htons((uint16_t)port);
+    socklen_t length = sizeof(address);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
     assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    const int32_t port = ntohs(address.sin_port);
     assert_int_equal(init(&(shoal_comm_args){.world_size = 2, .master_port = port}), SHOAL_EINVAL);
     assert_true(says("is already in use (MASTER_PORT): choose another with --master_port"));
     close(fd);
@@ -271,7 +365,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_ranks),      cmocka_unit_test(orderly_ends),
         cmocka_unit_test(too_little_memory), cmocka_unit_test(wrong_environment),
-        cmocka_unit_test(wrong_arguments),
+        cmocka_unit_test(wrong_arguments),   cmocka_unit_test(stopped_ranks),
+        cmocka_unit_test(one_port_for_two),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,8 +8,8 @@
 /* How long a sleeper trusts that it will be rung before it looks at deadlines and dead ranks. */
 enum {
     SLICE_NS = 40000000,
-    BUSY_LIMIT_NS = 1000000000,
-    POLLS = 64, /* before the clock is asked: most waits are over by then */
+    ABSENT_NS = 1000000000, /* not looked for so long: this rank did not run itself */
+    POLLS = 64,             /* before the clock is asked: most waits are over by then */
     PAUSES = 16,
     SLOW_YIELD_NS = 200000, /* somebody else had the core for his whole turn */
     CROWDED_WAITS = 65536   /* the most that a slow yield keeps from the next try */
@@ -96,15 +96,15 @@ static shoal_status progress(struct shoali_slots_group *group)
     return SHOAL_OK;
 }
 
-/* Only where buffers are ordinary memory that the caller may free; a shared arena outlives this. */
+/* Only where buffers are ordinary memory that the caller may free; a shared arena outlives this.
+ * Without a limit: who is busy only computes, and as a thread of this process it cannot be killed
+ * alone. */
 static void wait_until_hands_off(const struct shoali_slots_group *group)
 {
     if (!group->world->host->any_address)
         return;
-    int64_t deadline_ns = shoali_deadline_ns(BUSY_LIMIT_NS);
     for (int32_t r = 0; r < group->size; r++)
-        while (r != group->rank && atomic_load(&group->slot[r].busy) &&
-               !shoali_deadline_passed(deadline_ns))
+        while (r != group->rank && atomic_load(&group->slot[r].busy))
             nanosleep(&(struct timespec){0, 100000}, NULL);
 }
 
@@ -207,6 +207,14 @@ static void describe_timeout(const struct shoali_slots_group *group,
                  advice);
 }
 
+/* A rank that was stopped, or whose machine slept, has waited for nobody meanwhile: the others may
+ * have been stopped with it. */
+static void forgive_absence(struct shoali_slots_request *request, int64_t looked_ns, int64_t now_ns)
+{
+    if (now_ns - looked_ns > ABSENT_NS)
+        request->waiting_since_ns += now_ns - looked_ns;
+}
+
 /* Looks for dead ranks and at the deadline; either becomes the verdict. */
 static void check_health(struct shoali_slots_group *group, struct shoali_slots_request *request)
 {
@@ -297,7 +305,7 @@ static void await(struct shoali_slots_group *group, struct shoali_slots_request 
         return;
     int64_t slice_ns =
         world->timeout_ns > 0 && world->timeout_ns < SLICE_NS ? world->timeout_ns : SLICE_NS;
-    int64_t next_check_ns = request->waiting_since_ns + slice_ns;
+    int64_t looked_ns = request->waiting_since_ns;
     for (;;) {
         uint32_t bell = atomic_load(&slot->bell);
         atomic_store(&slot->sleeping, 1);
@@ -307,10 +315,12 @@ static void await(struct shoali_slots_group *group, struct shoali_slots_request 
         atomic_store(&slot->sleeping, 0);
         if (over)
             return;
-        if (shoali_now_ns() >= next_check_ns) {
-            check_health(group, request);
-            next_check_ns = shoali_now_ns() + slice_ns;
-        }
+        const int64_t now_ns = shoali_now_ns();
+        if (now_ns - looked_ns < slice_ns)
+            continue;
+        forgive_absence(request, looked_ns, now_ns);
+        check_health(group, request);
+        looked_ns = now_ns;
     }
 }
 
@@ -361,8 +371,10 @@ void shoali_slots_destroy(void *backend)
     /* peer -1 tells it from the barriers of ranks that go on. */
     const struct shoali_post barrier = {
         .kind = SHOALI_BARRIER, .here = "shoal_comm_destroy", .dtype = SHOAL_U8, .peer = -1};
-    if (shoali_slots_run(group, &barrier) != SHOAL_OK)
+    if (shoali_slots_run(group, &barrier) != SHOAL_OK) {
         SHOALI_DEBUG("comm", "left an aborted group: %s", shoal_error_message());
+        wait_until_hands_off(group); /* of requests that nobody has waited for */
+    }
     struct shoali_slots_world *world = group->world;
     shoali_arenas_drop(world, group);
     if (group->segment.base)

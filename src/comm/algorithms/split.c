@@ -66,7 +66,10 @@ shoal_status shoali_slots_split(void *backend, const struct shoali_split_args *s
         formatting.identity = atomic_fetch_add(&world->shared->next_identity, 1) + 1;
     SHOAL_TRY(status, shoali_segment_share(parent, &args, &segment), done);
     if (split->color >= 0)
-        SHOAL_TRY(status, shoali_group_open(world, segment.base, &segment, rank, &group), done);
+        status = shoali_group_open(world, segment.base, &segment, rank, &group);
+    if (status < 0) /* the others have their groups */
+        shoali_slots_abort(parent, status, shoal_error_message());
+    SHOAL_TRY(status, status, done);
     *child = group;
 done:
     return status;

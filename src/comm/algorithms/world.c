@@ -5,7 +5,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SPIN_NS = 50000 };
+enum {
+    SPIN_NS = 50000,
+    PATIENCE = 1000 /* looks, 0.1 ms apart */
+};
 
 size_t shoali_world_bytes(void)
 {
@@ -88,15 +91,27 @@ void shoali_world_release(struct shoali_slots_world *world)
     shoali_free(world);
 }
 
+/* Another rank is writing the verdict: that takes microseconds, or a while when it has no core. It
+ * never comes only when that rank was killed meanwhile; who else may be dead is not told apart. */
+static void await_writer(struct shoali_slots_world *world)
+{
+    int after_a_death = 0;
+    while (atomic_load(&world->shared->verdict) == SHOALI_VERDICT_WRITING &&
+           after_a_death < PATIENCE) {
+        nanosleep(&(struct timespec){0, 100000}, NULL);
+        if (after_a_death > 0 ||
+            (world->host->find_dead && world->host->find_dead(world->user) >= 0))
+            after_a_death++;
+    }
+}
+
 void shoali_world_condemn(struct shoali_slots_world *world, int32_t rank, shoal_status status,
                           const char *sentence)
 {
     struct shoali_world_shared *shared = world->shared;
     uint32_t none = SHOALI_VERDICT_NONE;
     if (!atomic_compare_exchange_strong(&shared->verdict, &none, SHOALI_VERDICT_WRITING)) {
-        /* Another rank is writing one: it takes microseconds, unless that rank was just killed. */
-        for (int i = 0; i < 1000 && atomic_load(&shared->verdict) == SHOALI_VERDICT_WRITING; i++)
-            nanosleep(&(struct timespec){0, 100000}, NULL);
+        await_writer(world);
         if (atomic_load(&shared->verdict) == SHOALI_VERDICT_SET)
             return;
     }

@@ -18,34 +18,33 @@
 struct pair {
     struct shoali_store *first, *second;
     char folder[64];
+    int keeper;
 };
 
-static int free_port(int *keep)
+/* A port that nobody else is given until `keeper` is closed; whoever knows it may listen, with
+ * SO_REUSEADDR. */
+static int keep_port(int *keeper)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t length = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
-    if (keep) {
-        assert_int_equal(listen(fd, 1), 0);
-        *keep = fd;
-    } else {
-        close(fd);
-    }
+    const int yes = 1;
+    *keeper = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(setsockopt(*keeper, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)), 0);
+    assert_int_equal(bind(*keeper, (struct sockaddr *)&address, length), 0);
+    assert_int_equal(getsockname(*keeper, (struct sockaddr *)&address, &length), 0);
     return ntohs(address.sin_port);
 }
 
 static void open_pair(const char *kind, struct pair *pair)
 {
     char where[64] = "";
+    pair->keeper = -1;
     strcpy(pair->folder, "/tmp/shoal-store-XXXXXX");
     if (strcmp(kind, "file") == 0)
         strcpy(where, mkdtemp(pair->folder));
     else
-        snprintf(where, sizeof(where), "127.0.0.1:%d", free_port(NULL));
-    struct shoali_store_args args = {
-        .kind = kind, .where = where, .server = true, .timeout_s = 0.2};
+        snprintf(where, sizeof(where), "127.0.0.1:%d", keep_port(&pair->keeper));
+    struct shoali_store_args args = {.kind = kind, .where = where, .server = true, .timeout_s = 1};
     assert_int_equal(shoali_store_open(&args, &pair->first), SHOAL_OK);
     args.server = false;
     args.shared = strcmp(kind, "threads") == 0 ? pair->first : NULL;
@@ -56,6 +55,7 @@ static void close_pair(const char *kind, struct pair *pair)
 {
     shoali_store_close(pair->second);
     shoali_store_close(pair->first);
+    close(pair->keeper);
     if (strcmp(kind, "file") == 0) {
         char command[96];
         snprintf(command, sizeof(command), "rm -r %s", pair->folder);
@@ -135,7 +135,8 @@ static void port_in_use_is_a_sentence(void **state)
     (void)state;
     int fd = -1;
     char where[64], expected[128];
-    int port = free_port(&fd);
+    int port = keep_port(&fd);
+    assert_int_equal(listen(fd, 1), 0);
     snprintf(where, sizeof(where), "127.0.0.1:%d", port);
     snprintf(expected, sizeof(expected),
              "port %d is already in use (MASTER_PORT): choose another with --master_port", port);
@@ -151,20 +152,22 @@ static void absent_server_times_out(void **state)
 {
     (void)state;
     char where[64];
-    snprintf(where, sizeof(where), "127.0.0.1:%d", free_port(NULL));
+    int keeper;
+    snprintf(where, sizeof(where), "127.0.0.1:%d", keep_port(&keeper));
     struct shoali_store *store = NULL;
     struct shoali_store_args args = {.kind = "tcp", .where = where, .timeout_s = 0.1};
     assert_int_equal(shoali_store_open(&args, &store), SHOAL_ETIMEOUT);
     assert_non_null(strstr(shoal_error_message(), "MASTER_PORT"));
     args.where = "127.0.0.1:http";
     assert_int_equal(shoali_store_open(&args, &store), SHOAL_EINVAL);
+    close(keeper);
 }
 
 /* Strangers on the port get nothing and harm nobody. */
 static void nonsense_is_dropped(void **state)
 {
     (void)state;
-    int port = free_port(NULL);
+    int keeper, port = keep_port(&keeper);
     char where[64];
     snprintf(where, sizeof(where), "127.0.0.1:%d", port);
     struct shoali_store *store = NULL;
@@ -188,6 +191,7 @@ static void nonsense_is_dropped(void **state)
     assert_int_equal(shoali_store_put(store, "k", "v", 2), SHOAL_OK);
     assert_int_equal(shoali_store_get(store, "k", back, &bytes), SHOAL_OK);
     shoali_store_close(store);
+    close(keeper);
 }
 
 int main(void)

@@ -2,6 +2,7 @@
 #include "comm/bootstrap/store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -237,7 +238,7 @@ shoal_status shoali_tcp_server_open(const char *host, const char *port, struct s
                                   host, port, strerror(errno));
         goto done;
     }
-    if (pipe(server->stop_pipe) != 0) {
+    if (pipe2(server->stop_pipe, O_CLOEXEC) != 0) {
         status = SHOAL_FAIL(SHOAL_EIO, "cannot make a pipe: %s", strerror(errno));
         goto done;
     }
@@ -264,9 +265,15 @@ void shoali_tcp_server_close(struct shoali_tcp_server *server)
 {
     if (!server)
         return;
-    close(server->stop_pipe[1]); /* wakes the poll: the reading end reports the hang-up */
+    /* A byte, because a child that the program has forked meanwhile may keep the pipe open. */
+    ssize_t written;
+    do
+        written = write(server->stop_pipe[1], "", 1);
+    while (written < 0 && errno == EINTR);
+    SHOAL_ASSERT(written == 1);
     pthread_join(server->thread, NULL);
     close(server->stop_pipe[0]);
+    close(server->stop_pipe[1]);
     close(server->watched[1].fd);
     while (server->client_count > 0)
         drop_client(server, server->client_count - 1);

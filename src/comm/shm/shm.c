@@ -8,20 +8,22 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 static const char world_key[] = "shoal/shm/world";
 
-enum { STORE_CHECK_NS = 20000000 };
+enum { STORE_CHECK_NS = 20000000, JOB_BYTES = 64 };
 
 /* The value behind world_key. */
 struct invitation {
     uint32_t abi;
     int32_t world_size;
     uint64_t bytes;
-    char boot[40]; /* identity of the machine since its start */
+    char boot[40];       /* identity of the machine since its start */
+    char job[JOB_BYTES]; /* "" without a launcher */
     char name[sizeof(((struct shoali_segment *)0)->name)];
 };
 
@@ -47,6 +49,13 @@ static void read_boot(char boot[40])
     close(fd);
 }
 
+static void read_job(char job[JOB_BYTES])
+{
+    const char *name = getenv("SHOAL_JOB_ID");
+    memset(job, 0, JOB_BYTES);
+    snprintf(job, JOB_BYTES, "%s", name ? name : "");
+}
+
 static shoal_status invite(struct shoali_store *store, const shoal_comm_args *args,
                            struct shoali_segment *segment)
 {
@@ -61,22 +70,28 @@ static shoal_status invite(struct shoali_store *store, const shoal_comm_args *ar
                         world_rank);
     invitation.bytes = bytes;
     read_boot(invitation.boot);
+    read_job(invitation.job);
     memcpy(invitation.name, segment->name, sizeof(invitation.name));
     SHOAL_TRY(status, shoali_store_put(store, world_key, &invitation, sizeof(invitation)), done);
 done:
     return status;
 }
 
+/* SHOAL_IN_PROGRESS: it is another job that meets here. */
 static shoal_status accept_invitation(struct shoali_store *store, const shoal_comm_args *args,
                                       struct shoali_segment *segment)
 {
     struct invitation invitation = {0};
     size_t size = sizeof(invitation);
-    char boot[40];
+    char boot[40], job[JOB_BYTES];
     shoal_status status = SHOAL_OK;
     SHOAL_TRY(status, shoali_store_wait(store, world_key, &invitation, &size), done);
     read_boot(boot);
-    if (size != sizeof(invitation) || invitation.abi != SHOALI_COMM_ABI)
+    read_job(job);
+    const bool readable = size == sizeof(invitation) && invitation.abi == SHOALI_COMM_ABI;
+    if (readable && *job && *invitation.job && memcmp(job, invitation.job, JOB_BYTES) != 0)
+        return SHOAL_IN_PROGRESS;
+    if (!readable)
         status = SHOAL_FAIL(SHOAL_EMISMATCH, "rank 0 and rank %d run different versions of Shoal",
                             (int)args->rank);
     else if (invitation.world_size != args->world_size)
@@ -178,6 +193,33 @@ static shoal_status join(struct shoali_store *store, const shoal_comm_args *args
     return SHOAL_OK;
 }
 
+/* Finds the own job's rank 0. Two jobs that were given the same port take turns there: the first
+ * leaves it as soon as its ranks have met. */
+static shoal_status visit(const struct shoali_store_args *store_args, const shoal_comm_args *args,
+                          struct shoali_segment *segment, struct shoali_store **store)
+{
+    const int64_t deadline_ns = shoali_deadline_ns((int64_t)(args->timeout_s * 1e9));
+    bool taken = false;
+    for (;;) {
+        shoal_status status = shoali_store_open(store_args, store);
+        if (status < 0)
+            return status;
+        status = accept_invitation(*store, args, segment);
+        taken = taken || status == SHOAL_IN_PROGRESS;
+        /* Where others meet, a lost connection is their end and no news of the own rank 0. */
+        if (status != SHOAL_IN_PROGRESS && !(taken && status == SHOAL_EPEER))
+            return status;
+        shoali_store_close(*store); /* before anything fails: their job is to hear nothing of us */
+        *store = NULL;
+        if (shoali_deadline_passed(deadline_ns))
+            return SHOAL_FAIL(SHOAL_ETIMEOUT,
+                              "another job meets at %s: choose another port with --master_port "
+                              "(MASTER_PORT)",
+                              store_args->where);
+        nanosleep(&(struct timespec){0, STORE_CHECK_NS}, NULL);
+    }
+}
+
 static shoal_status meet(const shoal_comm_args *args, struct shoali_segment *segment)
 {
     struct shoali_store *store = NULL;
@@ -190,11 +232,12 @@ static shoal_status meet(const shoal_comm_args *args, struct shoali_segment *seg
                                                  .timeout_s = args->timeout_s,
                                                  .look = check_server,
                                                  .look_user = args};
-    SHOAL_TRY(status, shoali_store_open(&store_args, &store), done);
-    if (args->rank == 0)
+    if (args->rank > 0) {
+        SHOAL_TRY(status, visit(&store_args, args, segment, &store), done);
+    } else {
+        SHOAL_TRY(status, shoali_store_open(&store_args, &store), done);
         SHOAL_TRY(status, invite(store, args, segment), done);
-    else
-        SHOAL_TRY(status, accept_invitation(store, args, segment), done);
+    }
     SHOAL_TRY(status, join(store, args, segment->base), done);
 done:
     if (status < 0 && store) {

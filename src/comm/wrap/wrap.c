@@ -12,6 +12,7 @@ shoal_status shoali_wrap_create(const struct shoali_comm_ops *wrapper,
     struct shoali_wrap *wrap = shoali_calloc(1, sizeof(struct widest), wrapper->name);
     *object = wrap;
     if (!wrap) {
+        inner_ops->abort(inner, SHOAL_ENOMEM, shoal_error_message()); /* or they wait for us */
         inner_ops->destroy(inner);
         return SHOAL_ENOMEM;
     }

@@ -1,0 +1,74 @@
+/* The first verdict stays, also when the rank that writes it has no core for a while. */
+#include "comm/algorithms/slots.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static int32_t dead = -1;
+
+static int32_t find_dead(void *user)
+{
+    (void)user;
+    return dead;
+}
+
+static const struct shoali_slots_host threads = {.any_address = true};
+static const struct shoali_slots_host processes = {.find_dead = find_dead};
+
+/* Has begun with the verdict and goes on later. */
+static void *write_slowly(void *arg)
+{
+    struct shoali_world_shared *shared = arg;
+    nanosleep(&(struct timespec){0, 600000000}, NULL);
+    shared->verdict_status = SHOAL_EIO;
+    shared->verdict_rank = 0;
+    snprintf(shared->verdict_sentence, sizeof(shared->verdict_sentence), "the first");
+    atomic_store(&shared->verdict, SHOALI_VERDICT_SET);
+    return NULL;
+}
+
+static void test_a_slow_writer_is_awaited(void **state)
+{
+    (void)state;
+    const struct shoali_slots_host *const hosts[] = {&threads, &processes};
+    for (int i = 0; i < 2; i++) {
+        static struct shoali_world_shared shared;
+        struct shoali_slots_world world = {
+            .host = hosts[i], .shared = &shared, .rank = 1, .size = 2};
+        pthread_t thread;
+        memset(&shared, 0, sizeof(shared));
+        atomic_store(&shared.verdict, SHOALI_VERDICT_WRITING);
+        assert_int_equal(pthread_create(&thread, NULL, write_slowly, &shared), 0);
+        shoali_world_condemn(&world, 1, SHOAL_ENOMEM, "the second");
+        assert_int_equal(shoali_world_verdict(&world), SHOAL_EPEER);
+        assert_string_equal(shoal_error_message(), "rank 0 failed: the first");
+        pthread_join(thread, NULL);
+    }
+}
+
+static void test_a_dead_writer_is_not(void **state)
+{
+    (void)state;
+    static struct shoali_world_shared shared;
+    struct shoali_slots_world world = {.host = &processes, .shared = &shared, .rank = 1, .size = 2};
+    atomic_store(&shared.verdict, SHOALI_VERDICT_WRITING);
+    dead = 0;
+    shoali_world_condemn(&world, 1, SHOAL_ENOMEM, "the second");
+    dead = -1;
+    assert_int_equal(shoali_world_verdict(&world), SHOAL_ENOMEM);
+    assert_string_equal(shoal_error_message(), "the second");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_slow_writer_is_awaited),
+        cmocka_unit_test(test_a_dead_writer_is_not),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
