@@ -100,7 +100,7 @@ endfunction()
 function(shoal_test name source)
   cmake_parse_arguments(ARG "" "TIMEOUT" "LIBRARIES;LABELS;SOURCES" ${ARGN})
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+    set(ARG_TIMEOUT 300)
   endif()
   if(SHOAL_SANITIZE)
     math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 4") # instrumented code, and machines that do other things too

@@ -219,15 +219,17 @@ static inline void gpt_run_threads(struct gpt_seat *seats, int32_t ranks)
         pthread_join(thread[r], NULL);
 }
 
-/* A TCP port that is free now. */
-static inline int32_t gpt_free_port(void)
+/* A TCP port that nobody else is given until `keeper` is closed; whoever knows it may listen, with
+ * SO_REUSEADDR. */
+static inline int32_t gpt_keep_port(int *keeper)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t length = sizeof address;
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&address, length) == 0);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
+    assert_true(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
-    close(fd);
+    *keeper = fd;
     return ntohs(address.sin_port);
 }
 
@@ -265,6 +267,7 @@ static inline void gpt_run_processes(struct gpt_seat *seats, int32_t ranks)
 static inline void gpt_run_ranks(struct gpt_run run, struct gpt_seat *seats)
 {
     static struct gpt_run kept[GPT_RANKS_MAX]; /* seats borrow it after the return, too */
+    int keeper = -1;
     run.ranks = run.ranks ? run.ranks : 1;
     run.threads = run.threads ? run.threads : 1;
     run.micro_batches = run.micro_batches ? run.micro_batches : 12;
@@ -273,7 +276,7 @@ static inline void gpt_run_ranks(struct gpt_run run, struct gpt_seat *seats)
     assert_true(run.ranks <= GPT_RANKS_MAX && run.steps <= GPT_STEPS_MAX &&
                 run.samples <= GPT_SAMPLES_MAX);
     if (run.processes)
-        run.port = gpt_free_port();
+        run.port = gpt_keep_port(&keeper);
     else if (run.ranks > 1)
         assert_int_equal(shoal_thread_world_create(run.ranks, &run.world), SHOAL_OK);
     for (int32_t r = 0; r < run.ranks; r++) {
@@ -285,6 +288,7 @@ static inline void gpt_run_ranks(struct gpt_run run, struct gpt_seat *seats)
     else
         gpt_run_threads(seats, run.ranks);
     shoal_thread_world_destroy(run.world);
+    close(keeper);
     for (int32_t r = 0; r < run.ranks; r++)
         assert_true(seats[r].passed);
 }

@@ -18,10 +18,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Binds and lets go: better one sentence now than N ranks that cannot meet. */
-static shoal_status probe_port(int32_t wanted, int32_t *port)
+/* Binds and lets go: better one sentence now than N ranks that cannot meet. A port that was not
+ * asked for by its number is kept, so that the system gives it to nobody else before rank 0 listens
+ * there, which SO_REUSEADDR allows as long as the keeper does not. */
+static shoal_status probe_port(int32_t wanted, int32_t *port, int *keeper)
 {
     shoal_status status = SHOAL_OK;
+    const bool any = wanted == SHOAL_ANY_PORT;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
     socklen_t bytes = sizeof(address);
     int yes = 1;
@@ -29,13 +32,14 @@ static shoal_status probe_port(int32_t wanted, int32_t *port)
         wanted = SHOALI_DEFAULT_PORT;
     if (wanted < SHOAL_ANY_PORT || wanted > 65535)
         return SHOAL_FAIL(SHOAL_EINVAL, "master port %d does not exist: give 1 to 65535", wanted);
-    address.sin_port = htons((uint16_t)(wanted == SHOAL_ANY_PORT ? 0 : wanted));
+    address.sin_port = htons((uint16_t)(any ? 0 : wanted));
     int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (descriptor < 0)
         return SHOAL_FAIL(SHOAL_EIO, "cannot make a socket: %s", strerror(errno));
     /* Only a listener counts as a user of the port, not the rest of the previous job. */
     setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    if (bind(descriptor, (struct sockaddr *)&address, bytes) != 0 || listen(descriptor, 1) != 0)
+    if (bind(descriptor, (struct sockaddr *)&address, bytes) != 0 ||
+        (!any && listen(descriptor, 1) != 0))
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             errno == EADDRINUSE
                                 ? "port %d is already in use: choose another with --master_port "
@@ -45,7 +49,10 @@ static shoal_status probe_port(int32_t wanted, int32_t *port)
     else if (getsockname(descriptor, (struct sockaddr *)&address, &bytes) != 0)
         status = SHOAL_FAIL(SHOAL_EIO, "cannot ask for the port's number: %s", strerror(errno));
     *port = ntohs(address.sin_port);
-    close(descriptor);
+    if (any && status == SHOAL_OK)
+        *keeper = descriptor;
+    else
+        close(descriptor);
     return status;
 }
 
@@ -98,7 +105,7 @@ static shoal_status prepare(struct shoali_job *job)
     }
     if (args->bind_cores || args->core_list)
         SHOAL_TRY(status, shoali_cores_select(args->core_list, &job->arena, &job->cores), done);
-    SHOAL_TRY(status, probe_port(args->master_port, &job->master_port), done);
+    SHOAL_TRY(status, probe_port(args->master_port, &job->master_port, &job->port_keeper), done);
     SHOAL_TRY(status, shoali_job_id_make(job->id, sizeof(job->id)), done);
     stamp_time(job->log_stamp, sizeof(job->log_stamp));
     if (args->rank_log_folder && shoali_make_dirs(args->rank_log_folder) < 0) {
@@ -180,13 +187,15 @@ done:
 shoal_status shoal_launch(const shoal_launch_args *args, int *exit_code)
 {
     shoal_status status;
-    struct shoali_job job = {.args = args, .signal_fd = -1, .culprit = -1};
+    struct shoali_job job = {.args = args, .signal_fd = -1, .port_keeper = -1, .culprit = -1};
     *exit_code = 0;
     shoali_arena_init(&job.arena);
     SHOAL_TRY(status, prepare(&job), done);
     shoali_stale_segments_unlink();
     SHOAL_TRY(status, run(&job, exit_code), done);
 done:
+    if (job.port_keeper >= 0)
+        close(job.port_keeper);
     shoali_arena_fini(&job.arena);
     return status;
 }

@@ -26,8 +26,8 @@
 #include <cmocka.h>
 
 #define MILLISECONDS INT64_C(1000000)
-/* The promise is a second; the rest is for a loaded machine. */
-#define GONE_NS (2000 * MILLISECONDS)
+/* The promise is a second; the rest is for a loaded machine. Much less than the ranks sleep. */
+#define GONE_NS (15000 * MILLISECONDS)
 
 static char folder[64];
 static char lines[4096]; /* what the launcher said */
@@ -186,11 +186,19 @@ static void test_only_rank_killed(void **state)
     assert_non_null(strstr(lines, "signal 6 (Aborted); no other rank was running\n"));
 }
 
+/* Until process $pid has ended: the launcher leaves it a zombie. Without processes of its own, so
+ * that the next command follows at once. */
+#define AWAIT_END \
+    "end=; until test \"$end\" = Z; do read number name end rest </proc/$pid/stat; done; "
+
 static void test_one_that_left_well_is_no_other(void **state)
 {
     (void)state;
-    int code =
-        run_script(3, "case $RANK in 0) exit 0;; 1) sleep 0.1; exit 9;; esac; exec sleep 30", NULL);
+    int code = run_script(3,
+                          "case $RANK in 0) echo $$ >$D/0; exit 0;; "
+                          "1) while ! test -s $D/0; do sleep 0.01; done; read pid <$D/0; " AWAIT_END
+                          "exit 9;; esac; exec sleep 30",
+                          NULL);
     assert_int_equal(code, 9);
     assert_non_null(strstr(lines, "rank 1 "));
     assert_non_null(strstr(lines, "stopping the other 1\n"));
@@ -204,7 +212,8 @@ static void test_stubborn_ranks_and_their_children(void **state)
     int code = run_script(2,
                           "trap '' TERM; sleep 30 & echo $! >>$D/pids; "
                           "setsid sleep 30 & echo $! >>$D/pids; echo $$ >>$D/pids; "
-                          "test $RANK = 1 && sleep 0.1 && exit 3; wait",
+                          "if test $RANK = 1; then while test $(wc -l <$D/pids) -lt 6; "
+                          "do sleep 0.01; done; exit 3; fi; wait",
                           &elapsed_ns);
     assert_int_equal(code, 3);
     assert_pids_gone(6);
@@ -216,15 +225,20 @@ static void test_grace_lets_ranks_finish(void **state)
     (void)state;
     int code = run_script(2,
                           "trap 'echo saved >$D/saved; exit 0' TERM; "
-                          "test $RANK = 1 && sleep 0.1 && exit 3; sleep 30 & wait",
+                          "if test $RANK = 1; then while ! test -e $D/ready; do sleep 0.01; done; "
+                          "exit 3; fi; sleep 30 & echo >$D/ready; wait",
                           NULL);
     assert_int_equal(code, 3);
     assert_string_equal(read_text("saved"), "saved\n");
 }
 
-/* Rank 0 leaves as soon as rank 1 is deaf to SIGTERM; rank 1 dies a little later. */
-#define FIRST_RANK_0 "if test $RANK = 0; then while ! test -e $D/ready; do sleep 0.01; done; "
-#define THEN_RANK_1 "trap '' TERM; echo >$D/ready; sleep 0.05; kill -11 $$"
+/* Rank 0 leaves as soon as rank 1 is deaf to SIGTERM; rank 1 dies as soon as rank 0 has left. */
+#define FIRST_RANK_0                                                         \
+    "if test $RANK = 0; then while ! test -e $D/deaf; do sleep 0.01; done; " \
+    "echo $$ >$D/0; "
+#define THEN_RANK_1                                                                             \
+    "trap '' TERM; echo >$D/deaf; while ! test -s $D/0; do :; done; read pid <$D/0; " AWAIT_END \
+    "kill -11 $$"
 
 /* Rank 0 hears of rank 1's death and leaves with 1 before the launcher sees rank 1 die. */
 static void test_echo_does_not_hide_the_cause(void **state)
@@ -245,8 +259,20 @@ static void test_first_failure_with_a_code_of_its_own_stays(void **state)
     assert_non_null(strstr(lines, "rank 0 "));
 }
 
-/* Runs a job in a process of its own; returns its pid when every rank has written "up". */
-static int start_job(const char *script)
+static int count_lines(const char *path)
+{
+    int count = 0;
+    FILE *file = fopen(path, "r");
+    for (int letter; file && (letter = fgetc(file)) != EOF;)
+        count += letter == '\n';
+    if (file)
+        fclose(file);
+    return count;
+}
+
+/* Runs a job of two ranks in a process of its own; returns its pid when the file "pids" has as many
+ * lines. */
+static int start_job(const char *script, int line_total)
 {
     int pid = fork();
     if (pid == 0) {
@@ -259,11 +285,9 @@ static int start_job(const char *script)
     assert_true(pid > 0);
     char path[512];
     snprintf(path, sizeof(path), "%s/pids", folder);
-    struct stat info = {0};
-    int64_t deadline = shoali_deadline_ns(3000 * MILLISECONDS);
-    while ((stat(path, &info) != 0 || info.st_size < 4) && !shoali_deadline_passed(deadline))
+    int64_t deadline = shoali_deadline_ns(GONE_NS);
+    while (count_lines(path) < line_total && !shoali_deadline_passed(deadline))
         usleep(2000);
-    usleep(50000); /* for the second rank's line */
     return pid;
 }
 
@@ -276,7 +300,7 @@ static void test_signals_stop_the_job(void **state)
         int result = 0;
         snprintf(path, sizeof(path), "%s/pids", folder);
         unlink(path);
-        int pid = start_job("sleep 30 & echo $! >>$D/pids; echo $$ >>$D/pids; wait");
+        int pid = start_job("sleep 30 & echo $! >>$D/pids; echo $$ >>$D/pids; wait", 4);
         int64_t begin = shoali_now_ns();
         kill(pid, signals[i]);
         assert_int_equal(waitpid(pid, &result, 0), pid);
@@ -291,10 +315,9 @@ static void test_ranks_die_with_a_killed_launcher(void **state)
 {
     (void)state;
     int result = 0;
-    int pid = start_job("echo $$ >>$D/pids; exec sleep 30");
+    int pid = start_job("echo $$ >>$D/pids; exec sleep 30", 2);
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, &result, 0), pid);
-    usleep(100000);
     assert_pids_gone(2);
 }
 

@@ -41,6 +41,7 @@ struct shoali_job {
     char id[64];              /* SHOAL_JOB_ID */
     const char *program_path; /* resolved */
     int32_t master_port;
+    int port_keeper;          /* a socket, -1: none */
     struct shoali_ints slots; /* of the ranks, from include/exclude; count 0: not given */
     struct shoali_ints cores; /* to share among the ranks; count 0: no binding */
     const char *pid_file;     /* NULL: none */

@@ -79,7 +79,7 @@ static bool leave_in_step(struct seat *seat)
     if (!forward(seat, 1, 0, true, &loss))
         return false;
     if (seat->run->timeout_s > 0) /* the others give up first */
-        nanosleep(&(struct timespec){0, 900000000}, NULL);
+        nanosleep(&(struct timespec){2, 500000000}, NULL);
     NEED(SHOAL_FAIL(SHOAL_EIO, "rank 1 has had enough"));
     return true;
 }
@@ -95,7 +95,7 @@ static void test_peer_leaves(void **state)
                                     .overlap = true,
                                     .bucket = 300,
                                     .fetch = fetches[0],
-                                    .timeout_s = silent ? 0.3 : 0,
+                                    .timeout_s = silent ? 1 : 0,
                                     .drive = leave_in_step,
                                     .fails = true};
             go(run, &other);
@@ -104,7 +104,7 @@ static void test_peer_leaves(void **state)
                 if (r == 1)
                     continue;
                 assert_int_equal(seats[r].status, silent ? SHOAL_ETIMEOUT : SHOAL_EPEER);
-                assert_non_null(strstr(seats[r].message, silent ? "rank 1 did not come within 0.3 s"
+                assert_non_null(strstr(seats[r].message, silent ? "rank 1 did not come within 1.0 s"
                                                                 : "rank 1 has had enough"));
             }
         }
