@@ -147,11 +147,15 @@ static void show_header(const struct pretrain *run)
     fflush(stdout);
 }
 
-static void show_step(struct pretrain *run, const shoal_step_info *info, double *ms)
+/* The time of a step that is shown is a mean in which the last twenty weigh most. The first step,
+ * which touches all memory for the first time, counts only until there is a second. */
+static void show_step(struct pretrain *run, const shoal_step_info *info, int64_t first, double *ms)
 {
+    const int64_t counted = info->step - first;
+    const double weight = counted <= 1 ? 1 : counted < 20 ? 1.0 / (double)counted : 0.05;
     if (!run->progress)
         return;
-    *ms = *ms > 0 ? 0.95 * *ms + 0.05 * info->step_ms : info->step_ms;
+    *ms += weight * (info->step_ms - *ms);
     shoal_progress_update(
         run->progress,
         &(shoal_progress_values){
@@ -234,7 +238,7 @@ static shoal_status train(struct pretrain *run)
         shoal_step_info info;
         SHOAL_TRY(status, shoal_engine_train_batch(run->engine, pretrain_next, &source, &info),
                   done);
-        show_step(run, &info, &ms);
+        show_step(run, &info, first, &ms);
         SHOAL_TRY(status, after_step(run, &saved_step), done);
         if (asked_to_leave(run, begin))
             break;
@@ -327,14 +331,15 @@ static void release(struct pretrain *run, shoal_status status)
     pretrain_options_fini(&run->options);
 }
 
-/* Every rank finds a user's mistake, and all others hear of a failing one: one sentence is enough.
- * So rank 0, or the one that failed, speaks at once; the rest wait until the launcher ends them,
- * and speak when nobody does. */
+/* Every rank finds a user's mistake and numbers that went wrong, and all others hear of a failing
+ * one: one sentence is enough. So rank 0, or the one that failed, speaks at once; the rest wait
+ * until the launcher ends them, and speak when nobody does. */
 static int report_failure(shoal_status status)
 {
     const char *rank = getenv("RANK");
     const bool first = !rank || strcmp(rank, "0") == 0;
-    if (status != SHOAL_EPEER && (first || shoal_status_exit_code(status) != 2))
+    const bool alike = shoal_status_exit_code(status) == 2 || status == SHOAL_ENUMERIC;
+    if (status != SHOAL_EPEER && (first || !alike))
         return tool_fail(status);
     if (rank && nanosleep(&(struct timespec){.tv_sec = 1}, NULL) != 0)
         return shoal_status_exit_code(status);
