@@ -250,20 +250,32 @@ static void work_group(const struct forward_head *head, const struct att_group *
     add_values(head, g);
 }
 
-/* O / sum to the output, and the log of the sum. A row that sees nothing is zero. */
+/* The factor of each row of O and the log of its sum. A row that sees nothing is zero. */
+static void finish_sums(const struct forward_head *head, int64_t t0, int64_t rows, float *factor)
+{
+    float sums[ATT_TILE];
+    const v16 zero = v16_set1(0.0f), one = v16_set1(1.0f);
+    for (int64_t r = 0; r < ATT_TILE; r++)
+        sums[r] = r < rows ? v16_sum(v16_load(head->row_sum + 16 * r)) : 1.0f;
+    for (int64_t r = 0; r < rows; r += 16) {
+        const v16 sum = v16_load(sums + r), shift = v16_load(head->row_shift + r);
+        const v16 low = v16_fma(shift, v16_set1(0x1.7f7d1cp-20f), v16_log(sum));
+        v16_store(factor + r, v16_select(v16_eq(sum, zero), zero, v16_div(one, sum)));
+        v16_store_n(head->lse + t0 + r, SHOALI_MIN(16, rows - r),
+                    v16_fma(shift, v16_set1(0x1.62e4p-1f), low)); /* ln 2 in two parts */
+    }
+}
+
 static void write_rows(const struct forward_head *head, int64_t t0, int64_t rows)
 {
     const struct shoali_attention_args *args = head->shared->args;
-    for (int64_t r = 0; r < rows; r++) {
-        const float sum = v16_sum(v16_load(head->row_sum + 16 * r));
-        const v16 factor = v16_set1(sum > 0 ? 1.0f / sum : sum == 0 ? 0.0f : sum);
-        const float *o = head->o + r * 16 * head->shared->d_units;
-        char *out = head->out + (t0 + r) * args->out_stride * att_element_bytes(args->dtype);
-        for (int64_t d = 0; d < args->head_size; d += 16)
-            v16_store_as_n(out, d, SHOALI_MIN(16, args->head_size - d),
-                           v16_mul(v16_load(o + d), factor), args->dtype);
-        head->lse[t0 + r] = (float)((double)head->row_shift[r] * ATT_LN2 + (double)v1_log(sum));
-    }
+    const int64_t row_bytes = args->out_stride * att_element_bytes(args->dtype);
+    const float *o = head->o;
+    char *out = head->out + t0 * row_bytes;
+    float factor[ATT_TILE];
+    finish_sums(head, t0, rows, factor);
+    for (int64_t r = 0; r < rows; r++, o += 16 * head->shared->d_units, out += row_bytes)
+        att_write(out, o, args->head_size, v16_set1(factor[r]), args->dtype);
 }
 
 static void bring_queries(struct forward_head *head, int64_t t0, int64_t rows)

@@ -81,7 +81,6 @@ SHOALI_INLINE v16 att_kept(const struct shoali_stream *stream, uint64_t first, f
 }
 
 #define ATT_LOG2E 1.4426950408889634
-#define ATT_LN2 0.6931471805599453
 
 /* 2^x for x <= 126; below -126 it may stay at 2^-126, so masked elements must be zeroed after it.
  * 2^r on [-1/2, 1/2] to 1.1e-7, or to 2.8e-6 with `brief`, for results that are rounded to bf16
@@ -136,13 +135,25 @@ SHOALI_INLINE void att_store(char *to, v16 low, v16 high, bool pairs)
 SHOALI_INLINE void att_store_pair(char *to, v16 low, v16 high)
 {
 #if SHOALI_CPU_PAIRS
+    static const uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
-    const __m512i even = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(both));
-    const __m512i odd = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(both, 1));
-    _mm512_storeu_si512(to, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(_mm512_loadu_si512(order), both));
 #else
     (void)to, (void)low, (void)high;
 #endif
+}
+
+/* A row of n sums, times factor, as elements of the type. */
+SHOALI_INLINE void att_write(char *to, const float *sum, int64_t n, v16 factor, shoal_dtype dtype)
+{
+    int64_t at = 0;
+    if (dtype == SHOAL_BF16) {
+        for (; at + 16 <= n; at += 16)
+            v16_store_bf16((uint16_t *)(void *)to + at, v16_mul(v16_load(sum + at), factor));
+    }
+    for (; at < n; at += 16)
+        v16_store_as_n(to, at, SHOALI_MIN(16, n - at), v16_mul(v16_load(sum + at), factor), dtype);
 }
 
 SHOALI_INLINE int64_t att_element_bytes(shoal_dtype dtype)

@@ -42,6 +42,7 @@ struct backward_head {
     uint64_t random_base, random_row;
     uint32_t *kt, *vt, *k_rows; /* tiles: K^T, V^T, K */
     float *dk, *dv, *dq_sum;    /* fp32 sums, rows d_width apart */
+    float shift[ATT_TILE];      /* -lse of the query tile, in powers of two */
     float *s, *dp;              /* of a group: [24][64] */
     char *p, *ds;               /* [64][64], or [32][64] words of two queries */
     char *ds_rows;              /* [64][64]: ds itself, or bf16 */
@@ -175,7 +176,7 @@ SHOALI_INLINE void soft_rows(const struct backward_head *head, const struct att_
             two.valid[i] = there ? seen_keys(args, t, g->j) : 0;
             two.s[i] = head->s + (r + i) * ATT_TILE;
             two.dp[i] = head->dp + (r + i) * ATT_TILE;
-            two.shift[i] = v16_set1((float)((double)head->lse[t] * -ATT_LOG2E));
+            two.shift[i] = v16_set1(head->shift[t - g->t0]);
             two.delta[i] = v16_set1(head->delta[t]);
             two.random[i] = head->random_base + (uint64_t)t * head->random_row + (uint64_t)g->j;
         }
@@ -262,19 +263,17 @@ static void add_dq(const struct backward_head *head, int64_t t0, int64_t rows, i
 static void write_rows(const struct backward *f, const float *sum, double factor, int64_t rows,
                        char *to, int64_t stride)
 {
-    const v16 scale = v16_set1((float)factor);
-    const int64_t d = f->args->head_size;
-    for (int64_t r = 0; r < rows; r++, to += stride * att_element_bytes(f->args->dtype)) {
-        for (int64_t c = 0; c < d; c += 16)
-            v16_store_as_n(to, c, SHOALI_MIN(16, d - c),
-                           v16_mul(v16_load(sum + r * f->d_width + c), scale), f->args->dtype);
-    }
+    const int64_t row_bytes = stride * att_element_bytes(f->args->dtype);
+    for (int64_t r = 0; r < rows; r++, to += row_bytes)
+        att_write(to, sum + r * f->d_width, f->args->head_size, v16_set1((float)factor),
+                  f->args->dtype);
 }
 
-static void make_delta(const struct backward_head *head, int64_t t)
+/* What exponents and dS of a row need. */
+static void make_row(struct backward_head *head, int64_t t0, int64_t row)
 {
     const struct shoali_attention_backward_args *args = head->shared->args;
-    const int64_t at = t * args->out_stride, d = args->head_size;
+    const int64_t t = t0 + row, at = t * args->out_stride, d = args->head_size;
     v16 sum = v16_set1(0.0f);
     for (int64_t c = 0; c < d; c += 16) {
         const int64_t n = SHOALI_MIN(16, d - c);
@@ -282,6 +281,7 @@ static void make_delta(const struct backward_head *head, int64_t t)
                       v16_load_as_n(head->out, at + c, n, args->dtype), sum);
     }
     head->delta[t] = v16_sum(sum);
+    head->shift[row] = (float)((double)head->lse[t] * -ATT_LOG2E);
 }
 
 static void query_tile(struct backward_head *head, int64_t t0)
@@ -294,7 +294,7 @@ static void query_tile(struct backward_head *head, int64_t t0)
     bring_operand(f, &head->q, t0, rows);
     bring_operand(f, &head->dout, t0, rows);
     for (int64_t r = 0; r < rows; r++)
-        make_delta(head, t0 + r);
+        make_row(head, t0, r);
     if (end == 0)
         memset(head->dq_sum, 0, (size_t)(rows * f->d_width) * sizeof(float));
     for (int64_t j = 0; j < end; j += ATT_TILE) {
