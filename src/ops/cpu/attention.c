@@ -29,6 +29,8 @@ struct forward {
 struct forward_head {
     const struct forward *shared;
     struct gemm_source q, k, v;
+    struct gemm_source next_q, next_k, next_v; /* of the head that comes next; x NULL: none */
+    struct att_fetches fetches;
     char *out;
     float *lse;
     uint64_t random_base;         /* mask index of (b, h, t = 0, j = 0) */
@@ -186,7 +188,7 @@ static void correct(const struct forward_head *head, const struct att_group *g)
 }
 
 /* S = Q K^T, as far as keys are seen. */
-static void scores(const struct forward_head *head, const struct att_group *g)
+static void scores(struct forward_head *head, const struct att_group *g)
 {
     const struct forward *f = head->shared;
     const int64_t height = att_rows(ATT_TILE / 16);
@@ -203,11 +205,12 @@ static void scores(const struct forward_head *head, const struct att_group *g)
         product.a = head->q_rows + (g->at + i) * head->q_row;
         product.out = head->s + i * ATT_TILE;
         SHOALI_CPU_SYMBOL(att_multiply)(&product);
+        att_fetch(&head->fetches);
     }
 }
 
 /* O += P V. */
-static void add_values(const struct forward_head *head, const struct att_group *g)
+static void add_values(struct forward_head *head, const struct att_group *g)
 {
     const struct forward *f = head->shared;
     const int64_t width = 16 * f->d_units, height = att_rows(f->d_units);
@@ -230,10 +233,11 @@ static void add_values(const struct forward_head *head, const struct att_group *
         product.out = head->o + (g->at + i) * width;
         product.init = g->j > 0 ? product.out : NULL;
         SHOALI_CPU_SYMBOL(att_multiply)(&product);
+        att_fetch(&head->fetches);
     }
 }
 
-static void work_group(const struct forward_head *head, const struct att_group *g)
+static void work_group(struct forward_head *head, const struct att_group *g)
 {
     float *sums = head->row_sum + 16 * g->at;
     scores(head, g);
@@ -291,6 +295,34 @@ static void bring_queries(struct forward_head *head, int64_t t0, int64_t rows)
     head->q_rows = (const char *)head->qp;
 }
 
+/* What the next tile reads, and what this one writes. */
+static void plan_fetches(struct forward_head *head, int64_t t0, int64_t rows, int64_t end)
+{
+    const struct forward *f = head->shared;
+    const struct shoali_attention_args *args = f->args;
+    const int64_t bytes = att_element_bytes(args->dtype), j = head->packed * ATT_TILE;
+    const int64_t q_row = bytes * args->q_stride, kv_row = bytes * args->kv_stride;
+    const int64_t q_left = SHOALI_MIN(ATT_TILE, args->q_len - t0 - rows);
+    const int64_t kv_left = SHOALI_MIN(ATT_TILE, args->kv_len - j);
+    struct att_fetches *fetches = &head->fetches;
+    fetches->count = 0;
+    if (kv_left > 0) {
+        att_fetch_later(fetches, head->v.x + j * kv_row, kv_row, kv_left);
+        att_fetch_later(fetches, head->k.x + j * kv_row, kv_row, kv_left);
+    } else if (head->next_q.x) {
+        att_fetch_later(fetches, head->next_v.x, kv_row, SHOALI_MIN(ATT_TILE, args->kv_len));
+        att_fetch_later(fetches, head->next_k.x, kv_row, SHOALI_MIN(ATT_TILE, args->kv_len));
+    }
+    if (q_left > 0)
+        att_fetch_later(fetches, head->q.x + (t0 + rows) * q_row, q_row, q_left);
+    else if (head->next_q.x)
+        att_fetch_later(fetches, head->next_q.x, q_row, SHOALI_MIN(ATT_TILE, args->q_len));
+    att_fetch_later(fetches, head->out + t0 * args->out_stride * bytes, args->out_stride * bytes,
+                    rows);
+    /* A product of each of two kinds for every eight rows at most, less on the diagonal. */
+    att_fetch_spread(fetches, (end + ATT_TILE - 1) / ATT_TILE * (rows / 4));
+}
+
 static void query_tile(struct forward_head *head, int64_t tile)
 {
     const struct forward *f = head->shared;
@@ -305,6 +337,7 @@ static void query_tile(struct forward_head *head, int64_t tile)
         memset(head->o, 0, (size_t)(rows * 16 * f->d_units) * sizeof(float));
     pack_tiles(head, (end + ATT_TILE - 1) / ATT_TILE);
     bring_queries(head, t0, rows);
+    plan_fetches(head, t0, rows, end);
     for (int64_t j = 0; j < end; j += ATT_TILE) {
         for (int64_t at = 0; at < rows; at += ATT_GROUP)
             work_group(head, &(struct att_group){t0, at, SHOALI_MIN(ATT_GROUP, rows - at), j});
@@ -312,21 +345,36 @@ static void query_tile(struct forward_head *head, int64_t tile)
     write_rows(head, t0, rows);
 }
 
-static void enter_head(struct forward_head *head, int64_t bh)
+/* Where the operands of head bh lie. */
+static void find_operands(const struct forward *f, int64_t bh, struct gemm_source *q,
+                          struct gemm_source *k, struct gemm_source *v)
 {
-    const struct shoali_attention_args *args = head->shared->args;
+    const struct shoali_attention_args *args = f->args;
     const int64_t bytes = att_element_bytes(args->dtype), d = args->head_size;
     const int64_t b = bh / args->heads, h = bh % args->heads,
                   kv = h / (args->heads / args->kv_heads);
     const int64_t q_at = b * args->q_len * args->q_stride + h * d;
     const int64_t kv_at = b * args->kv_len * args->kv_stride + kv * d;
-    const bool pairs = head->shared->pairs;
-    head->q = (struct gemm_source){(const char *)args->q + q_at * bytes, args->q_stride,
-                                   args->dtype, pairs};
-    head->k = (struct gemm_source){(const char *)args->k + kv_at * bytes, args->kv_stride,
-                                   args->dtype, pairs};
-    head->v = (struct gemm_source){(const char *)args->v + kv_at * bytes, args->kv_stride,
-                                   args->dtype, pairs};
+    *q = (struct gemm_source){(const char *)args->q + q_at * bytes, args->q_stride, args->dtype,
+                              f->pairs};
+    *k = (struct gemm_source){(const char *)args->k + kv_at * bytes, args->kv_stride, args->dtype,
+                              f->pairs};
+    *v = (struct gemm_source){(const char *)args->v + kv_at * bytes, args->kv_stride, args->dtype,
+                              f->pairs};
+}
+
+/* Makes bh the head worked on; the thread's next is bh + 1 if that is below `end`. */
+static void enter_head(struct forward_head *head, int64_t bh, int64_t end)
+{
+    const struct forward *f = head->shared;
+    const struct shoali_attention_args *args = f->args;
+    const int64_t bytes = att_element_bytes(args->dtype), d = args->head_size;
+    const int64_t b = bh / args->heads, h = bh % args->heads;
+    find_operands(f, bh, &head->q, &head->k, &head->v);
+    head->next_q.x = NULL;
+    if (bh + 1 < end)
+        find_operands(f, bh + 1, &head->next_q, &head->next_k, &head->next_v);
+    head->fetches.bytes = d * bytes;
     head->out = (char *)args->out + (b * args->q_len * args->out_stride + h * d) * bytes;
     head->lse = args->lse + bh * args->q_len;
     const struct shoali_attention_mask mask =
@@ -382,7 +430,7 @@ static void work(void *arg, int32_t index, int32_t count)
         for (int64_t at = index, in = -1; at < heads * f->q_tiles; at += count) {
             if (at / f->q_tiles != in) {
                 in = at / f->q_tiles;
-                enter_head(&head, in);
+                enter_head(&head, in, heads);
             }
             query_tile(&head, at % f->q_tiles);
         }
@@ -391,7 +439,7 @@ static void work(void *arg, int32_t index, int32_t count)
     int64_t begin, end;
     shoali_pool_slice(heads, 1, index, count, &begin, &end);
     for (int64_t bh = begin; bh < end; bh++) {
-        enter_head(&head, bh);
+        enter_head(&head, bh, end);
         for (int64_t tile = 0; tile < f->q_tiles; tile++)
             query_tile(&head, tile);
     }

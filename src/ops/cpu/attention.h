@@ -54,6 +54,50 @@ struct att_group {
     int64_t t0, at, rows, j;
 };
 
+/* Rows that are asked for while a tile is worked on, a few with each product: those of a large model
+ * lie in a page of memory each, so the CPU does not foresee them. */
+struct att_fetches {
+    struct {
+        const char *x;
+        int64_t row_bytes, rows;
+    } list[8];
+    int count;
+    int64_t bytes, at_once; /* of a row; rows with each product */
+};
+static inline void att_fetch_later(struct att_fetches *fetches, const void *x, int64_t row_bytes,
+                                   int64_t rows)
+{
+    if (rows <= 0)
+        return;
+    fetches->list[fetches->count].x = x;
+    fetches->list[fetches->count].row_bytes = row_bytes;
+    fetches->list[fetches->count++].rows = rows;
+}
+/* Spreads them over `products`. */
+static inline void att_fetch_spread(struct att_fetches *fetches, int64_t products)
+{
+    int64_t rows = 0;
+    for (int i = 0; i < fetches->count; i++)
+        rows += fetches->list[i].rows;
+    fetches->at_once = rows / SHOALI_MAX(products, 1) + 1;
+}
+static inline void att_fetch(struct att_fetches *fetches)
+{
+    if (fetches->count == 0)
+        return;
+    const int last = fetches->count - 1;
+    const int64_t row_bytes = fetches->list[last].row_bytes;
+    const int64_t rows = SHOALI_MIN(fetches->at_once, fetches->list[last].rows);
+    const char *x = fetches->list[last].x;
+    for (int64_t r = 0; r < rows; r++, x += row_bytes) {
+        for (int64_t at = 0; at < fetches->bytes; at += 64)
+            __builtin_prefetch(x + at, 0, 2);
+    }
+    fetches->list[last].x = x;
+    fetches->list[last].rows -= rows;
+    fetches->count -= fetches->list[last].rows == 0;
+}
+
 /* Keys of the tile that begins at key j which query t sees: 0 .. 64. */
 SHOALI_INLINE int64_t att_visible(int32_t causal, int64_t q_len, int64_t kv_len, int64_t t,
                                   int64_t j)
