@@ -11,6 +11,9 @@
 
 #include <stdatomic.h>
 
+/* Queries of a tile: the sums over queries are as long, and dK, dV are read and written as rarely. */
+#define ATT_QUERIES (2 * ATT_TILE)
+
 struct backward {
     const struct shoali_attention_backward_args *args;
     atomic_bool failed; /* a thread had no memory */
@@ -42,10 +45,10 @@ struct backward_head {
     uint64_t random_base, random_row;
     uint32_t *kt, *vt, *k_rows; /* tiles: K^T, V^T, K */
     float *dk, *dv, *dq_sum;    /* fp32 sums, rows d_width apart */
-    float shift[ATT_TILE];      /* -lse of the query tile, in powers of two */
+    float shift[ATT_QUERIES];   /* -lse of the query tile, in powers of two */
     float *s, *dp;              /* of a group: [24][64] */
-    char *p, *ds;               /* [64][64], or [32][64] words of two queries */
-    char *ds_rows;              /* [64][64]: ds itself, or bf16 */
+    char *p, *ds;               /* [128][64], or [64][64] words of two queries */
+    char *ds_rows;              /* [128][64]: ds itself, or bf16 */
 };
 
 static int64_t seen_keys(const struct shoali_attention_backward_args *args, int64_t t, int64_t j)
@@ -252,6 +255,8 @@ static void add_dq(const struct backward_head *head, int64_t t0, int64_t rows, i
     for (int64_t i = 0; i < rows; i += height) {
         product.rows = SHOALI_MIN(height, rows - i);
         product.steps = gemm_steps(seen_keys(f->args, t0 + i + product.rows - 1, j), f->pairs);
+        if (product.steps == 0 && j > 0)
+            continue;
         product.a = head->ds_rows + i * product.a_row;
         product.out = head->dq_sum + i * f->d_width;
         product.init = j > 0 ? product.out : NULL;
@@ -288,7 +293,7 @@ static void query_tile(struct backward_head *head, int64_t t0)
 {
     const struct backward *f = head->shared;
     const struct shoali_attention_backward_args *args = f->args;
-    const int64_t rows = SHOALI_MIN(ATT_TILE, args->q_len - t0);
+    const int64_t rows = SHOALI_MIN(ATT_QUERIES, args->q_len - t0);
     int64_t end = args->causal ? t0 + rows + args->kv_len - args->q_len : args->kv_len;
     end = SHOALI_MAX(0, SHOALI_MIN(end, args->kv_len));
     bring_operand(f, &head->q, t0, rows);
@@ -300,6 +305,8 @@ static void query_tile(struct backward_head *head, int64_t t0)
     for (int64_t j = 0; j < end; j += ATT_TILE) {
         for (int64_t at = 0; at < rows; at += ATT_GROUP) {
             const struct att_group g = {t0, at, SHOALI_MIN(ATT_GROUP, rows - at), j};
+            if (seen_keys(args, t0 + at + g.rows - 1, j) == 0)
+                continue; /* no product reads them */
             against_keys(head, &head->q, head->kt, &g, head->s);
             against_keys(head, &head->dout, head->vt, &g, head->dp);
             soft_group(head, &g);
@@ -359,7 +366,7 @@ static void kv_head(struct backward_head *head, int64_t b, int64_t kv)
     memset(head->dv, 0, (size_t)(args->kv_len * f->d_width) * sizeof(float));
     for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
         enter_query_head(head, b, h);
-        for (int64_t t0 = 0; t0 < args->q_len; t0 += ATT_TILE)
+        for (int64_t t0 = 0; t0 < args->q_len; t0 += ATT_QUERIES)
             query_tile(head, t0);
     }
     write_rows(f, head->dk, args->scale, args->kv_len, (char *)args->dk + at, args->kv_stride);
@@ -369,17 +376,17 @@ static void kv_head(struct backward_head *head, int64_t b, int64_t kv)
 #define PARTS 14
 static bool take_memory(const struct backward *f, struct backward_head *head)
 {
-    const int64_t square = ATT_TILE * ATT_TILE / (f->pairs ? 2 : 1);
+    const int64_t square = ATT_QUERIES * ATT_TILE / (f->pairs ? 2 : 1);
     const int64_t sums = f->kv_tiles * ATT_TILE * f->d_width,
                   transposed = f->kv_tiles * f->transposed_words;
-    const int64_t a_copy = f->a_direct || !f->pairs ? 0 : ATT_TILE * f->a_ld,
-                  b_copy = f->b_direct ? 0 : f->rows_words;
+    const int64_t a_copy = f->a_direct || !f->pairs ? 0 : ATT_QUERIES * f->a_ld,
+                  b_copy = f->b_direct ? 0 : gemm_steps(ATT_QUERIES, f->pairs) * f->d_width;
     const int64_t words[PARTS] = {ATT_GROUP * ATT_TILE,
                                   ATT_GROUP * ATT_TILE,
                                   square,
                                   square,
                                   f->pairs ? square : 0,
-                                  ATT_TILE * f->d_width,
+                                  ATT_QUERIES * f->d_width,
                                   a_copy,
                                   a_copy,
                                   b_copy,
@@ -443,7 +450,7 @@ void SHOALI_CPU_SYMBOL(attention_backward)(const void *args, struct shoali_pool 
     const bool whole = att->dtype == SHOAL_F32 && d % 16 == 0;
     f.b_direct = whole && f.kv_tiles == 1;
     f.a_direct = f.kv_tiles == 1 && (att->dtype == SHOAL_F32 || (f.pairs && d % 2 == 0));
-    f.k_direct = whole && att->q_len <= ATT_TILE;
+    f.k_direct = whole && att->q_len <= ATT_QUERIES;
     f.d_width = (d + 15) / 16 * 16;
     f.d_steps = gemm_steps(d, f.pairs);
     f.a_ld = (f.d_steps + 15) / 16 * 16;
