@@ -54,8 +54,8 @@ struct att_group {
     int64_t t0, at, rows, j;
 };
 
-/* Rows that are asked for while a tile is worked on, a few with each product: those of a large model
- * lie in a page of memory each, so the CPU does not foresee them. */
+/* Rows that are asked for while a tile is worked on, a few with each product: those of a large
+ * model lie in a page of memory each, so the CPU does not foresee them. */
 struct att_fetches {
     struct {
         const char *x;
@@ -179,8 +179,9 @@ SHOALI_INLINE void att_store(char *to, v16 low, v16 high, bool pairs)
 SHOALI_INLINE void att_store_pair(char *to, v16 low, v16 high)
 {
 #if SHOALI_CPU_PAIRS
-    static const uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
     _mm512_storeu_si512(to, _mm512_permutexvar_epi16(_mm512_loadu_si512(order), both));
 #else

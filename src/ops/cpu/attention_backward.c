@@ -11,7 +11,8 @@
 
 #include <stdatomic.h>
 
-/* Queries of a tile: the sums over queries are as long, and dK, dV are read and written as rarely. */
+/* Queries of a tile: the sums over queries are as long, and dK, dV are read and written as rarely.
+ */
 #define ATT_QUERIES (2 * ATT_TILE)
 
 struct backward {
@@ -38,6 +39,8 @@ struct backward_head {
     const struct backward *shared;
     struct operand q, dout;
     struct gemm_source k, v;
+    struct att_fetches fetches;
+    int64_t query_head, kv_head, kv_heads_end; /* of all samples; the thread's last one + 1 */
     const char *out;
     char *dq;
     const float *lse;
@@ -80,7 +83,7 @@ static void bring_operand(const struct backward *f, struct operand *x, int64_t t
 }
 
 /* out[row][0..64) = x K^T for rows [at, at+rows) of the tile, as far as keys are seen. */
-static void against_keys(const struct backward_head *head, const struct operand *x,
+static void against_keys(struct backward_head *head, const struct operand *x,
                          const uint32_t *packed, const struct att_group *g, float *out)
 {
     const struct backward *f = head->shared;
@@ -98,6 +101,7 @@ static void against_keys(const struct backward_head *head, const struct operand 
         product.a = x->a + (g->at + i) * x->a_row;
         product.out = out + i * ATT_TILE;
         SHOALI_CPU_SYMBOL(att_multiply)(&product);
+        att_fetch(&head->fetches);
     }
 }
 
@@ -210,9 +214,8 @@ static void soft_group(const struct backward_head *head, const struct att_group 
 
 /* sum[key] += x^T rows, x being P or dS: queries in order; only those that see a key of the block.
  */
-static void add_transposed(const struct backward_head *head, const char *x,
-                           const struct operand *rows_of, int64_t t0, int64_t rows, int64_t j,
-                           float *sum)
+static void add_transposed(struct backward_head *head, const char *x, const struct operand *rows_of,
+                           int64_t t0, int64_t rows, int64_t j, float *sum)
 {
     const struct backward *f = head->shared;
     const struct shoali_attention_backward_args *args = f->args;
@@ -234,10 +237,11 @@ static void add_transposed(const struct backward_head *head, const char *x,
         product.out = sum + (j + i) * f->d_width;
         product.init = product.out;
         SHOALI_CPU_SYMBOL(att_multiply)(&product);
+        att_fetch(&head->fetches);
     }
 }
 
-static void add_dq(const struct backward_head *head, int64_t t0, int64_t rows, int64_t j)
+static void add_dq(struct backward_head *head, int64_t t0, int64_t rows, int64_t j)
 {
     const struct backward *f = head->shared;
     const int64_t height = att_rows(f->d_width / 16);
@@ -261,6 +265,7 @@ static void add_dq(const struct backward_head *head, int64_t t0, int64_t rows, i
         product.out = head->dq_sum + i * f->d_width;
         product.init = j > 0 ? product.out : NULL;
         SHOALI_CPU_SYMBOL(att_multiply)(&product);
+        att_fetch(&head->fetches);
     }
 }
 
@@ -289,6 +294,61 @@ static void make_row(struct backward_head *head, int64_t t0, int64_t row)
     head->shift[row] = (float)((double)head->lse[t] * -ATT_LOG2E);
 }
 
+/* First elements of a query head of all samples in q (and dq), and in out (and dout). */
+static void find_queries(const struct shoali_attention_backward_args *args, int64_t query_head,
+                         int64_t *q_at, int64_t *out_at)
+{
+    const int64_t b = query_head / args->heads, h = query_head % args->heads;
+    *q_at = b * args->q_len * args->q_stride + h * args->head_size;
+    *out_at = b * args->q_len * args->out_stride + h * args->head_size;
+}
+/* The same of a key-value head in k, v, dk and dv. */
+static int64_t find_keys(const struct shoali_attention_backward_args *args, int64_t kv_head)
+{
+    return kv_head / args->kv_heads * args->kv_len * args->kv_stride +
+           kv_head % args->kv_heads * args->head_size;
+}
+
+/* What the next tile reads, and what this one writes; with a key-value head's last query head also
+ * the keys and values of the next one, and where its own gradients go. */
+static void plan_fetches(struct backward_head *head, int64_t t0, int64_t rows, int64_t end)
+{
+    const struct shoali_attention_backward_args *args = head->shared->args;
+    const int64_t bytes = att_element_bytes(args->dtype), group = args->heads / args->kv_heads;
+    const int64_t q_row = bytes * args->q_stride, kv_row = bytes * args->kv_stride;
+    const int64_t out_row = bytes * args->out_stride;
+    const int64_t keys = SHOALI_MIN(rows, args->kv_len - t0);
+    struct att_fetches *fetches = &head->fetches;
+    int64_t next = t0 + rows, next_head = head->query_head, q_at, out_at;
+    if (next == args->q_len) {
+        next = 0;
+        next_head++;
+    }
+    fetches->count = 0;
+    fetches->bytes = args->head_size * bytes;
+    if ((head->query_head + 1) % group == 0) {
+        const int64_t here = find_keys(args, head->kv_head) * bytes + t0 * kv_row;
+        att_fetch_later(fetches, (char *)args->dv + here, kv_row, keys);
+        att_fetch_later(fetches, (char *)args->dk + here, kv_row, keys);
+    }
+    if ((head->query_head + 1) % group == 0 && head->kv_head + 1 < head->kv_heads_end) {
+        const int64_t there = find_keys(args, head->kv_head + 1) * bytes + t0 * kv_row;
+        att_fetch_later(fetches, (const char *)args->v + there, kv_row, keys);
+        att_fetch_later(fetches, (const char *)args->k + there, kv_row, keys);
+    }
+    if (next_head < head->kv_heads_end * group) {
+        const int64_t left = SHOALI_MIN(ATT_QUERIES, args->q_len - next);
+        find_queries(args, next_head, &q_at, &out_at);
+        att_fetch_later(fetches, (const char *)args->q + q_at * bytes + next * q_row, q_row, left);
+        out_at = out_at * bytes + next * out_row;
+        att_fetch_later(fetches, (const char *)args->out + out_at, out_row, left);
+        att_fetch_later(fetches, (const char *)args->dout + out_at, out_row, left);
+    }
+    att_fetch_later(fetches, head->dq + t0 * q_row, q_row, rows);
+    /* Fewer products on the diagonal than the five of every eight rows. */
+    att_fetch_spread(fetches, (end + ATT_TILE - 1) / ATT_TILE * (rows / 4 + 8));
+}
+
 static void query_tile(struct backward_head *head, int64_t t0)
 {
     const struct backward *f = head->shared;
@@ -300,6 +360,7 @@ static void query_tile(struct backward_head *head, int64_t t0)
     bring_operand(f, &head->dout, t0, rows);
     for (int64_t r = 0; r < rows; r++)
         make_row(head, t0, r);
+    plan_fetches(head, t0, rows, end);
     if (end == 0)
         memset(head->dq_sum, 0, (size_t)(rows * f->d_width) * sizeof(float));
     for (int64_t j = 0; j < end; j += ATT_TILE) {
@@ -319,13 +380,16 @@ static void query_tile(struct backward_head *head, int64_t t0)
                head->dq + t0 * args->q_stride * att_element_bytes(args->dtype), args->q_stride);
 }
 
-static void enter_query_head(struct backward_head *head, int64_t b, int64_t h)
+static void enter_query_head(struct backward_head *head, int64_t query_head)
 {
     const struct shoali_attention_backward_args *args = head->shared->args;
-    const int64_t bytes = att_element_bytes(args->dtype), d = args->head_size;
-    const int64_t q_at = (b * args->q_len * args->q_stride + h * d) * bytes;
-    const int64_t out_at = (b * args->q_len * args->out_stride + h * d) * bytes;
-    const int64_t row = (b * args->heads + h) * args->q_len;
+    const int64_t bytes = att_element_bytes(args->dtype);
+    const int64_t b = query_head / args->heads, h = query_head % args->heads;
+    int64_t q_at, out_at;
+    find_queries(args, query_head, &q_at, &out_at);
+    q_at *= bytes;
+    out_at *= bytes;
+    head->query_head = query_head;
     const bool pairs = head->shared->pairs;
     head->q.source =
         (struct gemm_source){(const char *)args->q + q_at, args->q_stride, args->dtype, pairs};
@@ -333,21 +397,21 @@ static void enter_query_head(struct backward_head *head, int64_t b, int64_t h)
                                              args->dtype, pairs};
     head->out = (const char *)args->out + out_at;
     head->dq = (char *)args->dq + q_at;
-    head->lse = args->lse + row;
-    head->delta = args->delta + row;
+    head->lse = args->lse + query_head * args->q_len;
+    head->delta = args->delta + query_head * args->q_len;
     const struct shoali_attention_mask mask =
         shoali_attention_mask_of(&args->mask, args->heads, args->q_len, args->kv_len);
     head->random_base = shoali_attention_mask_row(&mask, b, h, 0);
     head->random_row = (uint64_t)mask.keys;
 }
 
-static void kv_head(struct backward_head *head, int64_t b, int64_t kv)
+static void work_head(struct backward_head *head, int64_t kv_head)
 {
     const struct backward *f = head->shared;
     const struct shoali_attention_backward_args *args = f->args;
     const int64_t d = args->head_size, group = args->heads / args->kv_heads;
-    const int64_t at =
-        (b * args->kv_len * args->kv_stride + kv * d) * att_element_bytes(args->dtype);
+    const int64_t at = find_keys(args, kv_head) * att_element_bytes(args->dtype);
+    head->kv_head = kv_head;
     head->k =
         (struct gemm_source){(const char *)args->k + at, args->kv_stride, args->dtype, f->pairs};
     head->v =
@@ -364,8 +428,8 @@ static void kv_head(struct backward_head *head, int64_t b, int64_t kv)
     }
     memset(head->dk, 0, (size_t)(args->kv_len * f->d_width) * sizeof(float));
     memset(head->dv, 0, (size_t)(args->kv_len * f->d_width) * sizeof(float));
-    for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
-        enter_query_head(head, b, h);
+    for (int64_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
+        enter_query_head(head, h);
         for (int64_t t0 = 0; t0 < args->q_len; t0 += ATT_QUERIES)
             query_tile(head, t0);
     }
@@ -433,8 +497,9 @@ static void work(void *arg, int32_t index, int32_t count)
         atomic_store(&f->failed, true);
         return;
     }
+    head.kv_heads_end = end;
     for (int64_t i = begin; i < end; i++)
-        kv_head(&head, i / f->args->kv_heads, i % f->args->kv_heads);
+        work_head(&head, i);
 }
 
 void SHOALI_CPU_SYMBOL(attention_backward)(const void *args, struct shoali_pool *pool)
