@@ -231,7 +231,7 @@ static void add_values(struct forward_head *head, const struct att_group *g)
         product.steps = gemm_steps(seen, f->pairs);
         product.a = head->p + i * product.a_row;
         product.out = head->o + (g->at + i) * width;
-        product.init = g->j > 0 ? product.out : NULL;
+        product.add = g->j > 0;
         SHOALI_CPU_SYMBOL(att_multiply)(&product);
         att_fetch(&head->fetches);
     }

@@ -11,16 +11,15 @@
  * multiple of every height of a register tile. */
 #define ATT_GROUP 24
 
-/* A product inside a tile: out[rows][16*units] = init + a b. Strides of a and b in bytes, of out
- * and init in elements. */
+/* A product inside a tile: out[rows][16*units] = a b, or with `add` out + a b. Strides of a and b
+ * in bytes, of out in elements. */
 struct att_product {
     const void *a, *b;
-    const float *init; /* NULL: +0 */
     float *out;
     int64_t a_row, a_step, b_step;
     int64_t out_row;
     int64_t rows, units, steps;
-    bool pairs;
+    bool pairs, add;
 };
 /* Register tiles of at most att_rows(units) rows, each the whole sum over its steps. */
 void SHOALI_CPU_SYMBOL(att_multiply)(const struct att_product *product);

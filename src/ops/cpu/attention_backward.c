@@ -235,7 +235,7 @@ static void add_transposed(struct backward_head *head, const char *x, const stru
         product.a = x + from * product.a_step + 4 * i;
         product.b = rows_of->b + from * product.b_step;
         product.out = sum + (j + i) * f->d_width;
-        product.init = product.out;
+        product.add = true;
         SHOALI_CPU_SYMBOL(att_multiply)(&product);
         att_fetch(&head->fetches);
     }
@@ -263,7 +263,7 @@ static void add_dq(struct backward_head *head, int64_t t0, int64_t rows, int64_t
             continue;
         product.a = head->ds_rows + i * product.a_row;
         product.out = head->dq_sum + i * f->d_width;
-        product.init = j > 0 ? product.out : NULL;
+        product.add = j > 0;
         SHOALI_CPU_SYMBOL(att_multiply)(&product);
         att_fetch(&head->fetches);
     }

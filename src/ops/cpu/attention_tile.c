@@ -29,23 +29,15 @@ SHOALI_INLINE void run_tile(const struct att_product *p, int64_t row, int64_t un
     const int vecs = units * VEC_PER_UNIT;
     const int64_t a_row = p->a_row, a_step = p->a_step, b_step = p->b_step, out_row = p->out_row;
     const char *a = (const char *)p->a + row * a_row, *b = (const char *)p->b + 64 * unit;
-    float *out = p->out + row * out_row + 16 * unit;
+    float *const out = p->out + row * out_row + 16 * unit;
+    float *at = out;
     vec acc[ROWS][VECS];
-    if (p->init) {
-        const float *init = p->init + row * out_row + 16 * unit;
+    SHOALI_UNROLL
+    for (int i = 0; i < rows; i++) {
         SHOALI_UNROLL
-        for (int i = 0; i < rows; i++) {
-            SHOALI_UNROLL
-            for (int j = 0; j < vecs; j++)
-                acc[i][j] = vec_load(init + i * out_row + j * VEC_LANES);
-        }
-    } else {
-        SHOALI_UNROLL
-        for (int i = 0; i < rows; i++) {
-            SHOALI_UNROLL
-            for (int j = 0; j < vecs; j++)
-                acc[i][j] = vec_zero();
-        }
+        for (int j = 0; j < vecs; j++)
+            acc[i][j] = p->add ? vec_load(at + j * VEC_LANES) : vec_zero();
+        at += out_row;
     }
     for (int64_t left = p->steps; left > 0; left--, a += a_step, b += b_step) {
         vec bv[VECS];
@@ -59,11 +51,13 @@ SHOALI_INLINE void run_tile(const struct att_product *p, int64_t row, int64_t un
                 acc[i][j] = step(a + i * a_row, bv[j], acc[i][j], pairs);
         }
     }
+    at = out;
     SHOALI_UNROLL
     for (int i = 0; i < rows; i++) {
         SHOALI_UNROLL
         for (int j = 0; j < vecs; j++)
-            vec_store(out + i * out_row + j * VEC_LANES, acc[i][j]);
+            vec_store(at + j * VEC_LANES, acc[i][j]);
+        at += out_row;
     }
 }
 
