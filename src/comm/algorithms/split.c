@@ -69,8 +69,8 @@ shoal_status shoali_slots_split(void *backend, const struct shoali_split_args *s
         status = shoali_group_open(world, segment.base, &segment, rank, &group);
     if (status < 0) /* the others have their groups */
         shoali_slots_abort(parent, status, shoal_error_message());
-    SHOAL_TRY(status, status, done);
-    *child = group;
+    else
+        *child = group;
 done:
     return status;
 }
