@@ -29,7 +29,8 @@
  *       then manifest, fsync, rename to TAG (an old TAG becomes TAG.old first and is removed at
  *       the end), fsync of DIR, `latest` by temp + rename. A failure at any point leaves older
  *       checkpoints untouched and removes TAG.partial. One writer: rank 0; other ranks' elements
- *       reach it in pieces of at most 16 MiB in flat order, so memory is bounded. Fault points:
+ *       reach it in pieces of at most 16 MiB in flat order, so memory is bounded. DIR is locked
+ *       (flock) meanwhile: a second job that saves there waits for its turn. Fault points:
  *       ckpt.create, ckpt.write, ckpt.fsync, ckpt.manifest, ckpt.rename.
  *
  * LOAD  the writer reads and verifies each chunk once and sends every rank the elements it holds.

@@ -6,19 +6,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 /* Folders of one save; known to the writer. */
 struct folders {
     const char *dir, *final, *partial, *old, *latest;
+    int lock; /* dir, open and locked while this save is at work there; -1: not */
 };
 
 static shoal_status name_folders(struct shoali_checkpoint_run *run, struct folders *folders)
 {
     const char *dir = run->args->dir, *tag = run->args->tag;
     struct shoali_arena *arena = &run->arena;
-    *folders = (struct folders){.dir = dir,
+    *folders = (struct folders){.lock = -1,
+                                .dir = dir,
                                 .final = shoali_checkpoint_path(arena, dir, tag, ""),
                                 .partial = shoali_arena_printf(arena, "%s/%s.partial", dir, tag),
                                 .old = shoali_arena_printf(arena, "%s/%s.old", dir, tag),
@@ -105,12 +108,25 @@ done:
     return status;
 }
 
+/* Two jobs that save in one folder take turns, or one would clear away what the other is writing.
+ * The system takes the lock from who dies. File systems without locks go without. */
+static void lock_dir(struct folders *folders)
+{
+    folders->lock = open(folders->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folders->lock < 0 || flock(folders->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return;
+    SHOALI_WARN("checkpoint", "another job is saving in %s: waiting for it", folders->dir);
+    while (flock(folders->lock, LOCK_EX) != 0 && errno == EINTR)
+        continue;
+}
+
 /* The writer's work before data moves. */
 static shoal_status prepare(struct shoali_checkpoint_run *run, struct folders *folders)
 {
     shoal_status status;
     SHOAL_TRY(status, name_folders(run, folders), done);
     SHOAL_TRY(status, shoali_checkpoint_make_dir(run->args->dir), done);
+    lock_dir(folders);
     SHOAL_TRY(status, check_final(run, folders), done);
     SHOAL_TRY(status, recover(run, folders), done);
     SHOAL_TRY(status, shoali_checkpoint_remove_dir(folders->partial), done);
@@ -356,7 +372,7 @@ shoal_status shoali_checkpoint_save(const struct shoali_checkpoint_args *args)
 {
     shoal_status status;
     struct shoali_checkpoint_run run;
-    struct folders folders = {0};
+    struct folders folders = {.lock = -1};
     bool begun = false;
     shoali_checkpoint_run_init(&run, args, "save");
     SHOAL_TRY(status, shoali_checkpoint_run_begin(&run), done);
@@ -374,6 +390,8 @@ shoal_status shoali_checkpoint_save(const struct shoali_checkpoint_args *args)
 done:
     if (status < 0 && begun)
         status = discard(&folders, status);
+    if (folders.lock >= 0)
+        close(folders.lock);
     shoali_checkpoint_run_fini(&run);
     return status;
 }

@@ -2,13 +2,17 @@
 #include "checkpoint_model.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -216,6 +220,39 @@ static void test_after_a_kill_between_renames(void **state)
     model_folder_remove(dir);
 }
 
+/* Another job is saving in the same folder: this one waits until it is done. */
+static void test_two_jobs(void **state)
+{
+    (void)state;
+    char dir[64], mark[80], letter;
+    int ends[2];
+    struct model model;
+    small_model(&model);
+    model_folder_make(dir);
+    struct model_run run = start(&model, dir, 2);
+    snprintf(mark, sizeof mark, "%s/.other", dir);
+    assert_int_equal(pipe(ends), 0);
+    const pid_t other = fork();
+    if (other == 0) {
+        const int folder = open(dir, O_RDONLY | O_DIRECTORY);
+        const bool locked = folder >= 0 && flock(folder, LOCK_EX) == 0;
+        const bool told = write(ends[1], "x", 1) == 1;
+        nanosleep(&(struct timespec){0, 400000000}, NULL);
+        _exit(locked && told && mkdir(mark, 0700) == 0 ? 0 : 1);
+    }
+    assert_int_equal(read(ends[0], &letter, 1), 1);
+    model_save_expect(&run, SHOAL_OK);
+    assert_int_equal(access(mark, F_OK), 0);
+    int result = -1;
+    assert_int_equal(waitpid(other, &result, 0), other);
+    assert_int_equal(result, 0);
+    assert_int_equal(load_latest(run), 2);
+    assert_int_equal(rmdir(mark), 0);
+    close(ends[0]);
+    close(ends[1]);
+    model_folder_remove(dir);
+}
+
 static void test_failing_rank(void **state)
 {
     (void)state;
@@ -278,8 +315,9 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_failures),     cmocka_unit_test(test_full_disk_sentence),
-        cmocka_unit_test(test_kills),        cmocka_unit_test(test_after_a_kill_between_renames),
-        cmocka_unit_test(test_failing_rank), cmocka_unit_test(test_allocations)};
+        cmocka_unit_test(test_failures),   cmocka_unit_test(test_full_disk_sentence),
+        cmocka_unit_test(test_kills),      cmocka_unit_test(test_after_a_kill_between_renames),
+        cmocka_unit_test(test_two_jobs),   cmocka_unit_test(test_failing_rank),
+        cmocka_unit_test(test_allocations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
