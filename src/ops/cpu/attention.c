@@ -5,16 +5,16 @@
  * state of a tile is fp32. On a CPU with bf16 pairs the two products of a bf16 run take bf16
  * operands, so P is rounded.
  *
- * A row's shift is a maximum of its scores, not always the largest: it is raised when an
- * exponential would pass 2^8, which is rare after the first tile. The result is the same sum with
- * all terms times the same power of two, and most tiles need neither maxima nor corrections.
- * Scores are kept in powers of two: scale has log2(e) in it.
+ * A row's shift is one of its scores, at first that of key 0, and not always the largest: it is
+ * raised when an exponential would pass 2^24, which is rare. The result is the same sum with all
+ * terms times the same power, so it loses nothing, and most tiles need neither maxima nor
+ * corrections. Scores are kept in powers of two: scale has log2(e) in it.
  */
 #include "ops/cpu/attention.h"
 
 #include <stdatomic.h>
 
-#define RAISE_ABOVE 8.0f
+#define RAISE_ABOVE 24.0f
 
 struct forward {
     const struct shoali_attention_args *args;
@@ -93,6 +93,15 @@ static void raise_shifts(const struct forward_head *head, const struct att_group
                   v16_select(v16_eq(old, now), v16_set1(1.0f), att_exp2(fall, false)));
     }
     memcpy(head->row_shift + g->at, here, (size_t)g->rows * sizeof(float));
+}
+
+/* The first shifts, from the first key tile. */
+static void start_shifts(const struct forward_head *head, const struct att_group *g)
+{
+    for (int64_t r = 0; r < g->rows; r++) {
+        const bool sees = visible(head->shared, g->t0 + g->at + r, 0) > 0;
+        head->row_shift[g->at + r] = sees ? head->s[r * ATT_TILE] * head->shared->scale : -INFINITY;
+    }
 }
 
 /* Thirty-two scores become exponentials; the sum of a row leaves dropout out. */
@@ -240,17 +249,20 @@ static void add_values(struct forward_head *head, const struct att_group *g)
 static void work_group(struct forward_head *head, const struct att_group *g)
 {
     float *sums = head->row_sum + 16 * g->at;
+    const bool first = g->j == 0;
     scores(head, g);
-    if (g->j == 0) {
+    if (first)
+        start_shifts(head, g);
+    if (soft_group(head, g)) {
         raise_shifts(head, g);
-        (void)soft_group(head, g);
-    } else if (soft_group(head, g)) {
-        raise_shifts(head, g);
-        correct(head, g);
+        if (!first)
+            correct(head, g);
         (void)soft_group(head, g);
     }
-    for (int64_t i = 0; i < 16 * g->rows; i += 16)
-        v16_store(sums + i, v16_add(v16_load(sums + i), v16_load(head->tile_sum + i)));
+    for (int64_t i = 0; i < 16 * g->rows; i += 16) {
+        const v16 sum = v16_load(head->tile_sum + i);
+        v16_store(sums + i, first ? sum : v16_add(v16_load(sums + i), sum));
+    }
     add_values(head, g);
 }
 
@@ -279,7 +291,7 @@ static void write_rows(const struct forward_head *head, int64_t t0, int64_t rows
     float factor[ATT_TILE];
     finish_sums(head, t0, rows, factor);
     for (int64_t r = 0; r < rows; r++, o += 16 * head->shared->d_units, out += row_bytes)
-        att_write(out, o, args->head_size, v16_set1(factor[r]), args->dtype);
+        att_write(out, o, args->head_size, v16_set1(factor[r]), args->dtype, head->shared->pairs);
 }
 
 static void bring_queries(struct forward_head *head, int64_t t0, int64_t rows)
@@ -330,11 +342,12 @@ static void query_tile(struct forward_head *head, int64_t tile)
     const int64_t t0 = tile * ATT_TILE, rows = SHOALI_MIN(ATT_TILE, args->q_len - t0);
     int64_t end = args->causal ? t0 + rows + args->kv_len - args->q_len : args->kv_len;
     end = SHOALI_MAX(0, SHOALI_MIN(end, args->kv_len));
-    for (int64_t r = 0; r < ATT_TILE; r++)
-        head->row_shift[r] = -INFINITY;
-    memset(head->row_sum, 0, 16 * ATT_TILE * sizeof(float));
-    if (end == 0)
+    if (end == 0) {
+        for (int64_t r = 0; r < ATT_TILE; r++)
+            head->row_shift[r] = -INFINITY;
+        memset(head->row_sum, 0, 16 * ATT_TILE * sizeof(float));
         memset(head->o, 0, (size_t)(rows * 16 * f->d_units) * sizeof(float));
+    }
     pack_tiles(head, (end + ATT_TILE - 1) / ATT_TILE);
     bring_queries(head, t0, rows);
     plan_fetches(head, t0, rows, end);

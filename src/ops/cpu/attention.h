@@ -188,21 +188,22 @@ SHOALI_INLINE void att_store_pair(char *to, v16 low, v16 high)
 #endif
 }
 
-/* A row of n sums, times factor, as elements of the type. */
-SHOALI_INLINE void att_write(char *to, const float *sum, int64_t n, v16 factor, shoal_dtype dtype)
-{
-    int64_t at = 0;
-    if (dtype == SHOAL_BF16) {
-        for (; at + 16 <= n; at += 16)
-            v16_store_bf16((uint16_t *)(void *)to + at, v16_mul(v16_load(sum + at), factor));
-    }
-    for (; at < n; at += 16)
-        v16_store_as_n(to, at, SHOALI_MIN(16, n - at), v16_mul(v16_load(sum + at), factor), dtype);
-}
-
 SHOALI_INLINE int64_t att_element_bytes(shoal_dtype dtype)
 {
     return dtype == SHOAL_F32 ? 4 : 2;
+}
+
+/* A row of n sums, times factor, as elements of the type. With pairs what is too small to be a
+ * normal bf16 becomes zero, as it does in the products. */
+SHOALI_INLINE void att_write(char *to, const float *sum, int64_t n, v16 factor, shoal_dtype dtype,
+                             bool pairs)
+{
+    int64_t at = 0;
+    for (; pairs && at + 32 <= n; at += 32)
+        att_store(to + 2 * at, v16_mul(v16_load(sum + at), factor),
+                  v16_mul(v16_load(sum + at + 16), factor), true);
+    for (; at < n; at += 16)
+        v16_store_as_n(to, at, SHOALI_MIN(16, n - at), v16_mul(v16_load(sum + at), factor), dtype);
 }
 
 #endif

@@ -41,6 +41,7 @@ struct backward_head {
     struct gemm_source k, v;
     struct att_fetches fetches;
     int64_t query_head, kv_head, kv_heads_end; /* of all samples; the thread's last one + 1 */
+    int64_t started;                           /* keys whose dk and dv hold a sum */
     const char *out;
     char *dq;
     const float *lse;
@@ -235,7 +236,7 @@ static void add_transposed(struct backward_head *head, const char *x, const stru
         product.a = x + from * product.a_step + 4 * i;
         product.b = rows_of->b + from * product.b_step;
         product.out = sum + (j + i) * f->d_width;
-        product.add = true;
+        product.add = j < head->started;
         SHOALI_CPU_SYMBOL(att_multiply)(&product);
         att_fetch(&head->fetches);
     }
@@ -276,7 +277,7 @@ static void write_rows(const struct backward *f, const float *sum, double factor
     const int64_t row_bytes = stride * att_element_bytes(f->args->dtype);
     for (int64_t r = 0; r < rows; r++, to += row_bytes)
         att_write(to, sum + r * f->d_width, f->args->head_size, v16_set1((float)factor),
-                  f->args->dtype);
+                  f->args->dtype, f->pairs);
 }
 
 /* What exponents and dS of a row need. */
@@ -374,6 +375,7 @@ static void query_tile(struct backward_head *head, int64_t t0)
         }
         add_transposed(head, head->p, &head->dout, t0, rows, j, head->dv);
         add_transposed(head, head->ds, &head->q, t0, rows, j, head->dk);
+        head->started = SHOALI_MAX(head->started, j + ATT_TILE);
         add_dq(head, t0, rows, j);
     }
     write_rows(f, head->dq_sum, args->scale, rows,
@@ -426,13 +428,14 @@ static void work_head(struct backward_head *head, int64_t kv_head)
             SHOALI_CPU_SYMBOL(pack_rows)
         (&head->k, j, keys, 0, d, f->d_width, head->k_rows + i * f->rows_words);
     }
-    memset(head->dk, 0, (size_t)(args->kv_len * f->d_width) * sizeof(float));
-    memset(head->dv, 0, (size_t)(args->kv_len * f->d_width) * sizeof(float));
+    head->started = 0;
     for (int64_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
         enter_query_head(head, h);
         for (int64_t t0 = 0; t0 < args->q_len; t0 += ATT_QUERIES)
             query_tile(head, t0);
     }
+    for (int64_t i = head->started * f->d_width; i < args->kv_len * f->d_width; i++)
+        head->dk[i] = head->dv[i] = 0; /* no query sees these keys */
     write_rows(f, head->dk, args->scale, args->kv_len, (char *)args->dk + at, args->kv_stride);
     write_rows(f, head->dv, 1, args->kv_len, (char *)args->dv + at, args->kv_stride);
 }
