@@ -64,35 +64,35 @@ static void pack_tiles(struct forward_head *head, int64_t up_to)
     }
 }
 
-/* Largest scaled score of the first `valid` of a row, -inf when there is none. */
-SHOALI_INLINE float row_top(const float *s, v16 scale, int64_t valid)
+/* The largest of a row's exponents. */
+SHOALI_INLINE float row_top(const float *s, float scale, float shift, int64_t valid)
 {
     v16 top = v16_set1(-INFINITY);
-    for (int64_t at = 0; at < valid; at += 16)
-        top =
-            v16_max(att_first_lanes(v16_mul(v16_load(s + at), scale), valid - at, -INFINITY), top);
+    for (int64_t at = 0; at < valid; at += 16) {
+        const v16 x = v16_fma(v16_load(s + at), v16_set1(scale), v16_set1(shift));
+        top = v16_max(att_first_lanes(x, valid - at, -INFINITY), top);
+    }
     return v16_largest(top);
 }
 
-/* New shifts, and the factors that bring what was summed before to them. */
+/* New shifts, and the factors that bring what was summed before to them. Only a row whose own
+ * exponents are too large is raised: what a row gives does not depend on its neighbours. */
 static void raise_shifts(const struct forward_head *head, const struct att_group *g)
 {
     const struct forward *f = head->shared;
-    const v16 scale = v16_set1(f->scale);
-    float here[ATT_GROUP + 16], before[ATT_GROUP + 16];
-    memcpy(before, head->row_shift + g->at, (size_t)g->rows * sizeof(float));
-    for (int64_t r = 0; r < g->rows; r++)
-        here[r] = row_top(head->s + r * ATT_TILE, scale, visible(f, g->t0 + g->at + r, g->j));
-    for (int64_t r = g->rows; r < ATT_GROUP + 8; r++)
-        here[r] = before[r] = 0;
-    for (int64_t r = 0; r < g->rows; r += 16) {
-        const v16 old = v16_load(before + r), now = v16_max(v16_load(here + r), old);
-        const v16 fall = v16_max(v16_set1(-200.0f), v16_sub(old, now));
-        v16_store(here + r, now);
-        v16_store(head->correction + r,
-                  v16_select(v16_eq(old, now), v16_set1(1.0f), att_exp2(fall, false)));
+    float fall[ATT_GROUP + 8] = {0};
+    for (int64_t r = 0; r < g->rows; r++) {
+        const int64_t valid = visible(f, g->t0 + g->at + r, g->j);
+        const float *s = head->s + r * ATT_TILE;
+        float *shift = head->row_shift + g->at + r;
+        if (!(row_top(s, f->scale, -*shift, valid) > RAISE_ABOVE))
+            continue;
+        const float now = row_top(s, f->scale, 0, valid);
+        fall[r] = SHOALI_MAX(-200.0f, *shift - now);
+        *shift = now;
     }
-    memcpy(head->row_shift + g->at, here, (size_t)g->rows * sizeof(float));
+    for (int64_t r = 0; r < g->rows; r += 16)
+        v16_store(head->correction + r, att_exp2(v16_load(fall + r), false));
 }
 
 /* The first shifts, from the first key tile. */
