@@ -172,6 +172,17 @@ SHOALI_V v16m v16i_geu(v16i a, v16i b)
 {
     return (v16m){v16i_half_geu(a.low, b.low), v16i_half_geu(a.high, b.high)};
 }
+/* Bit 3, which says which half of the table it is, becomes the sign. */
+SHOALI_V __m256 v16_half_pick(__m256 first, __m256 second, __m256i i)
+{
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(first, i), _mm256_permutevar8x32_ps(second, i),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(i, 28)));
+}
+SHOALI_V v16 v16_pick(const float *table, v16i i)
+{
+    const __m256 first = _mm256_loadu_ps(table), second = _mm256_loadu_ps(table + 8);
+    return (v16){v16_half_pick(first, second, i.low), v16_half_pick(first, second, i.high)};
+}
 SHOALI_V v16i v16i_select(v16m m, v16i a, v16i b)
 {
     return (v16i){_mm256_blendv_epi8(b.low, a.low, _mm256_castps_si256(m.low)),

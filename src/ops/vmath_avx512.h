@@ -153,6 +153,10 @@ SHOALI_V v16m v16i_geu(v16i a, v16i b)
 {
     return _mm512_cmpge_epu32_mask(a, b);
 }
+SHOALI_V v16 v16_pick(const float *table, v16i i)
+{
+    return _mm512_permutexvar_ps(i, _mm512_loadu_ps(table));
+}
 SHOALI_V v16i v16i_select(v16m m, v16i a, v16i b)
 {
     return _mm512_mask_blend_epi32(m, b, a);

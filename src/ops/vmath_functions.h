@@ -95,33 +95,6 @@ SHOALI_V VF_TYPE VF(tanh)(VF_TYPE x)
     return VF(copysign)(y, x); /* also of -0, which the fma loses */
 }
 
-/* |x| < 0.921875: x + x Q(x^2), Q = erf(x)/x - 1 to 9e-9; else 1 - e^L(|x|), L = log(erfc(x)) on
- * [0.92, 4] to 1.4e-7, which is 3e-8 of the result; erf(4) rounds to 1. */
-SHOALI_V VF_TYPE VF(erf)(VF_TYPE x)
-{
-    const VF_TYPE z = VF(mul)(x, x);
-    VF_TYPE q = VF(set1)(0x1.5fcd12p-14f);
-    q = VF(fma)(q, z, VF(set1)(-0x1.ab25e6p-11f));
-    q = VF(fma)(q, z, VF(set1)(0x1.54e222p-8f));
-    q = VF(fma)(q, z, VF(set1)(-0x1.b8114cp-6f));
-    q = VF(fma)(q, z, VF(set1)(0x1.ce2e2ap-4f));
-    q = VF(fma)(q, z, VF(set1)(-0x1.812744p-2f));
-    q = VF(fma)(q, z, VF(set1)(0x1.06eba8p-3f));
-    const VF_TYPE small = VF(fma)(x, q, x);
-    const VF_TYPE a = VF(min)(VF(set1)(4.0f), VF(abs)(x));
-    VF_TYPE l = VF(set1)(0x1.b93156p-20f);
-    l = VF(fma)(l, a, VF(set1)(-0x1.835f18p-15f));
-    l = VF(fma)(l, a, VF(set1)(0x1.3964ap-11f));
-    l = VF(fma)(l, a, VF(set1)(-0x1.383056p-8f));
-    l = VF(fma)(l, a, VF(set1)(0x1.b10c8ap-6f));
-    l = VF(fma)(l, a, VF(set1)(-0x1.c2f2eap-4f));
-    l = VF(fma)(l, a, VF(set1)(-0x1.437d1cp-1f));
-    l = VF(fma)(l, a, VF(set1)(-0x1.215748p+0f));
-    l = VF(fma)(l, a, VF(set1)(0x1.50277ap-12f));
-    const VF_TYPE large = VF(sub)(VF(set1)(1.0f), VF(exp)(l));
-    return VF(select)(VF(lt)(a, VF(set1)(0.921875f)), small, VF(copysign)(large, x));
-}
-
 /* 1/(1+e^-x), and s (1-s) as e/(1+e)^2 without the cancellation. The exponential is of -|x|, so
  * neither side overflows or loses its relative accuracy. One division serves both: it costs as much
  * as the exponential's polynomial. */
@@ -151,43 +124,49 @@ SHOALI_V VF_TYPE VF(tanh_derivative)(VF_TYPE x)
     return VF(mul)(VF(set1)(4.0f), VF(sigmoid_derivative)(VF(add)(x, x)));
 }
 
-/* The normal distribution function (1 + erf(x/sqrt 2))/2. */
-SHOALI_V VF_TYPE VF(normal_cdf)(VF_TYPE x)
+/* The polynomial of |x|'s interval (vmath_tables.h). A NaN stays one: its interval is any. */
+SHOALI_V VF_TYPE VF(interpolate)(VF_TYPE a, const float (*table)[SHOALI_VMATH_INTERVALS],
+                                 const int terms)
 {
-    const VF_TYPE half = VF(set1)(0.5f);
-    return VF(fma)(half, VF(erf)(VF(mul)(x, VF(set1)(0x1.6a09e6p-1f))), half);
+    const VF_TYPE magic = VF(set1)(0x1.8p23f); /* leaves the integer in the low bits */
+    const VF_TYPE shifted = VF(fma)(a, VF(set1)(SHOALI_VMATH_PER_INTERVAL), magic);
+    const VI_TYPE interval = VF(bits)(shifted);
+    const VF_TYPE t = VF(fnma)(VF(sub)(shifted, magic), VF(set1)(SHOALI_VMATH_INTERVAL), a);
+    VF_TYPE p = VF(pick)(table[terms - 1], interval);
+    for (int i = terms - 2; i >= 0; i--)
+        p = VF(fma)(p, t, VF(pick)(table[i], interval));
+    return p;
 }
+SHOALI_V VF_TYPE VF(gelu)(VF_TYPE x, const float (*tail)[SHOALI_VMATH_INTERVALS])
+{
+    const VF_TYPE a = VF(min)(VF(set1)(SHOALI_VMATH_LAST), VF(abs)(x));
+    const VF_TYPE beyond = VF(interpolate)(a, tail, SHOALI_VMATH_TAIL_TERMS);
+    return VF(fnma)(a, beyond, VF(max)(VF(set1)(0.0f), x));
+}
+SHOALI_V VF_TYPE VF(gelu_derivative)(VF_TYPE x, const float (*slope)[SHOALI_VMATH_INTERVALS])
+{
+    const VF_TYPE a = VF(min)(VF(set1)(SHOALI_VMATH_LAST), VF(abs)(x));
+    const VF_TYPE below = VF(interpolate)(a, slope, SHOALI_VMATH_SLOPE_TERMS);
+    return VF(select)(VF(lt)(x, VF(set1)(0.0f)), below, VF(sub)(VF(set1)(1.0f), below));
+}
+/* x Phi(x), Phi the normal distribution function (1 + erf(x/sqrt 2))/2. */
 SHOALI_V VF_TYPE VF(gelu_erf)(VF_TYPE x)
 {
-    return VF(mul)(x, VF(normal_cdf)(x));
+    return VF(gelu)(x, shoali_vmath_normal_tail);
 }
-/* cdf(x) + x e^(-x^2/2) / sqrt(2 pi) */
+/* Phi(x) + x e^(-x^2/2) / sqrt(2 pi) */
 SHOALI_V VF_TYPE VF(gelu_erf_derivative)(VF_TYPE x)
 {
-    const VF_TYPE e = VF(exp)(VF(mul)(VF(mul)(VF(set1)(-0.5f), x), x));
-    const VF_TYPE density = VF(mul)(e, VF(set1)(0x1.988454p-2f));
-    return VF(fma)(x, density, VF(normal_cdf)(x));
+    return VF(gelu_derivative)(x, shoali_vmath_normal_slope);
 }
-/* 2u, u = sqrt(2/pi) (x + 0.044715 x^3), so that (1 + tanh u)/2 = sigmoid(2u). */
-SHOALI_V VF_TYPE VF(gelu_tanh_argument)(VF_TYPE x)
-{
-    const VF_TYPE square = VF(mul)(x, x);
-    const VF_TYPE slope = VF(fma)(square, VF(set1)(0x1.2444f2p-4f), VF(set1)(0x1.988454p+0f));
-    return VF(mul)(x, slope);
-}
+/* x (1 + tanh u)/2 = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). */
 SHOALI_V VF_TYPE VF(gelu_tanh)(VF_TYPE x)
 {
-    return VF(mul)(x, VF(sigmoid)(VF(gelu_tanh_argument)(x)));
+    return VF(gelu)(x, shoali_vmath_tanh_tail);
 }
 SHOALI_V VF_TYPE VF(gelu_tanh_derivative)(VF_TYPE x)
 {
-    /* Beyond |x| = 100 the inner derivative is 0; the limit keeps its other factor finite. */
-    const VF_TYPE square = VF(min)(VF(set1)(1e4f), VF(mul)(x, x));
-    const VF_TYPE argument = VF(gelu_tanh_argument)(x);
-    const VF_TYPE slope = VF(fma)(square, VF(set1)(0x1.b6676cp-3f), VF(set1)(0x1.988454p+0f));
-    VF_TYPE derivative;
-    const VF_TYPE value = VF(sigmoid_both)(argument, &derivative);
-    return VF(fma)(VF(mul)(x, slope), derivative, value);
+    return VF(gelu_derivative)(x, shoali_vmath_tanh_slope);
 }
 /* max(x, 0); a NaN stays, and so does -0. */
 SHOALI_V VF_TYPE VF(relu)(VF_TYPE x)

@@ -254,6 +254,13 @@ SHOALI_V v16m v16i_geu(v16i a, v16i b)
         r.lane[j] = v1i_geu(a.lane[j], b.lane[j]);
     return r;
 }
+SHOALI_V v16 v16_pick(const float *table, v16i i)
+{
+    v16 r;
+    for (int j = 0; j < 16; j++)
+        r.lane[j] = v1_pick(table, i.lane[j]);
+    return r;
+}
 SHOALI_V v16i v16i_select(v16m m, v16i a, v16i b)
 {
     v16i r;

@@ -26,6 +26,11 @@ SHOALI_V v1 v1_set1(float x)
 {
     return x;
 }
+/* table[i mod 16] */
+SHOALI_V v1 v1_pick(const float *table, v1i i)
+{
+    return table[i & 15];
+}
 SHOALI_V v1 v1_add(v1 a, v1 b)
 {
     return a + b;

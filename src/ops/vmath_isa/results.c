@@ -17,7 +17,6 @@ static int functions(v16 x, uint32_t out[][16])
     put(out[i++], v16_exp(x));
     put(out[i++], v16_log(x));
     put(out[i++], v16_tanh(x));
-    put(out[i++], v16_erf(x));
     put(out[i++], v16_sigmoid(x));
     put(out[i++], v16_sigmoid_derivative(x));
     put(out[i++], v16_tanh_derivative(x));
