@@ -2,6 +2,26 @@
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/range.h"
 
+/* Stores lanes of v as the matrix has them and returns what was stored. bf16 is rounded by the CPU
+ * where it multiplies pairs: to nearest even, but numbers below 2^-126 become 0, as its products
+ * take them. */
+SHOALI_INLINE v16 store_rounded(void *matrix, int64_t at, int64_t lanes, v16 v,
+                                const shoal_dtype dtype)
+{
+#if SHOALI_CPU_PAIRS
+    if (dtype == SHOAL_BF16) {
+        const __m256bh half = _mm512_cvtneps_pbh(v);
+        memcpy((uint16_t *)matrix + at, &half, (size_t)SHOALI_MIN(lanes, 16) * 2);
+        __m256i words;
+        memcpy(&words, &half, sizeof words);
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
+    }
+#endif
+    v = v16_round_as(v, dtype);
+    lanes_store(matrix, at, lanes, v, dtype);
+    return v;
+}
+
 /* Sixteen columns (lanes of them valid) of one row; `at` is the element of C, n its column. */
 SHOALI_INLINE void finish_vector(const struct shoali_gemm_args *args, v16 v, int64_t at, int64_t n,
                                  int64_t lanes, const enum shoali_activation activation,
@@ -11,10 +31,8 @@ SHOALI_INLINE void finish_vector(const struct shoali_gemm_args *args, v16 v, int
         v = v16_add(lanes_load(args->c, at, lanes, dtype), v);
     if (args->bias)
         v = v16_add(v, lanes_load(args->bias, n, lanes, args->dtype_bias));
-    if (args->preact) {
-        v = v16_round_as(v, dtype);
-        lanes_store(args->preact, at, lanes, v, dtype);
-    }
+    if (args->preact)
+        v = store_rounded(args->preact, at, lanes, v, dtype);
     switch (activation) {
     case SHOALI_ACT_NONE:
         break;
@@ -30,22 +48,24 @@ SHOALI_INLINE void finish_vector(const struct shoali_gemm_args *args, v16 v, int
     }
     if (args->residual)
         v = v16_add(lanes_load(args->residual, at, lanes, dtype), v);
-    lanes_store(args->c, at, lanes, v, dtype);
+    (void)store_rounded(args->c, at, lanes, v, dtype);
 }
 
-/* Inlined with a constant activation and dtype. */
+/* Inlined with a constant activation and dtype. The copy of the arguments, which no store can
+ * touch, stays in registers. */
 SHOALI_INLINE void finish_typed(const struct shoali_gemm_args *args, const float *sum,
                                 int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
                                 int64_t columns, const enum shoali_activation activation,
                                 const shoal_dtype dtype)
 {
+    const struct shoali_gemm_args here = *args;
     const int64_t whole = columns & ~(int64_t)15;
     for (int64_t i = 0; i < rows; i++, sum += sum_ld) {
-        const int64_t at = (m0 + i) * args->ldc + n0;
+        const int64_t at = (m0 + i) * here.ldc + n0;
         for (int64_t j = 0; j < whole; j += 16)
-            finish_vector(args, v16_load(sum + j), at + j, n0 + j, 16, activation, dtype);
+            finish_vector(&here, v16_load(sum + j), at + j, n0 + j, 16, activation, dtype);
         if (whole < columns)
-            finish_vector(args, v16_load(sum + whole), at + whole, n0 + whole, columns - whole,
+            finish_vector(&here, v16_load(sum + whole), at + whole, n0 + whole, columns - whole,
                           activation, dtype);
     }
 }
@@ -73,49 +93,41 @@ static void finish_plain(const struct shoali_gemm_args *args, const float *sum, 
     }
 }
 
-/* The same into bf16, where the CPU multiplies pairs. Its rounding is used too: to nearest even,
- * but numbers below 2^-126 become 0. */
+/* The same into bf16 without a residual, where the CPU multiplies pairs. */
 static void finish_half(const struct shoali_gemm_args *args, const float *sum, int64_t sum_ld,
                         int64_t m0, int64_t rows, int64_t n0, int64_t columns)
 {
-#if SHOALI_CPU_PAIRS
     for (int64_t j = 0; j < columns; j += 16) {
         const v16 bias =
             args->bias ? v16_load_as(args->bias, n0 + j, args->dtype_bias) : v16_set1(0.0f);
-        uint16_t *c = (uint16_t *)args->c + m0 * args->ldc + n0 + j;
-        for (int64_t i = 0; i < rows; i++, c += args->ldc) {
-            const __m256bh half = _mm512_cvtneps_pbh(v16_add(v16_load(sum + i * sum_ld + j), bias));
-            memcpy(c, &half, sizeof half);
-        }
+        for (int64_t i = 0; i < rows; i++)
+            (void)store_rounded(args->c, (m0 + i) * args->ldc + n0 + j, 16,
+                                v16_add(v16_load(sum + i * sum_ld + j), bias), SHOAL_BF16);
     }
-#else
-    (void)args, (void)sum, (void)sum_ld, (void)m0, (void)rows, (void)n0, (void)columns;
-#endif
 }
 
 void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const float *sum,
                                     int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
                                     int64_t columns)
 {
-    const bool simple = !args->preact && args->activation == SHOALI_ACT_NONE && columns % 16 == 0;
-    if (simple && args->dtype_c == SHOAL_F32) {
-        finish_plain(args, sum, sum_ld, m0, rows, n0, columns);
-        return;
-    }
-    if (simple && SHOALI_CPU_PAIRS && args->dtype_c == SHOAL_BF16 && !args->accumulate &&
-        !args->residual) {
-        finish_half(args, sum, sum_ld, m0, rows, n0, columns);
-        return;
-    }
     const enum shoali_activation activation = args->activation;
-    if (activation == SHOALI_ACT_GELU_ERF && args->dtype_c == SHOAL_F32)
+    const shoal_dtype dtype = args->dtype_c;
+    const bool none = activation == SHOALI_ACT_NONE;
+    const bool simple = none && !args->preact && columns % 16 == 0;
+    if (simple && dtype == SHOAL_F32)
+        finish_plain(args, sum, sum_ld, m0, rows, n0, columns);
+    else if (simple && dtype == SHOAL_BF16 && !args->accumulate && !args->residual)
+        finish_half(args, sum, sum_ld, m0, rows, n0, columns);
+    else if (none && dtype == SHOAL_BF16)
+        finish_typed(args, sum, sum_ld, m0, rows, n0, columns, SHOALI_ACT_NONE, SHOAL_BF16);
+    else if (activation == SHOALI_ACT_GELU_ERF && dtype == SHOAL_F32)
         finish_typed(args, sum, sum_ld, m0, rows, n0, columns, SHOALI_ACT_GELU_ERF, SHOAL_F32);
-    else if (activation == SHOALI_ACT_GELU_TANH && args->dtype_c == SHOAL_F32)
+    else if (activation == SHOALI_ACT_GELU_TANH && dtype == SHOAL_F32)
         finish_typed(args, sum, sum_ld, m0, rows, n0, columns, SHOALI_ACT_GELU_TANH, SHOAL_F32);
-    else if (activation == SHOALI_ACT_GELU_ERF && args->dtype_c == SHOAL_BF16)
+    else if (activation == SHOALI_ACT_GELU_ERF && dtype == SHOAL_BF16)
         finish_typed(args, sum, sum_ld, m0, rows, n0, columns, SHOALI_ACT_GELU_ERF, SHOAL_BF16);
-    else if (activation == SHOALI_ACT_GELU_TANH && args->dtype_c == SHOAL_BF16)
+    else if (activation == SHOALI_ACT_GELU_TANH && dtype == SHOAL_BF16)
         finish_typed(args, sum, sum_ld, m0, rows, n0, columns, SHOALI_ACT_GELU_TANH, SHOAL_BF16);
     else
-        finish_typed(args, sum, sum_ld, m0, rows, n0, columns, activation, args->dtype_c);
+        finish_typed(args, sum, sum_ld, m0, rows, n0, columns, activation, dtype);
 }

@@ -39,6 +39,7 @@ SHOALI_INLINE void run_tile(const struct gemm_tile *t, int rows, int units, bool
     const int64_t a_step = t->a_step, b_step = t->b_step, a_end = a_step * t->steps;
     const char *a_next = t->a_next;
     const int64_t a_row = t->a_row;
+    SHOALI_UNROLL_4
     for (int64_t at = 0; at != a_end; at += a_step, b += b_step) {
         vec bv[VECS];
         /* 16 steps of 4 bytes are a cache line of each of eight rows. Into the second level: in the

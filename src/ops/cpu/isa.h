@@ -33,8 +33,10 @@
 #define SHOALI_INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
 #define SHOALI_UNROLL _Pragma("unroll")
+#define SHOALI_UNROLL_4 _Pragma("unroll 4")
 #else
 #define SHOALI_UNROLL _Pragma("GCC unroll 64")
+#define SHOALI_UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 #define SHOALI_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define SHOALI_MAX(a, b) ((a) > (b) ? (a) : (b))
