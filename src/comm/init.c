@@ -44,13 +44,29 @@ static shoal_status read_timeout(double *seconds)
     return SHOAL_OK;
 }
 
+static shoal_status find_backend(const char *name, const struct shoali_comm_ops **ops)
+{
+    for (const struct shoali_comm_ops *const *at = shoali_comm_all(); *at; at++)
+        if (strcmp((*at)->name, name) == 0) {
+            *ops = *at;
+            return (*at)->probe() ? SHOAL_OK
+                                  : SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                                               "backend %s does not work on this machine", name);
+        }
+    return SHOAL_FAIL(SHOAL_EINVAL, "unknown backend \"%s\" (SHOAL_COMM): use self, thread or shm",
+                      name);
+}
+
 /* Fills what the caller left open. */
 static shoal_status resolve(const shoal_comm_args *given, shoal_comm_args *args)
 {
     shoal_status status = SHOAL_OK;
     const char *address = getenv("MASTER_ADDR"), *backend = getenv("SHOAL_COMM");
     const char *rank = getenv("RANK");
+    const struct shoali_comm_ops *known;
     *args = *given;
+    if (backend && *backend) /* a mistake is told also where one rank needs no backend */
+        SHOAL_TRY(status, find_backend(backend, &known), done);
     if (args->world_size == 0) {
         args->world_size = 1;
         SHOAL_TRY(status, read_variable("WORLD_SIZE", 1, INT32_MAX, &args->world_size), done);
@@ -86,19 +102,6 @@ static shoal_status resolve(const shoal_comm_args *given, shoal_comm_args *args)
         args->backend = backend && *backend ? backend : "shm";
 done:
     return status;
-}
-
-static shoal_status find_backend(const char *name, const struct shoali_comm_ops **ops)
-{
-    for (const struct shoali_comm_ops *const *at = shoali_comm_all(); *at; at++)
-        if (strcmp((*at)->name, name) == 0) {
-            *ops = *at;
-            return (*at)->probe() ? SHOAL_OK
-                                  : SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                                               "backend %s does not work on this machine", name);
-        }
-    return SHOAL_FAIL(SHOAL_EINVAL, "unknown backend \"%s\" (SHOAL_COMM): use self, thread or shm",
-                      name);
 }
 
 shoal_status shoali_group_make(const struct shoali_comm_ops *ops, void *object,

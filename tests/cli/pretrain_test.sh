@@ -148,6 +148,8 @@ refused 2 "AdamV" $bad
 refused 2 "not divisible by --num-attention-heads 4" $train --train-iters 2 --hidden-size 30
 refused 2 "100000" $train --train-iters 2 --seq-length 100000
 refused 2 "--lr is 0.5" $train --train-iters 2 --lr 0.5
+expect 2 env SHOAL_COMM=mpl $train --train-iters 1
+says 'unknown backend "mpl" (SHOAL_COMM)'
 refused 2 "--seed is 5" $gpt $data --deepspeed_config seed.json --train-iters 2 --seed 5
 refused 2 "--swiglu is known but not supported yet" $train --train-iters 2 --swiglu
 refused 2 "zero_optimization.stage" $train --train-iters 2 --use-distributed-optimizer
