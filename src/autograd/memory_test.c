@@ -1,6 +1,8 @@
 /* Memory and time: the plan of a meta run, recompute, replay, allocations, cost of recording. */
 #include "autograd/test_model.h"
 
+#include <time.h>
+
 /* ---- a recompute observer ---- */
 
 struct recompute {

@@ -410,7 +410,7 @@ static void test_segments_are_removed(void **state)
         _exit(0);
     waitpid(gone, NULL, 0);
     assert_int_equal(stat("/proc/self/ns/pid", &info), 0);
-    snprintf(stale, sizeof(stale), "/dev/shm/shoal-%d.%lx.00000001-arena", gone,
+    snprintf(stale, sizeof(stale), "/dev/shm/shoal-%d.%lx.0-arena", gone,
              (unsigned long)info.st_ino);
     snprintf(mine, sizeof(mine), "/dev/shm/shoal-%d.%lx.00000001-arena", (int)getpid(),
              (unsigned long)info.st_ino);

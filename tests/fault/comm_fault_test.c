@@ -2,6 +2,8 @@
  * stays in /dev/shm. */
 #include "comm_ranks.h"
 
+#include "comm/shm/shm.h"
+
 #include <dirent.h>
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -10,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -302,6 +305,27 @@ static void one_port_for_two(void **state)
     run(two_jobs, 4, 0, true, 0);
 }
 
+/* Of a rank without a launcher that is killed before the others have come: the next launcher knows
+ * from the name that nobody needs it. */
+static void segment_of_a_killed_rank(void **state)
+{
+    (void)state;
+    struct shoali_segment segment;
+    char job[48], prefix[64];
+    struct stat info;
+    snprintf(job, sizeof(job), "%s", getenv("SHOAL_JOB_ID"));
+    unsetenv("SHOAL_JOB_ID");
+    assert_int_equal(shoali_shm_create(NULL, 100, &segment), SHOAL_OK);
+    setenv("SHOAL_JOB_ID", job, 1);
+    assert_int_equal(stat("/proc/self/ns/pid", &info), 0);
+    snprintf(prefix, sizeof(prefix), "/dev/shm/shoal-%d.%lx.0-", (int)getpid(),
+             (unsigned long)info.st_ino);
+    assert_int_equal(strncmp(segment.name, prefix, strlen(prefix)), 0);
+    assert_int_equal(access(segment.name, F_OK), 0);
+    shoali_shm_detach(NULL, &segment);
+    assert_int_equal(access(segment.name, F_OK), -1);
+}
+
 static void too_little_memory(void **state)
 {
     (void)state;
@@ -366,7 +390,7 @@ int main(void)
         cmocka_unit_test(killed_ranks),      cmocka_unit_test(orderly_ends),
         cmocka_unit_test(too_little_memory), cmocka_unit_test(wrong_environment),
         cmocka_unit_test(wrong_arguments),   cmocka_unit_test(stopped_ranks),
-        cmocka_unit_test(one_port_for_two),
+        cmocka_unit_test(one_port_for_two),  cmocka_unit_test(segment_of_a_killed_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,18 +65,32 @@ static int make_size(int fd, const struct shoali_segment *segment)
     return reserve(fd, 0, segment->own_bytes > 0 ? FIRST_BYTES : segment->bytes);
 }
 
+/* Without a launcher a file has a name as if this process were one, so that the next launcher finds
+ * what a killed rank has left. */
+static void name_job(char *job, size_t bytes)
+{
+    struct stat info;
+    const char *given = getenv("SHOAL_JOB_ID");
+    const bool has_space = stat("/proc/self/ns/pid", &info) == 0;
+    if (given && *given)
+        snprintf(job, bytes, "%.60s", given);
+    else
+        snprintf(job, bytes, "%d.%lx.0", (int)getpid(), has_space ? (unsigned long)info.st_ino : 0);
+}
+
 /* A new file in /dev/shm with the pages reserved; 0 or an errno. */
 static int make_file(struct shoali_segment *segment)
 {
-    const char *job = getenv("SHOAL_JOB_ID");
+    char job[64];
     uint64_t random = 0;
+    name_job(job, sizeof(job));
     if (free_in_folder() < (double)segment->bytes)
         return ENOSPC;
     for (int attempt = 0; attempt < 16; attempt++) {
         if (getrandom(&random, sizeof(random), GRND_NONBLOCK) < 0)
             random = (uint64_t)shoali_now_ns();
-        snprintf(segment->name, sizeof(segment->name), "%s/shoal-%.60s-%016llx", folder,
-                 job ? job : "single", (unsigned long long)random);
+        snprintf(segment->name, sizeof(segment->name), "%s/shoal-%s-%016llx", folder, job,
+                 (unsigned long long)random);
         segment->fd = open(segment->name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
         if (segment->fd >= 0 || errno != EEXIST)
             break;
