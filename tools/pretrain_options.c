@@ -472,6 +472,8 @@ shoal_status pretrain_options_init(struct pretrain_options *options,
                             "--data-path and --mock-data exclude each other: give one of both");
     else if (command->trains)
         status = check_training(options, &arena);
+    if (status == SHOAL_OK && !*options->deepspeed_config)
+        status = SHOAL_FAIL(SHOAL_EINVAL, "--deepspeed_config names no file: its value is empty");
     if (status == SHOAL_OK)
         status = pretrain_take_seed(options);
 done:

@@ -279,6 +279,8 @@ shoal_status shoali_json_parse(const char *text, size_t bytes, const char *file_
         memcpy(document->text, text, bytes);
     document->text[bytes] = '\0';
     memcpy(document->file_name, file_name, name_bytes);
+    if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+        memset(document->text, ' ', 3); /* a byte order mark, as some editors write */
     SHOAL_TRY(status, blank_comments(document->text, file_name), done);
     SHOAL_TRY(status, parse_text(document, bytes), done);
     *document_out = document;

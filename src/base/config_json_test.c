@@ -93,6 +93,16 @@ static void test_broken_texts(void **state)
     assert_int_equal(shoali_json_load("/nowhere/f.json", &document), SHOAL_EINVAL);
 }
 
+static void test_byte_order_mark(void **state)
+{
+    (void)state;
+    struct shoali_json *document = parse("\xef\xbb\xbf{\n\"a\": 1}");
+    assert_int_equal(shoali_json_line(document, "a"), 2);
+    shoali_json_close(document);
+    expect_error("{\xef\xbb\xbf}", "f.json:1: not valid JSON at column 2: string or '}' expected "
+                                   "near '\xef\xbb\xbf'");
+}
+
 /* Any bytes give a document or a sentence; sanitizers see the rest. */
 static void test_mutated_texts(void **state)
 {
@@ -157,6 +167,7 @@ int main(void)
         cmocka_unit_test(test_comments_and_lines),
         cmocka_unit_test(test_duplicates_name_both_lines),
         cmocka_unit_test(test_broken_texts),
+        cmocka_unit_test(test_byte_order_mark),
         cmocka_unit_test(test_mutated_texts),
         cmocka_unit_test(test_deep_texts),
         cmocka_unit_test(test_origin),

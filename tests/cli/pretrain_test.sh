@@ -266,6 +266,8 @@ expect 2 $train --train-iters 1 --save ""
 says "--save names no folder"
 expect 2 $train --train-iters 1 --load ""
 says "--load names no folder"
+expect 2 $gpt $data --train-iters 1 --deepspeed_config ""
+says "--deepspeed_config names no file"
 expect 2 $train --train-iters 1 --save-interval 1
 says "--save-interval without --save"
 expect 2 $train --train-iters 1 --max-position-embeddings 9223372036854775807
