@@ -6,9 +6,9 @@
  * Three implementations of the lanes, chosen by the compiler's flags (SHOALI_VMATH_NAME says
  * which): AVX-512 (one register), AVX2 with FMA and F16C (two), portable C (an array). Only
  * correctly rounded operations are used (+, -, *, /, sqrt, fma, rint, floor and integers; never
- * rcp, rsqrt or a hardware conversion to bf16), in a fixed order, so all three give equal bits;
- * only sign and payload of a NaN are free. Assumes round to nearest and denormals kept (base/pool.h
- * sets that).
+ * rcp or rsqrt, and a conversion to bf16 by the CPU only where it rounds), in a fixed order, so all
+ * three give equal bits; only sign and payload of a NaN are free. Assumes round to nearest and
+ * denormals kept (base/pool.h sets that).
  *
  * MIN AND MAX: v16_min(a, b) = a < b ? a : b and v16_max(a, b) = a > b ? a : b. So the second
  * operand is returned when either is NaN or when both are zeros: v16_max(limit, x) keeps a NaN in

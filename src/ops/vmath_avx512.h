@@ -214,8 +214,8 @@ SHOALI_V v16 v16_widen_bf16(__m256i x)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
-/* vcvtneps2bf16 would flush denormals: the rounding is done in integers, as in tensor.h. */
-SHOALI_V __m256i v16_narrow_bf16(v16 x)
+/* The rounding of tensor.h, in integers. */
+SHOALI_V __m256i v16_round_bf16(v16 x)
 {
     const __m512i bits = _mm512_castps_si512(x);
     const __m512i upper = _mm512_srli_epi32(bits, 16);
@@ -224,6 +224,16 @@ SHOALI_V __m256i v16_narrow_bf16(v16 x)
     const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
     const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
     return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(v16_isnan(x), rounded, quiet));
+}
+/* The instruction differs for denormals alone, which it makes 0. */
+SHOALI_V __m256i v16_narrow_bf16(v16 x)
+{
+#if defined(__AVX512BF16__)
+    enum { DENORMAL = 0x20 };
+    if (__builtin_expect(_mm512_fpclass_ps_mask(x, DENORMAL) == 0, 1))
+        return (__m256i)_mm512_cvtneps_pbh(x);
+#endif
+    return v16_round_bf16(x);
 }
 SHOALI_V v16 v16_load_bf16(const uint16_t *p)
 {

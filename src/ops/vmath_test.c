@@ -189,6 +189,7 @@ static void test_same_bits(void **state)
         {"avx512", vmath_results_avx512,
          __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")},
+        {"avx512_bf16", vmath_results_avx512_bf16, __builtin_cpu_supports("avx512bf16")},
 #endif
         {"portable", vmath_results_portable, true},
     };
