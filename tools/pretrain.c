@@ -135,10 +135,10 @@ static void show_header(const struct pretrain *run)
            (long long)shoal_dataset_token_count(run->dataset, SHOAL_SPLIT_TRAIN),
            (long long)shoal_dataset_token_count(run->dataset, SHOAL_SPLIT_VALID),
            (int)shoal_dataset_vocab_size(run->dataset));
-    printf("batch: %lld samples of %lld tokens = %lld micro-batches of %lld, on %d rank%s\n",
+    printf("batch: %lld samples of %lld tokens = %lld micro-batch%s of %lld, on %d rank%s\n",
            (long long)run->train_batch, (long long)options->seq_length,
-           (long long)run->micro_per_step, (long long)run->micro_batch,
-           (int)shoal_engine_world_size(run->engine),
+           (long long)run->micro_per_step, run->micro_per_step > 1 ? "es" : "",
+           (long long)run->micro_batch, (int)shoal_engine_world_size(run->engine),
            shoal_engine_world_size(run->engine) > 1 ? "s" : "");
     if (run->valid && shoal_dataset_unigram_entropy(run->dataset, SHOAL_SPLIT_VALID, &entropy) >= 0)
         printf("unigram entropy of the validation part: %.4f nats per token (what a model without "

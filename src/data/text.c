@@ -164,10 +164,11 @@ shoal_status shoali_text_read(const char *const *paths, int32_t path_count,
     for (size_t i = 0; i < files.count; i++)
         SHOAL_TRY(status, append_file(text, files.path[i]), done);
     if (text->file_count == 0)
-        status =
-            SHOAL_FAIL(SHOAL_EINVAL,
-                       "there is no text in %s%s: %zu files found, all empty, unreadable or binary",
-                       paths[0], path_count > 1 ? " and the other data paths" : "", files.count);
+        status = SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "there is no text in %s%s: %zu file%s found, all empty, unreadable or binary", paths[0],
+            path_count > 1 ? " and the other data paths" : "", files.count,
+            files.count == 1 ? "" : "s");
 done:
     free(files.path);
     if (status < 0)
