@@ -97,11 +97,13 @@ static void finish_plain(const struct shoali_gemm_args *args, const float *sum, 
 static void finish_half(const struct shoali_gemm_args *args, const float *sum, int64_t sum_ld,
                         int64_t m0, int64_t rows, int64_t n0, int64_t columns)
 {
+    void *c = args->c;
+    const int64_t ldc = args->ldc;
     for (int64_t j = 0; j < columns; j += 16) {
         const v16 bias =
             args->bias ? v16_load_as(args->bias, n0 + j, args->dtype_bias) : v16_set1(0.0f);
         for (int64_t i = 0; i < rows; i++)
-            (void)store_rounded(args->c, (m0 + i) * args->ldc + n0 + j, 16,
+            (void)store_rounded(c, (m0 + i) * ldc + n0 + j, 16,
                                 v16_add(v16_load(sum + i * sum_ld + j), bias), SHOAL_BF16);
     }
 }

@@ -36,15 +36,19 @@ SHOALI_INLINE void widen(const uint16_t *x, int64_t n, shoal_dtype dtype, uint32
 SHOALI_INLINE void pair_up(const uint16_t *x, const uint16_t *y, int64_t n, uint32_t *to)
 {
     int64_t i = 0;
-#if defined(__AVX512F__)
+#if defined(__AVX512BW__)
+    /* Word j of the first half and word j of the second become neighbours. */
+    const __m512i order = _mm512_or_si512(
+        _mm512_set1_epi32(16 << 16),
+        _mm512_mullo_epi32(_mm512_set1_epi32(0x10001),
+                           _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)));
     for (; i + 16 <= n; i += 16) {
-        __m512i low =
-            _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(x + i)));
-        __m512i high = _mm512_setzero_si512();
+        const __m256i low = _mm256_loadu_si256((const __m256i *)(const void *)(x + i));
+        __m256i high = _mm256_setzero_si256();
         if (y)
-            high =
-                _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(y + i)));
-        _mm512_storeu_si512(to + i, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+            high = _mm256_loadu_si256((const __m256i *)(const void *)(y + i));
+        const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+        _mm512_storeu_si512(to + i, _mm512_permutexvar_epi16(order, both));
     }
 #endif
 #if defined(__AVX2__)
@@ -103,8 +107,8 @@ SHOALI_INLINE void pack_full_rows(const struct gemm_source *from, int64_t k0, in
     }
 }
 
-void SHOALI_CPU_SYMBOL(pack_rows)(const struct gemm_source *from, int64_t k0, int64_t k, int64_t c0,
-                                  int64_t columns, int64_t width, uint32_t *to)
+SHOALI_INLINE void pack_rows_as(const struct gemm_source *from, int64_t k0, int64_t k, int64_t c0,
+                                int64_t columns, int64_t width, uint32_t *to)
 {
     if (columns == GEMM_ROWS && width == GEMM_ROWS) {
         pack_full_rows(from, k0, k, c0, GEMM_ROWS, to);
@@ -121,14 +125,28 @@ void SHOALI_CPU_SYMBOL(pack_rows)(const struct gemm_source *from, int64_t k0, in
     }
 }
 
+/* Inlined for the two usual kinds, so that no row asks which one it is. */
+void SHOALI_CPU_SYMBOL(pack_rows)(const struct gemm_source *from, int64_t k0, int64_t k, int64_t c0,
+                                  int64_t columns, int64_t width, uint32_t *to)
+{
+    const struct gemm_source wide = {from->x, from->ld, SHOAL_F32, false};
+    const struct gemm_source pairs = {from->x, from->ld, SHOAL_BF16, true};
+    if (from->dtype == SHOAL_F32)
+        pack_rows_as(&wide, k0, k, c0, columns, width, to);
+    else if (from->pairs)
+        pack_rows_as(&pairs, k0, k, c0, columns, width, to);
+    else
+        pack_rows_as(from, k0, k, c0, columns, width, to);
+}
+
 /* ---- tiles of A from columns ------------------------------------------------------------------
  */
 
 #if GEMM_ROWS == 8 && defined(__AVX512F__)
 /* Two tiles at a time, whose rows of fp32 are one cache line: every line is read once. Runs of rows
  * go over all columns, as memory gives whole rows faster, and ask for those of the next run. */
-static int64_t pack_tile_pairs(const struct gemm_source *from, int64_t k0, int64_t k, int64_t c0,
-                               int64_t columns, uint32_t *to)
+SHOALI_INLINE int64_t pack_tile_pairs(const struct gemm_source *from, int64_t k0, int64_t k,
+                                      int64_t c0, int64_t columns, uint32_t *to)
 {
     const int64_t per_step = from->pairs ? 2 : 1, steps = gemm_steps(k, from->pairs);
     const int64_t whole = columns & ~(int64_t)15;
@@ -162,7 +180,9 @@ void SHOALI_CPU_SYMBOL(pack_tiles)(const struct gemm_source *from, int64_t k0, i
 {
     /* Short runs of k for all tiles: a cache line of A holds columns of more than one tile. */
     const int64_t run = 16, steps = gemm_steps(k, from->pairs);
-    const int64_t begin = pack_tile_pairs(from, k0, k, c0, columns, to);
+    const struct gemm_source pairs = {from->x, from->ld, SHOAL_BF16, true};
+    const int64_t begin = from->pairs ? pack_tile_pairs(&pairs, k0, k, c0, columns, to)
+                                      : pack_tile_pairs(from, k0, k, c0, columns, to);
     for (int64_t i = 0; i < k; i += run) {
         for (int64_t c = begin; c < columns; c += GEMM_ROWS)
             SHOALI_CPU_SYMBOL(pack_rows)
