@@ -15,6 +15,7 @@ struct stamp {
     bool (*run)(struct rank_seat *seat);
     int32_t smallest, largest; /* numbers of ranks; 0: no limit */
     double timeout_s;
+    int repeats; /* with seeds of their own; 0: once */
 };
 
 static void stamp(const struct stamp *stamp)
@@ -30,8 +31,10 @@ static void stamp(const struct stamp *stamp)
         if (ranks.size < stamp->smallest || (stamp->largest && ranks.size > stamp->largest) ||
             (COMM_KIND == RANKS_SELF && ranks.size > 1))
             continue;
-        if (!ranks_run(&ranks))
-            fail_msg("%d ranks, SHOAL_TEST_SEED=%llu", (int)sizes[i], (unsigned long long)seed);
+        for (int repeat = 0; repeat == 0 || repeat < stamp->repeats; repeat++, ranks.seed++)
+            if (!ranks_run(&ranks))
+                fail_msg("%d ranks, SHOAL_TEST_SEED=%llu", (int)sizes[i],
+                         (unsigned long long)ranks.seed);
     }
 }
 
@@ -100,6 +103,11 @@ static void abandoned_requests(void **state)
     (void)state;
     stamp(&(struct stamp){.run = suite_abandon, .smallest = 2, .largest = 4});
 }
+static void random_aborts(void **state)
+{
+    (void)state;
+    stamp(&(struct stamp){.run = suite_random_abort, .smallest = 2, .repeats = 10});
+}
 static void late_rank(void **state)
 {
     (void)state;
@@ -151,11 +159,11 @@ int main(void)
         cmocka_unit_test(shared_memory),      cmocka_unit_test(counters),
         cmocka_unit_test(arguments),          cmocka_unit_test(device_addresses),
         cmocka_unit_test(abort_reaches_all),  cmocka_unit_test(abort_leaves_what_is_complete),
-        cmocka_unit_test(abandoned_requests), cmocka_unit_test(late_rank),
-        cmocka_unit_test(silent_sender),      cmocka_unit_test(other_call),
-        cmocka_unit_test(other_op),           cmocka_unit_test(other_matrix),
-        cmocka_unit_test(other_message),      cmocka_unit_test(early_leaver),
-        cmocka_unit_test(fault_points),
+        cmocka_unit_test(abandoned_requests), cmocka_unit_test(random_aborts),
+        cmocka_unit_test(late_rank),          cmocka_unit_test(silent_sender),
+        cmocka_unit_test(other_call),         cmocka_unit_test(other_op),
+        cmocka_unit_test(other_matrix),       cmocka_unit_test(other_message),
+        cmocka_unit_test(early_leaver),       cmocka_unit_test(fault_points),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

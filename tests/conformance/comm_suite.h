@@ -19,6 +19,7 @@ bool suite_device(struct rank_seat *seat);    /* device addresses */
 bool suite_abort(struct rank_seat *seat);
 bool suite_abort_with_pending(struct rank_seat *seat);
 bool suite_abandon(struct rank_seat *seat);
+bool suite_random_abort(struct rank_seat *seat);
 bool suite_timeout(struct rank_seat *seat); /* needs timeout_s 1 */
 bool suite_message_timeout(struct rank_seat *seat);
 bool suite_mismatch_kind(struct rank_seat *seat);
