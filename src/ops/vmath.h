@@ -149,12 +149,10 @@ SHOALI_V v16 v16_round_as(v16 x, shoal_dtype dtype)
     return v16_load_as(stored, 0, dtype);
 }
 
+#ifndef SHOALI_VMATH_RANDOM
 /* shoali_random_u32 of the indices first .. first+15. */
 SHOALI_V v16i v16_random_u32(const struct shoali_stream *stream, uint64_t first)
 {
-    /* Multipliers and key increments of Philox 4x32 (Salmon et al. 2011). */
-    const uint32_t multiplier0 = 0xD2511F53u, multiplier1 = 0xCD9E8D57u;
-    const uint32_t weyl0 = 0x9E3779B9u, weyl1 = 0xBB67AE85u;
     const v16i low = v16i_set1((uint32_t)first), high = v16i_set1((uint32_t)(first >> 32));
     v16i c0 = v16i_add(low, v16i_iota());
     v16i c1 = v16i_select(v16i_geu(c0, low), high, v16i_add(high, v16i_set1(1)));
@@ -162,17 +160,18 @@ SHOALI_V v16i v16_random_u32(const struct shoali_stream *stream, uint64_t first)
     uint32_t k0 = stream->key[0], k1 = stream->key[1];
     for (int round = 0; round < 10; round++) {
         v16i high0, low0, high1, low1;
-        v16i_mul_wide(c0, multiplier0, &high0, &low0);
-        v16i_mul_wide(c2, multiplier1, &high1, &low1);
+        v16i_mul_wide(c0, SHOALI_PHILOX_MULTIPLIER0, &high0, &low0);
+        v16i_mul_wide(c2, SHOALI_PHILOX_MULTIPLIER1, &high1, &low1);
         c0 = v16i_xor(v16i_xor(high1, c1), v16i_set1(k0));
         c1 = low1;
         c2 = v16i_xor(v16i_xor(high0, c3), v16i_set1(k1));
         c3 = low0;
-        k0 += weyl0;
-        k1 += weyl1;
+        k0 += SHOALI_PHILOX_WEYL0;
+        k1 += SHOALI_PHILOX_WEYL1;
     }
     return c0;
 }
+#endif
 /* Which of the elements first .. first+15 a dropout mask keeps (threshold:
  * shoali_dropout_threshold). */
 SHOALI_V v16m v16_dropout_keep(const struct shoali_stream *stream, uint64_t first,

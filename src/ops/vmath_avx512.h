@@ -290,4 +290,38 @@ SHOALI_V float v16_largest(v16 x)
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
+/* v16_random_u32 with every second index in a register of 64-bit lanes: products stay where they
+ * are, upper and lower half one shift apart. Upper halves of c0 .. c3 are never used. */
+#define SHOALI_VMATH_RANDOM 1
+SHOALI_V __m512i v16i_random_half(const struct shoali_stream *stream, __m512i index)
+{
+    const __m512i multiplier0 = _mm512_set1_epi64(SHOALI_PHILOX_MULTIPLIER0);
+    const __m512i multiplier1 = _mm512_set1_epi64(SHOALI_PHILOX_MULTIPLIER1);
+    __m512i c0 = index, c1 = _mm512_srli_epi64(index, 32);
+    __m512i c2 = _mm512_set1_epi64(stream->high[0]), c3 = _mm512_set1_epi64(stream->high[1]);
+    uint32_t k0 = stream->key[0], k1 = stream->key[1];
+    for (int round = 0; round < 10; round++) {
+        const __m512i product0 = _mm512_mul_epu32(c0, multiplier0);
+        const __m512i product1 = _mm512_mul_epu32(c2, multiplier1);
+        const int xor3 = 0x96;
+        c0 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(product1, 32), c1, _mm512_set1_epi64(k0),
+                                       xor3);
+        c1 = product1;
+        c2 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(product0, 32), c3, _mm512_set1_epi64(k1),
+                                       xor3);
+        c3 = product0;
+        k0 += SHOALI_PHILOX_WEYL0;
+        k1 += SHOALI_PHILOX_WEYL1;
+    }
+    return c0;
+}
+SHOALI_V v16i v16_random_u32(const struct shoali_stream *stream, uint64_t first)
+{
+    const __m512i even = _mm512_add_epi64(_mm512_set1_epi64((int64_t)first),
+                                          _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0));
+    const __m512i odd = _mm512_add_epi64(even, _mm512_set1_epi64(1));
+    return _mm512_mask_blend_epi32(0xaaaa, v16i_random_half(stream, even),
+                                   _mm512_slli_epi64(v16i_random_half(stream, odd), 32));
+}
+
 #endif

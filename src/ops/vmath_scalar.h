@@ -10,6 +10,12 @@ typedef float v1;
 typedef uint32_t v1i;
 typedef bool v1m;
 
+/* Multipliers and key increments of Philox 4x32 (Salmon et al. 2011). */
+#define SHOALI_PHILOX_MULTIPLIER0 0xD2511F53u
+#define SHOALI_PHILOX_MULTIPLIER1 0xCD9E8D57u
+#define SHOALI_PHILOX_WEYL0 0x9E3779B9u
+#define SHOALI_PHILOX_WEYL1 0xBB67AE85u
+
 SHOALI_V v1i v1_bits(v1 x)
 {
     v1i bits;
