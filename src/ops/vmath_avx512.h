@@ -293,6 +293,7 @@ SHOALI_V float v16_largest(v16 x)
 /* v16_random_u32 with every second index in a register of 64-bit lanes: products stay where they
  * are, upper and lower half one shift apart. Upper halves of c0 .. c3 are never used. */
 #define SHOALI_VMATH_RANDOM 1
+#define SHOALI_XOR3 0x96 /* the truth table of a ^ b ^ c; clang wants a literal */
 SHOALI_V __m512i v16i_random_half(const struct shoali_stream *stream, __m512i index)
 {
     const __m512i multiplier0 = _mm512_set1_epi64(SHOALI_PHILOX_MULTIPLIER0);
@@ -303,12 +304,11 @@ SHOALI_V __m512i v16i_random_half(const struct shoali_stream *stream, __m512i in
     for (int round = 0; round < 10; round++) {
         const __m512i product0 = _mm512_mul_epu32(c0, multiplier0);
         const __m512i product1 = _mm512_mul_epu32(c2, multiplier1);
-        const int xor3 = 0x96;
         c0 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(product1, 32), c1, _mm512_set1_epi64(k0),
-                                       xor3);
+                                       SHOALI_XOR3);
         c1 = product1;
         c2 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(product0, 32), c3, _mm512_set1_epi64(k1),
-                                       xor3);
+                                       SHOALI_XOR3);
         c3 = product0;
         k0 += SHOALI_PHILOX_WEYL0;
         k1 += SHOALI_PHILOX_WEYL1;
