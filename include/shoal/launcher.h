@@ -35,6 +35,8 @@ typedef struct shoal_launch_args {
     int32_t bind_cores;          /* 1: each rank gets its own cores */
     int32_t no_local_rank;       /* 1: do not append --local_rank=N to the arguments */
     int32_t save_pid;            /* 1: write TMPDIR/PID.deepspeed while the job runs */
+    int32_t grace_period; /* seconds that a signal leaves the ranks, to save; 0: 0.3. A second
+                             signal, and a rank's failure, do not wait. */
 } shoal_launch_args;
 
 /* Runs a job to its end. Blocks. *exit_code: 0 when all ranks left with 0; else that of the rank

@@ -272,12 +272,15 @@ static int count_lines(const char *path)
 
 /* Runs a job of two ranks in a process of its own; returns its pid when the file "pids" has as many
  * lines. */
-static int start_job(const char *script, int line_total)
+static int start_job(const char *script, int line_total, int32_t grace_period)
 {
     int pid = fork();
     if (pid == 0) {
         const char *program[] = {"/bin/sh", "-c", script, "script", NULL};
-        shoal_launch_args args = {.program = program, .ranks = 2, .master_port = SHOAL_ANY_PORT};
+        shoal_launch_args args = {.program = program,
+                                  .ranks = 2,
+                                  .master_port = SHOAL_ANY_PORT,
+                                  .grace_period = grace_period};
         int code = 0;
         shoal_status status = shoal_launch(&args, &code);
         _exit(status < 0 ? 99 : code);
@@ -300,7 +303,7 @@ static void test_signals_stop_the_job(void **state)
         int result = 0;
         snprintf(path, sizeof(path), "%s/pids", folder);
         unlink(path);
-        int pid = start_job("sleep 30 & echo $! >>$D/pids; echo $$ >>$D/pids; wait", 4);
+        int pid = start_job("sleep 30 & echo $! >>$D/pids; echo $$ >>$D/pids; wait", 4, 0);
         int64_t begin = shoali_now_ns();
         kill(pid, signals[i]);
         assert_int_equal(waitpid(pid, &result, 0), pid);
@@ -311,11 +314,42 @@ static void test_signals_stop_the_job(void **state)
     }
 }
 
+/* Ranks that take longer to save than the usual grace, and a user who does not want to wait. */
+static void test_grace_period(void **state)
+{
+    (void)state;
+    for (int hurried = 0; hurried < 2; hurried++) {
+        char path[512], script[256];
+        int result = 0;
+        snprintf(path, sizeof(path), "%s/pids", folder);
+        unlink(path);
+        snprintf(script, sizeof(script),
+                 "trap 'kill $C; sleep %d; echo saved >>$D/done.%d; exit 0' TERM; "
+                 "sleep 30 & C=$!; echo $$ >>$D/pids; wait",
+                 hurried ? 30 : 1, hurried);
+        int pid = start_job(script, 2, 60);
+        int64_t begin = shoali_now_ns();
+        kill(pid, SIGTERM);
+        /* again and again: two that wait to be taken are one */
+        while (hurried && waitpid(pid, &result, WNOHANG) == 0) {
+            usleep(20000);
+            kill(pid, SIGTERM);
+        }
+        if (!hurried)
+            assert_int_equal(waitpid(pid, &result, 0), pid);
+        assert_true(shoali_now_ns() - begin < GONE_NS);
+        assert_int_equal(WEXITSTATUS(result), 128 + SIGTERM);
+        assert_pids_gone(2);
+        snprintf(path, sizeof(path), "%s/done.%d", folder, hurried);
+        assert_int_equal(count_lines(path), hurried ? 0 : 2);
+    }
+}
+
 static void test_ranks_die_with_a_killed_launcher(void **state)
 {
     (void)state;
     int result = 0;
-    int pid = start_job("echo $$ >>$D/pids; exec sleep 30", 2);
+    int pid = start_job("echo $$ >>$D/pids; exec sleep 30", 2, 0);
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, &result, 0), pid);
     assert_pids_gone(2);
@@ -535,6 +569,7 @@ int main(void)
         JOB_TEST(test_echo_does_not_hide_the_cause),
         JOB_TEST(test_first_failure_with_a_code_of_its_own_stays),
         JOB_TEST(test_signals_stop_the_job),
+        JOB_TEST(test_grace_period),
         JOB_TEST(test_ranks_die_with_a_killed_launcher),
         JOB_TEST(test_rank_logs),
         JOB_TEST(test_pid_file),

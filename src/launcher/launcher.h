@@ -61,7 +61,7 @@ struct shoali_launch_options {
     const char *hostfile, *include, *exclude, *master_addr, *rank_log_folder, *core_list;
     const char *launcher_args, *autotuning, *venv_script;
     int64_t num_nodes, num_gpus, min_elastic_nodes, max_elastic_nodes, master_port, node_rank;
-    int64_t ssh_port;
+    int64_t ssh_port, grace_period;
     int32_t launcher, log_level;
     bool module, no_python, no_local_rank, no_ssh, no_ssh_check, force_multi, save_pid;
     bool elastic_training, bind_cores, quiet, help;

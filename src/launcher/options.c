@@ -121,6 +121,14 @@ static const struct shoali_option rows[] = {
      .offset = AT(force_multi),
      .state = SHOALI_PENDING,
      .help = "Start as if there were several machines."},
+    {.key = "grace_period",
+     .type = SHOALI_INT,
+     .offset = AT(grace_period),
+     .min = 0,
+     .max = 86400,
+     .unit = "seconds",
+     .help = "What a signal (SIGTERM, Ctrl-C) leaves the ranks to save and end; 0: 0.3 s. A second "
+             "signal does not wait."},
     {.key = "save_pid",
      .type = SHOALI_BOOL,
      .offset = AT(save_pid),
@@ -242,6 +250,7 @@ shoal_status shoali_launch_resolve(const struct shoali_launch_options *options,
     args->bind_cores = options->bind_cores || args->core_list;
     args->no_local_rank = options->no_local_rank;
     args->save_pid = options->save_pid;
+    args->grace_period = (int32_t)options->grace_period;
 done:
     return status;
 }

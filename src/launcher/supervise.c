@@ -156,9 +156,19 @@ void shoali_job_kill(struct shoali_job *job)
                      job->running);
 }
 
+static int64_t grace_of(const struct shoali_job *job)
+{
+    const int32_t seconds = job->args->grace_period;
+    if (job->culprit >= 0 || seconds == 0)
+        return GRACE_NS;
+    SHOALI_INFO("launcher", "signal %d (%s): the ranks have %d s to end by themselves",
+                job->stop_signal, strsignal(job->stop_signal), (int)seconds);
+    return seconds * INT64_C(1000000000);
+}
+
 static void stop(struct shoali_job *job)
 {
-    int64_t deadline = shoali_deadline_ns(GRACE_NS);
+    int64_t deadline = shoali_deadline_ns(grace_of(job));
     for (int32_t i = 0; i < job->ranks; i++)
         job->rank[i].stopped = job->rank[i].running;
     job->term_sent = true;
