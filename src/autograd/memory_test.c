@@ -272,8 +272,8 @@ static void test_recording_is_cheap(void **state)
     }
     print_message("per node: %lld ns to record, %lld ns in backward\n",
                   (long long)(forward / NODES), (long long)(backward / NODES));
-    assert_true(forward / NODES < 50000);
-    assert_true(backward / NODES < 50000);
+    assert_true(forward / NODES < 20000);
+    assert_true(backward / NODES < 20000);
     shoali_tape_destroy(tape);
     shoali_slot_destroy(slot);
 }

@@ -5,23 +5,6 @@
 #define ROWS 8
 #define VECS (ATT_PANEL * VEC_PER_UNIT)
 
-/* One step: acc += a (one element or pair, broadcast) * b. */
-SHOALI_INLINE vec step(const char *a, vec b, vec acc, bool pairs)
-{
-#if SHOALI_CPU_PAIRS
-    if (pairs) {
-        int32_t word;
-        memcpy(&word, a, sizeof word);
-        return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_set1_epi32(word), (__m512bh)b);
-    }
-#else
-    (void)pairs;
-#endif
-    float value;
-    memcpy(&value, a, sizeof value);
-    return vec_fma(vec_set1(value), b, acc);
-}
-
 /* Inlined with constant rows and units, so that acc lives in registers. */
 SHOALI_INLINE void run_tile(const struct att_product *p, int64_t row, int64_t unit, int rows,
                             int units, bool pairs)
@@ -48,7 +31,7 @@ SHOALI_INLINE void run_tile(const struct att_product *p, int64_t row, int64_t un
         for (int i = 0; i < rows; i++) {
             SHOALI_UNROLL
             for (int j = 0; j < vecs; j++)
-                acc[i][j] = step(a + i * a_row, bv[j], acc[i][j], pairs);
+                acc[i][j] = gemm_step(a + i * a_row, bv[j], acc[i][j], pairs);
         }
     }
     at = out;

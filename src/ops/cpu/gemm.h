@@ -79,4 +79,21 @@ void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const f
                                     int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
                                     int64_t columns);
 
+/* One step of a register tile: acc += a (one element or pair, broadcast) * b. */
+SHOALI_INLINE vec gemm_step(const char *a, vec b, vec acc, bool pairs)
+{
+#if SHOALI_CPU_PAIRS
+    if (pairs) {
+        int32_t word;
+        memcpy(&word, a, sizeof word);
+        return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_set1_epi32(word), (__m512bh)b);
+    }
+#else
+    (void)pairs;
+#endif
+    float value;
+    memcpy(&value, a, sizeof value);
+    return vec_fma(vec_set1(value), b, acc);
+}
+
 #endif
