@@ -58,8 +58,7 @@ typedef struct shoal_bench_gemm_args {
     const char *set; /* NULL: "124m" */
     int64_t m, n, k; /* all > 0: this one instead of a set */
     int32_t trans_a, trans_b;
-    int32_t
-        prepacked; /* the second matrix is packed before the clock runs, as weights are in a step */
+    int32_t prepacked; /* b is packed before the clock runs, as weights are in a step */
 } shoal_bench_gemm_args;
 SHOAL_API SHOAL_CHECKED shoal_status shoal_bench_gemm(const shoal_bench_gemm_args *args);
 
