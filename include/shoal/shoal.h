@@ -4,6 +4,7 @@
  *   log.h          where messages go
  *   tensor.h       element types, shapes, reading a tensor
  *   comm.h         joining the other ranks; collectives
+ *   mesh.h         axes of parallelism over ranks, and their groups
  *   autograd.h     parameters, layers and the ops of a forward pass
  *   transformer.h  GPT as an array of layers
  *   data.h         text -> tokens -> micro-batches
@@ -69,6 +70,7 @@
 #include "shoal/inference.h"
 #include "shoal/launcher.h"
 #include "shoal/log.h"
+#include "shoal/mesh.h"
 #include "shoal/monitor.h"
 #include "shoal/plan.h"
 #include "shoal/report.h"
