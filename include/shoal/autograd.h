@@ -18,6 +18,8 @@
 #include "shoal/comm.h"
 #include "shoal/tensor.h"
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -113,6 +115,12 @@ typedef struct shoal_model {
 SHOAL_API shoal_tensor *shoal_tape_input(shoal_tape *tape, int32_t index);
 /* True while training (dropout active). */
 SHOAL_API int32_t shoal_tape_training(const shoal_tape *tape);
+/* True while text is generated: input 0 holds the new tokens of all sequences, [1, R]. Ops that
+ * know positions (attention, embedding) then go on where each sequence is. The last layer leaves
+ * logits of shoal_generation_rows instead of a loss. */
+SHOAL_API bool shoal_tape_generating(const shoal_tape *tape);
+/* The rows of x [1, R, C] whose logits are asked for -> [n, C]. */
+SHOAL_API shoal_tensor *shoal_generation_rows(shoal_tape *tape, shoal_tensor *x);
 /* The type activations are stored in (F32, BF16, F16; F64 in tests). */
 SHOAL_API shoal_dtype shoal_tape_dtype(const shoal_tape *tape);
 

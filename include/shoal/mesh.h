@@ -65,7 +65,8 @@ SHOAL_API int32_t shoal_mesh_rank(const shoal_mesh *mesh);
 SHOAL_API int32_t shoal_mesh_size(const shoal_mesh *mesh, shoal_axes axes);
 /* The number of `rank` in its group of these axes: with one axis its coordinate. */
 SHOAL_API int32_t shoal_mesh_coordinate(const shoal_mesh *mesh, shoal_axes axes, int32_t rank);
-/* The number of the group of these axes that `rank` is in: it is its coordinate along all others. */
+/* The number of the group of these axes that `rank` is in: it is its coordinate along all others.
+ */
 SHOAL_API int32_t shoal_mesh_group_index(const shoal_mesh *mesh, shoal_axes axes, int32_t rank);
 /* The rank at `coordinate` of `rank`'s group of these axes. */
 SHOAL_API int32_t shoal_mesh_member(const shoal_mesh *mesh, shoal_axes axes, int32_t rank,

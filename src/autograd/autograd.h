@@ -38,6 +38,7 @@
 #ifndef SHOALI_AUTOGRAD_H
 #define SHOALI_AUTOGRAD_H
 
+#include "autograd/kv_cache.h"
 #include "comm/comm.h"
 #include "shoal/autograd.h"
 
@@ -155,6 +156,7 @@ void shoali_slot_destroy(struct shoali_slot *slot);
 SHOAL_CHECKED shoal_status shoali_slot_create_pinned(struct shoali_device *device,
                                                      size_t capacity_bytes,
                                                      struct shoali_slot **slot);
+/* 0 for NULL. */
 size_t shoali_slot_peak_bytes(const struct shoali_slot *slot);
 int64_t shoali_slot_growth_count(const struct shoali_slot *slot); /* 0 when the plan held */
 
@@ -219,6 +221,7 @@ struct shoali_tape_begin {
     int64_t step;         /* of random streams */
     int64_t first_sample; /* global index of row 0 of the batch */
     bool training, needs_grad;
+    const struct shoali_generation *generation; /* NULL: samples as they are; else kv_cache.h */
 };
 SHOAL_CHECKED shoal_status shoali_tape_begin(struct shoal_tape *tape,
                                              const struct shoali_tape_begin *begin);

@@ -7,6 +7,8 @@ struct attention_attr {
     int32_t full;
     int64_t batch, length, head_size; /* set by infer, as is mask */
     struct shoali_attention_mask mask;
+    bool generating;
+    void *cache; /* of k and v, when generating */
 };
 
 enum { RESULT, LSE };
@@ -67,6 +69,11 @@ static shoal_status attention_infer(struct shoal_tape *tape, struct shoali_node 
                             (long long)attr->kv_heads);
         goto done;
     }
+    if (attr->generating && attr->full) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "attention: text is generated position by position, so "
+                                          "only causal attention can");
+        goto done;
+    }
     if (!(attr->dropout >= 0 && attr->dropout < 1)) {
         status = SHOAL_FAIL(SHOAL_EINVAL, "attention: dropout %g is outside [0, 1)", attr->dropout);
         goto done;
@@ -89,6 +96,12 @@ static shoal_status attention_infer(struct shoal_tape *tape, struct shoali_node 
         goto done;
     }
     place_heads(node, attr);
+    if (attr->generating)
+        SHOAL_TRY(status,
+                  shoali_kv_cache_next(tape->generation->cache,
+                                       2 * attr->kv_heads * attr->head_size, qkv->dtype,
+                                       &attr->cache),
+                  done);
 done:
     return status;
 }
@@ -100,11 +113,81 @@ static struct shoali_stream random_of(const struct shoal_tape *tape, const struc
     return attr->dropout > 0 ? shoali_node_random(tape, node) : none;
 }
 
+/* The segment's keys and values go to their places in the cache. */
+static shoal_status remember(struct shoal_tape *tape, const struct shoali_node *node,
+                             const struct shoali_kv_segment *segment, void *cache)
+{
+    const struct attention_attr *attr = shoali_node_attr(node);
+    const struct shoal_tensor *qkv = &node->in[0]->tensor;
+    const int64_t d = attr->head_size, stride = packed_heads(attr) * d;
+    const int64_t width = 2 * attr->kv_heads * d;
+    const struct shoali_copy_strided_args args = {
+        .x = shoali_at(qkv->data, segment->first_row * stride + attr->heads * d, qkv->dtype),
+        .y = shoali_at(cache, segment->position * width, qkv->dtype),
+        .ndim = 2,
+        .dim = {segment->rows, width},
+        .x_stride = {stride, 1},
+        .y_stride = {width, 1},
+        .dtype = qkv->dtype,
+    };
+    return SHOALI_RUN(tape, copy_strided, &args);
+}
+
+/* New rows against all positions of their sequence. */
+static shoal_status attend_segment(struct shoal_tape *tape, const struct shoali_node *node,
+                                   const struct shoali_kv_segment *segment)
+{
+    shoal_status status;
+    const struct attention_attr *attr = shoali_node_attr(node);
+    const struct shoal_tensor *qkv = &node->in[0]->tensor;
+    const shoal_dtype dtype = qkv->dtype;
+    const int64_t d = attr->head_size, stride = packed_heads(attr) * d;
+    const int64_t width = 2 * attr->kv_heads * d, row = segment->first_row;
+    void *cache = shoali_at(
+        attr->cache, segment->sequence * shoali_kv_cache_positions(tape->generation->cache) * width,
+        dtype);
+    const struct shoali_attention_args args = {
+        .q = shoali_at(qkv->data, row * stride, dtype),
+        .k = cache,
+        .v = shoali_at(cache, attr->kv_heads * d, dtype),
+        .out = shoali_at(node->out[RESULT]->tensor.data, row * attr->heads * d, dtype),
+        .lse = shoali_at(node->out[LSE]->tensor.data, row * attr->heads, shoali_wide(dtype)),
+        .batch = 1,
+        .q_len = segment->rows,
+        .kv_len = segment->position + segment->rows,
+        .heads = attr->heads,
+        .kv_heads = attr->kv_heads,
+        .head_size = d,
+        .q_stride = stride,
+        .kv_stride = width,
+        .out_stride = attr->heads * d,
+        .scale = attr->scale,
+        .causal = 1,
+        .dtype = dtype,
+    };
+    SHOAL_TRY(status, remember(tape, node, segment, cache), done);
+    SHOAL_TRY(status, SHOALI_RUN(tape, attention, &args), done);
+done:
+    return status;
+}
+
+static shoal_status attend_segments(struct shoal_tape *tape, const struct shoali_node *node)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_generation *generation = tape->generation;
+    for (int32_t i = 0; i < generation->segment_count; i++)
+        SHOAL_TRY(status, attend_segment(tape, node, &generation->segments[i]), done);
+done:
+    return status;
+}
+
 static shoal_status attention_forward(struct shoal_tape *tape, struct shoali_node *node)
 {
     const struct attention_attr *attr = shoali_node_attr(node);
     const struct shoal_tensor *qkv = &node->in[0]->tensor;
     const int64_t d = attr->head_size, stride = packed_heads(attr) * d;
+    if (attr->generating)
+        return attend_segments(tape, node);
     const struct shoali_attention_args args = {
         .q = qkv->data,
         .k = shoali_at(qkv->data, attr->heads * d, qkv->dtype),
@@ -204,6 +287,7 @@ shoal_tensor *shoal_attention(shoal_tape *tape, shoal_tensor *qkv, const shoal_a
         .scale = args->scale,
         .dropout = tape->training ? args->dropout : 0,
         .full = args->full,
+        .generating = tape->generation != NULL,
     };
     return shoali_tape_record(tape, &(struct shoali_record_args){.row = &attention_row,
                                                                  .inputs = {qkv},

@@ -168,6 +168,15 @@ shoal_tensor *shoal_gather_rows(shoal_tape *tape, shoal_tensor *x, shoal_tensor 
                                                                  .attr_bytes = sizeof attr});
 }
 
+shoal_tensor *shoal_generation_rows(shoal_tape *tape, shoal_tensor *x)
+{
+    if (x == NULL)
+        return NULL;
+    const int64_t columns = shoali_last_dim(&x->shape);
+    const shoal_shape flat = shoal_shape_2(shoali_row_count(x), columns);
+    return shoal_gather_rows(tape, shoal_reshape(tape, x, flat), shoal_tape_input(tape, 1));
+}
+
 /* ---- select_rows ---- */
 
 /* Reads the mask: one host synchronisation. */

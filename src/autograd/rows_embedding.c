@@ -52,8 +52,9 @@ static shoal_status embedding_infer(struct shoal_tape *tape, struct shoali_node 
     attr->period = shoali_last_dim(&ids->shape);
     if (positions != NULL)
         SHOAL_TRY(status, check_table(node, POSITIONS, dtype), done);
+    const int64_t period = tape->generation != NULL ? 0 : attr->period;
     if (positions != NULL &&
-        (positions->shape.dim[1] != attr->columns || positions->shape.dim[0] < attr->period)) {
+        (positions->shape.dim[1] != attr->columns || positions->shape.dim[0] < period)) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "embedding: positions %s has %lld rows of %lld; a sequence of %lld "
                             "needs as many rows of %lld",
@@ -71,6 +72,33 @@ static shoal_status embedding_infer(struct shoal_tape *tape, struct shoali_node 
     SHOAL_TRY(status, shoali_node_output(tape, node, 0, dtype, &shape, ids->bound * attr->columns),
               done);
     shoali_block_leading(node, ids->shape.ndim);
+done:
+    return status;
+}
+
+/* Each sequence of a generation is at a position of its own. */
+static shoal_status embed_segments(struct shoal_tape *tape, const struct shoali_node *node,
+                                   const struct shoali_embedding_args *whole)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_generation *generation = tape->generation;
+    const int64_t rows = node->param[POSITIONS]->shape.dim[0];
+    for (int32_t i = 0; i < generation->segment_count; i++) {
+        const struct shoali_kv_segment *segment = &generation->segments[i];
+        struct shoali_embedding_args args = *whole;
+        if (segment->position + segment->rows > rows)
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "embedding: position %lld is beyond the %lld rows of %s; a longer "
+                              "text needs a model with more positions",
+                              (long long)(segment->position + segment->rows - 1), (long long)rows,
+                              node->param[POSITIONS]->name);
+        args.ids = shoali_at(whole->ids, segment->first_row, SHOAL_I32);
+        args.out = shoali_at(whole->out, segment->first_row * whole->columns, whole->dtype);
+        args.rows = segment->rows;
+        args.period = rows;
+        args.first_position = segment->position;
+        SHOAL_TRY(status, SHOALI_RUN(tape, embedding, &args), done);
+    }
 done:
     return status;
 }
@@ -94,7 +122,10 @@ static shoal_status embedding_forward(struct shoal_tape *tape, struct shoali_nod
         .period = attr->period,
         .dtype = node->out[0]->tensor.dtype,
     };
-    SHOAL_TRY(status, SHOALI_RUN(tape, embedding, &args), done);
+    if (tape->generation != NULL && positions != NULL)
+        SHOAL_TRY(status, embed_segments(tape, node, &args), done);
+    else
+        SHOAL_TRY(status, SHOALI_RUN(tape, embedding, &args), done);
 done:
     return status;
 }

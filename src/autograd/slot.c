@@ -211,12 +211,12 @@ void shoali_slot_destroy(struct shoali_slot *slot)
 
 size_t shoali_slot_peak_bytes(const struct shoali_slot *slot)
 {
-    return slot->peak_bytes;
+    return slot != NULL ? slot->peak_bytes : 0;
 }
 
 int64_t shoali_slot_growth_count(const struct shoali_slot *slot)
 {
-    return slot->growth_count;
+    return slot != NULL ? slot->growth_count : 0;
 }
 
 size_t shoali_slot_used_bytes(const struct shoali_slot *slot)

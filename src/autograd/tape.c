@@ -188,6 +188,9 @@ shoal_status shoali_tape_begin(struct shoal_tape *tape, const struct shoali_tape
     tape->first_sample = begin->first_sample;
     tape->training = begin->training;
     tape->needs_grad = begin->needs_grad;
+    tape->generation = begin->generation;
+    if (tape->generation != NULL)
+        shoali_kv_cache_rewind(tape->generation->cache);
     if (!shoali_tape_is_meta(tape))
         SHOAL_TRY(status, shoali_staging_begin(tape), done);
 done:
@@ -204,6 +207,7 @@ void shoali_tape_end(struct shoal_tape *tape)
     shoali_slot_reset(tape->args.slot);
     shoali_arena_reset(&tape->arena);
     tape->status = SHOAL_OK;
+    tape->generation = NULL;
     tape->node_count = 0;
     tape->tensor_count = 0;
     tape->scope_count = 0;
@@ -253,6 +257,11 @@ const struct shoali_exec *shoali_tape_exec(const struct shoal_tape *tape)
 int32_t shoal_tape_training(const shoal_tape *tape)
 {
     return tape->training;
+}
+
+bool shoal_tape_generating(const shoal_tape *tape)
+{
+    return tape->generation != NULL;
 }
 
 shoal_dtype shoal_tape_dtype(const shoal_tape *tape)

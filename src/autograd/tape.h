@@ -133,6 +133,7 @@ struct shoal_tape {
     int32_t batch_count;
     int64_t batch_rows; /* dim 0 of the first input: samples of this tape */
     int64_t step, first_sample;
+    const struct shoali_generation *generation; /* NULL: not generating */
     bool training, needs_grad, ran_layers, backward_done, defer_weight, weights_done;
     bool ids_unchecked;
     void *bad_id; /* device I64, 0 = none; NULL until used */

@@ -198,6 +198,18 @@ done:
     return status;
 }
 
+shoal_status shoali_engine_need_tape(struct shoal_engine *engine)
+{
+    shoal_status status;
+    if (engine->tape)
+        return SHOAL_OK;
+    SHOAL_TRY(status, create_slots(engine), done);
+    SHOAL_TRY(status, create_tape(engine, engine->slot, engine->kept_slot, false, &engine->tape),
+              done);
+done:
+    return status;
+}
+
 static void read_cost(const struct shoal_tape *tape, struct shoali_micro_cost *cost)
 {
     shoali_tape_totals(tape, &cost->flops_forward, &cost->flops_backward, &cost->forward_bytes);
@@ -425,9 +437,8 @@ shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_
     SHOAL_TRY(status, measure_micro(engine), done);
     SHOAL_TRY(status, create_packed_weights(engine), done);
     SHOAL_TRY(status, create_zero(engine), done);
-    SHOAL_TRY(status, create_slots(engine), done);
-    SHOAL_TRY(status, create_tape(engine, engine->slot, engine->kept_slot, false, &engine->tape),
-              done);
+    if (!engine->inference)
+        SHOAL_TRY(status, shoali_engine_need_tape(engine), done);
     SHOAL_TRY(status, create_monitor(engine), done);
     *engine_out = engine;
 done:

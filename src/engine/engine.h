@@ -87,6 +87,9 @@ struct shoal_engine {
 SHOAL_CHECKED shoal_status shoali_engine_between_steps(struct shoal_engine *engine,
                                                        const char *what);
 
+/* Makes the tape for batches and its memory, unless they are there: an engine for inference, which
+ * may be used for generation alone, has them from its first forward pass on. */
+SHOAL_CHECKED shoal_status shoali_engine_need_tape(struct shoal_engine *engine);
 /* Starts the tape on a batch and runs all layers; *loss is the last boundary. host arrays NULL in
  * meta mode. */
 struct shoali_run_layers {

@@ -57,7 +57,7 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
     shoali_zero_memory(engine->zero, &zero);
     shoali_device_get_counters(engine->device, &counters);
     const struct shoali_slot *kept = engine->kept_slot;
-    const int64_t kept_bytes = kept ? (int64_t)shoali_slot_peak_bytes(kept) : 0;
+    const int64_t kept_bytes = (int64_t)shoali_slot_peak_bytes(kept);
     if (engine->group)
         shoali_comm_get_counters(engine->group, &comm);
     *info = (shoal_memory_info){
@@ -68,8 +68,7 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
                              (engine->recompute.cpu ? 0 : kept_bytes),
         .buffers_bytes = zero.buffers_bytes,
         .device_peak_bytes = counters.peak_bytes,
-        .arena_growths =
-            shoali_slot_growth_count(engine->slot) + (kept ? shoali_slot_growth_count(kept) : 0),
+        .arena_growths = shoali_slot_growth_count(engine->slot) + shoali_slot_growth_count(kept),
         .device_alloc_count = counters.alloc_count,
         .host_sync_count = counters.host_sync_count,
         .packed_weights_bytes = (int64_t)engine->packed_weights_bytes,

@@ -63,6 +63,7 @@ shoal_status shoal_engine_eval_batch(shoal_engine *engine, shoal_batch_source so
     const uint32_t fp = shoali_fp_enter();
     int64_t sums[3] = {0}; /* loss, weight, micro-batches without a finite loss */
     SHOAL_TRY(status, shoali_engine_between_steps(engine, "evaluation"), done);
+    SHOAL_TRY(status, shoali_engine_need_tape(engine), done);
     for (int64_t first = 0; first < micro_batches; first += engine->world) {
         shoal_batch batch = {0};
         const int64_t m = first + engine->rank;

@@ -27,6 +27,7 @@ shoal_status shoal_engine_forward(shoal_engine *engine, const shoal_batch *batch
     drop_forward(engine);
     if (engine->micro == 0)
         engine->step_begin_ns = begin;
+    SHOAL_TRY(status, shoali_engine_need_tape(engine), done);
     const int64_t samples = batch->samples ? batch->samples : engine->batch.micro;
     if (samples != engine->batch.micro) {
         status = SHOAL_FAIL(

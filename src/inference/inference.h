@@ -1,52 +1,57 @@
-/* inference - generation from a checkpoint: weights through zero and checkpoint, math through the
- * op fronts. Level L8, beside engine.
+/* inference - generation: an engine's layers on a tape that generates. Level L9, above engine.
  *
- *   generator.c  opening: client JSON -> model and tokenizer -> module, weights, buffers
- *   gpt_cache.c  the model's rows with a KV cache: layer i keeps K and V as [max positions, C]
- *   sample.c     logits to a token
+ *   generator.c  opening: client JSON -> model and tokenizer -> an engine for inference
+ *   decoder.c    passes: new tokens of some sequences through the layers, logits back
+ *   sample.c     logits to a token, and the loop around it
+ *
+ * A call's tokens go through the layers in passes of at most SHOALI_PASS_ROWS rows, so memory does
+ * not depend on the length of a prompt; of a pass at most SHOALI_PASS_ASKED rows have logits. The
+ * cuts change no bit (autograd/kv_cache.h). The slot has the size of the largest pass, as a run in
+ * meta mode says; nothing is allocated after creation.
  */
 #ifndef SHOALI_INFERENCE_H
 #define SHOALI_INFERENCE_H
 
-#include "autograd/autograd.h"
+#include "engine/engine.h"
 #include "shoal/inference.h"
 #include "transformer/transformer.h"
-#include "zero/zero.h"
 
-/* Device addresses of one block's weights; biases NULL when the model has none. */
-struct shoali_block_weights {
-    const void *ln_1[2], *attn[2], *attn_proj[2], *ln_2[2], *fc[2], *proj[2]; /* weight, bias */
+enum { SHOALI_PASS_ROWS = 256, SHOALI_PASS_ASKED = 64 };
+
+/* Sequences that grow, and what a pass needs. */
+struct shoali_decoder {
+    shoal_engine *engine; /* borrowed */
+    int32_t sequences;
+    int64_t positions, vocab;
+    int64_t pass_rows, pass_asked; /* at most, of a pass */
+    int64_t *length;               /* [sequences] */
+    int64_t applied_steps;         /* of the weights that the cache was made with */
+    struct shoali_kv_cache *cache;
+    struct shoali_slot *slot;
+    struct shoal_tape *tape;
+    struct shoali_observer observer;
+    struct shoali_kv_segment *segment; /* [sequences] */
+    int32_t *tokens, *asked;           /* of a pass; host */
+    uint16_t *low;                     /* 16-bit logits on the host; NULL for fp32 */
 };
+SHOAL_CHECKED shoal_status shoali_decoder_init(struct shoali_decoder *decoder, shoal_engine *engine,
+                                               int32_t sequences, int64_t positions);
+void shoali_decoder_fini(struct shoali_decoder *decoder);
+SHOAL_CHECKED shoal_status shoali_decoder_forward(struct shoali_decoder *decoder,
+                                                  const shoal_generator_input *inputs,
+                                                  int32_t count, bool all, float *logits);
 
 struct shoal_generator {
+    /* Of a checkpoint; NULL when the engine is the caller's: */
     shoal_model *model;
-    const shoal_gpt_config *config;
+    shoal_engine *owned;
     shoal_tokenizer *tokenizer;
-    int64_t step;
-    struct shoali_pool *pool;
-    struct shoali_device *device;
-    struct shoali_ops ops;
-    struct shoali_exec exec;
-    struct shoali_module module;
-    struct shoali_zero *zero;
-
-    struct shoali_block_weights *block;
-    const void *wte, *wpe, *ln_f[2], *head;
-    float **key, **value; /* [layers], device [max positions, C] */
-    void *memory;         /* device: all buffers below and the caches */
-    float *x, *y, *qkv, *wide, *logits, *mean, *rstd, *lse;
-    int32_t *ids;
-    int64_t *bad_id;
-    float *host_logits;
-    int64_t cached; /* positions in the cache */
+    int64_t step; /* of the checkpoint */
+    struct shoali_decoder decoder;
+    int64_t known; /* tokens that may be drawn */
+    float *logits; /* one row, for shoal_generate */
 };
 
-/* Runs `count` tokens at positions cached .. cached+count-1 and leaves the last row's logits in
- * host_logits. */
-SHOAL_CHECKED shoal_status shoali_generator_append(shoal_generator *generator,
-                                                   const int32_t *tokens, int64_t count);
-/* Places buffers and finds the weights. */
-SHOAL_CHECKED shoal_status shoali_generator_prepare(shoal_generator *generator);
 /* Draws the index-th token from `logits[count]` (changed). */
 int32_t shoali_sample_token(float *logits, int64_t count, const shoal_sample_args *args,
                             uint64_t index);

@@ -1,8 +1,10 @@
-/* From logits to a token: temperature, top-k, a draw that is a function of (seed, index). */
+/* sample.c - from logits to a token: temperature, top-k, a draw that is a function of (seed,
+ * index); and the loop that goes on with what was drawn. */
 #include "inference/inference.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int32_t argmax(const float *logits, int64_t count)
 {
@@ -56,4 +58,76 @@ int32_t shoali_sample_token(float *logits, int64_t count, const shoal_sample_arg
             return (int32_t)i;
     }
     return best;
+}
+
+/* ---- the loop ------------------------------------------------------------------------------- */
+
+static shoal_status check_sample_args(const shoal_generator *generator,
+                                      const shoal_sample_args *args)
+{
+    if (args->prompt_count < 1)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "the prompt is empty: give at least one character with --prompt");
+    if (args->num_tokens < 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--num-tokens is %lld; give 0 or more",
+                          (long long)args->num_tokens);
+    if (args->top_k < 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--top-k is %lld; give 0 (all tokens) or more",
+                          (long long)args->top_k);
+    if (args->top_k != 1 && !(args->temperature > 0))
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "--temperature is %g; give a number above 0, or --top-k 1 for the most likely token",
+            args->temperature);
+    for (int64_t i = 0; i < args->prompt_count; i++)
+        if (args->prompt[i] < 0 || args->prompt[i] >= generator->known)
+            return SHOAL_FAIL(SHOAL_EINVAL, "prompt token %lld is %d; the model knows 0 to %lld",
+                              (long long)i, (int)args->prompt[i], (long long)generator->known - 1);
+    return SHOAL_OK;
+}
+
+/* Feeds the newest tokens; a full sequence restarts from its last half. */
+static shoal_status feed(shoal_generator *generator, const int32_t *text, int64_t count,
+                         int64_t fresh)
+{
+    shoal_status status;
+    struct shoali_decoder *decoder = &generator->decoder;
+    const int64_t room = decoder->positions;
+    if (decoder->length[0] + fresh > room) {
+        fresh = count < room ? count : (room + 1) / 2;
+        decoder->length[0] = 0;
+    }
+    const shoal_generator_input input = {.tokens = text + count - fresh, .count = fresh};
+    SHOAL_TRY(status, shoali_decoder_forward(decoder, &input, 1, false, generator->logits), done);
+done:
+    return status;
+}
+
+shoal_status shoal_generate(shoal_generator *generator, const shoal_sample_args *args,
+                            shoal_token_sink sink, void *user)
+{
+    shoal_status status;
+    int32_t *text = NULL;
+    const uint32_t fp = shoali_fp_enter();
+    SHOAL_TRY(status, check_sample_args(generator, args), done);
+    int64_t count = args->prompt_count, fresh = count;
+    text = shoali_malloc((size_t)(count + args->num_tokens) * sizeof *text, "the generated text");
+    if (!text) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    memcpy(text, args->prompt, (size_t)count * sizeof *text);
+    generator->decoder.length[0] = 0;
+    for (int64_t i = 0; i < args->num_tokens; i++) {
+        SHOAL_TRY(status, feed(generator, text, count, fresh), done);
+        const int32_t token =
+            shoali_sample_token(generator->logits, generator->known, args, (uint64_t)i);
+        text[count++] = token;
+        fresh = 1;
+        SHOAL_TRY(status, sink(user, token), done);
+    }
+done:
+    shoali_free(text);
+    shoali_fp_leave(fp);
+    return status;
 }

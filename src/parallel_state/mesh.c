@@ -22,9 +22,9 @@ static shoal_status check_sizes(const shoal_mesh_args *args)
     const struct {
         const char *name;
         int32_t size;
-    } given[] = {{"tensor", args->tensor},        {"context", args->context},
-                 {"expert", args->expert},        {"expert tensor", args->expert_tensor},
-                 {"pipeline", args->pipeline},    {"data", args->data}};
+    } given[] = {{"tensor", args->tensor},     {"context", args->context},
+                 {"expert", args->expert},     {"expert tensor", args->expert_tensor},
+                 {"pipeline", args->pipeline}, {"data", args->data}};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
         if (given[i].size < 0)
             return SHOAL_FAIL(SHOAL_EINVAL, "a mesh cannot have %d ranks along %s; give 1 or more",
@@ -53,11 +53,11 @@ static shoal_status find_sizes(const shoal_mesh_args *args, int32_t ranks,
                                         .cp = one_if_zero(args->context),
                                         .ep = 1,
                                         .pp = one_if_zero(args->pipeline)};
-    *expert = (struct shoali_axis_sizes){
-        .tp = args->expert_tensor != 0 ? args->expert_tensor : dense->tp,
-        .cp = 1,
-        .ep = one_if_zero(args->expert),
-        .pp = dense->pp};
+    *expert =
+        (struct shoali_axis_sizes){.tp = args->expert_tensor != 0 ? args->expert_tensor : dense->tp,
+                                   .cp = 1,
+                                   .ep = one_if_zero(args->expert),
+                                   .pp = dense->pp};
     snprintf(what, sizeof what, "tensor %d x context %d x pipeline %d", (int)dense->tp,
              (int)dense->cp, (int)dense->pp);
     SHOAL_TRY(status,
@@ -72,10 +72,10 @@ static shoal_status find_sizes(const shoal_mesh_args *args, int32_t ranks,
     }
     snprintf(what, sizeof what, "expert tensor %d x expert %d x pipeline %d", (int)expert->tp,
              (int)expert->ep, (int)expert->pp);
-    SHOAL_TRY(status,
-              left_for_data(ranks, (int64_t)expert->tp * expert->ep * expert->pp, what,
-                            &expert->dp),
-              done);
+    SHOAL_TRY(
+        status,
+        left_for_data(ranks, (int64_t)expert->tp * expert->ep * expert->pp, what, &expert->dp),
+        done);
 done:
     return status;
 }

@@ -45,11 +45,22 @@ struct golden {
 #define DP SHOAL_AXIS_DP
 #define PP SHOAL_AXIS_PP
 #define EXPERT SHOAL_AXIS_EXPERT
-#define CUBE {.ranks = 16, .tensor = 2, .context = 2, .data = 2, .pipeline = 2}
-#define EXPERTS                                                                                    \
-    {.ranks = 16, .tensor = 2, .context = 2, .pipeline = 2, .expert = 4, .expert_tensor = 1}
-#define DEEP {.ranks = 16, .tensor = 2, .pipeline = 4}
-#define MIXED {.ranks = 16, .tensor = 2, .pipeline = 4, .order = "tp-cp-ep-pp-dp"}
+#define CUBE                                                             \
+    {                                                                    \
+        .ranks = 16, .tensor = 2, .context = 2, .data = 2, .pipeline = 2 \
+    }
+#define EXPERTS                                                                                \
+    {                                                                                          \
+        .ranks = 16, .tensor = 2, .context = 2, .pipeline = 2, .expert = 4, .expert_tensor = 1 \
+    }
+#define DEEP                                    \
+    {                                           \
+        .ranks = 16, .tensor = 2, .pipeline = 4 \
+    }
+#define MIXED                                                              \
+    {                                                                      \
+        .ranks = 16, .tensor = 2, .pipeline = 4, .order = "tp-cp-ep-pp-dp" \
+    }
 
 static const struct golden tables[] = {
     {CUBE, TP, "0,1 2,3 4,5 6,7 8,9 10,11 12,13 14,15"},
@@ -149,9 +160,8 @@ static void check_set(const shoal_mesh *mesh, shoal_axes axes)
 
 static int64_t check_world(const shoal_mesh_args *args)
 {
-    static const shoal_axes sets[] = {TP,           CP,      DP,      PP,      DP | CP,
-                                      TP | PP,      TP | CP, TP | DP, EP,      TP | CP | DP,
-                                      TP | CP | DP | PP,     0};
+    static const shoal_axes sets[] = {
+        TP, CP, DP, PP, DP | CP, TP | PP, TP | CP, TP | DP, EP, TP | CP | DP, TP | CP | DP | PP, 0};
     shoal_mesh *mesh;
     if (shoal_mesh_create(args, &mesh) < 0)
         return 0;
@@ -202,8 +212,9 @@ static void refused(const shoal_mesh_args *args, const char *sentence)
 static void test_mistakes(void **state)
 {
     (void)state;
-    refused(&(shoal_mesh_args){.ranks = 6, .tensor = 4}, "6 ranks cannot be divided into replicas "
-                                                         "of 4 (tensor 4 x context 1 x pipeline 1)");
+    refused(&(shoal_mesh_args){.ranks = 6, .tensor = 4},
+            "6 ranks cannot be divided into replicas "
+            "of 4 (tensor 4 x context 1 x pipeline 1)");
     refused(&(shoal_mesh_args){.ranks = 8, .tensor = 2, .data = 3},
             "leave 4 of 8 ranks for data parallelism, not 3");
     refused(&(shoal_mesh_args){.ranks = 8, .expert = 3}, "expert tensor 1 x expert 3");
@@ -263,8 +274,7 @@ static shoal_status check_embeddings(struct member *member, shoal_mesh *mesh)
     int32_t expected[2], ranks[2] = {-1, -1};
     SHOAL_TRY(status, shoal_mesh_embedding_group(mesh, true, &group), done);
     const int32_t count = shoal_mesh_embedding_ranks(mesh, true, member->rank, expected);
-    const bool inside =
-        count == 2 && (member->rank == expected[0] || member->rank == expected[1]);
+    const bool inside = count == 2 && (member->rank == expected[0] || member->rank == expected[1]);
     member->right = member->right && (group != NULL) == inside;
     if (group != NULL) {
         SHOAL_TRY(status, shoal_all_gather(group, &member->rank, ranks, 1, SHOAL_I32, NULL), done);

@@ -188,6 +188,11 @@ static void forward_head(const shoal_layer *layer, shoal_tape *tape, shoal_bound
         shoal_layer_norm(tape, boundary->tensor[0], shoal_layer_param(layer, 0),
                          bias ? shoal_layer_param(layer, 1) : NULL, gpt->config.norm_epsilon);
     shoal_param *weight = shoal_layer_param(layer, 1 + bias);
+    if (shoal_tape_generating(tape)) {
+        boundary->tensor[0] = shoal_linear(tape, shoal_generation_rows(tape, x), weight,
+                                           &(shoal_linear_args){.weight_out_in = 1});
+        return;
+    }
     shoal_tensor *targets = shoal_tape_input(tape, 1);
     boundary->count = 1;
     if (gpt->config.cross_entropy_loss_fusion) {

@@ -1,0 +1,276 @@
+/* Generation is the training forward pass, bit for bit: random models, texts, cuts, neighbours and
+ * numbers of threads. */
+#include "inference/inference.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { POSITIONS = 90, SEQUENCES = 4, VOCAB = 53, CASES = 96 };
+#define SEED 20251122u
+
+struct texts {
+    int32_t count;
+    int64_t length[SEQUENCES];
+    int32_t token[SEQUENCES][POSITIONS];
+};
+
+static void ok(shoal_status status)
+{
+    if (status < 0)
+        fail_msg("%s: %s", shoal_status_name(status), shoal_error_trace());
+}
+
+/* A number of [0, count). */
+static int64_t draw(uint64_t *state, int64_t count)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (int64_t)((*state >> 33) % (uint64_t)count);
+}
+
+/* ---- the model ------------------------------------------------------------------------------ */
+
+static shoal_model *random_model(uint64_t *state)
+{
+    shoal_model *model;
+    shoal_gpt_config config;
+    shoal_gpt_config_defaults(&config);
+    config.num_attention_heads = 1 + draw(state, 3);
+    config.hidden_size = config.num_attention_heads * (3 + 5 * draw(state, 14));
+    config.num_layers = 1 + draw(state, 3);
+    config.ffn_hidden_size = 1 + draw(state, 200);
+    config.seq_length = POSITIONS;
+    config.vocab_size = VOCAB;
+    config.make_vocab_size_divisible_by = draw(state, 2) ? 1 : 16;
+    config.add_bias_linear = draw(state, 2) != 0;
+    config.openai_gelu = draw(state, 2) != 0;
+    config.untie_embeddings = draw(state, 2) != 0;
+    config.init_method_std = 0.3;
+    ok(shoal_gpt_create(&config, &model));
+    return model;
+}
+
+static shoal_engine *open_engine(const shoal_model *model, const char *type, int32_t threads,
+                                 const char *accelerator)
+{
+    shoal_engine *engine;
+    char config[128];
+    snprintf(config, sizeof config, "{\"train_micro_batch_size_per_gpu\":1%s}", type);
+    ok(shoal_engine_create(&(shoal_engine_args){.model = model,
+                                                .config_text = config,
+                                                .threads = threads,
+                                                .accelerator = accelerator,
+                                                .seed = 7,
+                                                .inference = 1},
+                           &engine));
+    return engine;
+}
+
+static struct texts random_texts(uint64_t *state)
+{
+    struct texts texts = {.count = 1 + (int32_t)draw(state, SEQUENCES)};
+    for (int32_t s = 0; s < texts.count; s++) {
+        texts.length[s] = 1 + draw(state, POSITIONS);
+        for (int64_t t = 0; t < texts.length[s]; t++)
+            texts.token[s][t] = (int32_t)draw(state, VOCAB);
+    }
+    return texts;
+}
+
+/* ---- the forward pass of training ----------------------------------------------------------- */
+
+/* Logits [count, vocabulary] of a whole text: all layers but the last as they are, and of that what
+ * comes before the loss. */
+static void whole_text(shoal_engine *engine, const int32_t *tokens, int64_t count, float *logits,
+                       int64_t vocab)
+{
+    const shoal_gpt_config *config = shoal_gpt_get_config(engine->model);
+    const struct shoali_module *module = &engine->module;
+    const int32_t last = module->layer_count - 1, bias = config->add_bias_linear ? 1 : 0;
+    const shoal_layer *head = &module->layer[last];
+    const shoal_shape shape = shoal_shape_2(1, count);
+    struct shoali_observer observer = *shoali_zero_observer(engine->zero);
+    struct shoali_slot *slot;
+    shoal_tape *tape;
+    shoal_boundary boundary = {0};
+    uint16_t low[POSITIONS * 64];
+    ok(shoali_slot_create(engine->device, 0, &slot));
+    ok(shoali_tape_create(&(struct shoali_tape_args){.exec = engine->exec,
+                                                     .module = module,
+                                                     .slot = slot,
+                                                     .dtype = module->dtype,
+                                                     .observers = &observer,
+                                                     .observer_count = 1},
+                          &tape));
+    ok(shoali_tape_begin(tape, &(struct shoali_tape_begin){0}));
+    shoal_tensor *input = shoali_tape_add_input(tape, SHOAL_I32, &shape, tokens, false);
+    shoali_tape_set_batch(tape, &input, 1);
+    ok(shoali_tape_forward_layers(tape, module, 0, last, &boundary));
+    shoal_tensor *x = shoal_layer_norm(tape, boundary.tensor[0], shoal_layer_param(head, 0),
+                                       bias ? shoal_layer_param(head, 1) : NULL,
+                                       config->norm_epsilon);
+    x = shoal_linear(tape, x, shoal_layer_param(head, 1 + bias),
+                     &(shoal_linear_args){.weight_out_in = 1});
+    ok(shoali_tape_status(tape));
+    assert_int_equal(shoal_shape_count(shoal_tensor_shape(x)), count * vocab);
+    ok(shoal_tensor_read(x, 0, count * vocab, module->dtype == SHOAL_F32 ? (void *)logits : low));
+    for (int64_t i = 0; module->dtype != SHOAL_F32 && i < count * vocab; i++)
+        logits[i] = module->dtype == SHOAL_BF16 ? shoali_bf16_to_f32(low[i])
+                                                : shoali_f16_to_f32(low[i]);
+    shoali_tape_destroy(tape);
+    shoali_slot_destroy(slot);
+}
+
+/* ---- the same in pieces --------------------------------------------------------------------- */
+
+/* Random pieces of random texts share calls until all are read; logits of every token. */
+static void generate_in_pieces(shoal_generator *generator, const struct texts *texts,
+                               uint64_t *state, float *logits[SEQUENCES], int64_t vocab)
+{
+    float rows[POSITIONS * SEQUENCES * 64];
+    for (int32_t s = 0; s < texts->count; s++)
+        ok(shoal_generator_truncate(generator, s, 0));
+    for (;;) {
+        shoal_generator_input inputs[SEQUENCES];
+        int32_t count = 0;
+        bool left = false;
+        const bool turned = draw(state, 2) != 0; /* sequences in any order */
+        for (int32_t at = 0; at < texts->count; at++) {
+            const int32_t s = turned ? texts->count - 1 - at : at;
+            const int64_t done = shoal_generator_length(generator, s);
+            const int64_t rest = texts->length[s] - done;
+            left = left || rest > 0;
+            if (rest == 0 || draw(state, 3) == 0)
+                continue;
+            const int64_t most = draw(state, 2) ? 1 : rest;
+            inputs[count++] = (shoal_generator_input){s, texts->token[s] + done,
+                                                      1 + draw(state, most)};
+        }
+        if (!left)
+            return;
+        if (count == 0)
+            continue;
+        ok(shoal_generator_forward(generator, inputs, count, true, rows));
+        const float *row = rows;
+        for (int32_t i = 0; i < count; i++) {
+            const int64_t first = inputs[i].tokens - texts->token[inputs[i].sequence];
+            memcpy(logits[inputs[i].sequence] + first * vocab, row,
+                   (size_t)(inputs[i].count * vocab) * sizeof *row);
+            row += inputs[i].count * vocab;
+        }
+    }
+}
+
+static void compare(const float *got, const float *expected, int64_t rows, int64_t vocab,
+                    const char *what)
+{
+    for (int64_t i = 0; i < rows * vocab; i++)
+        if (memcmp(&got[i], &expected[i], sizeof *got) != 0)
+            fail_msg("%s: position %lld, logit %lld: %.9g, but the whole text gives %.9g", what,
+                     (long long)(i / vocab), (long long)(i % vocab), (double)got[i],
+                     (double)expected[i]);
+}
+
+static void check_case(uint64_t seed, const char *type, const char *accelerator)
+{
+    uint64_t state = seed;
+    char what[128];
+    shoal_model *model = random_model(&state);
+    shoal_engine *whole = open_engine(model, type, 1 + (int32_t)draw(&state, 3), accelerator);
+    shoal_engine *pieces = open_engine(model, type, 1 + (int32_t)draw(&state, 3), accelerator);
+    shoal_generator *generator;
+    float *expected[SEQUENCES], *got[SEQUENCES];
+    ok(shoal_generator_create(
+        &(shoal_generator_args){.engine = pieces, .sequences = SEQUENCES, .max_length = POSITIONS},
+        &generator));
+    const int64_t vocab = shoal_generator_vocab_size(generator);
+    snprintf(what, sizeof what, "seed %llu%s on %s", (unsigned long long)seed, type, accelerator);
+    for (int32_t s = 0; s < SEQUENCES; s++) {
+        expected[s] = calloc((size_t)(POSITIONS * vocab), sizeof(float));
+        got[s] = calloc((size_t)(POSITIONS * vocab), sizeof(float));
+    }
+    for (int32_t round = 0; round < 2; round++) { /* the second over a used cache */
+        const struct texts texts = random_texts(&state);
+        for (int32_t s = 0; s < texts.count; s++)
+            whole_text(whole, texts.token[s], texts.length[s], expected[s], vocab);
+        generate_in_pieces(generator, &texts, &state, got, vocab);
+        for (int32_t s = 0; s < texts.count; s++)
+            compare(got[s], expected[s], texts.length[s], vocab, what);
+    }
+    for (int32_t s = 0; s < SEQUENCES; s++) {
+        free(expected[s]);
+        free(got[s]);
+    }
+    shoal_generator_destroy(generator);
+    shoal_engine_destroy(pieces);
+    shoal_engine_destroy(whole);
+    shoal_gpt_destroy(model);
+}
+
+static void test_bits(void **state)
+{
+    static const char *const types[] = {"", ",\"bf16\":{\"enabled\":true}",
+                                        ",\"fp16\":{\"enabled\":true}"};
+    (void)state;
+    for (uint64_t i = 0; i < CASES; i++)
+        check_case(SEED + i, types[i % 3], i % 8 == 5 ? "sim" : "cpu");
+    printf("seeds %u to %u\n", SEED, SEED + CASES - 1);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------- */
+
+static void refused(shoal_status got, const char *sentence)
+{
+    if (got != SHOAL_EINVAL || !strstr(shoal_error_message(), sentence))
+        fail_msg("expected \"%s\", got %s: %s", sentence, shoal_status_name(got),
+                 shoal_error_message());
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    uint64_t seed = 1;
+    shoal_model *model = random_model(&seed);
+    shoal_engine *engine = open_engine(model, "", 1, "cpu");
+    shoal_generator *generator;
+    const int32_t tokens[8] = {0}, alien = 1000;
+    refused(shoal_generator_create(&(shoal_generator_args){0}, &generator), "and not both");
+    refused(shoal_generator_create(&(shoal_generator_args){.engine = engine}, &generator),
+            "needs max_length");
+    ok(shoal_generator_create(
+        &(shoal_generator_args){.engine = engine, .sequences = 2, .max_length = 10}, &generator));
+    shoal_generator_input inputs[2] = {{0, tokens, 8}, {0, tokens, 1}};
+    refused(shoal_generator_forward(generator, inputs, 2, false, NULL), "twice in one call");
+    ok(shoal_generator_forward(generator, inputs, 1, false, NULL));
+    refused(shoal_generator_forward(generator, inputs, 1, false, NULL),
+            "has 8 tokens, and 8 more exceed the 10");
+    inputs[0].count = 0;
+    refused(shoal_generator_forward(generator, inputs, 1, false, NULL), "give at least one");
+    inputs[0] = (shoal_generator_input){2, tokens, 1};
+    refused(shoal_generator_forward(generator, inputs, 1, false, NULL), "no sequence 2");
+    inputs[0] = (shoal_generator_input){1, &alien, 1};
+    refused(shoal_generator_forward(generator, inputs, 1, false, NULL), "vocabulary size");
+    assert_int_equal(shoal_generator_length(generator, 1), 0);
+    shoal_memory_info memory;
+    shoal_engine_get_memory_info(engine, &memory); /* generation alone needs no tape for batches */
+    assert_int_equal(memory.activations_bytes, 0);
+    refused(shoal_generator_truncate(generator, 0, 9), "cannot be cut to 9");
+    ok(shoal_generator_truncate(generator, 0, 7));
+    engine->applied_steps++;
+    inputs[0] = (shoal_generator_input){0, tokens, 1};
+    refused(shoal_generator_forward(generator, inputs, 1, false, NULL), "updated since");
+    shoal_generator_destroy(generator);
+    shoal_engine_destroy(engine);
+    shoal_gpt_destroy(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
