@@ -21,9 +21,11 @@ static shoal_status run_layers(struct shoali_decoder *decoder, struct shoal_tape
     const shoal_shape tokens = shoal_shape_2(1, pass->rows), asked = shoal_shape_1(pass->asked);
     struct shoal_tensor *inputs[2];
     *boundary = (shoal_boundary){0};
-    SHOAL_TRY(status, shoali_tape_begin(tape, &(struct shoali_tape_begin){.generation = &generation}),
+    SHOAL_TRY(status,
+              shoali_tape_begin(tape, &(struct shoali_tape_begin){.generation = &generation}),
               done);
-    inputs[0] = shoali_tape_add_input(tape, SHOAL_I32, &tokens, meta ? NULL : decoder->tokens, false);
+    inputs[0] =
+        shoali_tape_add_input(tape, SHOAL_I32, &tokens, meta ? NULL : decoder->tokens, false);
     inputs[1] = shoali_tape_add_input(tape, SHOAL_I32, &asked, meta ? NULL : decoder->asked, false);
     shoali_tape_set_batch(tape, inputs, 2);
     SHOAL_TRY(status, shoali_tape_forward_layers(tape, module, 0, module->layer_count, boundary),
@@ -71,8 +73,8 @@ done:
 
 /* ---- cutting a call into passes ------------------------------------------------------------- */
 
-static shoal_status check_inputs(struct shoali_decoder *decoder, const shoal_generator_input *inputs,
-                                 int32_t count)
+static shoal_status check_inputs(struct shoali_decoder *decoder,
+                                 const shoal_generator_input *inputs, int32_t count)
 {
     for (int32_t i = 0; i < count; i++) {
         const shoal_generator_input *input = &inputs[i];
@@ -201,8 +203,8 @@ shoal_status shoali_decoder_init(struct shoali_decoder *decoder, shoal_engine *e
 {
     shoal_status status;
     size_t bytes;
-    *decoder = (struct shoali_decoder){
-        .engine = engine, .sequences = sequences, .positions = positions};
+    *decoder =
+        (struct shoali_decoder){.engine = engine, .sequences = sequences, .positions = positions};
     decoder->pass_rows = least(SHOALI_PASS_ROWS, sequences * positions);
     decoder->pass_asked = least(SHOALI_PASS_ASKED, decoder->pass_rows);
     decoder->observer = *shoali_zero_observer(engine->zero);
@@ -212,8 +214,8 @@ shoal_status shoali_decoder_init(struct shoali_decoder *decoder, shoal_engine *e
                                     .observers = &decoder->observer,
                                     .observer_count = 1};
     SHOAL_TRY(status, allocate_host(decoder), done);
-    SHOAL_TRY(status,
-              shoali_kv_cache_create(engine->device, sequences, positions, &decoder->cache), done);
+    SHOAL_TRY(status, shoali_kv_cache_create(engine->device, sequences, positions, &decoder->cache),
+              done);
     SHOAL_TRY(status, measure(decoder, &args, &bytes), done);
     SHOAL_TRY(status, shoali_kv_cache_place(decoder->cache), done);
     SHOAL_TRY(status, shoali_slot_create(engine->device, bytes, &decoder->slot), done);

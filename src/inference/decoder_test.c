@@ -111,17 +111,17 @@ static void whole_text(shoal_engine *engine, const int32_t *tokens, int64_t coun
     shoal_tensor *input = shoali_tape_add_input(tape, SHOAL_I32, &shape, tokens, false);
     shoali_tape_set_batch(tape, &input, 1);
     ok(shoali_tape_forward_layers(tape, module, 0, last, &boundary));
-    shoal_tensor *x = shoal_layer_norm(tape, boundary.tensor[0], shoal_layer_param(head, 0),
-                                       bias ? shoal_layer_param(head, 1) : NULL,
-                                       config->norm_epsilon);
+    shoal_tensor *x =
+        shoal_layer_norm(tape, boundary.tensor[0], shoal_layer_param(head, 0),
+                         bias ? shoal_layer_param(head, 1) : NULL, config->norm_epsilon);
     x = shoal_linear(tape, x, shoal_layer_param(head, 1 + bias),
                      &(shoal_linear_args){.weight_out_in = 1});
     ok(shoali_tape_status(tape));
     assert_int_equal(shoal_shape_count(shoal_tensor_shape(x)), count * vocab);
     ok(shoal_tensor_read(x, 0, count * vocab, module->dtype == SHOAL_F32 ? (void *)logits : low));
     for (int64_t i = 0; module->dtype != SHOAL_F32 && i < count * vocab; i++)
-        logits[i] = module->dtype == SHOAL_BF16 ? shoali_bf16_to_f32(low[i])
-                                                : shoali_f16_to_f32(low[i]);
+        logits[i] =
+            module->dtype == SHOAL_BF16 ? shoali_bf16_to_f32(low[i]) : shoali_f16_to_f32(low[i]);
     shoali_tape_destroy(tape);
     shoali_slot_destroy(slot);
 }
@@ -148,8 +148,8 @@ static void generate_in_pieces(shoal_generator *generator, const struct texts *t
             if (rest == 0 || draw(state, 3) == 0)
                 continue;
             const int64_t most = draw(state, 2) ? 1 : rest;
-            inputs[count++] = (shoal_generator_input){s, texts->token[s] + done,
-                                                      1 + draw(state, most)};
+            inputs[count++] =
+                (shoal_generator_input){s, texts->token[s] + done, 1 + draw(state, most)};
         }
         if (!left)
             return;
@@ -271,6 +271,7 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits),
+                                       cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,11 @@
-/* tensor - element types, shapes, blocks, 16-bit conversions and shard maps. Level L1: no memory,
- * no math.
+/* tensor - element types, shapes, blocks, shards and 16-bit conversions. Level L1: no memory, no
+ * math.
  *
- * A shard map says which slices of which globally named tensors lie at which offsets of a rank's
- * flat buffer. It is the only language in which zero, checkpoint, offload and (later) tensor
- * parallelism speak of "who holds what"; none of them knows the others. Flat order is file order:
- * tensors in canonical order without gaps, so a data-parallel shard is one contiguous range of the
- * flat space.
+ *   tensor.h  what a tensor of the tape is: type, shape, and the block of its whole that it is
+ *   shard.h   which elements of a whole a rank holds: parameters, and what follows from them
+ *
+ * A block places an activation, whose dims an op may have merged or split; a shard places a
+ * parameter, whose dims are as declared but may be cut in several parts each.
  */
 #ifndef SHOALI_TENSOR_H
 #define SHOALI_TENSOR_H
@@ -132,27 +132,5 @@ static inline uint16_t shoali_f32_to_bf16(float x)
 }
 float shoali_f16_to_f32(uint16_t x);
 uint16_t shoali_f32_to_f16(float x);
-
-/* One piece of a flat buffer: elements [begin, begin+count) of the flattened tensor `name`. */
-struct shoali_shard {
-    const char *name;      /* global name, borrowed from the map's arena */
-    shoal_shape global;    /* of the whole tensor */
-    int64_t begin, count;  /* in the flattened whole tensor */
-    int64_t flat_offset;   /* in the holder's local flat buffer, elements */
-    int64_t global_offset; /* of the tensor's first element in the global flat space */
-    int32_t param;         /* index in canonical order */
-};
-struct shoali_shard_map {
-    struct shoali_shard *shard;
-    int32_t count;
-    int64_t elements; /* of the local flat buffer that are covered */
-};
-/* Cuts the contiguous range [begin, end) of the flat space made of `count` tensors laid out without
- * gaps in order. Memory from the arena. */
-SHOAL_CHECKED shoal_status shoali_shard_map_range(const char *const *names,
-                                                  const shoal_shape *shapes, int32_t count,
-                                                  int64_t begin, int64_t end,
-                                                  struct shoali_arena *arena,
-                                                  struct shoali_shard_map *map);
 
 #endif

@@ -1,4 +1,4 @@
-/* tensor_test.c - dtypes, shapes, 16-bit conversions and shard maps. */
+/* tensor_test.c - dtypes, shapes, 16-bit conversions. */
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -184,92 +184,12 @@ static void test_rounding(void **state)
     assert_int_equal(shoali_f32_to_bf16(float_of(0x7f7fffffu)), 0x7f80);
 }
 
-#define MAP_TENSORS 5
-static const char *const map_name[MAP_TENSORS] = {"wte", "empty", "b", "w", "scalar"};
-static const shoal_shape map_shape[MAP_TENSORS] = {
-    {2, {4, 3}}, {2, {0, 7}}, {1, {5}}, {3, {2, 3, 2}}, {0, {0}}};
-static const int64_t map_offset[MAP_TENSORS] = {0, 12, 12, 17, 29};
-static const int64_t map_elements[MAP_TENSORS] = {12, 0, 5, 12, 1};
-
-/* Every element of the flat space in [begin, end) must be named by exactly one shard. */
-static void check_map(const struct shoali_shard_map *map, int64_t begin, int64_t end)
-{
-    int64_t at = begin, covered = 0;
-    for (int32_t i = 0; i < map->count; i++) {
-        const struct shoali_shard *shard = &map->shard[i];
-        assert_true(shard->count > 0);
-        assert_string_equal(shard->name, map_name[shard->param]);
-        assert_ptr_not_equal(shard->name, map_name[shard->param]);
-        assert_true(shoali_shape_equal(&shard->global, &map_shape[shard->param]));
-        assert_int_equal(shard->global_offset, map_offset[shard->param]);
-        assert_int_equal(shard->global_offset + shard->begin, at);
-        assert_int_equal(shard->flat_offset, at - begin);
-        assert_true(shard->begin + shard->count <= map_elements[shard->param]);
-        at += shard->count;
-        covered += shard->count;
-    }
-    const int64_t last = end < 30 ? end : 30;
-    assert_int_equal(covered, last > begin ? last - begin : 0);
-    assert_int_equal(map->elements, covered);
-}
-
-static void test_shard_map(void **state)
-{
-    (void)state;
-    struct shoali_arena arena;
-    shoali_arena_init(&arena);
-    for (int64_t begin = 0; begin <= 33; begin++)
-        for (int64_t end = begin; end <= 34; end++) {
-            struct shoali_shard_map map;
-            assert_int_equal(
-                shoali_shard_map_range(map_name, map_shape, MAP_TENSORS, begin, end, &arena, &map),
-                SHOAL_OK);
-            check_map(&map, begin, end);
-            shoali_arena_reset(&arena);
-        }
-    shoali_arena_fini(&arena);
-}
-
-static void test_shard_map_errors(void **state)
-{
-    (void)state;
-    struct shoali_arena arena;
-    struct shoali_shard_map map;
-    shoali_arena_init(&arena);
-    assert_int_equal(shoali_shard_map_range(map_name, map_shape, 2, 5, 4, &arena, &map),
-                     SHOAL_EINVAL);
-    assert_int_equal(shoali_shard_map_range(map_name, map_shape, 2, -1, 4, &arena, &map),
-                     SHOAL_EINVAL);
-    const shoal_shape bad[2] = {shoal_shape_1(INT64_MAX), shoal_shape_1(1)};
-    assert_int_equal(shoali_shard_map_range(map_name, bad, 2, 0, 4, &arena, &map), SHOAL_EINVAL);
-    assert_non_null(strstr(shoal_error_message(), "empty"));
-    assert_int_equal(map.count, 0);
-
-    /* No allocation may be lost or crash: fail the first, the second, ... one. */
-    shoal_status status = SHOAL_ENOMEM;
-    for (int skip = 0; status != SHOAL_OK; skip++) {
-        char spec[32];
-        assert_true(skip < 20);
-        snprintf(spec, sizeof spec, "alloc:%d", skip);
-        shoali_arena_fini(&arena);
-        shoali_arena_init(&arena);
-        assert_true(shoali_fault_arm(spec));
-        status = shoali_shard_map_range(map_name, map_shape, MAP_TENSORS, 0, 30, &arena, &map);
-        assert_true(shoali_fault_arm(NULL));
-        assert_int_equal(map.count, status == SHOAL_OK ? 4 : 0);
-        if (status != SHOAL_OK)
-            assert_int_equal(status, SHOAL_ENOMEM);
-    }
-    shoali_arena_fini(&arena);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dtypes),          cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_describe),        cmocka_unit_test(test_f16_round_trip),
         cmocka_unit_test(test_bf16_round_trip), cmocka_unit_test(test_rounding),
-        cmocka_unit_test(test_shard_map),       cmocka_unit_test(test_shard_map_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,152 @@
+/* shard.c - cutting dims into intervals, and the way between local and global elements. */
+#include "tensor/shard.h"
+
+struct shoali_shard shoali_shard_whole(const shoal_shape *global)
+{
+    struct shoali_shard shard = {.global = *global, .local = *global};
+    for (int32_t d = 0; d < global->ndim; d++) {
+        shard.count[d] = 1;
+        shard.interval[d][0].count = global->dim[d];
+    }
+    return shard;
+}
+
+/* ---- cutting -------------------------------------------------------------------------------- */
+
+static shoal_status check_cut(const struct shoali_shard *shard, const struct shoali_cut *cut)
+{
+    char text[128];
+    int64_t sum = 0;
+    const bool valid = cut->dim >= 0 && cut->dim < shard->global.ndim && cut->ways >= 1 &&
+                       cut->index >= 0 && cut->index < cut->ways && cut->part_count >= 0 &&
+                       cut->part_count <= SHOALI_SHARD_INTERVALS;
+    if (!valid || shard->local.dim[cut->dim] != shard->global.dim[cut->dim])
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "dim %d of shape %s cannot be cut into %d parts of which this is number "
+                          "%d, or was cut before",
+                          (int)cut->dim, shoali_shape_format(&shard->global, text), (int)cut->ways,
+                          (int)cut->index);
+    for (int32_t p = 0; p < cut->part_count; p++) {
+        const int64_t unit = cut->unit[p] > 0 ? cut->unit[p] : 1;
+        if (cut->part[p] % unit != 0)
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "dim %d of shape %s: part %d of %lld indices is not made of units of "
+                              "%lld",
+                              (int)cut->dim, shoali_shape_format(&shard->global, text), (int)p,
+                              (long long)cut->part[p], (long long)unit);
+        sum += cut->part[p];
+    }
+    if (cut->part_count > 0 && sum != shard->global.dim[cut->dim])
+        return SHOAL_FAIL(SHOAL_EINVAL, "dim %d of shape %s: its parts add up to %lld",
+                          (int)cut->dim, shoali_shape_format(&shard->global, text), (long long)sum);
+    return SHOAL_OK;
+}
+
+/* The index-th share of `count` indices in whole units. */
+static struct shoali_interval share(int64_t count, int64_t unit, int32_t ways, int32_t index)
+{
+    const int64_t units = count / unit, each = units / ways, more = units % ways;
+    const int64_t before = each * index + (index < more ? index : more);
+    return (struct shoali_interval){before * unit, (each + (index < more)) * unit};
+}
+
+shoal_status shoali_shard_cut(struct shoali_shard *shard, const struct shoali_cut *cut)
+{
+    shoal_status status;
+    SHOAL_TRY(status, check_cut(shard, cut), done);
+    const int32_t d = cut->dim, parts = cut->part_count > 0 ? cut->part_count : 1;
+    int32_t kept = 0;
+    int64_t begin = 0, local = 0;
+    for (int32_t p = 0; p < parts; p++) {
+        const int64_t part = cut->part_count > 0 ? cut->part[p] : shard->global.dim[d];
+        struct shoali_interval one =
+            share(part, cut->unit[p] > 0 ? cut->unit[p] : 1, cut->ways, cut->index);
+        one.begin += begin;
+        begin += part;
+        local += one.count;
+        struct shoali_interval *last = kept > 0 ? &shard->interval[d][kept - 1] : NULL;
+        if (last != NULL && last->begin + last->count == one.begin)
+            last->count += one.count;
+        else if (one.count > 0 || parts == 1)
+            shard->interval[d][kept++] = one;
+    }
+    shard->count[d] = kept;
+    shard->local.dim[d] = local;
+done:
+    return status;
+}
+
+/* ---- local and global ----------------------------------------------------------------------- */
+
+/* Where local index `at` of a dim is in the whole; *left indices of its interval follow, itself
+ * counted. */
+static int64_t dim_global(const struct shoali_shard *shard, int32_t d, int64_t at, int64_t *left)
+{
+    const struct shoali_interval *interval = shard->interval[d];
+    while (at >= interval->count) {
+        at -= interval->count;
+        interval++;
+    }
+    *left = interval->count - at;
+    return interval->begin + at;
+}
+
+static bool dim_is_whole(const struct shoali_shard *shard, int32_t d)
+{
+    return shard->local.dim[d] == shard->global.dim[d];
+}
+
+int64_t shoali_shard_run(const struct shoali_shard *shard, int64_t first, int64_t *count)
+{
+    int64_t global = 0, stride = 1, inner = 1;
+    bool follows = true; /* everything inside dim d is whole */
+    *count = 1;
+    for (int32_t d = shard->global.ndim - 1; d >= 0; d--) {
+        int64_t left;
+        const int64_t digit = first % shard->local.dim[d];
+        const int64_t at = dim_global(shard, d, digit, &left);
+        /* The rest of the innermost cut dim's interval, less what of it is done further inside. */
+        if (follows)
+            *count = left * inner - global;
+        follows = follows && dim_is_whole(shard, d);
+        global += at * stride;
+        stride *= shard->global.dim[d];
+        inner *= shard->local.dim[d];
+        first /= shard->local.dim[d];
+    }
+    return global;
+}
+
+/* Local indices of a dim below global index `at`; *inside: it has `at` itself. */
+static int64_t dim_below(const struct shoali_shard *shard, int32_t d, int64_t at, bool *inside)
+{
+    int64_t below = 0;
+    *inside = false;
+    for (int32_t i = 0; i < shard->count[d]; i++) {
+        const struct shoali_interval *interval = &shard->interval[d][i];
+        const int64_t part = at - interval->begin;
+        below += part <= 0 ? 0 : part < interval->count ? part : interval->count;
+        *inside = *inside || (part >= 0 && part < interval->count);
+    }
+    return below;
+}
+
+int64_t shoali_shard_below(const struct shoali_shard *shard, int64_t global)
+{
+    int64_t digit[SHOAL_MAX_DIMS], result = 0;
+    const int32_t ndim = shard->global.ndim;
+    if (ndim == 0 || global <= 0)
+        return ndim == 0 && global > 0;
+    for (int32_t d = ndim - 1; d > 0; d--) {
+        digit[d] = shard->global.dim[d] > 0 ? global % shard->global.dim[d] : 0;
+        global = shard->global.dim[d] > 0 ? global / shard->global.dim[d] : 0;
+    }
+    digit[0] = global;
+    bool inside = true; /* so far the digits are those of a local element */
+    for (int32_t d = 0; d < ndim; d++) {
+        result *= shard->local.dim[d];
+        if (inside)
+            result += dim_below(shard, d, digit[d], &inside);
+    }
+    return result;
+}
