@@ -67,8 +67,7 @@ static shoal_status make_engine(struct pretrain *run)
 {
     shoal_status status;
     SHOAL_TRY(status, shoal_engine_create(&run->setup.args, &run->engine), done);
-    shoal_engine_get_batch_info(run->engine, &run->train_batch, &run->micro_batch,
-                                &run->accumulation);
+    shoal_engine_get_batch_info(run->engine, &run->train_batch, &run->micro_batch, NULL);
     run->micro_per_step = run->train_batch / run->micro_batch;
 done:
     return status;
@@ -225,14 +224,10 @@ static shoal_status train(struct pretrain *run)
     int64_t saved_step = -1;
     double ms = 0;
     char where[96];
+    shoal_prefetch_args prefetch = {.first_step = first};
+    shoal_engine_get_micro_range(run->engine, &prefetch.first, &prefetch.count);
     if (first < options->train_iters)
-        SHOAL_TRY(status,
-                  shoal_loader_prefetch(
-                      run->train, &(shoal_prefetch_args){.first_step = first,
-                                                         .first = shoal_engine_rank(run->engine) *
-                                                                  run->accumulation,
-                                                         .count = run->accumulation}),
-                  done);
+        SHOAL_TRY(status, shoal_loader_prefetch(run->train, &prefetch), done);
     while (shoal_engine_global_steps(run->engine) < options->train_iters &&
            !shoal_engine_stop_requested(run->engine)) {
         shoal_step_info info;

@@ -120,7 +120,7 @@ struct pretrain {
     int32_t *tokens, *targets;
     struct pretrain_setup setup;
     shoal_plan plan;
-    int64_t train_batch, micro_batch, accumulation;
+    int64_t train_batch, micro_batch;
     int64_t micro_per_step; /* M: global micro-batches of a step */
     char *client_json;
     double final_loss;

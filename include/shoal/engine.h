@@ -12,17 +12,17 @@
  * functions are
  * collective over the engine's group unless they say otherwise, and block.
  *
- * Micro-batches are numbered globally: a step has M = gradient_accumulation_steps * N of them, each
- * of
- * train_micro_batch_size_per_gpu samples; rank r computes numbers r*gas ... r*gas+gas-1, so that
- * with
- * "reduction": "exact" the bits do not depend on N.
+ * Micro-batches are numbered globally: a step has M = gradient_accumulation_steps * N of them (N
+ * data-parallel ranks), each of train_micro_batch_size_per_gpu samples; the engine says which ones
+ * a rank computes (shoal_engine_get_micro_range), and with "reduction": "exact" the bits do not
+ * depend on N.
  */
 #ifndef SHOAL_ENGINE_H
 #define SHOAL_ENGINE_H
 
 #include "shoal/autograd.h"
 #include "shoal/comm.h"
+#include "shoal/mesh.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,6 +36,8 @@ typedef struct shoal_engine_args {
     const char *config_text;  /* or a text. With both, the text counts: it was made from the file
                                  and flags, and messages give the file's lines */
     shoal_group *group;       /* NULL: one rank (no communication); borrowed until destroy */
+    shoal_mesh *mesh;         /* which ranks divide what; NULL: all ranks of `group` divide the
+                                 samples. With it `group` may be NULL. Borrowed until destroy */
     uint64_t seed;   /* of init, dropout; the config's "seed" key is used when 0 (default 1234) */
     int32_t threads; /* 0: config "threads", else SHOAL_NUM_THREADS, else cores of this machine /
                         local ranks */
@@ -97,6 +99,10 @@ typedef struct shoal_step_info {
  * call. */
 typedef shoal_status (*shoal_batch_source)(void *user, int64_t step, int64_t micro,
                                            shoal_batch *batch);
+/* Global numbers of the micro-batches that train_batch asks this rank's source for in each step:
+ * [*first, *first + *count). */
+SHOAL_API void shoal_engine_get_micro_range(const shoal_engine *engine, int64_t *first,
+                                            int64_t *count);
 /* gas micro-batches forward and backward, then the update. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_train_batch(shoal_engine *engine,
                                                               shoal_batch_source source, void *user,
@@ -112,6 +118,7 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_eval_batch(shoal_engine *engin
 SHOAL_API void shoal_engine_get_step_info(const shoal_engine *engine, shoal_step_info *info);
 SHOAL_API int64_t shoal_engine_global_steps(
     const shoal_engine *engine); /* optimizer steps done, skipped ones included */
+/* Each may be NULL. */
 SHOAL_API void shoal_engine_get_batch_info(const shoal_engine *engine, int64_t *train_batch_size,
                                            int64_t *micro_batch_size,
                                            int64_t *gradient_accumulation_steps);

@@ -58,6 +58,8 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_mesh_create(const shoal_mesh_args *ar
 /* Collective over each group that was made. NULL is fine. */
 SHOAL_API void shoal_mesh_destroy(shoal_mesh *mesh);
 
+/* The group that it was made of; NULL: none. Borrowed. */
+SHOAL_API shoal_group *shoal_mesh_world(const shoal_mesh *mesh);
 /* Number of ranks in the mesh, and this one's number. */
 SHOAL_API int32_t shoal_mesh_ranks(const shoal_mesh *mesh);
 SHOAL_API int32_t shoal_mesh_rank(const shoal_mesh *mesh);

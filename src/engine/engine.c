@@ -47,7 +47,7 @@ static shoal_status read_config(struct shoal_engine *engine, const shoal_engine_
     shoal_status status;
     struct shoali_ds_config *config = &engine->config;
     SHOAL_TRY(status, shoali_ds_config_init(config, args->config_path, args->config_text), done);
-    SHOAL_TRY(status, shoali_batch_triad(config, engine->world, &engine->batch), done);
+    SHOAL_TRY(status, shoali_batch_triad(config, engine->data_ranks, &engine->batch), done);
     SHOAL_TRY(status,
               shoali_optimizer_make(&config->optimizer, config->document, "optimizer",
                                     &config->arena, &engine->optimizer),
@@ -99,45 +99,6 @@ done:
     return status;
 }
 
-shoal_status shoali_engine_run_layers(struct shoal_engine *engine,
-                                      const struct shoali_run_layers *run,
-                                      struct shoal_tensor **loss)
-{
-    shoal_status status;
-    struct shoal_tensor *inputs[SHOAL_MAX_INPUTS];
-    const shoal_model *model = engine->model;
-    shoal_boundary boundary = {0};
-    SHOAL_TRY(
-        status,
-        shoali_tape_begin(run->tape, &(struct shoali_tape_begin){.step = run->step,
-                                                                 .first_sample = run->first_sample,
-                                                                 .training = run->training,
-                                                                 .needs_grad = run->needs_grad}),
-        done);
-    for (int32_t i = 0; i < model->input_count; i++) {
-        shoal_shape shape = {.ndim = model->inputs[i].sample_shape.ndim + 1, .dim = {run->samples}};
-        for (int32_t d = 1; d < shape.ndim; d++)
-            shape.dim[d] = model->inputs[i].sample_shape.dim[d - 1];
-        inputs[i] = shoali_tape_add_input(run->tape, model->inputs[i].dtype, &shape,
-                                          run->batch ? run->batch->data[i] : NULL, false);
-    }
-    shoali_tape_set_batch(run->tape, inputs, model->input_count);
-    SHOAL_TRY(status,
-              shoali_tape_forward_layers(run->tape, &engine->module, 0, engine->module.layer_count,
-                                         &boundary),
-              done);
-    if (boundary.count != 1 || shoal_shape_count(&boundary.tensor[0]->shape) != 1) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "the last layer of model `%s` must leave exactly one tensor of one "
-                            "element, the loss; it left %d tensors",
-                            model->name, (int)boundary.count);
-        goto done;
-    }
-    *loss = boundary.tensor[0];
-done:
-    return status;
-}
-
 /* kept NULL: nothing is kept elsewhere. */
 static shoal_status create_tape(struct shoal_engine *engine, struct shoali_slot *slot,
                                 struct shoali_slot *kept, bool meta, struct shoal_tape **tape)
@@ -181,31 +142,59 @@ static shoal_status read_recompute(struct shoal_engine *engine, const shoal_engi
     return shoali_recompute_init(&engine->recompute, &words);
 }
 
-static shoal_status create_slots(struct shoal_engine *engine)
+static shoal_status create_micro(struct shoal_engine *engine, struct shoali_micro *micro)
 {
     shoal_status status;
+    const size_t bytes = (size_t)engine->micro_cost.slot_bytes;
     const size_t kept = (size_t)engine->micro_cost.kept_bytes;
-    SHOAL_TRY(
-        status,
-        shoali_slot_create(engine->device, (size_t)engine->micro_cost.slot_bytes, &engine->slot),
-        done);
+    SHOAL_TRY(status, shoali_slot_create(engine->device, bytes, &micro->slot), done);
     if (engine->recompute.cpu)
-        SHOAL_TRY(status, shoali_slot_create_pinned(engine->device, kept, &engine->kept_slot),
-                  done);
+        SHOAL_TRY(status, shoali_slot_create_pinned(engine->device, kept, &micro->kept_slot), done);
     else if (engine->recompute.contiguous)
-        SHOAL_TRY(status, shoali_slot_create(engine->device, kept, &engine->kept_slot), done);
+        SHOAL_TRY(status, shoali_slot_create(engine->device, kept, &micro->kept_slot), done);
+    SHOAL_TRY(status, create_tape(engine, micro->slot, micro->kept_slot, false, &micro->tape),
+              done);
 done:
     return status;
 }
 
-shoal_status shoali_engine_need_tape(struct shoal_engine *engine)
+static void destroy_micro(struct shoali_micro *micro)
+{
+    shoali_tape_destroy(micro->tape);
+    shoali_slot_destroy(micro->kept_slot);
+    shoali_slot_destroy(micro->slot);
+}
+
+/* What a step does, and as many micro-batches in flight as that needs. */
+shoal_status shoali_engine_need_micros(struct shoal_engine *engine)
 {
     shoal_status status;
-    if (engine->tape)
+    if (engine->micro)
         return SHOAL_OK;
-    SHOAL_TRY(status, create_slots(engine), done);
-    SHOAL_TRY(status, create_tape(engine, engine->slot, engine->kept_slot, false, &engine->tape),
+    /* A plan runs a few micro-batches by hand, of however many there are. */
+    const int64_t micro_batches = engine->meta ? 1 : engine->batch.accumulation;
+    if (micro_batches > INT32_MAX / 8)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "gradient_accumulation_steps %lld: at most %d are possible",
+                          (long long)micro_batches, INT32_MAX / 8);
+    SHOAL_TRY(status,
+              shoali_instructions_make(
+                  &(struct shoali_instructions_args){(int32_t)micro_batches, !engine->inference},
+                  &engine->config.arena, &engine->train_list),
               done);
+    SHOAL_TRY(status,
+              shoali_instructions_make(&(struct shoali_instructions_args){1, false},
+                                       &engine->config.arena, &engine->eval_list),
+              done);
+    const int32_t slots = engine->train_list.slots;
+    engine->micro = shoali_calloc((size_t)slots, sizeof *engine->micro, "slots of micro-batches");
+    if (!engine->micro) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    engine->micro_count = slots;
+    for (int32_t i = 0; i < slots; i++)
+        SHOAL_TRY(status, create_micro(engine, &engine->micro[i]), done);
 done:
     return status;
 }
@@ -234,13 +223,15 @@ static shoal_status measure_micro(struct shoal_engine *engine)
     SHOAL_TRY(status, shoali_slot_create(NULL, 0, &slot), done);
     SHOAL_TRY(status, shoali_slot_create(NULL, 0, &kept), done);
     SHOAL_TRY(status, create_tape(engine, slot, kept, true, &tape), done);
-    struct shoali_run_layers run = {.tape = tape, .samples = engine->batch.micro};
-    SHOAL_TRY(status, shoali_engine_run_layers(engine, &run, &loss), done);
+    struct shoali_micro_load load = {.samples = engine->batch.micro};
+    SHOAL_TRY(status, shoali_micro_load(engine, tape, &load), done);
+    SHOAL_TRY(status, shoali_micro_forward(engine, tape, &loss), done);
     shoali_tape_end(tape);
     if (!engine->inference) {
         shoali_packed_forget(&engine->module);
-        run.training = run.needs_grad = true;
-        SHOAL_TRY(status, shoali_engine_run_layers(engine, &run, &loss), done);
+        load.training = load.needs_grad = true;
+        SHOAL_TRY(status, shoali_micro_load(engine, tape, &load), done);
+        SHOAL_TRY(status, shoali_micro_forward(engine, tape, &loss), done);
         SHOAL_TRY(status,
                   shoali_tape_backward(tape, &(struct shoali_backward){.outputs = &loss,
                                                                        .output_count = 1,
@@ -320,7 +311,7 @@ static shoal_status create_zero(struct shoal_engine *engine)
             .module = &engine->module,
             .device = engine->device,
             .exec = engine->exec,
-            .group = engine->group,
+            .group = engine->data_group,
             .optimizer = engine->inference ? NULL : &engine->optimizer,
             .seed = engine->seed,
             .stage = (int32_t)zero->stage,
@@ -389,6 +380,33 @@ done:
     return status;
 }
 
+/* The mesh given, else one of all ranks along dp; and what this engine asks it. */
+static shoal_status open_mesh(struct shoal_engine *engine, const shoal_engine_args *args)
+{
+    shoal_status status;
+    engine->mesh = args->mesh;
+    if (!args->mesh) {
+        SHOAL_TRY(status,
+                  shoal_mesh_create(&(shoal_mesh_args){.group = args->group}, &engine->own_mesh),
+                  done);
+        engine->mesh = engine->own_mesh;
+    }
+    engine->rank = shoal_mesh_rank(engine->mesh);
+    engine->world = shoal_mesh_ranks(engine->mesh);
+    engine->data_ranks = shoal_mesh_size(engine->mesh, SHOAL_AXIS_DP);
+    engine->data_rank = shoal_mesh_coordinate(engine->mesh, SHOAL_AXIS_DP, engine->rank);
+    if (shoal_mesh_size(engine->mesh, SHOAL_AXIS_PP) > 1) {
+        status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                            "the engine cannot run a pipeline yet: the mesh has "
+                            "%d ranks along pp",
+                            (int)shoal_mesh_size(engine->mesh, SHOAL_AXIS_PP));
+        goto done;
+    }
+    SHOAL_TRY(status, shoal_mesh_group(engine->mesh, SHOAL_AXIS_DP, &engine->data_group), done);
+done:
+    return status;
+}
+
 /* A rank that fails alone is waited for. Mistakes of configuration and arguments, until anything
  * was shared, are found by all ranks alike, and the group stays good for another attempt. */
 static void tell_others(const struct shoal_engine *engine, shoal_status status)
@@ -416,16 +434,15 @@ shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_
     if (!engine)
         return status;
     engine->model = args->model;
-    engine->group = args->group;
+    engine->group = args->group ? args->group : args->mesh ? shoal_mesh_world(args->mesh) : NULL;
     engine->inference = args->inference != 0;
     engine->meta = meta;
-    engine->rank = args->group ? shoal_comm_rank(args->group) : 0;
-    engine->world = args->group ? shoal_comm_size(args->group) : 1;
     const char *output_path = args->output_path ? args->output_path : "";
     engine->output_path = shoali_malloc(strlen(output_path) + 1, "the output folder's name");
     if (!engine->output_path)
         goto done;
     strcpy(engine->output_path, output_path);
+    SHOAL_TRY(status, open_mesh(engine, args), done);
     SHOAL_TRY(status, read_config(engine, args), done);
     engine->config.hashes = engine->config.hashes && !meta; /* there is nothing to hash */
     SHOAL_TRY(status, open_device(engine, args), done);
@@ -438,7 +455,7 @@ shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_
     SHOAL_TRY(status, create_packed_weights(engine), done);
     SHOAL_TRY(status, create_zero(engine), done);
     if (!engine->inference)
-        SHOAL_TRY(status, shoali_engine_need_tape(engine), done);
+        SHOAL_TRY(status, shoali_engine_need_micros(engine), done);
     SHOAL_TRY(status, create_monitor(engine), done);
     *engine_out = engine;
 done:
@@ -454,10 +471,9 @@ void shoal_engine_destroy(shoal_engine *engine)
     if (!engine)
         return;
     shoal_monitor_destroy(engine->monitor);
-    if (engine->tape)
-        shoali_tape_destroy(engine->tape);
-    shoali_slot_destroy(engine->kept_slot);
-    shoali_slot_destroy(engine->slot);
+    for (int32_t i = 0; i < engine->micro_count; i++)
+        destroy_micro(&engine->micro[i]);
+    shoali_free(engine->micro);
     if (engine->packed_weights)
         shoali_device_free(engine->device, engine->packed_weights);
     shoali_zero_destroy(engine->zero);
@@ -468,6 +484,7 @@ void shoal_engine_destroy(shoal_engine *engine)
     shoali_pool_destroy(engine->pool);
     if (engine->config.document)
         shoali_ds_config_fini(&engine->config);
+    shoal_mesh_destroy(engine->own_mesh);
     shoali_free(engine->output_path);
     shoali_free(engine);
 }

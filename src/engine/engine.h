@@ -1,7 +1,11 @@
 /* engine - the object behind shoal/engine.h: composes all lower folders. Level L8.
  *
- *   engine.c             create, destroy: configuration -> devices -> module -> plan of the slot ->
- * zero engine_train.c       forward, backward, step, train_batch engine_eval.c        eval_batch
+ *   engine.c             create, destroy: configuration -> mesh -> devices -> module -> plan of a
+ *                        slot -> zero
+ *   engine_train.c       forward, backward, step, train_batch
+ *   engine_execute.c     a list of instructions, run
+ *   engine_eval.c        eval_batch
+ *   micro.c              a micro-batch in flight: load, forward, backward
  *   engine_access.c      getters, parameters, fingerprint
  *   engine_checkpoint.c  save and load through checkpoint/
  *   engine_hashes.c      tell-tales of a step
@@ -11,11 +15,12 @@
  *   config*.c            ds_config.json
  *
  * Order of a step (rank r, gas micro-batches):
- *   for i in 0..gas-1:  zero_micro_begin(i), tape_begin(coordinates of global micro-batch r*gas+i),
- * layers, loss, backward zero_reduce -> verdict -> scaler -> zero_step (unless overflow) ->
- * schedule. The scaler is updated after the verdict, but gradients are unscaled with the scale they
- * were made with. global_steps counts every step, applied_steps those that changed weights; the
- * schedule and Adam's t follow the applied ones.
+ *   for i in 0..gas-1:  load (coordinates of global micro-batch first+i), forward, backward
+ *   zero_reduce -> verdict -> scaler -> zero_step (unless overflow) -> schedule
+ * It is a list of instructions (pipeline_parallel/), made at creation. The scaler is updated after
+ * the verdict, but gradients are unscaled with the scale they were made with. global_steps counts
+ * every step, applied_steps those that changed weights; the schedule and Adam's t follow the
+ * applied ones.
  *
  * The slot's size comes from a meta run of the same forward and backward at create, so the first
  * step allocates what the last does.
@@ -25,7 +30,10 @@
 
 #include "activation_checkpointing/activation_checkpointing.h"
 #include "engine/config.h"
+#include "engine/micro.h"
+#include "pipeline_parallel/pipeline_parallel.h"
 #include "shoal/engine.h"
+#include "shoal/mesh.h"
 #include "shoal/monitor.h"
 #include "zero/zero.h"
 
@@ -46,8 +54,12 @@ struct shoal_engine {
     struct shoali_schedule schedule;
     struct shoali_loss_scaler scaler;
     const shoal_model *model;
-    shoal_group *group; /* borrowed; NULL: one rank */
-    int32_t rank, world;
+    shoal_mesh *mesh;        /* borrowed, or own_mesh: all ranks along dp */
+    shoal_mesh *own_mesh;    /* NULL: the caller's */
+    shoal_group *group;      /* all ranks of the mesh; borrowed; NULL: one rank */
+    int32_t rank, world;     /* in it: who speaks, and names in messages */
+    shoal_group *data_group; /* of the ranks that share weights and divide samples; NULL: one */
+    int32_t data_rank, data_ranks;
     bool inference;
     bool meta; /* in a plan: accelerator/meta, comm/meta; nothing is computed, printed or written */
     uint64_t seed;
@@ -57,20 +69,19 @@ struct shoal_engine {
     struct shoali_ops ops;
     struct shoali_exec exec;
     struct shoali_module module;
-    struct shoali_slot *slot;
-    struct shoali_slot *kept_slot; /* inputs of recomputed scopes; NULL: they stay in `slot` */
-    void *packed_weights;          /* device; NULL: none */
+    struct shoali_micro *micro; /* in flight, by slot */
+    int32_t micro_count;
+    struct shoali_instructions train_list, eval_list; /* of a step; of one micro-batch */
+    void *packed_weights;                             /* device; NULL: none */
     size_t packed_weights_bytes;
     struct shoali_micro_cost micro_cost;
     struct shoali_recompute recompute;
     struct shoali_observer observers[2]; /* fetch before recompute */
-    struct shoal_tape *tape;
     struct shoali_zero *zero;
     shoal_monitor *monitor;
     char *output_path; /* owned; "": the current folder */
 
-    struct shoal_tensor *loss; /* of the last forward, until backward; NULL otherwise */
-    int64_t micro;             /* micro-batches of this step whose backward is done */
+    int64_t micros_done; /* micro-batches of this step whose backward is done */
     int64_t global_steps, applied_steps, skipped_in_a_row;
     bool stop;
     volatile sig_atomic_t stop_asked;
@@ -87,20 +98,32 @@ struct shoal_engine {
 SHOAL_CHECKED shoal_status shoali_engine_between_steps(struct shoal_engine *engine,
                                                        const char *what);
 
-/* Makes the tape for batches and its memory, unless they are there: an engine for inference, which
- * may be used for generation alone, has them from its first forward pass on. */
-SHOAL_CHECKED shoal_status shoali_engine_need_tape(struct shoal_engine *engine);
-/* Starts the tape on a batch and runs all layers; *loss is the last boundary. host arrays NULL in
- * meta mode. */
-struct shoali_run_layers {
-    struct shoal_tape *tape;
-    const shoal_batch *batch; /* NULL: meta mode */
-    int64_t samples, step, first_sample;
-    bool training, needs_grad;
+/* Makes the lists of instructions and the slots they need, unless they are there: an engine for
+ * inference, which may be used for generation alone, has them from its first forward pass on. */
+SHOAL_CHECKED shoal_status shoali_engine_need_micros(struct shoal_engine *engine);
+
+/* What a list of instructions works on. */
+struct shoali_execution {
+    const struct shoali_instructions *instructions;
+    shoal_batch_source source;
+    void *user;
+    int64_t step;  /* passed to the source; -1: evaluation */
+    int64_t first; /* global number of micro-batch 0 of the list */
+    /* After each forward pass, or NULL. */
+    shoal_status (*forwarded)(void *state, const shoal_batch *batch, struct shoal_tensor *loss);
+    void *state;
 };
-SHOAL_CHECKED shoal_status shoali_engine_run_layers(struct shoal_engine *engine,
-                                                    const struct shoali_run_layers *run,
-                                                    struct shoal_tensor **loss);
+/* Stops at the first error; the step's status (SHOAL_SKIPPED) is the last instruction's. */
+SHOAL_CHECKED shoal_status shoali_engine_execute(struct shoal_engine *engine,
+                                                 const struct shoali_execution *execution);
+/* engine_train.c: a training micro-batch of a global number onto a slot; backward of its loss; the
+ * end of a step. */
+SHOAL_CHECKED shoal_status shoali_engine_load(struct shoal_engine *engine,
+                                              struct shoali_micro *micro, const shoal_batch *batch,
+                                              int64_t number);
+SHOAL_CHECKED shoal_status shoali_engine_backward(struct shoal_engine *engine,
+                                                  struct shoali_micro *micro);
+SHOAL_CHECKED shoal_status shoali_engine_finish_step(struct shoal_engine *engine);
 /* shoal_engine_create; with `meta` for a plan, in which args->group is from shoali_comm_create_meta
  * or NULL. */
 SHOAL_CHECKED shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta,

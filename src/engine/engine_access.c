@@ -19,14 +19,23 @@ int64_t shoal_engine_global_steps(const shoal_engine *engine)
 void shoal_engine_get_batch_info(const shoal_engine *engine, int64_t *train, int64_t *micro,
                                  int64_t *accumulation)
 {
-    *train = engine->batch.train;
-    *micro = engine->batch.micro;
-    *accumulation = engine->batch.accumulation;
+    if (train)
+        *train = engine->batch.train;
+    if (micro)
+        *micro = engine->batch.micro;
+    if (accumulation)
+        *accumulation = engine->batch.accumulation;
 }
 
 int64_t shoal_engine_param_count(const shoal_engine *engine)
 {
     return engine->module.element_count;
+}
+
+void shoal_engine_get_micro_range(const shoal_engine *engine, int64_t *first, int64_t *count)
+{
+    *first = engine->data_rank * engine->batch.accumulation;
+    *count = engine->batch.accumulation;
 }
 
 int32_t shoal_engine_rank(const shoal_engine *engine)
@@ -56,19 +65,24 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
     struct shoali_comm_counters comm = {0};
     shoali_zero_memory(engine->zero, &zero);
     shoali_device_get_counters(engine->device, &counters);
-    const struct shoali_slot *kept = engine->kept_slot;
-    const int64_t kept_bytes = (int64_t)shoali_slot_peak_bytes(kept);
+    int64_t activations = 0, kept = 0, growths = 0;
+    for (int32_t i = 0; i < engine->micro_count; i++) {
+        const struct shoali_micro *micro = &engine->micro[i];
+        activations += (int64_t)shoali_slot_peak_bytes(micro->slot);
+        kept += (int64_t)shoali_slot_peak_bytes(micro->kept_slot);
+        growths +=
+            shoali_slot_growth_count(micro->slot) + shoali_slot_growth_count(micro->kept_slot);
+    }
     if (engine->group)
         shoali_comm_get_counters(engine->group, &comm);
     *info = (shoal_memory_info){
         .weights_bytes = zero.weights_bytes,
         .gradients_bytes = zero.gradients_bytes,
         .states_bytes = zero.states_bytes,
-        .activations_bytes = (int64_t)shoali_slot_peak_bytes(engine->slot) +
-                             (engine->recompute.cpu ? 0 : kept_bytes),
+        .activations_bytes = activations + (engine->recompute.cpu ? 0 : kept),
         .buffers_bytes = zero.buffers_bytes,
         .device_peak_bytes = counters.peak_bytes,
-        .arena_growths = shoali_slot_growth_count(engine->slot) + shoali_slot_growth_count(kept),
+        .arena_growths = growths,
         .device_alloc_count = counters.alloc_count,
         .host_sync_count = counters.host_sync_count,
         .packed_weights_bytes = (int64_t)engine->packed_weights_bytes,
@@ -80,7 +94,7 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
         .offload_pinned_bytes = zero.pinned_bytes,
         .offload_read_bytes = zero.states_read_bytes,
         .offload_written_bytes = zero.states_written_bytes,
-        .activations_host_bytes = engine->recompute.cpu ? kept_bytes : 0,
+        .activations_host_bytes = engine->recompute.cpu ? kept : 0,
     };
 }
 
@@ -180,7 +194,7 @@ shoal_status shoal_engine_get_state(shoal_engine *engine, const char *name, cons
 
 shoal_status shoal_engine_get_gradient(shoal_engine *engine, const char *name, float *out)
 {
-    if (engine->inference || engine->global_steps == 0 || engine->micro)
+    if (engine->inference || engine->global_steps == 0 || engine->micros_done)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "gradients can be read after a step and before the next forward");
     return get_kind(engine, name, -1, out);

@@ -26,57 +26,66 @@ static int64_t weight_of(const struct shoal_engine *engine, const shoal_batch *b
     return samples;
 }
 
-static shoal_status eval_micro(struct shoal_engine *engine, const shoal_batch *batch, int64_t micro,
-                               int64_t sums[3])
+struct evaluation {
+    const struct shoal_engine *engine;
+    int64_t sums[3]; /* loss, weight, micro-batches without a finite loss */
+};
+
+static shoal_status add_loss(void *state, const shoal_batch *batch, struct shoal_tensor *loss)
 {
     shoal_status status;
-    struct shoal_tensor *loss;
+    struct evaluation *evaluation = state;
     double mean;
-    const int64_t samples = batch->samples ? batch->samples : engine->batch.micro;
-    const int64_t weight = weight_of(engine, batch, samples);
-    SHOAL_TRY(status,
-              shoali_engine_run_layers(
-                  engine,
-                  &(struct shoali_run_layers){.tape = engine->tape,
-                                              .batch = batch,
-                                              .samples = samples,
-                                              .step = -1,
-                                              .first_sample = micro * engine->batch.micro},
-                  &loss),
-              done);
+    const int64_t samples = batch->samples ? batch->samples : evaluation->engine->batch.micro;
+    const int64_t weight = weight_of(evaluation->engine, batch, samples);
     SHOAL_TRY(status, shoal_tensor_get_scalar(loss, &mean), done);
     const double total = mean * (double)weight;
     if (fabs(total) < ldexp(1.0, 38))
-        sums[0] += (int64_t)rint(ldexp(total, EVAL_UNIT_LOG2));
+        evaluation->sums[0] += (int64_t)rint(ldexp(total, EVAL_UNIT_LOG2));
     else
-        sums[2]++;
-    sums[1] += weight;
+        evaluation->sums[2]++;
+    evaluation->sums[1] += weight;
 done:
-    shoali_tape_end(engine->tape);
+    return status;
+}
+
+static shoal_status evaluate_micro(struct shoal_engine *engine,
+                                   const struct shoali_execution *execution)
+{
+    const double forward_ns = engine->forward_ns; /* of a step, which this is none */
+    const shoal_status status = shoali_engine_execute(engine, execution);
+    engine->forward_ns = forward_ns;
+    shoali_micro_end(&engine->micro[0]);
     return status;
 }
 
 shoal_status shoal_engine_eval_batch(shoal_engine *engine, shoal_batch_source source, void *user,
                                      int64_t micro_batches, double *loss)
 {
-    shoal_status status = SHOAL_OK;
+    shoal_status status;
     const uint32_t fp = shoali_fp_enter();
-    int64_t sums[3] = {0}; /* loss, weight, micro-batches without a finite loss */
+    struct evaluation evaluation = {.engine = engine};
+    int64_t *sums = evaluation.sums;
     SHOAL_TRY(status, shoali_engine_between_steps(engine, "evaluation"), done);
-    SHOAL_TRY(status, shoali_engine_need_tape(engine), done);
-    for (int64_t first = 0; first < micro_batches; first += engine->world) {
-        shoal_batch batch = {0};
-        const int64_t m = first + engine->rank;
-        if (m >= micro_batches) { /* in the last round some ranks only help to fetch weights */
+    SHOAL_TRY(status, shoali_engine_need_micros(engine), done);
+    struct shoali_execution execution = {.instructions = &engine->eval_list,
+                                         .source = source,
+                                         .user = user,
+                                         .step = -1,
+                                         .forwarded = add_loss,
+                                         .state = &evaluation};
+    for (int64_t first = 0; first < micro_batches; first += engine->data_ranks) {
+        execution.first = first + engine->data_rank;
+        if (execution.first >= micro_batches) { /* some ranks only help to fetch weights */
             SHOAL_TRY(status, shoali_zero_idle_forward(engine->zero), done);
             break;
         }
-        SHOAL_TRY(status, source(user, -1, m, &batch), done);
-        SHOAL_TRY(status, eval_micro(engine, &batch, m, sums), done);
+        SHOAL_TRY(status, evaluate_micro(engine, &execution), done);
     }
-    if (engine->world > 1)
+    if (engine->data_group)
         SHOAL_TRY(status,
-                  shoal_all_reduce(engine->group, sums, sums, 3, SHOAL_I64, SHOAL_SUM, NULL), done);
+                  shoal_all_reduce(engine->data_group, sums, sums, 3, SHOAL_I64, SHOAL_SUM, NULL),
+                  done);
     *loss = sums[2] || !sums[1] ? (double)NAN
                                 : ldexp((double)sums[0], -EVAL_UNIT_LOG2) / (double)sums[1];
 done:

@@ -141,7 +141,7 @@ static shoal_status write_text(struct hashing *hashing, bool fresh)
     const struct shoali_hashes_facts facts = {.dtype = shoal_dtype_name(engine->module.dtype),
                                               .kernels = engine->ops.name,
                                               .micro_batches =
-                                                  engine->batch.accumulation * engine->world,
+                                                  engine->batch.accumulation * engine->data_ranks,
                                               .tensors = engine->module.param_count,
                                               .elements = engine->module.element_count};
     if (engine->rank != 0)

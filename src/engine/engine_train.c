@@ -11,9 +11,37 @@ static double ms_since(int64_t begin_ns)
 /* A forward that had no backward. */
 static void drop_forward(struct shoal_engine *engine)
 {
-    if (engine->loss)
-        shoali_tape_end(engine->tape);
-    engine->loss = NULL;
+    for (int32_t i = 0; i < engine->micro_count; i++)
+        if (engine->micro[i].loss)
+            shoali_micro_end(&engine->micro[i]);
+}
+
+/* ---- one micro-batch, as the caller says it ------------------------------------------------- */
+
+static int64_t first_micro(const struct shoal_engine *engine)
+{
+    int64_t first, count;
+    shoal_engine_get_micro_range(engine, &first, &count);
+    return first;
+}
+
+shoal_status shoali_engine_load(struct shoal_engine *engine, struct shoali_micro *micro,
+                                const shoal_batch *batch, int64_t number)
+{
+    const int64_t samples = batch->samples ? batch->samples : engine->batch.micro;
+    if (samples != engine->batch.micro)
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "a training micro-batch has %lld samples, but train_micro_batch_size_per_gpu is %lld: "
+            "pad a short one with masked samples",
+            (long long)samples, (long long)engine->batch.micro);
+    return shoali_micro_load(engine, micro->tape,
+                             &(struct shoali_micro_load){.batch = batch,
+                                                         .samples = samples,
+                                                         .step = engine->global_steps,
+                                                         .first_sample = number * samples,
+                                                         .training = !engine->inference,
+                                                         .needs_grad = !engine->inference});
 }
 
 shoal_status shoal_engine_forward(shoal_engine *engine, const shoal_batch *batch,
@@ -22,92 +50,70 @@ shoal_status shoal_engine_forward(shoal_engine *engine, const shoal_batch *batch
     shoal_status status;
     const uint32_t fp = shoali_fp_enter();
     const int64_t begin = shoali_now_ns();
-    const int64_t global_micro = engine->rank * engine->batch.accumulation + engine->micro;
     shoali_context_get()->step = engine->global_steps;
+    SHOAL_TRY(status, shoali_engine_need_micros(engine), done);
+    struct shoali_micro *micro = &engine->micro[0];
     drop_forward(engine);
-    if (engine->micro == 0)
+    if (engine->micros_done == 0)
         engine->step_begin_ns = begin;
-    SHOAL_TRY(status, shoali_engine_need_tape(engine), done);
-    const int64_t samples = batch->samples ? batch->samples : engine->batch.micro;
-    if (samples != engine->batch.micro) {
-        status = SHOAL_FAIL(
-            SHOAL_EINVAL,
-            "a training micro-batch has %lld samples, but train_micro_batch_size_per_gpu is %lld: "
-            "pad a short one with masked samples",
-            (long long)samples, (long long)engine->batch.micro);
-        goto done;
-    }
     SHOAL_TRY(status,
-              shoali_engine_run_layers(
-                  engine,
-                  &(struct shoali_run_layers){.tape = engine->tape,
-                                              .batch = batch,
-                                              .samples = samples,
-                                              .step = engine->global_steps,
-                                              .first_sample = global_micro * engine->batch.micro,
-                                              .training = !engine->inference,
-                                              .needs_grad = !engine->inference},
-                  &engine->loss),
+              shoali_engine_load(engine, micro, batch, first_micro(engine) + engine->micros_done),
               done);
+    SHOAL_TRY(status, shoali_micro_forward(engine, micro->tape, &micro->loss), done);
     engine->forward_ns += (double)(shoali_now_ns() - begin);
     if (loss)
-        *loss = engine->loss;
+        *loss = micro->loss;
 done:
     shoali_fp_leave(fp);
     return status;
 }
 
-shoal_status shoal_engine_backward(shoal_engine *engine)
+shoal_status shoali_engine_backward(struct shoal_engine *engine, struct shoali_micro *micro)
 {
     shoal_status status;
-    const uint32_t fp = shoali_fp_enter();
     const int64_t begin = shoali_now_ns();
-    if (!engine->loss) {
-        status = SHOAL_FAIL(
-            SHOAL_EINVAL, "backward without a forward before it: call shoal_engine_forward first");
-        goto done;
-    }
-    if (engine->micro >= engine->batch.accumulation) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "backward was called %lld times for this step: call shoal_engine_step "
-                            "after each backward",
-                            (long long)engine->micro + 1);
-        goto done;
-    }
-    if (engine->micro == 0)
+    if (engine->micros_done >= engine->batch.accumulation)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "backward was called %lld times for this step: call shoal_engine_step "
+                          "after each backward",
+                          (long long)engine->micros_done + 1);
+    if (engine->micros_done == 0)
         shoali_engine_forget_touched(engine);
-    SHOAL_TRY(status, shoali_zero_micro_begin(engine->zero, engine->micro), done);
-    SHOAL_TRY(status, shoali_zero_add_loss(engine->zero, engine->loss->data), done);
-    SHOAL_TRY(status,
-              shoali_tape_backward(
-                  engine->tape, &(struct shoali_backward){.outputs = &engine->loss,
-                                                          .output_count = 1,
-                                                          .seed_value = shoali_zero_seed(
-                                                              engine->zero, engine->scaler.scale)}),
-              done);
-    shoali_tape_end(engine->tape);
-    engine->loss = NULL;
-    engine->micro++;
+    SHOAL_TRY(status, shoali_micro_backward(engine, micro, engine->micros_done), done);
+    engine->micros_done++;
     engine->backward_ns += (double)(shoali_now_ns() - begin);
 done:
+    return status;
+}
+
+shoal_status shoal_engine_backward(shoal_engine *engine)
+{
+    const uint32_t fp = shoali_fp_enter();
+    const bool forwarded = engine->micro && engine->micro[0].loss;
+    const shoal_status status =
+        forwarded ? shoali_engine_backward(engine, &engine->micro[0])
+                  : SHOAL_FAIL(SHOAL_EINVAL, "backward without a forward before it: call "
+                                             "shoal_engine_forward first");
     shoali_fp_leave(fp);
     return status;
 }
 
 shoal_status shoali_engine_between_steps(struct shoal_engine *engine, const char *what)
 {
-    if (engine->micro)
+    if (engine->micros_done)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "%s is possible only between steps: %lld of %lld micro-batches of this "
                           "one are done; finish them first, shoal_engine_step after each backward",
-                          what, (long long)engine->micro, (long long)engine->batch.accumulation);
+                          what, (long long)engine->micros_done,
+                          (long long)engine->batch.accumulation);
     drop_forward(engine);
     return SHOAL_OK;
 }
 
 int32_t shoal_engine_is_gradient_accumulation_boundary(const shoal_engine *engine)
 {
-    return engine->micro >= engine->batch.accumulation - (engine->loss != NULL);
+    const bool forwarded = engine->micro && engine->micro[0].loss;
+    return engine->micros_done >= engine->batch.accumulation - forwarded;
 }
 
 /* Without a scale to lower, skipping for ever would hide a broken run. */
@@ -151,7 +157,7 @@ done:
     return status;
 }
 
-static shoal_status finish_step(struct shoal_engine *engine)
+shoal_status shoali_engine_finish_step(struct shoal_engine *engine)
 {
     shoal_status status;
     struct shoali_zero_verdict verdict;
@@ -183,7 +189,7 @@ static shoal_status finish_step(struct shoal_engine *engine)
     info->step_ms = ms_since(engine->step_begin_ns);
     engine->forward_ns = engine->backward_ns = 0;
     SHOAL_TRY(status, shoali_engine_hash_step(engine), done);
-    engine->micro = 0;
+    engine->micros_done = 0;
     engine->global_steps++;
     SHOAL_TRY(status, shoali_engine_report_step(engine), done);
     status = verdict.overflow ? SHOAL_SKIPPED : SHOAL_OK;
@@ -198,11 +204,11 @@ shoal_status shoal_engine_step(shoal_engine *engine)
     if (engine->inference)
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "this engine was created for inference: it has no optimizer to step");
-    else if (engine->micro == 0)
+    else if (engine->micros_done == 0)
         status = SHOAL_FAIL(SHOAL_EINVAL, "step without a backward before it: call "
                                           "shoal_engine_forward and shoal_engine_backward first");
-    else if (engine->micro >= engine->batch.accumulation)
-        status = finish_step(engine);
+    else if (engine->micros_done >= engine->batch.accumulation)
+        status = shoali_engine_finish_step(engine);
     shoali_fp_leave(fp);
     return status;
 }
@@ -210,17 +216,21 @@ shoal_status shoal_engine_step(shoal_engine *engine)
 shoal_status shoal_engine_train_batch(shoal_engine *engine, shoal_batch_source source, void *user,
                                       shoal_step_info *info)
 {
-    shoal_status status = SHOAL_OK;
-    const int64_t first = engine->rank * engine->batch.accumulation;
-    for (int64_t i = 0; i < engine->batch.accumulation; i++) {
-        shoal_batch batch = {0};
-        SHOAL_TRY(status, source(user, engine->global_steps, first + i, &batch), done);
-        SHOAL_TRY(status, shoal_engine_forward(engine, &batch, NULL), done);
-        SHOAL_TRY(status, shoal_engine_backward(engine), done);
-        SHOAL_TRY(status, shoal_engine_step(engine), done);
-    }
+    shoal_status status;
+    const uint32_t fp = shoali_fp_enter();
+    SHOAL_TRY(status, shoali_engine_between_steps(engine, "train_batch"), done);
+    SHOAL_TRY(status, shoali_engine_need_micros(engine), done);
+    SHOAL_TRY(status,
+              shoali_engine_execute(engine,
+                                    &(struct shoali_execution){.instructions = &engine->train_list,
+                                                               .source = source,
+                                                               .user = user,
+                                                               .step = engine->global_steps,
+                                                               .first = first_micro(engine)}),
+              done);
     if (info)
         *info = engine->info;
 done:
+    shoali_fp_leave(fp);
     return status;
 }

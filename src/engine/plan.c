@@ -34,7 +34,7 @@ static int64_t sample_bytes(const shoal_model *model)
 static shoal_status run_micro(struct shoal_engine *engine, int64_t micro, const shoal_batch *batch)
 {
     shoal_status status;
-    engine->micro = micro;
+    engine->micros_done = micro;
     SHOAL_TRY(status, shoal_engine_forward(engine, batch, NULL), done);
     SHOAL_TRY(status, shoal_engine_backward(engine), done);
 done:

@@ -60,10 +60,10 @@ static bool train(struct gpt_seat *seat)
     shoal_engine_get_memory_info(seat->engine, &memory);
     /* what the meta run found is what the run needed */
     EXPECT(seat->engine->micro_cost.slot_bytes ==
-           (int64_t)shoali_slot_peak_bytes(seat->engine->slot));
-    if (seat->engine->kept_slot)
+           (int64_t)shoali_slot_peak_bytes(seat->engine->micro[0].slot));
+    if (seat->engine->micro[0].kept_slot)
         EXPECT(seat->engine->micro_cost.kept_bytes ==
-               (int64_t)shoali_slot_peak_bytes(seat->engine->kept_slot));
+               (int64_t)shoali_slot_peak_bytes(seat->engine->micro[0].kept_slot));
     EXPECT(memory.host_peak_bytes >= memory.activations_host_bytes);
     if (seat->rank == 0) {
         how->activations_bytes = memory.activations_bytes;

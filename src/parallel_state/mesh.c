@@ -146,6 +146,11 @@ static const struct shoali_generator *generator_of(const struct shoal_mesh *mesh
     return axes & SHOAL_AXIS_EXPERT ? &mesh->expert : &mesh->dense;
 }
 
+shoal_group *shoal_mesh_world(const shoal_mesh *mesh)
+{
+    return mesh->group;
+}
+
 int32_t shoal_mesh_ranks(const shoal_mesh *mesh)
 {
     return mesh->ranks;

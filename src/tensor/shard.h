@@ -1,11 +1,11 @@
-/* shard - which elements of a whole tensor a rank holds. The one language in which parameters, ZeRO,
- * checkpoints, hashes and initial values say so.
+/* shard - which elements of a whole tensor a rank holds. The one language in which parameters,
+ * ZeRO, checkpoints, hashes and initial values say so.
  *
  *   interval  indices [begin, begin + count) of one dim of the whole.
  *   shard     in each dim a few intervals that rise and do not touch; the shard holds the elements
- *             whose every index is in one. Its local tensor is row-major with the intervals of a dim
- *             behind each other. No shard (NULL where one may be given) is the whole.
- *   run       local elements that follow each other in the whole, too.
+ *             whose every index is in one. Its local tensor is row-major with the intervals of a
+ * dim behind each other. No shard (NULL where one may be given) is the whole. run       local
+ * elements that follow each other in the whole, too.
  *
  * Several intervals in a dim are for matrices that hold several: columns of q, k and v, of a gate
  * and of what it gates, each cut by itself.
@@ -46,8 +46,8 @@ struct shoali_cut {
     int64_t part[SHOALI_SHARD_INTERVALS]; /* indices of each; they add up to the dim */
     int64_t unit[SHOALI_SHARD_INTERVALS]; /* 0: 1 */
 };
-/* Cuts a dim that is whole. SHOAL_EINVAL with a sentence naming the dim and the sizes when the parts
- * do not add up or are no whole number of units. */
+/* Cuts a dim that is whole. SHOAL_EINVAL with a sentence naming the dim and the sizes when the
+ * parts do not add up or are no whole number of units. */
 SHOAL_CHECKED shoal_status shoali_shard_cut(struct shoali_shard *shard,
                                             const struct shoali_cut *cut);
 

@@ -135,11 +135,8 @@ static void test_heads(void **state)
     (void)state;
     enum { D = 4 };
     const shoal_shape shape = shoal_shape_2(5, (6 + 3 + 3) * D);
-    struct shoali_cut cut = {.dim = 1,
-                             .ways = 2,
-                             .part_count = 3,
-                             .part = {6 * D, 3 * D, 3 * D},
-                             .unit = {2 * D, D, D}};
+    struct shoali_cut cut = {
+        .dim = 1, .ways = 2, .part_count = 3, .part = {6 * D, 3 * D, 3 * D}, .unit = {2 * D, D, D}};
     struct shoali_shard first = shoali_shard_whole(&shape), second = first;
     assert_int_equal(shoali_shard_cut(&first, &cut), SHOAL_OK);
     cut.index = 1;

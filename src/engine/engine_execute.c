@@ -1,0 +1,81 @@
+/* engine_execute.c - a list of instructions, one after the other. */
+#include "engine/engine.h"
+
+static double ns_since(int64_t begin_ns)
+{
+    return (double)(shoali_now_ns() - begin_ns);
+}
+
+static shoal_status load_evaluated(struct shoal_engine *engine, struct shoali_micro *micro,
+                                   const shoal_batch *batch, int64_t number)
+{
+    return shoali_micro_load(
+        engine, micro->tape,
+        &(struct shoali_micro_load){.batch = batch,
+                                    .samples =
+                                        batch->samples ? batch->samples : engine->batch.micro,
+                                    .step = -1,
+                                    .first_sample = number * engine->batch.micro});
+}
+
+/* The source's own time is not the forward pass's. */
+static shoal_status load(struct shoal_engine *engine, const struct shoali_execution *execution,
+                         const struct shoali_instruction *one, shoal_batch *batch)
+{
+    shoal_status status;
+    const int64_t number = execution->first + one->micro;
+    struct shoali_micro *micro = &engine->micro[one->slot];
+    *batch = (shoal_batch){0};
+    SHOAL_TRY(status, execution->source(execution->user, execution->step, number, batch), done);
+    const int64_t begin = shoali_now_ns();
+    if (execution->step >= 0)
+        SHOAL_TRY(status, shoali_engine_load(engine, micro, batch, number), done);
+    else
+        SHOAL_TRY(status, load_evaluated(engine, micro, batch, number), done);
+    engine->forward_ns += ns_since(begin);
+done:
+    return status;
+}
+
+static shoal_status execute_one(struct shoal_engine *engine,
+                                const struct shoali_execution *execution,
+                                const struct shoali_instruction *one, shoal_batch *batch)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_micro *micro = &engine->micro[one->slot];
+    const int64_t begin = shoali_now_ns();
+    switch (one->kind) {
+    case SHOALI_DO_LOAD:
+        SHOAL_TRY(status, load(engine, execution, one, batch), done);
+        break;
+    case SHOALI_DO_FORWARD:
+        SHOAL_TRY(status, shoali_micro_forward(engine, micro->tape, &micro->loss), done);
+        engine->forward_ns += ns_since(begin);
+        if (execution->forwarded)
+            SHOAL_TRY(status, execution->forwarded(execution->state, batch, micro->loss), done);
+        break;
+    case SHOALI_DO_BACKWARD:
+        SHOAL_TRY(status, shoali_engine_backward(engine, micro), done);
+        break;
+    case SHOALI_DO_STEP:
+        SHOAL_TRY(status, shoali_engine_finish_step(engine), done);
+        break;
+    }
+done:
+    return status;
+}
+
+shoal_status shoali_engine_execute(struct shoal_engine *engine,
+                                   const struct shoali_execution *execution)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_instructions *made = execution->instructions;
+    shoal_batch batch = {0};
+    shoali_context_get()->step = engine->global_steps;
+    if (execution->step >= 0)
+        engine->step_begin_ns = shoali_now_ns();
+    for (int32_t i = 0; i < made->count; i++)
+        SHOAL_TRY(status, execute_one(engine, execution, &made->list[i], &batch), done);
+done:
+    return status;
+}
