@@ -15,7 +15,7 @@
 #ifndef SHOAL_AUTOGRAD_H
 #define SHOAL_AUTOGRAD_H
 
-#include "shoal/comm.h"
+#include "shoal/mesh.h"
 #include "shoal/tensor.h"
 
 #include <stdbool.h>
@@ -41,6 +41,19 @@ typedef enum shoal_init_kind {
 #define SHOAL_PARAM_NO_DECAY 1u /* weight decay does not apply */
 #define SHOAL_PARAM_FROZEN 2u   /* no gradient, no optimizer state */
 
+/* How the ranks of an axis share a parameter: each holds its part of one dim. A matrix that holds
+ * several, as columns of q, k and v, or of a gate and what it gates, lists their sizes, and each is
+ * cut on its own in whole units (heads, rows of 1); of n units and t ranks the first n mod t have
+ * one more. A parameter without a split is on all ranks of the axis alike. */
+#define SHOAL_SPLIT_PARTS 4
+typedef struct shoal_param_split {
+    shoal_axes axis; /* SHOAL_AXIS_TP, SHOAL_AXIS_EP; 0: no split */
+    int32_t dim;
+    int32_t part_count;                                       /* 0: one part, the whole dim */
+    int64_t part[SHOAL_SPLIT_PARTS], unit[SHOAL_SPLIT_PARTS]; /* unit 0: 1 */
+} shoal_param_split;
+#define SHOAL_SPLITS 2
+
 /* What a layer says about a parameter before it has memory. Its global name is "LAYER.NAME"; a
  * NAME that begins with "/" is the global name itself (without the "/"). */
 typedef struct shoal_param_spec {
@@ -52,6 +65,7 @@ typedef struct shoal_param_spec {
     double lr_mult; /* 0 means 1 */
     const char
         *tied_to; /* full global name of the primary declared earlier: this is a second use of it */
+    shoal_param_split split[SHOAL_SPLITS]; /* of different dims; with tied_to as the primary's */
 } shoal_param_spec;
 
 /* Declares the layer's next parameter; its index is the number of earlier declarations of this
@@ -59,8 +73,11 @@ typedef struct shoal_param_spec {
 SHOAL_API SHOAL_CHECKED shoal_status shoal_declare_param(shoal_declaration *declaration,
                                                          const shoal_param_spec *spec);
 SHOAL_API const char *shoal_param_name(const shoal_param *param);
+/* Of the whole, as declared. */
 SHOAL_API const shoal_shape *shoal_param_shape(const shoal_param *param);
 SHOAL_API int64_t shoal_param_count(const shoal_param *param); /* elements */
+/* What of it this rank holds. */
+SHOAL_API const shoal_shape *shoal_param_local_shape(const shoal_param *param);
 
 /* ---- layers --------------------------------------------------------------------------------- */
 

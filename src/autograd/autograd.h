@@ -41,6 +41,7 @@
 #include "autograd/kv_cache.h"
 #include "comm/comm.h"
 #include "shoal/autograd.h"
+#include "tensor/shard.h"
 
 /* ---- parameters ----------------------------------------------------------------------------- */
 
@@ -70,10 +71,11 @@ struct shoali_packed {
 };
 
 struct shoal_param {
-    const char *name; /* global, unique */
-    int32_t index;    /* canonical order = declaration order */
-    shoal_shape shape;
+    const char *name;  /* global, unique */
+    int32_t index;     /* canonical order = declaration order */
+    shoal_shape shape; /* of what this rank holds */
     int64_t count;
+    const struct shoali_shard *shard; /* which elements of the whole those are; NULL: all */
     shoal_init_kind init;
     double init_a, init_b, lr_mult;
     unsigned tags;
@@ -114,16 +116,25 @@ struct shoali_module {
     int32_t layer_count;
     struct shoal_param **param; /* unique, canonical order */
     int32_t param_count;
-    int64_t element_count; /* of all unique parameters */
+    int64_t element_count; /* of all unique parameters, held by this rank */
+    int64_t whole_count;   /* of their wholes */
     shoal_dtype dtype;     /* compute dtype of parameters and activations */
     int32_t *by_name;      /* hash table of indices into `param`, -1 free */
     int32_t param_capacity, by_name_capacity;
     struct shoali_alias *alias; /* in declaration order; their names are no parameter's name */
     int32_t alias_count, alias_capacity;
 };
-/* Runs all declares. SHOAL_EINVAL: duplicate name, tied_to unknown or of another shape. */
+/* Where this rank is along an axis. An axis that is not named has one rank. */
+struct shoali_axis_place {
+    shoal_axes axis;
+    int32_t ways, index;
+};
+/* Runs all declares. SHOAL_EINVAL: duplicate name, tied_to unknown or of another shape, a split
+ * that does not fit its shape. */
 SHOAL_CHECKED shoal_status shoali_module_init(struct shoali_module *module,
-                                              const shoal_model *model, shoal_dtype dtype);
+                                              const shoal_model *model, shoal_dtype dtype,
+                                              const struct shoali_axis_place *places,
+                                              int32_t place_count);
 void shoali_module_fini(struct shoali_module *module);
 /* By name or by alias; NULL: none. */
 struct shoal_param *shoali_module_find(const struct shoali_module *module, const char *name);

@@ -10,6 +10,8 @@ enum { FIRST_CAPACITY = 64 };
 struct shoal_declaration {
     struct shoali_module *module;
     struct shoal_layer *layer;
+    const struct shoali_axis_place *places;
+    int32_t place_count;
     int32_t capacity; /* of layer->param */
 };
 
@@ -142,13 +144,13 @@ static shoal_status declare_tied(struct shoal_declaration *declaration,
                           "parameter %s.%s is tied to '%s', which no earlier layer declared; give "
                           "the full name LAYER.NAME of a parameter declared before",
                           layer->name, spec->name, spec->tied_to);
-    if (!shoali_shape_equal(&primary->shape, &spec->shape))
+    if (!shoali_shape_equal(shoal_param_shape(primary), &spec->shape))
         return SHOAL_FAIL(
             SHOAL_EINVAL,
             "parameter %s.%s has shape %s but is tied to %s of shape %s; the two must "
             "be equal",
             layer->name, spec->name, shoali_shape_format(&spec->shape, got), primary->name,
-            shoali_shape_format(&primary->shape, expected));
+            shoali_shape_format(shoal_param_shape(primary), expected));
     SHOAL_TRY(status, add_alias(declaration, spec->name, primary), done);
     bool again = false;
     for (int32_t i = 0; i < layer->param_count; i++)
@@ -157,6 +159,56 @@ static shoal_status declare_tied(struct shoal_declaration *declaration,
     SHOAL_TRY(status, append_to_layer(declaration, primary), done);
 done:
     return status;
+}
+
+static const struct shoali_axis_place *find_place(const struct shoal_declaration *declaration,
+                                                  shoal_axes axis)
+{
+    for (int32_t i = 0; i < declaration->place_count; i++)
+        if (declaration->places[i].axis == axis)
+            return &declaration->places[i];
+    return NULL;
+}
+
+static shoal_status cut_by(struct shoali_shard *shard, const shoal_param_split *split,
+                           const struct shoali_axis_place *place)
+{
+    struct shoali_cut cut = {.dim = split->dim,
+                             .ways = place->ways,
+                             .index = place->index,
+                             .part_count = split->part_count};
+    _Static_assert(SHOAL_SPLIT_PARTS == SHOALI_SHARD_INTERVALS, "a part becomes an interval");
+    memcpy(cut.part, split->part, sizeof cut.part);
+    memcpy(cut.unit, split->unit, sizeof cut.unit);
+    return shoali_shard_cut(shard, &cut);
+}
+
+/* What this rank holds of the parameter, by its splits. */
+static shoal_status cut_param(const struct shoal_declaration *declaration,
+                              const shoal_param_spec *spec, struct shoal_param *param)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_shard shard = shoali_shard_whole(&spec->shape);
+    bool is_cut = false;
+    for (int32_t i = 0; i < SHOAL_SPLITS && spec->split[i].axis != 0; i++) {
+        const struct shoali_axis_place *place = find_place(declaration, spec->split[i].axis);
+        if (place == NULL || place->ways == 1)
+            continue;
+        status = cut_by(&shard, &spec->split[i], place);
+        if (status < 0)
+            return shoali_error_prefix(status, "parameter %s", param->name);
+        is_cut = true;
+    }
+    param->shape = shard.local;
+    param->count = shoal_shape_count(&shard.local);
+    if (!is_cut)
+        return SHOAL_OK;
+    struct shoali_shard *kept = shoali_arena_alloc(&declaration->module->arena, sizeof *kept);
+    if (kept == NULL)
+        return SHOAL_ENOMEM;
+    *kept = shard;
+    param->shard = kept;
+    return SHOAL_OK;
 }
 
 static shoal_status declare_new(struct shoal_declaration *declaration, const shoal_param_spec *spec)
@@ -174,7 +226,7 @@ static shoal_status declare_new(struct shoal_declaration *declaration, const sho
                           "the first one again",
                           name);
     const int64_t count = shoal_shape_count(&spec->shape);
-    if (count < 0 || !shoali_add(module->element_count, count, &module->element_count))
+    if (count < 0 || !shoali_add(module->whole_count, count, &module->whole_count))
         return SHOAL_FAIL(
             SHOAL_EINVAL,
             "parameter %s: shape %s is not valid: give at most %d dims, none below 0, and "
@@ -184,8 +236,6 @@ static shoal_status declare_new(struct shoal_declaration *declaration, const sho
     *param = (struct shoal_param){
         .name = name,
         .index = module->param_count,
-        .shape = spec->shape,
-        .count = count,
         .init = spec->init,
         .init_a = spec->init_a,
         .init_b = spec->init_b,
@@ -195,6 +245,8 @@ static shoal_status declare_new(struct shoal_declaration *declaration, const sho
         .dtype = module->dtype,
         .sink = {.dtype = module->dtype == SHOAL_F64 ? SHOAL_F64 : SHOAL_F32},
     };
+    SHOAL_TRY(status, cut_param(declaration, spec, param), done);
+    module->element_count += param->count;
     module->param[module->param_count++] = param;
     insert_name(module, param->index);
     SHOAL_TRY(status, append_to_layer(declaration, param), done);
@@ -239,10 +291,11 @@ static int32_t *find_layer(const struct shoali_module *module, const struct laye
     return &names->place[at];
 }
 
-static shoal_status declare_layer(struct shoali_module *module, int32_t index,
+static shoal_status declare_layer(struct shoal_declaration *declaration, int32_t index,
                                   const struct layer_names *names)
 {
     shoal_status status = SHOAL_OK;
+    struct shoali_module *module = declaration->module;
     const shoal_layer_spec *spec = &module->model->layers[index];
     struct shoal_layer *layer = &module->layer[index];
     if (spec->type == NULL || spec->type->forward == NULL || spec->name == NULL)
@@ -256,18 +309,22 @@ static shoal_status declare_layer(struct shoali_module *module, int32_t index,
     *place = index + 1;
     *layer = (struct shoal_layer){
         .type = spec->type, .name = spec->name, .config = spec->config, .index = index};
-    struct shoal_declaration declaration = {.module = module, .layer = layer};
+    declaration->layer = layer;
+    declaration->capacity = 0;
     if (spec->type->declare != NULL)
-        SHOAL_TRY(status, spec->type->declare(spec->config, &declaration), done);
+        SHOAL_TRY(status, spec->type->declare(spec->config, declaration), done);
 done:
     return status;
 }
 
 shoal_status shoali_module_init(struct shoali_module *module, const shoal_model *model,
-                                shoal_dtype dtype)
+                                shoal_dtype dtype, const struct shoali_axis_place *places,
+                                int32_t place_count)
 {
     shoal_status status = SHOAL_OK;
     struct layer_names names;
+    struct shoal_declaration declaration = {
+        .module = module, .places = places, .place_count = place_count};
     *module = (struct shoali_module){.model = model, .dtype = dtype};
     shoali_arena_init(&module->arena);
     if (dtype != SHOAL_F32 && dtype != SHOAL_BF16 && dtype != SHOAL_F16 && dtype != SHOAL_F64)
@@ -281,7 +338,7 @@ shoal_status shoali_module_init(struct shoali_module *module, const shoal_model 
     }
     SHOAL_TRY(status, make_layer_names(module, &names), done);
     for (int32_t i = 0; i < model->layer_count; i++) {
-        SHOAL_TRY(status, declare_layer(module, i, &names), done);
+        SHOAL_TRY(status, declare_layer(&declaration, i, &names), done);
         module->layer_count = i + 1;
     }
 done:
@@ -316,12 +373,17 @@ const char *shoal_param_name(const shoal_param *param)
 
 const shoal_shape *shoal_param_shape(const shoal_param *param)
 {
+    return param->shard != NULL ? &param->shard->global : &param->shape;
+}
+
+const shoal_shape *shoal_param_local_shape(const shoal_param *param)
+{
     return &param->shape;
 }
 
 int64_t shoal_param_count(const shoal_param *param)
 {
-    return param->count;
+    return shoal_shape_count(shoal_param_shape(param));
 }
 
 const void *shoal_layer_config(const shoal_layer *layer)

@@ -6,7 +6,7 @@ static void test_a_model_is_declared(void **state)
     (void)state;
     struct shoali_module module;
     int64_t elements = 0;
-    rig_ok(shoali_module_init(&module, &model_spec, SHOAL_BF16));
+    rig_ok(shoali_module_init(&module, &model_spec, SHOAL_BF16, NULL, 0));
     assert_int_equal(module.layer_count, MODEL_LAYERS);
     assert_int_equal(module.param_count, 2 + 2 * 12 + 1);
     for (int32_t i = 0; i < module.param_count; i++) {
@@ -71,7 +71,7 @@ static void test_names_are_found_among_many(void **state)
     const shoal_layer_spec layers[] = {{&type, "a", &count}, {&type, "b", &count}};
     const shoal_model model = {.name = "many", .layers = layers, .layer_count = 2};
     struct shoali_module module;
-    rig_ok(shoali_module_init(&module, &model, SHOAL_F32));
+    rig_ok(shoali_module_init(&module, &model, SHOAL_F32, NULL, 0));
     assert_int_equal(module.param_count, 2 * count);
     assert_int_equal(shoali_module_find(&module, "b.expert.2999.weight")->index, 2 * count - 1);
     assert_int_equal(shoali_module_find(&module, "a.expert.17.weight")->index, 17);
@@ -93,7 +93,7 @@ static void expect_refusal(const shoal_param_spec *first, const shoal_param_spec
     const shoal_layer_spec layers[] = {{&type, "one", first}, {&type, second_layer, second}};
     const shoal_model model = {.name = "wrong", .layers = layers, .layer_count = 2};
     struct shoali_module module;
-    assert_int_equal(shoali_module_init(&module, &model, SHOAL_F32), SHOAL_EINVAL);
+    assert_int_equal(shoali_module_init(&module, &model, SHOAL_F32, NULL, 0), SHOAL_EINVAL);
     for (int32_t i = 0; words[i] != NULL; i++)
         if (strstr(shoal_error_message(), words[i]) == NULL)
             fail_msg("'%s' is not in: %s", words[i], shoal_error_message());
@@ -108,7 +108,7 @@ static void expect_alias_refusal(const shoal_param_spec *first, const shoal_para
         {&type, "one", first}, {&type, "two", owner}, {&type, "three", second}};
     const shoal_model model = {.name = "wrong", .layers = layers, .layer_count = 3};
     struct shoali_module module;
-    assert_int_equal(shoali_module_init(&module, &model, SHOAL_F32), SHOAL_EINVAL);
+    assert_int_equal(shoali_module_init(&module, &model, SHOAL_F32, NULL, 0), SHOAL_EINVAL);
     assert_non_null(strstr(shoal_error_message(), "parameter two.w is tied to w, but the name"));
 }
 
@@ -138,7 +138,7 @@ static void test_a_module_needs_a_type_to_compute_in(void **state)
 {
     (void)state;
     struct shoali_module module;
-    assert_int_equal(shoali_module_init(&module, &model_spec, SHOAL_I32), SHOAL_EINVAL);
+    assert_int_equal(shoali_module_init(&module, &model_spec, SHOAL_I32, NULL, 0), SHOAL_EINVAL);
     assert_non_null(strstr(shoal_error_message(), "I32"));
 }
 
@@ -151,7 +151,7 @@ static void test_every_allocation_may_fail(void **state)
         char spec[32];
         snprintf(spec, sizeof spec, "alloc:%d", (int)n);
         assert_true(shoali_fault_arm(spec));
-        const shoal_status status = shoali_module_init(&module, &model_spec, SHOAL_F32);
+        const shoal_status status = shoali_module_init(&module, &model_spec, SHOAL_F32, NULL, 0);
         assert_true(shoali_fault_arm(NULL));
         if (status >= 0)
             shoali_module_fini(&module);
@@ -162,10 +162,78 @@ static void test_every_allocation_may_fail(void **state)
     assert_true(failures > 50 && failures < 200);
 }
 
+/* A query-key-value matrix by heads, and a table by rows whose number does not divide. */
+static shoal_status declare_cut(const void *config, shoal_declaration *declaration)
+{
+    shoal_status status;
+    const int64_t bad = *(const int32_t *)config;
+    SHOAL_TRY(
+        status,
+        shoal_declare_param(declaration, &(shoal_param_spec){.name = "qkv",
+                                                             .shape = shoal_shape_2(5, 24),
+                                                             .split = {{.axis = SHOAL_AXIS_TP,
+                                                                        .dim = 1,
+                                                                        .part_count = 3,
+                                                                        .part = {12, 6, 6 + bad},
+                                                                        .unit = {6, 3, 3}}}}),
+        done);
+    SHOAL_TRY(
+        status,
+        shoal_declare_param(declaration, &(shoal_param_spec){.name = "table",
+                                                             .shape = shoal_shape_2(7, 2),
+                                                             .split = {{.axis = SHOAL_AXIS_TP}}}),
+        done);
+    SHOAL_TRY(status,
+              shoal_declare_param(declaration,
+                                  &(shoal_param_spec){.name = "norm", .shape = shoal_shape_1(5)}),
+              done);
+done:
+    return status;
+}
+
+static void forward_nothing(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
+{
+    (void)layer;
+    (void)tape;
+    (void)boundary;
+}
+
+static void test_parameters_are_cut(void **state)
+{
+    (void)state;
+    int32_t bad = 0;
+    const shoal_layer_type type = {"cut", declare_cut, forward_nothing};
+    const shoal_layer_spec layer = {&type, "l", &bad};
+    const shoal_model model = {.name = "cut", .layers = &layer, .layer_count = 1};
+    struct shoali_module module;
+    int64_t elements = 0;
+    for (int32_t r = 0; r < 2; r++) {
+        const struct shoali_axis_place place = {SHOAL_AXIS_TP, 2, r};
+        rig_ok(shoali_module_init(&module, &model, SHOAL_F32, &place, 1));
+        const struct shoal_param *qkv = module.param[0], *table = module.param[1];
+        assert_int_equal(shoal_param_shape(qkv)->dim[1], 24);
+        assert_int_equal(shoal_param_count(qkv), 5 * 24);
+        assert_int_equal(shoal_param_local_shape(qkv)->dim[1], 12);
+        assert_int_equal(qkv->count, 5 * 12);
+        assert_int_equal(qkv->shard->interval[1][2].begin, 18 + 3 * r);
+        assert_int_equal(table->shape.dim[0], r == 0 ? 4 : 3);
+        assert_null(module.param[2]->shard);
+        assert_int_equal(module.whole_count, 5 * 24 + 14 + 5);
+        elements += module.element_count - 5; /* the norm is on both */
+        shoali_module_fini(&module);
+    }
+    assert_int_equal(elements, 5 * 24 + 14);
+    bad = 1;
+    const struct shoali_axis_place place = {SHOAL_AXIS_TP, 2, 0};
+    assert_int_equal(shoali_module_init(&module, &model, SHOAL_F32, &place, 1), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "parameter l.qkv: dim 1 of shape [5, 24]"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_model_is_declared),
+        cmocka_unit_test(test_parameters_are_cut),
         cmocka_unit_test(test_names_are_found_among_many),
         cmocka_unit_test(test_mistakes_have_sentences),
         cmocka_unit_test(test_a_module_needs_a_type_to_compute_in),

@@ -163,7 +163,7 @@ struct model {
 static inline void model_open(struct model *model, struct rig *rig, shoal_dtype dtype)
 {
     model->rig = rig;
-    rig_ok(shoali_module_init(&model->module, &model_spec, dtype));
+    rig_ok(shoali_module_init(&model->module, &model_spec, dtype, NULL, 0));
     model->gradients = calloc((size_t)model->module.element_count, sizeof(float));
     for (int32_t i = 0; i < model->module.param_count; i++) {
         struct shoal_param *p = model->module.param[i];

@@ -447,9 +447,10 @@ shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_
     engine->config.hashes = engine->config.hashes && !meta; /* there is nothing to hash */
     SHOAL_TRY(status, open_device(engine, args), done);
     SHOAL_TRY(status, agree_on_kernels(engine), done);
-    SHOAL_TRY(status,
-              shoali_module_init(&engine->module, args->model, compute_dtype(&engine->config)),
-              done);
+    SHOAL_TRY(
+        status,
+        shoali_module_init(&engine->module, args->model, compute_dtype(&engine->config), NULL, 0),
+        done);
     SHOAL_TRY(status, read_recompute(engine, args), done);
     SHOAL_TRY(status, measure_micro(engine), done);
     SHOAL_TRY(status, create_packed_weights(engine), done);

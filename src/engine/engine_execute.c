@@ -9,13 +9,12 @@ static double ns_since(int64_t begin_ns)
 static shoal_status load_evaluated(struct shoal_engine *engine, struct shoali_micro *micro,
                                    const shoal_batch *batch, int64_t number)
 {
-    return shoali_micro_load(
-        engine, micro->tape,
-        &(struct shoali_micro_load){.batch = batch,
-                                    .samples =
-                                        batch->samples ? batch->samples : engine->batch.micro,
-                                    .step = -1,
-                                    .first_sample = number * engine->batch.micro});
+    return shoali_micro_load(engine, micro->tape,
+                             &(struct shoali_micro_load){
+                                 .batch = batch,
+                                 .samples = batch->samples ? batch->samples : engine->batch.micro,
+                                 .step = -1,
+                                 .first_sample = number * engine->batch.micro});
 }
 
 /* The source's own time is not the forward pass's. */

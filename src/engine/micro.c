@@ -8,14 +8,16 @@ shoal_status shoali_micro_load(struct shoal_engine *engine, struct shoal_tape *t
     shoal_status status;
     struct shoal_tensor *inputs[SHOAL_MAX_INPUTS];
     const shoal_model *model = engine->model;
-    SHOAL_TRY(status,
-              shoali_tape_begin(tape, &(struct shoali_tape_begin){.step = load->step,
-                                                                  .first_sample = load->first_sample,
-                                                                  .training = load->training,
-                                                                  .needs_grad = load->needs_grad}),
-              done);
+    SHOAL_TRY(
+        status,
+        shoali_tape_begin(tape, &(struct shoali_tape_begin){.step = load->step,
+                                                            .first_sample = load->first_sample,
+                                                            .training = load->training,
+                                                            .needs_grad = load->needs_grad}),
+        done);
     for (int32_t i = 0; i < model->input_count; i++) {
-        shoal_shape shape = {.ndim = model->inputs[i].sample_shape.ndim + 1, .dim = {load->samples}};
+        shoal_shape shape = {.ndim = model->inputs[i].sample_shape.ndim + 1,
+                             .dim = {load->samples}};
         for (int32_t d = 1; d < shape.ndim; d++)
             shape.dim[d] = model->inputs[i].sample_shape.dim[d - 1];
         inputs[i] = shoali_tape_add_input(tape, model->inputs[i].dtype, &shape,
@@ -32,10 +34,10 @@ shoal_status shoali_micro_forward(struct shoal_engine *engine, struct shoal_tape
 {
     shoal_status status;
     shoal_boundary boundary = {0};
-    SHOAL_TRY(status,
-              shoali_tape_forward_layers(tape, &engine->module, 0, engine->module.layer_count,
-                                         &boundary),
-              done);
+    SHOAL_TRY(
+        status,
+        shoali_tape_forward_layers(tape, &engine->module, 0, engine->module.layer_count, &boundary),
+        done);
     if (boundary.count != 1 || shoal_shape_count(&boundary.tensor[0]->shape) != 1) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "the last layer of model `%s` must leave exactly one tensor of one "
@@ -56,10 +58,9 @@ shoal_status shoali_micro_backward(struct shoal_engine *engine, struct shoali_mi
     SHOAL_TRY(status, shoali_zero_micro_begin(engine->zero, index), done);
     SHOAL_TRY(status, shoali_zero_add_loss(engine->zero, micro->loss->data), done);
     SHOAL_TRY(status,
-              shoali_tape_backward(micro->tape,
-                                   &(struct shoali_backward){.outputs = &micro->loss,
-                                                             .output_count = 1,
-                                                             .seed_value = seed}),
+              shoali_tape_backward(micro->tape, &(struct shoali_backward){.outputs = &micro->loss,
+                                                                          .output_count = 1,
+                                                                          .seed_value = seed}),
               done);
     shoali_micro_end(micro);
 done:

@@ -2,12 +2,12 @@
  *
  * A step of M micro-batches over p stages is a list of instructions for each stage, made from
  * (schedule, p, stage, M) alone. The engine runs the list; tests check lists without running them:
- * every instruction's inputs exist, blocking sends cannot deadlock, and no more slots are alive than
- * is published. Training without a pipeline, evaluation and generation are lists of one stage.
+ * every instruction's inputs exist, blocking sends cannot deadlock, and no more slots are alive
+ * than is published. Training without a pipeline, evaluation and generation are lists of one stage.
  *
- *   slot   memory of one micro-batch in flight: its tape and its activations. LOAD and RECV_ACTIVATION
- *          take one, BACKWARD (without training: FORWARD) gives it back.
- *   micro  the micro-batch's number among those of this data-parallel rank in this step, 0 ... M-1.
+ *   slot   memory of one micro-batch in flight: its tape and its activations. LOAD and
+ * RECV_ACTIVATION take one, BACKWARD (without training: FORWARD) gives it back. micro  the
+ * micro-batch's number among those of this data-parallel rank in this step, 0 ... M-1.
  */
 #ifndef SHOALI_PIPELINE_PARALLEL_H
 #define SHOALI_PIPELINE_PARALLEL_H

@@ -50,7 +50,7 @@ static void test_param_count(void **state)
             config.max_position_embeddings = 40;
         }
         ok(shoal_gpt_create(&config, &model));
-        ok(shoali_module_init(&module, model, SHOAL_F32));
+        ok(shoali_module_init(&module, model, SHOAL_F32, NULL, 0));
         assert_int_equal(module.element_count, shoal_gpt_param_count(&config));
         assert_int_equal(module.element_count, shoal_gpt_param_count(shoal_gpt_get_config(model)));
         shoali_module_fini(&module);
@@ -99,7 +99,7 @@ static void test_parameters(void **state)
     struct shoali_module module;
     (void)state;
     ok(shoal_gpt_create(&config, &model));
-    ok(shoali_module_init(&module, model, SHOAL_F32));
+    ok(shoali_module_init(&module, model, SHOAL_F32, NULL, 0));
     assert_int_equal(module.param_count, 2 + 2 * 12 + 2);
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         const struct expected *e = &expected[i];

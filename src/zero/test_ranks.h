@@ -239,7 +239,7 @@ static inline bool open_seat(struct seat *seat)
     NEED(shoali_ops_select(NULL, &seat->ops));
     seat->exec.ops = &seat->ops;
     describe_model(seat);
-    NEED(shoali_module_init(&seat->module, &seat->model, run->dtype));
+    NEED(shoali_module_init(&seat->module, &seat->model, run->dtype, NULL, 0));
     shoali_arena_init(&seat->arena);
     NEED(shoali_optimizer_default("adamw", &seat->arena, &seat->optimizer));
     seat->optimizer.weight_decay = 0.1;
