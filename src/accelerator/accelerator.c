@@ -231,6 +231,27 @@ void shoali_device_host_free(struct shoali_device *device, void *memory)
         device->accelerator->host_free(device, memory);
 }
 
+bool shoali_device_is_meta(const struct shoali_device *device)
+{
+    return device->accelerator->meta;
+}
+
+void shoali_pinned_read(const struct shoali_device *device, void *to, const void *pinned,
+                        size_t bytes)
+{
+    if (device->accelerator->meta)
+        memset(to, 0, bytes);
+    else
+        memcpy(to, pinned, bytes);
+}
+
+void shoali_pinned_write(const struct shoali_device *device, void *pinned, const void *from,
+                         size_t bytes)
+{
+    if (!device->accelerator->meta)
+        memcpy(pinned, from, bytes);
+}
+
 /* The smallest free block that is large enough, else the largest free entry, whose block is too
  * small and makes room; NULL when all are taken. With the lock held. */
 static struct shoali_staging *choose_staging(struct shoali_device *device, size_t bytes)

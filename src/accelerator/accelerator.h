@@ -15,9 +15,11 @@
  * memory is filled with 0xFF too. Size of the reservation: SHOAL_SIM_BYTES (default 8 GiB, lazily
  *         committed by the kernel).
  *   cuda  later: the same table.
- *   meta  stands in for one of the others in a plan: what it hands out are addresses without
- * memory, launches and copies do nothing, copies to the host give zeros; only the counters are
- * real. It is not chosen by a name.
+ *   meta  stands in for one of the others in a plan: what it hands out, pinned memory too, are
+ * addresses that no process can have, so touching one is a crash every time; launches and copies do
+ * nothing, copies to the host give zeros; only the counters are real. It is not chosen by a name.
+ * The rank's own code reads and writes pinned memory with shoali_pinned_read and
+ * shoali_pinned_write, which know that.
  *
  * Selection: SHOAL_ACCELERATOR, else DS_ACCELERATOR, else the first that probes true of {cuda,
  * cpu}; an unknown name is SHOAL_ECONFIG listing the known ones.
@@ -66,6 +68,7 @@ struct shoali_accelerator {
     bool (*probe)(void);
     bool host_accessible; /* host code may dereference device addresses */
     bool exportable;      /* memory can be mapped by another process */
+    bool meta;            /* there is no memory, pinned neither */
 
     int32_t (*device_count)(void);
     shoal_status (*device_create)(int32_t index, struct shoali_pool *pool,
@@ -130,6 +133,14 @@ void shoali_device_free(struct shoali_device *device, void *address);
 SHOAL_CHECKED shoal_status shoali_device_host_alloc(struct shoali_device *device, size_t bytes,
                                                     void **memory);
 void shoali_device_host_free(struct shoali_device *device, void *memory);
+/* A plan: what the device hands out must not be touched. */
+bool shoali_device_is_meta(const struct shoali_device *device);
+/* memcpy from and to pinned memory by code that a plan runs too: there it reads zeros, and writes
+ * nothing. */
+void shoali_pinned_read(const struct shoali_device *device, void *to, const void *pinned,
+                        size_t bytes);
+void shoali_pinned_write(const struct shoali_device *device, void *pinned, const void *from,
+                         size_t bytes);
 SHOAL_CHECKED shoal_status shoali_stream_create(struct shoali_device *device,
                                                 struct shoali_device_stream **stream);
 void shoali_stream_destroy(struct shoali_device_stream *stream);

@@ -71,6 +71,17 @@ static void find_id_range(struct shoali_tape_tensor *tensor, const int32_t *ids,
     tensor->id_max = high;
 }
 
+static void stage_host_data(struct shoali_tape_tensor *tensor, const void *host_data, void *staged)
+{
+    const shoal_dtype dtype = tensor->tensor.dtype;
+    if (dtype == SHOAL_BF16 || dtype == SHOAL_F16)
+        convert_host(dtype, host_data, staged, tensor->tensor.bound);
+    else
+        memcpy(staged, host_data, tensor->bytes);
+    if (dtype == SHOAL_I32)
+        find_id_range(tensor, host_data, tensor->tensor.bound);
+}
+
 static shoal_status send_host_data(struct shoal_tape *tape, struct shoali_tape_tensor *tensor,
                                    const void *host_data)
 {
@@ -78,12 +89,11 @@ static shoal_status send_host_data(struct shoal_tape *tape, struct shoali_tape_t
     void *staged;
     const shoal_dtype dtype = tensor->tensor.dtype;
     SHOAL_TRY(status, staging_reserve(tape, tensor->bytes, &staged), done);
-    if (dtype == SHOAL_BF16 || dtype == SHOAL_F16)
-        convert_host(dtype, host_data, staged, tensor->tensor.bound);
+    /* in a plan neither the batch nor the staging memory exists */
+    if (shoali_device_is_meta(shoali_stream_device(tape->args.exec.stream)))
+        tensor->ids_known = dtype == SHOAL_I32;
     else
-        memcpy(staged, host_data, tensor->bytes);
-    if (dtype == SHOAL_I32)
-        find_id_range(tensor, host_data, tensor->tensor.bound);
+        stage_host_data(tensor, host_data, staged);
     SHOAL_TRY(status,
               shoali_copy(tape->args.exec.stream, tensor->tensor.data, staged, tensor->bytes,
                           SHOALI_HOST_TO_DEVICE),

@@ -1,6 +1,7 @@
 /* One step of an engine without memory, and what it counted. */
 #include "shoal/plan.h"
 
+#include "autograd/slot.h"
 #include "engine/engine.h"
 #include "shoal/data.h"
 
@@ -182,7 +183,6 @@ shoal_status shoal_plan_make(const shoal_plan_args *args, shoal_plan *plan)
     shoal_status status;
     struct shoal_engine *engine = NULL;
     shoal_group *group = NULL;
-    void *zeros = NULL;
     shoal_batch batch = {0};
     struct shoali_comm_counters sent;
     const struct shoali_context context = *shoali_context_get();
@@ -194,14 +194,8 @@ shoal_status shoal_plan_make(const shoal_plan_args *args, shoal_plan *plan)
         SHOAL_TRY(status, shoali_comm_create_meta(args->rank, args->world_size, &group), done);
     engine_args.group = group;
     SHOAL_TRY(status, shoali_engine_make(&engine_args, true, &engine), done);
-    zeros = shoali_calloc((size_t)engine->batch.micro, (size_t)sample_bytes(engine->model) + 1,
-                          "a batch of zeros");
-    if (!zeros) {
-        status = SHOAL_ENOMEM;
-        goto done;
-    }
     for (int32_t i = 0; i < engine->model->input_count; i++)
-        batch.data[i] = zeros;
+        batch.data[i] = SHOALI_META_ADDRESS; /* there is no batch: nothing may read it */
     SHOAL_TRY(status, run_step(engine, &batch, &sent), done);
     plan->prefetch_bytes = args->prefetches ? prefetch_bytes(engine) : 0;
     fill(engine, &sent, plan);
@@ -209,7 +203,6 @@ shoal_status shoal_plan_make(const shoal_plan_args *args, shoal_plan *plan)
 done:
     shoal_engine_destroy(engine);
     shoal_comm_destroy(group);
-    shoali_free(zeros);
     *shoali_context_get() = context;
     return status;
 }

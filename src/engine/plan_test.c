@@ -486,6 +486,56 @@ static void test_time(void **state)
     assert_true(time.step_s == 30);
 }
 
+static bool plan_with_failures(struct gpt_seat *seat)
+{
+    static const char *const points[] = {"alloc", "host_alloc", "device_alloc"};
+    char text[2048], spec[64];
+    shoal_plan whole, plan;
+    gpt_config_text(seat->run, text, sizeof text);
+    EXPECT(gpt_make_model(seat->run, &seat->model) == SHOAL_OK);
+    const shoal_engine_args args = engine_args(seat, text);
+    const shoal_plan_args plan_args = {.engine = &args, .world_size = 4, .prefetches = 1};
+    EXPECT(shoal_plan_make(&plan_args, &whole) == SHOAL_OK);
+    for (size_t p = 0; p < sizeof points / sizeof points[0]; p++) {
+        shoal_status status = SHOAL_ENOMEM;
+        int failed = 0;
+        for (int skip = 0; status < 0; skip++) {
+            snprintf(spec, sizeof spec, "%s:%d", points[p], skip);
+            EXPECT(skip < 20000 && shoali_fault_arm(spec));
+            status = shoal_plan_make(&plan_args, &plan);
+            failed += status < 0;
+            EXPECT(status == SHOAL_OK || shoal_error_message()[0] != 0);
+        }
+        EXPECT(failed > 0 && shoali_fault_arm(NULL));
+        EXPECT(plan.device_bytes == whole.device_bytes && plan.host_bytes == whole.host_bytes);
+    }
+    return true;
+}
+
+/* Whichever allocation of a plan fails: a sentence or the whole plan, and nobody touches what is
+ * not there. */
+static void test_allocations(void **state)
+{
+    static const char *const options[] = {
+        "\"zero_optimization\":{\"stage\":3}",
+        "\"bf16\":{\"enabled\":true},\"reduction\":\"exact\",\"zero_optimization\":{\"stage\":3,"
+        "\"offload_optimizer\":{\"device\":\"cpu\",\"pin_memory\":true},"
+        "\"offload_param\":{\"device\":\"cpu\",\"pin_memory\":true}}",
+    };
+    const struct subject subject = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        for (int32_t a = 0; a < 2; a++)
+            gpt_run_ranks((struct gpt_run){.ranks = 1,
+                                           .accelerator = a ? "sim" : "cpu",
+                                           .options = options[i],
+                                           .micro_batches = 4,
+                                           .samples = 2,
+                                           .run = plan_with_failures,
+                                           .user = (void *)(uintptr_t)&subject},
+                          seats);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -499,6 +549,7 @@ int main(void)
         cmocka_unit_test(test_suggestions),
         cmocka_unit_test(test_suggested_fusion),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_allocations),
         cmocka_unit_test(test_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

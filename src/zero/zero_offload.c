@@ -78,12 +78,6 @@ done:
     return status;
 }
 
-static bool is_meta(const struct shoali_zero *zero)
-{
-    const struct shoali_accelerator *accelerator = shoali_device_accelerator(zero->args.device);
-    return accelerator == shoali_accelerator_meta(accelerator);
-}
-
 shoal_status shoali_zero_offload_plan(struct shoali_zero *zero)
 {
     shoal_status status;
@@ -94,7 +88,7 @@ shoal_status shoali_zero_offload_plan(struct shoali_zero *zero)
         offload->optimizer != SHOALI_ZERO_DEVICE || offload->param != SHOALI_ZERO_DEVICE;
     if (!outside->active)
         return SHOAL_OK;
-    outside->meta = is_meta(zero);
+    outside->meta = shoali_device_is_meta(zero->args.device);
     SHOAL_ASSERT(zero->args.stage > 0);
     SHOAL_ASSERT(offload->param == SHOALI_ZERO_DEVICE || zero->fetches);
     int64_t length = zero->args.sub_group_size > 0 ? zero->args.sub_group_size : SUB_GROUP_MAX;

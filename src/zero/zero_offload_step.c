@@ -357,7 +357,8 @@ done:
 
 shoal_status shoali_zero_offload_step(struct shoali_zero *zero, const struct shoali_zero_now *now)
 {
-    const float *control = zero->record; /* reduce left it here on its way to the device */
+    const float *record = zero->record; /* reduce left the control block here on its way */
+    float control[3];
     const int32_t rows = now ? shoali_zero_state_rows(zero) : 1;
     const int64_t length = zero->outside.sub_group;
     struct shoali_optimizer_now device_now = {.exec = &zero->args.exec,
@@ -366,16 +367,17 @@ shoal_status shoali_zero_offload_step(struct shoali_zero *zero, const struct sho
                         .now = now ? &device_now : NULL,
                         .rows = SHOALI_SWAP_ROW(rows) - 1,
                         .count = (int32_t)((zero->part_count + length - 1) / length)};
-    if (now && control[2] != 0.0f)
-        return SHOAL_OK;
     if (now) {
+        shoali_pinned_read(zero->args.device, control, record, sizeof control);
+        if (control[2] != 0.0f)
+            return SHOAL_OK;
         device_now.lr = now->lr;
         device_now.t = now->t;
         device_now.cycle_momentum = now->cycle_momentum;
         device_now.momentum = now->momentum;
         walk.host_now = device_now;
         walk.host_now.exec = &zero->outside.exec;
-        walk.host_now.control = control;
+        walk.host_now.control = record;
     }
     return walk_all(&walk);
 }

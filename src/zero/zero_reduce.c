@@ -2,7 +2,6 @@
 #include "zero/zero_internal.h"
 
 #include <math.h>
-#include <string.h>
 
 #define LOSS_UNIT_LOG2 44 /* losses are summed in units of 2^-44 */
 #define LOSS_LIMIT \
@@ -65,7 +64,7 @@ static int32_t find_rejected(const struct shoali_zero *zero, const char *flags)
 {
     for (int32_t i = 0; i < zero->args.module->param_count; i++) {
         uint32_t flag;
-        memcpy(&flag, flags + (size_t)i * sizeof flag, sizeof flag);
+        shoali_pinned_read(zero->args.device, &flag, flags + (size_t)i * sizeof flag, sizeof flag);
         if (flag)
             return i;
     }
@@ -99,10 +98,11 @@ static shoal_status exchange_record(struct shoali_zero *zero, bool stop, int64_t
                           SHOALI_DEVICE_TO_HOST),
               done);
     SHOAL_TRY(status, shoali_stream_synchronize(stream), done);
-    memcpy(limbs, record + RECORD_LIMBS, sizeof limbs);
-    memcpy(&flag, record + RECORD_FLAG, sizeof flag);
-    memcpy(&words[WORD_LOSS], record + RECORD_SMALL, sizeof(int64_t));
-    memcpy(&loss_flag, record + RECORD_SMALL + 8, sizeof loss_flag);
+    shoali_pinned_read(zero->args.device, limbs, record + RECORD_LIMBS, sizeof limbs);
+    shoali_pinned_read(zero->args.device, &flag, record + RECORD_FLAG, sizeof flag);
+    shoali_pinned_read(zero->args.device, &words[WORD_LOSS], record + RECORD_SMALL,
+                       sizeof(int64_t));
+    shoali_pinned_read(zero->args.device, &loss_flag, record + RECORD_SMALL + 8, sizeof loss_flag);
     *rejected = find_rejected(zero, record + RECORD_SMALL + 12);
     shoali_clip_split_words(limbs, flag || *rejected >= 0, words);
     words[WORD_LOSS_NOT_FINITE] = loss_flag != 0;
@@ -147,7 +147,7 @@ shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale, boo
                                                    .loss_scale = zero->divisor,
                                                    .max_norm = zero->args.max_norm},
                         NULL);
-    memcpy(zero->record, control, sizeof control);
+    shoali_pinned_write(zero->args.device, zero->record, control, sizeof control);
     SHOAL_TRY(status,
               shoali_copy(zero->args.exec.stream, zero->clip.control, zero->record, sizeof control,
                           SHOALI_HOST_TO_DEVICE),

@@ -35,6 +35,20 @@ says "1 rank: does not fit" "it fits with --cross-entropy-loss-fusion"
 expect 0 $gpt2 --memory-limit 3GiB --cross-entropy-loss-fusion
 says "fits"
 
+# ---- little memory ----
+# A batch, logits and states that no limit below leaves room for: planning them needs none of it.
+sed 's/"train_micro_batch_size_per_gpu": 1/"train_micro_batch_size_per_gpu": 64/' large.json >wide.json
+if [ -z "$SANITIZE" ]; then
+    for kib in 9000 12000 16000 20000 24000 30000 40000 60000; do
+        output=$(ulimit -v $kib && exec $shoal plan gpt --deepspeed_config wide.json --num-layers 2 --hidden-size 1024 \
+            --num-attention-heads 16 --seq-length 65536 --vocab-size 50257 --memory-limit 80GiB --ranks-per-node 1 2>&1)
+        code=$?
+        # 127: there is no room for the program itself
+        [ $code -lt 126 ] || [ $code = 127 ] || complain "a plan in $kib KiB of addresses ended with $code: $output"
+    done
+    [ $code = 0 ] || complain "60 MB are not enough for a plan: $output"
+fi
+
 # ---- mistakes ----
 expect 2 $large --memory-limit much
 says "--memory-limit" "much" "80GiB"

@@ -1,14 +1,13 @@
 /* meta.c - a device in a plan: counts like another one and has no memory.
  *
- * Device addresses come from a range that no process maps, so that touching one is a crash and not
- * a wrong number. Pinned host memory is real, because the host's own code writes there, but the
- * kernel gives it pages only where it is touched.
+ * Addresses, of pinned host memory too, come from a range that no process can map, so that touching
+ * one is a crash and not a wrong number. They are never exchanged for real memory: a plan that
+ * crashes only where the machine has little left would be found by its users.
  */
 #include "accelerator/device.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #define FIRST_ADDRESS ((uintptr_t)1 << 62)
 #define ALIGN_BYTES ((size_t)64)
@@ -93,17 +92,9 @@ static shoal_status create(const struct shoali_accelerator *accelerator, struct 
     return SHOAL_OK;
 }
 
-static void unmap(struct meta_block block)
-{
-    if (block.address != 0 && block.address < FIRST_ADDRESS)
-        (void)munmap((void *)block.address, block.bytes);
-}
-
 static void meta_device_destroy(struct shoali_device *device)
 {
     struct meta_device *meta = (struct meta_device *)device;
-    for (size_t i = 0; i < meta->host.count; i++)
-        unmap(meta->host.block[i]);
     free(meta->device.block);
     free(meta->host.block);
     pthread_mutex_destroy(&meta->lock);
@@ -125,65 +116,62 @@ static uintptr_t take_addresses(struct meta_device *meta, size_t bytes)
     return first;
 }
 
-static shoal_status meta_alloc(struct shoali_device *device, size_t bytes, void **address)
+static shoal_status add(struct meta_device *meta, struct meta_blocks *blocks, size_t bytes,
+                        const char *what, void **address)
 {
-    struct meta_device *meta = (struct meta_device *)device;
     const uintptr_t first = take_addresses(meta, bytes);
     pthread_mutex_lock(&meta->lock);
     const bool added =
-        first != 0 && add_block(&meta->device, (struct meta_block){first, bytes + 1, bytes});
+        first != 0 && add_block(blocks, (struct meta_block){first, bytes + 1, bytes});
     pthread_mutex_unlock(&meta->lock);
-    if (!added)
+    if (first == 0)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "a plan cannot count %zu bytes of one device: give a smaller model or "
+                          "a plan cannot count %zu bytes of %s: give a smaller model or "
                           "micro-batch, more ranks or a higher ZeRO stage",
-                          bytes);
+                          bytes, what);
+    if (!added)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a list of a plan's %zu blocks",
+                          blocks->count + 1);
     *address = (void *)first;
-    shoali_device_count_alloc(device, bytes);
     return SHOAL_OK;
+}
+
+static size_t drop(struct meta_device *meta, struct meta_blocks *blocks, const void *address)
+{
+    pthread_mutex_lock(&meta->lock);
+    const struct meta_block block = remove_block(blocks, address);
+    pthread_mutex_unlock(&meta->lock);
+    return block.asked;
+}
+
+static shoal_status meta_alloc(struct shoali_device *device, size_t bytes, void **address)
+{
+    struct meta_device *meta = (struct meta_device *)device;
+    const shoal_status status = add(meta, &meta->device, bytes, "one device", address);
+    if (status == SHOAL_OK)
+        shoali_device_count_alloc(device, bytes);
+    return status;
 }
 
 static void meta_free(struct shoali_device *device, void *address)
 {
     struct meta_device *meta = (struct meta_device *)device;
-    pthread_mutex_lock(&meta->lock);
-    const struct meta_block block = remove_block(&meta->device, address);
-    pthread_mutex_unlock(&meta->lock);
-    shoali_device_count_free(device, block.asked);
+    shoali_device_count_free(device, drop(meta, &meta->device, address));
 }
 
 static shoal_status meta_host_alloc(struct shoali_device *device, size_t bytes, void **memory)
 {
     struct meta_device *meta = (struct meta_device *)device;
-    const size_t room = bytes > 0 ? bytes : 1;
-    void *block = mmap(NULL, room, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    /* Only states are longer than what this process may have, and nobody touches them. */
-    const uintptr_t address = block == MAP_FAILED ? take_addresses(meta, room) : (uintptr_t)block;
-    pthread_mutex_lock(&meta->lock);
-    const bool added =
-        address != 0 && add_block(&meta->host, (struct meta_block){address, room, bytes});
-    pthread_mutex_unlock(&meta->lock);
-    if (!added) {
-        unmap((struct meta_block){address, room, bytes});
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "a plan cannot count %zu bytes of host memory: give a smaller model or "
-                          "micro-batch, or more ranks",
-                          bytes);
-    }
-    shoali_device_count_host(device, (int64_t)bytes);
-    *memory = (void *)address;
-    return SHOAL_OK;
+    const shoal_status status = add(meta, &meta->host, bytes, "host memory", memory);
+    if (status == SHOAL_OK)
+        shoali_device_count_host(device, (int64_t)bytes);
+    return status;
 }
 
 static void meta_host_free(struct shoali_device *device, void *memory)
 {
     struct meta_device *meta = (struct meta_device *)device;
-    pthread_mutex_lock(&meta->lock);
-    const struct meta_block block = remove_block(&meta->host, memory);
-    pthread_mutex_unlock(&meta->lock);
-    unmap(block);
-    shoali_device_count_host(device, -(int64_t)block.asked);
+    shoali_device_count_host(device, -(int64_t)drop(meta, &meta->host, memory));
 }
 
 /* ---- streams, events, work: nothing happens ------------------------------------------------- */
@@ -256,19 +244,13 @@ static shoal_status meta_launch(struct shoali_device_stream *stream,
     return SHOAL_OK;
 }
 
-/* The host reads zeros. Pinned blocks begin as zeros and are left alone: writing there would give
- * them pages. */
+/* The host reads zeros. */
 static shoal_status meta_copy(struct shoali_device_stream *stream, void *to, const void *from,
                               size_t bytes, enum shoali_copy_kind kind)
 {
-    struct meta_device *meta = (struct meta_device *)stream->device;
+    (void)stream;
     (void)from;
-    if (kind != SHOALI_DEVICE_TO_HOST || (uintptr_t)to >= FIRST_ADDRESS)
-        return SHOAL_OK;
-    pthread_mutex_lock(&meta->lock);
-    const bool pinned = find_block(&meta->host, to) < meta->host.count;
-    pthread_mutex_unlock(&meta->lock);
-    if (!pinned)
+    if (kind == SHOALI_DEVICE_TO_HOST && (uintptr_t)to < FIRST_ADDRESS)
         memset(to, 0, bytes);
     return SHOAL_OK;
 }
@@ -297,16 +279,17 @@ static shoal_status create_accessible(int32_t index, struct shoali_pool *pool,
 static shoal_status create_opaque(int32_t index, struct shoali_pool *pool,
                                   struct shoali_device **device);
 
-#define META_MEMBERS                                                                               \
-    .abi = SHOALI_ACCELERATOR_ABI, .bytes = sizeof(struct shoali_accelerator), .name = "meta",     \
-    .probe = meta_probe, .device_count = meta_device_count, .device_destroy = meta_device_destroy, \
-    .alloc = meta_alloc, .free = meta_free, .host_alloc = meta_host_alloc,                         \
-    .host_free = meta_host_free, .stream_create = meta_stream_create,                              \
-    .stream_destroy = meta_stream_destroy, .stream_synchronize = meta_stream_synchronize,          \
-    .event_create = meta_event_create, .event_destroy = meta_event_destroy,                        \
-    .event_record = meta_event_record, .event_synchronize = meta_event_synchronize,                \
-    .stream_wait_event = meta_stream_wait_event, .launch = meta_launch, .copy = meta_copy,         \
-    .fill = meta_fill, .memory = meta_memory, .counters = shoali_device_read_counters
+#define META_MEMBERS                                                                           \
+    .abi = SHOALI_ACCELERATOR_ABI, .bytes = sizeof(struct shoali_accelerator), .name = "meta", \
+    .meta = true, .probe = meta_probe, .device_count = meta_device_count,                      \
+    .device_destroy = meta_device_destroy, .alloc = meta_alloc, .free = meta_free,             \
+    .host_alloc = meta_host_alloc, .host_free = meta_host_free,                                \
+    .stream_create = meta_stream_create, .stream_destroy = meta_stream_destroy,                \
+    .stream_synchronize = meta_stream_synchronize, .event_create = meta_event_create,          \
+    .event_destroy = meta_event_destroy, .event_record = meta_event_record,                    \
+    .event_synchronize = meta_event_synchronize, .stream_wait_event = meta_stream_wait_event,  \
+    .launch = meta_launch, .copy = meta_copy, .fill = meta_fill, .memory = meta_memory,        \
+    .counters = shoali_device_read_counters
 
 static const struct shoali_accelerator accessible = {
     META_MEMBERS, .device_create = create_accessible, .host_accessible = true};
