@@ -89,7 +89,7 @@ struct column {
 struct planning {
     struct pretrain_options options;
     struct plan_options own;
-    shoal_dataset *dataset;
+    int64_t dataset_bytes;
     shoal_model *model;
     struct pretrain_setup setup;
     struct column *column;
@@ -125,6 +125,7 @@ static shoal_status plan_column(struct planning *planning, int32_t world, struct
     const shoal_plan_args args = {.engine = &planning->setup.args,
                                   .world_size = world,
                                   .prefetches = 1,
+                                  .dataset_bytes = planning->dataset_bytes,
                                   .lean_model = planning->setup.lean,
                                   .lean_model_flag = PRETRAIN_LEAN_FLAG};
     const shoal_plan_rates rates = {.flops = own->peak_tflops * 1e12,
@@ -151,9 +152,12 @@ static shoal_status prepare(struct planning *planning)
     if (vocab_size == 0 && !options->data_path.count && !options->mock_data)
         return SHOAL_FAIL(SHOAL_EINVAL, "shoal plan: --vocab-size must be given, or the "
                                         "--data-path whose tokens are counted");
-    if (vocab_size == 0) {
-        SHOAL_TRY(status, pretrain_open_data(options, NULL, &planning->dataset), done);
-        vocab_size = shoal_dataset_vocab_size(planning->dataset);
+    if (options->data_path.count || options->mock_data) {
+        const shoal_dataset_args args = pretrain_data_args(options, NULL);
+        shoal_dataset_info info;
+        SHOAL_TRY(status, shoal_dataset_peek(&args, &info), done);
+        planning->dataset_bytes = info.host_bytes;
+        vocab_size = vocab_size ? vocab_size : info.vocab_size;
     }
     SHOAL_TRY(status, pretrain_make_model(options, vocab_size, &planning->model), done);
     SHOAL_TRY(status, pretrain_setup_init(&planning->setup, options, planning->model, NULL), done);
@@ -203,9 +207,9 @@ static const struct text_row device_rows[] = {
     {"device, in all", P(device_bytes), true},
 };
 static const struct text_row host_rows[] = {
-    {"pinned", P(pinned_bytes), false},          {"communication", P(comm_bytes), false},
-    {"data prefetch", P(prefetch_bytes), false}, {"offloaded states", P(host_state_bytes), false},
-    {"host, in all", P(host_bytes), true},       {"NVMe", P(nvme_bytes), false},
+    {"pinned", P(pinned_bytes), false},    {"communication", P(comm_bytes), false},
+    {"data", P(data_bytes), false},        {"offloaded states", P(host_state_bytes), false},
+    {"host, in all", P(host_bytes), true}, {"NVMe", P(nvme_bytes), false},
 };
 
 static int64_t value_of(const struct column *column, size_t offset)
@@ -463,7 +467,6 @@ int tool_plan(int argc, char **argv)
     shoali_free(planning.column);
     pretrain_setup_fini(&planning.setup);
     shoal_gpt_destroy(planning.model);
-    shoal_dataset_destroy(planning.dataset);
     pretrain_options_fini(&planning.options);
     return code;
 }

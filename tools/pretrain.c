@@ -134,6 +134,8 @@ static void show_header(const struct pretrain *run)
            (long long)shoal_dataset_token_count(run->dataset, SHOAL_SPLIT_TRAIN),
            (long long)shoal_dataset_token_count(run->dataset, SHOAL_SPLIT_VALID),
            (int)shoal_dataset_vocab_size(run->dataset));
+    if (shoal_dataset_path(run->dataset))
+        printf("tokens: %s\n", shoal_dataset_path(run->dataset));
     printf("batch: %lld samples of %lld tokens = %lld micro-batch%s of %lld, on %d rank%s\n",
            (long long)run->train_batch, (long long)options->seq_length,
            (long long)run->micro_per_step, run->micro_per_step > 1 ? "es" : "",
@@ -270,8 +272,8 @@ static shoal_status prepare(struct pretrain *run)
     bool found;
     SHOAL_TRY(status, shoal_comm_init(&(shoal_comm_args){0}, &run->group), done);
     SHOAL_TRY(status, peek_checkpoint(run, &found), done);
-    SHOAL_TRY(status, pretrain_open_data(&run->options, run->stored_tokenizer, &run->dataset),
-              done);
+    const shoal_dataset_args data = pretrain_data_args(&run->options, run->stored_tokenizer);
+    SHOAL_TRY(status, shoal_dataset_create(&data, &run->dataset), done);
     SHOAL_TRY(
         status,
         pretrain_make_model(&run->options, shoal_dataset_vocab_size(run->dataset), &run->model),

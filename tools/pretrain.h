@@ -54,7 +54,7 @@ struct pretrain_options {
     const char *recompute_granularity, *recompute_method;
     int64_t recompute_num_layers;
     struct shoali_strings data_path;
-    const char *tokenizer_type, *split;
+    const char *data_cache_path, *tokenizer_type, *split;
     bool mock_data, full_validation;
     /* run */
     const char *deepspeed_config, *save, *load, *load_tag;
@@ -89,9 +89,9 @@ SHOAL_CHECKED shoal_status pretrain_take_seed(struct pretrain_options *options);
 SHOAL_CHECKED shoal_status pretrain_config(const struct pretrain_options *options,
                                            const char **path, char **text);
 
-SHOAL_CHECKED shoal_status pretrain_open_data(const struct pretrain_options *options,
-                                              const shoal_tokenizer *stored,
-                                              shoal_dataset **dataset);
+/* `stored`: the tokenizer of the checkpoint to continue; NULL none. */
+shoal_dataset_args pretrain_data_args(const struct pretrain_options *options,
+                                      const shoal_tokenizer *stored);
 SHOAL_CHECKED shoal_status pretrain_make_model(const struct pretrain_options *options,
                                                int64_t vocab_size, shoal_model **model);
 #define PRETRAIN_LEAN_FLAG "--cross-entropy-loss-fusion"

@@ -84,7 +84,6 @@ static const struct shoali_option rows[] = {
     KNOWN("distributed-timeout-minutes", INT, NOEFFECT,
           "The variable DEEPSPEED_TIMEOUT sets the deadline.", ),
     KNOWN("num-workers", INT, NOEFFECT, "One thread reads ahead.", ),
-    KNOWN("data-cache-path", STRING, NOEFFECT, "Nothing is cached.", ),
 
     KNOWN("use-distributed-optimizer", BOOL, DEAD,
           "set zero_optimization.stage to 1 in the configuration", ),

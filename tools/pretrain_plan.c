@@ -57,6 +57,7 @@ shoal_status pretrain_check_plan(struct pretrain *run)
                                   .rank = run->group ? shoal_comm_rank(run->group) : 0,
                                   .world_size = world,
                                   .prefetches = 1,
+                                  .dataset_bytes = shoal_dataset_host_bytes(run->dataset),
                                   .lean_model = run->setup.lean,
                                   .lean_model_flag = PRETRAIN_LEAN_FLAG};
     SHOAL_TRY(status, shoal_plan_make(&args, &run->plan), done);
@@ -83,8 +84,11 @@ void pretrain_show_memory(struct pretrain *run)
         return;
     shoal_engine_get_memory_info(run->engine, &info);
     const shoal_plan *plan = &run->plan;
-    const int64_t counted = info.device_peak_bytes + info.host_peak_bytes + plan->prefetch_bytes +
-                            info.comm_bytes + info.offload_host_bytes - info.offload_pinned_bytes;
+    const int64_t batch = 2 * run->micro_batch * run->options.seq_length * (int64_t)sizeof(int32_t);
+    const int64_t data =
+        shoal_dataset_host_bytes(run->dataset) + shoal_loader_host_bytes(run->train) + batch;
+    const int64_t counted = info.device_peak_bytes + info.host_peak_bytes + data + info.comm_bytes +
+                            info.offload_host_bytes - info.offload_pinned_bytes;
     snprintf(line, sizeof line, "memory: planned %s, used %s, peak RSS %s",
              shoali_format_bytes((double)(plan->device_bytes + plan->host_bytes), planned),
              shoali_format_bytes((double)counted, used),

@@ -3,20 +3,17 @@
 
 #include <stdlib.h>
 
-shoal_status pretrain_open_data(const struct pretrain_options *options,
-                                const shoal_tokenizer *stored, shoal_dataset **dataset)
+shoal_dataset_args pretrain_data_args(const struct pretrain_options *options,
+                                      const shoal_tokenizer *stored)
 {
-    return shoal_dataset_create(
-        &(shoal_dataset_args){
-            .paths = options->data_path.value,
-            .path_count = options->data_path.count,
-            .tokenizer = options->tokenizer_type,
-            .use_tokenizer = stored,
-            .split = options->split,
-            .mock = options->mock_data,
-            .seed = (uint64_t)options->shared.seed,
-        },
-        dataset);
+    return (shoal_dataset_args){.paths = options->data_path.value,
+                                .path_count = options->data_path.count,
+                                .cache_path = options->data_cache_path,
+                                .tokenizer = options->tokenizer_type,
+                                .use_tokenizer = stored,
+                                .split = options->split,
+                                .mock = options->mock_data,
+                                .seed = (uint64_t)options->shared.seed};
 }
 
 shoal_status pretrain_make_model(const struct pretrain_options *options, int64_t vocab_size,

@@ -2,10 +2,15 @@
  *
  * A dataset is text files turned into one array of token ids, cut into train, validation and test
  * parts. Files are joined in path order with a newline between them; there is no document boundary
- * token. A loader answers one question: what is micro-batch m of step s? The answer is a pure
- * function of (dataset, seed, s, m): it knows nothing of ranks, so any layout that asks for the
- * same global micro-batches trains on the same data, and there is no position to save: a
- * checkpoint's step is enough.
+ * token.
+ *
+ * The array is a file, not memory: the first process that needs it makes it (the token cache, see
+ * cache_path), later ones open it in the time that it takes to look at the text files' sizes and
+ * times. All processes of a machine read the same pages of the system's cache, so a text of any
+ * length costs each of them a few kilobytes. A loader answers one question: what is micro-batch m
+ * of step s? The answer is a pure function of (dataset, seed, s, m): it knows nothing of ranks, so
+ * any layout that asks for the same global micro-batches trains on the same data, and there is no
+ * position to save: a checkpoint's step is enough.
  *
  *   random      sample g of step s (g = m * micro_batch + b) starts at a uniform offset in
  *               [0, n - T - 1]; train draws from the stream "sample", validation and test from
@@ -19,7 +24,7 @@
  * it never changes what shoal_loader_get returns.
  *
  * Errors are sentences for the user: no data, unreadable path, text too short for the sequence
- * length, invalid UTF-8 for the tokenizer "char".
+ * length, invalid UTF-8 for the tokenizer "char", no space for the token cache.
  */
 #ifndef SHOAL_DATA_H
 #define SHOAL_DATA_H
@@ -83,9 +88,13 @@ typedef struct shoal_dataset shoal_dataset;
 
 typedef struct shoal_dataset_args {
     const char *const *paths; /* files or folders; folders are searched recursively: regular files
-                                 in path order, links not followed; unreadable ones and those with
-                                 NUL bytes are skipped with a warning */
+                                 in path order, links not followed; those that may not be read and
+                                 those with NUL bytes are skipped with a warning */
     int32_t path_count;
+    /* Folder of the token cache, made when it is not there (Megatron --data-cache-path). NULL: a
+     * folder .shoal-cache beside the first file, or in the first folder; where that may not be
+     * written $XDG_CACHE_HOME/shoal or /var/tmp/shoal-UID, which only this user can read. */
+    const char *cache_path;
     const char *tokenizer;                /* NULL: "byte" */
     const shoal_tokenizer *use_tokenizer; /* borrowed for the call; given: `tokenizer` is not learnt
                                              anew but copied from this one (continuing a run) */
@@ -96,7 +105,10 @@ typedef struct shoal_dataset_args {
     uint64_t seed;            /* of the mock tokens */
 } shoal_dataset_args;
 
-/* Reads, tokenizes and splits. Not collective; blocking; memory: 1, 2 or 4 bytes per token. */
+/* Opens the token cache of the files, makes it first when there is none that is theirs (1, 2 or 4
+ * bytes of disk per token, a few MB of memory), and splits. Not collective; blocking: when another
+ * process makes the same cache it waits, says so once, and fails with SHOAL_ETIMEOUT when that one
+ * makes no progress for 10 minutes. SHOAL_EIO: no space; SHOAL_EINVAL: the user's data. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_dataset_create(const shoal_dataset_args *args,
                                                           shoal_dataset **dataset);
 SHOAL_API void shoal_dataset_destroy(shoal_dataset *dataset); /* NULL is fine */
@@ -104,9 +116,22 @@ SHOAL_API void shoal_dataset_destroy(shoal_dataset *dataset); /* NULL is fine */
 SHOAL_API const shoal_tokenizer *shoal_dataset_tokenizer(const shoal_dataset *dataset);
 SHOAL_API int32_t shoal_dataset_vocab_size(const shoal_dataset *dataset);
 SHOAL_API int32_t shoal_dataset_file_count(const shoal_dataset *dataset);
+/* The token cache's file: borrowed until destroy; NULL for mock data. */
+SHOAL_API const char *shoal_dataset_path(const shoal_dataset *dataset);
+/* Host memory that the dataset holds, its tokenizer included. */
+SHOAL_API int64_t shoal_dataset_host_bytes(const shoal_dataset *dataset);
+/* What a plan needs to know of data: as a dataset of these arguments would say it, without making a
+ * token cache. Costs one pass over the text for "char" where there is no cache yet. */
+typedef struct shoal_dataset_info {
+    int32_t vocab_size;
+    int64_t host_bytes;
+} shoal_dataset_info;
+SHOAL_API SHOAL_CHECKED shoal_status shoal_dataset_peek(const shoal_dataset_args *args,
+                                                        shoal_dataset_info *info);
 /* Tokens in a part; 0 for a part that does not exist. */
 SHOAL_API int64_t shoal_dataset_token_count(const shoal_dataset *dataset, shoal_split split);
-/* Copies tokens [first, first+count) of a part. SHOAL_EINVAL when outside. */
+/* Copies tokens [first, first+count) of a part. SHOAL_EINVAL when outside; SHOAL_EIO when the token
+ * cache cannot be read or was changed. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_dataset_read(const shoal_dataset *dataset,
                                                         shoal_split split, int64_t first,
                                                         int64_t count, int32_t *tokens);
@@ -163,6 +188,10 @@ typedef struct shoal_prefetch_args {
 /* How many micro-batches are kept ready when a step takes `count` of them: 2 * count, at most 64.
  */
 SHOAL_API int32_t shoal_loader_prefetch_depth(int64_t count);
+/* Host memory of the prefetcher, now; and what it will be for batches of `batch_bytes` (tokens and
+ * targets of a micro-batch) when a step takes `count` of them. */
+SHOAL_API int64_t shoal_loader_host_bytes(const shoal_loader *loader);
+SHOAL_API int64_t shoal_loader_plan_bytes(int64_t batch_bytes, int64_t count);
 /* Starts (or restarts with another list) the prefetch thread. SHOAL_EINVAL when the list leaves [0,
  * M). */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_loader_prefetch(shoal_loader *loader,

@@ -12,7 +12,8 @@
  * milliseconds for any number of them. All ranks hold parts of equal, padded size, so one rank's
  * plan is every rank's; only the elements that it updates may be fewer on the last ones.
  *
- * Not counted: the program itself, thread stacks, the layout's tables, and the data set.
+ * Not counted: the program itself, thread stacks and the layout's tables. Data takes what the
+ * loader keeps ready and a tokenizer: tokens are read from a file (data.h).
  */
 #ifndef SHOAL_PLAN_H
 #define SHOAL_PLAN_H
@@ -27,6 +28,7 @@ typedef struct shoal_plan_args {
     const shoal_engine_args *engine; /* as for shoal_engine_create; `group` is not used */
     int32_t rank, world_size;        /* world_size 0: 1 */
     int32_t prefetches;              /* 1: with a loader that prefetches (data.h) */
+    int64_t dataset_bytes;           /* with one: shoal_dataset_host_bytes */
     /* For suggestions, optional: the same training with less memory and more work, and what the
      * user writes to have it, e.g. a GPT with cross_entropy_loss_fusion. Borrowed. */
     const shoal_model *lean_model;
@@ -59,7 +61,7 @@ typedef struct shoal_plan {
     /* host memory */
     int64_t pinned_bytes;     /* staging of batches, collectives and records */
     int64_t comm_bytes;       /* control memory and bounce areas of groups in one machine */
-    int64_t prefetch_bytes;   /* of the data loader */
+    int64_t data_bytes;       /* batches kept ready and in use, the tokenizer */
     int64_t host_state_bytes; /* offloaded weights, states and their buffers */
     int64_t host_bytes;       /* sum */
     int64_t nvme_bytes;       /* files of offloaded states and weights */

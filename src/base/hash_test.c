@@ -29,11 +29,31 @@ static void test_bytes_and_seed_matter(void **state)
     }
 }
 
+/* However the bytes are cut. */
+static void test_stream(void **state)
+{
+    unsigned char data[5000];
+    (void)state;
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (unsigned char)(i * 131 >> 3);
+    for (size_t piece = 1; piece < sizeof(data); piece = piece * 3 + 1) {
+        struct shoali_hash64_stream *stream = shoali_hash64_begin();
+        for (size_t at = 0; at < sizeof(data); at += piece) {
+            assert_true(shoali_hash64_get(stream) == shoali_hash64(data, at));
+            shoali_hash64_add(stream, data + at,
+                              sizeof(data) - at < piece ? sizeof(data) - at : piece);
+        }
+        assert_true(shoali_hash64_get(stream) == shoali_hash64(data, sizeof(data)));
+        shoali_hash64_end(stream);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known_values),
         cmocka_unit_test(test_bytes_and_seed_matter),
+        cmocka_unit_test(test_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,17 @@
 /* data - text files, tokenizers, sampling. Level L5, knows only base; the interface is
  * shoal/data.h.
  *
- *   text.c       finds and reads the files of a dataset into one text
- *   tokenizer.c  byte and char; JSON form
- *   utf8.c       code points
- *   dataset.c    token storage (1, 2 or 4 bytes each), split, unigram entropy, fingerprint
- *   loader.c     the pure function (seed, step, micro) -> samples
- *   prefetch.c   a thread and a bounded ring in front of that function
+ *   files.c        finds the text files of a dataset, and says whether they have changed
+ *   text.c         reads them as a stream; the scan that comes before encoding
+ *   tokenizer.c    byte and char; JSON form
+ *   utf8.c         code points
+ *   token_source.h where tokens come from: a table of functions
+ *   token_mock.c   random tokens
+ *   token_file.h   the token cache: the file (token_read.c), its making (token_build.c), its place
+ *                  and the waiting for others (token_cache.c)
+ *   dataset.c      split, unigram entropy, fingerprint
+ *   loader.c       the pure function (seed, step, micro) -> samples
+ *   prefetch.c     a thread and a bounded ring in front of that function
  *
  * This header is for these files alone.
  */
@@ -16,26 +21,76 @@
 #include "base/base.h"
 #include "shoal/data.h"
 
-/* text.c: all files of the paths, in order, joined by '\n'. */
-struct shoali_text_file {
+/* files.c */
+struct shoali_file {
     const char *path; /* arena */
-    size_t offset;    /* of its first byte in the text */
+    const char *name; /* below the path that was given; "" when it is that path */
+    int64_t bytes, modified_ns, changed_ns;
+    uint64_t inode;
+    bool readable;
 };
-struct shoali_text {
+struct shoali_files {
     struct shoali_arena arena;
-    struct shoali_str content;
-    struct shoali_text_file *file;
-    int32_t file_count;
+    struct shoali_file *file;
+    int32_t count;
+    int64_t bytes;
+    const char *first_path; /* as given; borrowed */
+    uint64_t given;         /* hash of the given paths, made absolute */
 };
-SHOAL_CHECKED shoal_status shoali_text_read(const char *const *paths, int32_t path_count,
-                                            struct shoali_text *text);
+/* All regular files of the paths, in order. SHOAL_EINVAL: a path that is none. */
+SHOAL_CHECKED shoal_status shoali_files_find(const char *const *paths, int32_t path_count,
+                                             struct shoali_files *files);
+void shoali_files_fini(struct shoali_files *files);
+/* Differs as soon as a file was written, replaced, added, removed or became readable. */
+uint64_t shoali_files_state(const struct shoali_files *files);
+
+/* text.c: one file, piece by piece. */
+#define SHOALI_TEXT_BYTES ((size_t)1 << 20)
+struct shoali_text {
+    const struct shoali_file *file;
+    int descriptor;
+    char *piece; /* owned, SHOALI_TEXT_BYTES */
+    size_t have; /* bytes in it */
+    bool end;    /* nothing follows them */
+    int beat;    /* a file whose time is set as long as the reading goes on; -1 none */
+};
+SHOAL_CHECKED shoal_status shoali_text_init(struct shoali_text *text, int beat);
 void shoali_text_fini(struct shoali_text *text);
-/* The file that holds byte `offset`; *within is the offset inside it. */
-const char *shoali_text_locate(const struct shoali_text *text, size_t offset, size_t *within);
+/* SHOAL_END: it may not be read (skip it). SHOAL_EIO, also when the file has changed since
+ * shoali_files_find; so does the last shoali_text_next. */
+SHOAL_CHECKED shoal_status shoali_text_begin(struct shoali_text *text,
+                                             const struct shoali_file *file);
+/* Drops the first `used` bytes and reads on. */
+SHOAL_CHECKED shoal_status shoali_text_next(struct shoali_text *text, size_t used);
+/* Bytes of the piece that are whole UTF-8 sequences, if it is UTF-8: all of it at the end. */
+size_t shoali_text_whole(const struct shoali_text *text);
+
+/* Looks through all files: which ones are text, and the code points in them. */
+struct shoali_scan {
+    bool *keep;    /* of each file; empty ones are not kept, and not skipped */
+    uint8_t *seen; /* a bit per code point, joining newlines included; NULL: not asked for */
+    int32_t kept, skipped;
+    int64_t bytes; /* of kept files and the newlines between them */
+};
+#define SHOALI_CODE_POINTS 0x110000u
+/* SHOAL_EINVAL: none is kept; not UTF-8 where code points are asked for. */
+SHOAL_CHECKED shoal_status shoali_scan_init(struct shoali_scan *scan,
+                                            const struct shoali_files *files, bool learns,
+                                            int beat);
+void shoali_scan_fini(struct shoali_scan *scan);
 
 /* tokenizer.c */
 SHOAL_CHECKED shoal_status shoali_tokenizer_copy(const struct shoal_tokenizer *from,
                                                  struct shoal_tokenizer **to);
+/* "char" with the code points of a set, a bit each. */
+SHOAL_CHECKED shoal_status shoali_tokenizer_from_set(const uint8_t *seen,
+                                                     struct shoal_tokenizer **tokenizer);
+/* shoal_tokenizer_encode of a piece that begins at byte `offset` of what sentences talk about. */
+SHOAL_CHECKED shoal_status shoali_tokenizer_encode_at(const struct shoal_tokenizer *tokenizer,
+                                                      const char *text, size_t bytes,
+                                                      int64_t offset, int32_t *tokens,
+                                                      int64_t capacity, int64_t *count);
+int64_t shoali_tokenizer_host_bytes(const struct shoal_tokenizer *tokenizer);
 /* Decodes one UTF-8 code point (shortest form, no surrogates); returns its length, 0 when invalid.
  */
 int shoali_utf8_decode(const char *text, size_t bytes, uint32_t *code_point);
@@ -54,6 +109,7 @@ SHOAL_CHECKED shoal_status shoali_prefetch_create(const struct shoal_loader_args
                                                   const struct shoal_prefetch_args *args,
                                                   struct shoali_prefetch **prefetch);
 void shoali_prefetch_destroy(struct shoali_prefetch *prefetch);
+int64_t shoali_prefetch_bytes(int64_t batch_bytes, int32_t depth);
 /* SHOAL_END: not on the list, or already passed; the caller makes it itself. */
 SHOAL_CHECKED shoal_status shoali_prefetch_get(struct shoali_prefetch *prefetch, int64_t step,
                                                int64_t micro, int32_t *tokens, int32_t *targets);

@@ -1,5 +1,5 @@
 /* One array of tokens, cut into train, validation and test. */
-#include "data/data.h"
+#include "data/token_file.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,57 +7,16 @@
 
 #define MOCK_TOKENS (INT64_C(1) << 20)
 #define MOCK_VOCAB 256
-#define ENCODE_CHUNK_BYTES ((size_t)1 << 16)
 
 struct shoal_dataset {
     shoal_tokenizer *tokenizer; /* NULL: mock */
-    int32_t vocab_size, file_count;
-    size_t width;           /* bytes per token: 1, 2 or 4 */
-    void *tokens;           /* owned, unless `text` holds them */
-    struct shoali_str text; /* tokenizer byte: the text is the tokens */
-    int64_t count;
+    struct shoali_token_source *source;
+    int32_t file_count;
     int64_t cut[SHOAL_SPLIT_COUNT + 1]; /* part p is [cut[p], cut[p+1]) */
     uint64_t fingerprint;
 };
 
 static const char *const split_names[SHOAL_SPLIT_COUNT] = {"train", "validation", "test"};
-
-/* ---- tokens in 1, 2 or 4 bytes ---- */
-
-static size_t width_of(int32_t vocab_size)
-{
-    return vocab_size <= 256 ? 1 : vocab_size <= 65536 ? 2 : 4;
-}
-
-static void store(const shoal_dataset *dataset, int64_t first, const int32_t *from, int64_t count)
-{
-    uint8_t *to1 = dataset->tokens;
-    uint16_t *to2 = dataset->tokens;
-    int32_t *to4 = dataset->tokens;
-    for (int64_t i = 0; i < count; i++) {
-        if (dataset->width == 1)
-            to1[first + i] = (uint8_t)from[i];
-        else if (dataset->width == 2)
-            to2[first + i] = (uint16_t)from[i];
-        else
-            to4[first + i] = from[i];
-    }
-}
-
-static void load(const shoal_dataset *dataset, int64_t first, int64_t count, int32_t *to)
-{
-    const uint8_t *from1 = dataset->tokens;
-    const uint16_t *from2 = dataset->tokens;
-    const int32_t *from4 = dataset->tokens;
-    for (int64_t i = 0; i < count; i++) {
-        if (dataset->width == 1)
-            to[i] = from1[first + i];
-        else if (dataset->width == 2)
-            to[i] = from2[first + i];
-        else
-            to[i] = from4[first + i];
-    }
-}
 
 /* ---- split ---- */
 
@@ -100,124 +59,50 @@ static shoal_status cut_parts(shoal_dataset *dataset, const char *spec)
         sum += weight[p];
     for (int p = 0; p < SHOAL_SPLIT_COUNT; p++) {
         before += weight[p];
-        dataset->cut[p + 1] = (int64_t)rint(before / sum * (double)dataset->count);
+        dataset->cut[p + 1] = (int64_t)rint(before / sum * (double)dataset->source->count);
     }
-    dataset->cut[SHOAL_SPLIT_COUNT] = dataset->count;
+    dataset->cut[SHOAL_SPLIT_COUNT] = dataset->source->count;
     return SHOAL_OK;
 }
 
-/* ---- text ---- */
+/* ---- sources ---- */
 
-/* Repeats the failing encoding per file, so that the sentence names the file and the offset in it.
- */
-static shoal_status blame_file(const shoal_dataset *dataset, const struct shoali_text *text)
-{
-    for (int32_t i = 0; i < text->file_count; i++) {
-        size_t begin = text->file[i].offset;
-        size_t end = i + 1 < text->file_count ? text->file[i + 1].offset - 1 : text->content.length;
-        int64_t count;
-        shoal_status status = shoal_tokenizer_encode(dataset->tokenizer, text->content.text + begin,
-                                                     end - begin, NULL, 0, &count);
-        if (status < 0)
-            return shoali_error_prefix(status, "%s", text->file[i].path);
-    }
-    return SHOAL_FAIL(
-        SHOAL_EINVAL,
-        "files are joined by a newline, which the given tokenizer does not have; give one "
-        "file");
-}
-
-/* Encodes piece by piece, so that the wide form of the tokens is never held as a whole. */
-static shoal_status encode_text(shoal_dataset *dataset, const struct shoali_text *text)
-{
-    shoal_status status = SHOAL_OK;
-    const char *content = text->content.text;
-    size_t bytes = text->content.length;
-    int32_t *piece = shoali_malloc(ENCODE_CHUNK_BYTES * sizeof(*piece), "tokens");
-    dataset->tokens = shoali_malloc(bytes * dataset->width, "the tokens of the data");
-    if (!piece || !dataset->tokens) {
-        status = SHOAL_ENOMEM;
-        goto done;
-    }
-    for (size_t at = 0, end; at < bytes; at = end) {
-        end = bytes - at > ENCODE_CHUNK_BYTES ? at + ENCODE_CHUNK_BYTES : bytes;
-        while (end < bytes && end > at + 4 && ((unsigned char)content[end] & 0xc0) == 0x80)
-            end--;
-        int64_t count;
-        status = shoal_tokenizer_encode(dataset->tokenizer, content + at, end - at, piece,
-                                        (int64_t)ENCODE_CHUNK_BYTES, &count);
-        if (status < 0) {
-            status = blame_file(dataset, text);
-            goto done;
-        }
-        store(dataset, dataset->count, piece, count);
-        dataset->count += count;
-    }
-done:
-    shoali_free(piece);
-    return status;
-}
-
-static shoal_status make_tokenizer(shoal_dataset *dataset, const shoal_dataset_args *args,
-                                   const struct shoali_text *text)
-{
-    const char *name = args->tokenizer ? args->tokenizer : "byte";
-    if (args->use_tokenizer)
-        return shoali_tokenizer_copy(args->use_tokenizer, &dataset->tokenizer);
-    if (strcmp(name, "char") == 0) {
-        size_t valid = shoali_utf8_check(text->content.text, text->content.length), within;
-        const char *path = shoali_text_locate(text, valid, &within);
-        if (valid < text->content.length)
-            return SHOAL_FAIL(
-                SHOAL_EINVAL,
-                "%s is not UTF-8 at byte %zu (0x%02x); the tokenizer `char` needs UTF-8, "
-                "`byte` takes any data",
-                path, within, (unsigned char)text->content.text[valid]);
-    }
-    return shoal_tokenizer_create(name, text->content.text, text->content.length,
-                                  &dataset->tokenizer);
-}
-
-static shoal_status read_text(shoal_dataset *dataset, const shoal_dataset_args *args)
+static shoal_status open_text(shoal_dataset *dataset, const shoal_dataset_args *args)
 {
     shoal_status status;
-    struct shoali_text text = {0};
-    SHOAL_TRY(status, shoali_text_read(args->paths, args->path_count, &text), done);
-    SHOAL_TRY(status, make_tokenizer(dataset, args, &text), done);
-    dataset->file_count = text.file_count;
-    dataset->vocab_size = shoal_tokenizer_vocab_size(dataset->tokenizer);
-    dataset->width = width_of(dataset->vocab_size);
-    if (strcmp(shoal_tokenizer_name(dataset->tokenizer), "byte") == 0) {
-        dataset->text = text.content;
-        memset(&text.content, 0, sizeof(text.content));
-        dataset->tokens = dataset->text.text;
-        dataset->count = (int64_t)dataset->text.length;
-    } else {
-        SHOAL_TRY(status, encode_text(dataset, &text), done);
-    }
+    struct shoali_token_opened opened = {0};
+    SHOAL_TRY(status, shoali_token_cache_open(args, &opened), done);
+    dataset->tokenizer = opened.tokenizer;
+    dataset->source = opened.source;
+    dataset->file_count = opened.file_count;
 done:
-    shoali_text_fini(&text);
     return status;
 }
 
-static shoal_status make_mock(shoal_dataset *dataset, const shoal_dataset_args *args)
+static int32_t mock_vocabulary(const shoal_dataset_args *args)
 {
-    dataset->vocab_size = args->mock_vocab_size ? args->mock_vocab_size : MOCK_VOCAB;
-    dataset->count = args->mock_token_count ? args->mock_token_count : MOCK_TOKENS;
-    if (dataset->vocab_size < 1 || dataset->count < 1)
+    return args->mock_vocab_size ? args->mock_vocab_size : MOCK_VOCAB;
+}
+
+static shoal_status open_mock(shoal_dataset *dataset, const shoal_dataset_args *args)
+{
+    const int64_t count = args->mock_token_count ? args->mock_token_count : MOCK_TOKENS;
+    if (mock_vocabulary(args) < 1 || count < 1)
         return SHOAL_FAIL(SHOAL_EINVAL, "mock data: %d kinds of %lld tokens; both must be positive",
-                          dataset->vocab_size, (long long)dataset->count);
-    dataset->width = width_of(dataset->vocab_size);
-    dataset->tokens = shoali_calloc((size_t)dataset->count, dataset->width, "mock tokens");
-    if (!dataset->tokens)
-        return SHOAL_ENOMEM;
-    struct shoali_stream stream = shoali_stream_make(args->seed, "mock", "", 0);
-    for (int64_t i = 0; i < dataset->count; i++) {
-        int32_t token =
-            (int32_t)shoali_random_below(&stream, (uint64_t)i, (uint64_t)dataset->vocab_size);
-        store(dataset, i, &token, 1);
-    }
-    return SHOAL_OK;
+                          mock_vocabulary(args), (long long)count);
+    return shoali_token_mock_open(args->seed, mock_vocabulary(args), count, &dataset->source);
+}
+
+static shoal_status check_tokenizer(const shoal_dataset_args *args)
+{
+    shoal_status status = SHOAL_OK;
+    if (args->use_tokenizer || args->mock || !args->tokenizer ||
+        strcmp(args->tokenizer, "byte") == 0 || strcmp(args->tokenizer, "char") == 0)
+        return SHOAL_OK;
+    shoal_tokenizer *none = NULL;
+    status = shoal_tokenizer_create(args->tokenizer, "", 0, &none);
+    shoal_tokenizer_destroy(none);
+    return status;
 }
 
 /* ---- public ---- */
@@ -229,14 +114,11 @@ shoal_status shoal_dataset_create(const shoal_dataset_args *args, shoal_dataset 
     shoal_dataset *made = shoali_calloc(1, sizeof(*made), "a dataset");
     if (!made)
         return SHOAL_ENOMEM;
-    if (args->mock)
-        SHOAL_TRY(status, make_mock(made, args), done);
-    else
-        SHOAL_TRY(status, read_text(made, args), done);
+    SHOAL_TRY(status, check_tokenizer(args), done);
+    SHOAL_TRY(status, args->mock ? open_mock(made, args) : open_text(made, args), done);
     SHOAL_TRY(status, cut_parts(made, args->split), done);
-    uint64_t hashes[] = {shoali_hash64(made->tokens, (size_t)made->count * made->width),
-                         (uint64_t)made->vocab_size, (uint64_t)made->cut[1],
-                         (uint64_t)made->cut[2]};
+    uint64_t hashes[] = {made->source->hash, (uint64_t)made->source->vocab_size,
+                         (uint64_t)made->cut[1], (uint64_t)made->cut[2]};
     made->fingerprint = shoali_hash64(hashes, sizeof(hashes));
     *dataset = made;
     made = NULL;
@@ -249,10 +131,7 @@ void shoal_dataset_destroy(shoal_dataset *dataset)
 {
     if (!dataset)
         return;
-    if (dataset->text.text)
-        shoali_str_fini(&dataset->text);
-    else
-        shoali_free(dataset->tokens);
+    shoali_token_source_close(dataset->source);
     shoal_tokenizer_destroy(dataset->tokenizer);
     shoali_free(dataset);
 }
@@ -264,7 +143,7 @@ const shoal_tokenizer *shoal_dataset_tokenizer(const shoal_dataset *dataset)
 
 int32_t shoal_dataset_vocab_size(const shoal_dataset *dataset)
 {
-    return dataset->vocab_size;
+    return dataset->source->vocab_size;
 }
 
 int32_t shoal_dataset_file_count(const shoal_dataset *dataset)
@@ -286,8 +165,76 @@ shoal_status shoal_dataset_read(const shoal_dataset *dataset, shoal_split split,
     if (first < 0 || count < 0 || first > total || count > total - first)
         return SHOAL_FAIL(SHOAL_EINVAL, "tokens [%lld, %lld + %lld) are outside the part of %lld",
                           (long long)first, (long long)first, (long long)count, (long long)total);
-    load(dataset, dataset->cut[split] + first, count, tokens);
-    return SHOAL_OK;
+    return dataset->source->ops->read(dataset->source, dataset->cut[split] + first, count, tokens);
+}
+
+const char *shoal_dataset_path(const shoal_dataset *dataset)
+{
+    return dataset->source->path;
+}
+
+static int64_t text_host_bytes(const shoal_tokenizer *tokenizer)
+{
+    return (int64_t)sizeof(struct shoal_dataset) + shoali_tokenizer_host_bytes(tokenizer) +
+           (int64_t)shoali_token_file_host_bytes();
+}
+
+int64_t shoal_dataset_host_bytes(const shoal_dataset *dataset)
+{
+    return dataset->tokenizer ? text_host_bytes(dataset->tokenizer)
+                              : (int64_t)(sizeof(*dataset) + dataset->source->host_bytes);
+}
+
+static shoal_status peek_char(const shoal_dataset_args *args, shoal_tokenizer **tokenizer)
+{
+    shoal_status status;
+    struct shoali_token_opened opened;
+    struct shoali_files files = {0};
+    struct shoali_scan scan = {0};
+    SHOAL_TRY(status, shoali_token_cache_find(args, &opened), done);
+    if (status == SHOAL_OK) {
+        *tokenizer = opened.tokenizer;
+        opened.tokenizer = NULL;
+        shoali_token_opened_fini(&opened);
+        return SHOAL_OK;
+    }
+    SHOAL_TRY(status, shoali_files_find(args->paths, args->path_count, &files), done);
+    SHOAL_TRY(status, shoali_scan_init(&scan, &files, true, -1), done);
+    SHOAL_TRY(status, shoali_tokenizer_from_set(scan.seen, tokenizer), done);
+done:
+    shoali_scan_fini(&scan);
+    shoali_files_fini(&files);
+    return status;
+}
+
+shoal_status shoal_dataset_peek(const shoal_dataset_args *args, shoal_dataset_info *info)
+{
+    shoal_status status;
+    shoal_tokenizer *tokenizer = NULL;
+    shoal_dataset *mock = NULL;
+    struct shoali_files files = {0};
+    *info = (shoal_dataset_info){0};
+    SHOAL_TRY(status, check_tokenizer(args), done);
+    if (args->mock) {
+        SHOAL_TRY(status, shoal_dataset_create(args, &mock), done);
+        info->vocab_size = shoal_dataset_vocab_size(mock);
+        info->host_bytes = shoal_dataset_host_bytes(mock);
+        goto done;
+    }
+    if (args->use_tokenizer)
+        SHOAL_TRY(status, shoali_tokenizer_copy(args->use_tokenizer, &tokenizer), done);
+    else if (args->tokenizer && strcmp(args->tokenizer, "char") == 0)
+        SHOAL_TRY(status, peek_char(args, &tokenizer), done);
+    else
+        SHOAL_TRY(status, shoal_tokenizer_create("byte", "", 0, &tokenizer), done);
+    SHOAL_TRY(status, shoali_files_find(args->paths, args->path_count, &files), done);
+    info->vocab_size = shoal_tokenizer_vocab_size(tokenizer);
+    info->host_bytes = text_host_bytes(tokenizer);
+done:
+    shoal_dataset_destroy(mock);
+    shoal_tokenizer_destroy(tokenizer);
+    shoali_files_fini(&files);
+    return status;
 }
 
 uint64_t shoal_dataset_fingerprint(const shoal_dataset *dataset)
@@ -295,38 +242,67 @@ uint64_t shoal_dataset_fingerprint(const shoal_dataset *dataset)
     return dataset->fingerprint;
 }
 
-static void count_tokens(const shoal_dataset *dataset, shoal_split split, int64_t *counts)
+/* Adds to counts[v] how often v occurs in [0, end). */
+static shoal_status count_until(const struct shoali_token_source *source, int64_t end,
+                                int64_t *counts)
 {
-    int32_t token;
-    for (int64_t i = dataset->cut[split]; i < dataset->cut[split + 1]; i++) {
-        load(dataset, i, 1, &token);
-        counts[token]++;
+    shoal_status status = SHOAL_OK;
+    int64_t until = 0;
+    if (source->ops->count_until)
+        SHOAL_TRY(status, source->ops->count_until(source, end, counts, &until), done);
+    SHOAL_TRY(status, shoali_token_source_count(source, until, end - until, counts), done);
+done:
+    return status;
+}
+
+static shoal_status count_part(const shoal_dataset *dataset, shoal_split split, int64_t *counts)
+{
+    shoal_status status;
+    const size_t vocab = (size_t)dataset->source->vocab_size;
+    int64_t *before = shoali_calloc(vocab, sizeof(*before), "token counts");
+    if (!before)
+        return SHOAL_ENOMEM;
+    SHOAL_TRY(status, count_until(dataset->source, dataset->cut[split], before), done);
+    SHOAL_TRY(status, count_until(dataset->source, dataset->cut[split + 1], counts), done);
+    for (size_t v = 0; v < vocab; v++)
+        counts[v] -= before[v];
+done:
+    shoali_free(before);
+    return status;
+}
+
+static double mean_surprise(const int64_t *train, const int64_t *part, size_t vocab)
+{
+    int64_t extra = 0, train_count = 0, part_count = 0;
+    for (size_t v = 0; v < vocab; v++) {
+        if (train[v] == 0 && part[v] > 0)
+            extra = 1;
+        train_count += train[v];
+        part_count += part[v];
     }
+    double sum = 0, all = (double)train_count + (double)extra * (double)vocab;
+    for (size_t v = 0; v < vocab; v++)
+        if (part[v] > 0)
+            sum -= (double)part[v] * shoali_ln((double)(train[v] + extra) / all);
+    return sum / (double)part_count;
 }
 
 shoal_status shoal_dataset_unigram_entropy(const shoal_dataset *dataset, shoal_split split,
                                            double *nats_per_token)
 {
-    int64_t n = shoal_dataset_token_count(dataset, split);
-    int64_t train = shoal_dataset_token_count(dataset, SHOAL_SPLIT_TRAIN);
-    size_t vocab = (size_t)dataset->vocab_size;
-    if (n == 0 || train == 0)
+    shoal_status status;
+    const size_t vocab = (size_t)dataset->source->vocab_size;
+    const int64_t n = shoal_dataset_token_count(dataset, split);
+    if (n == 0 || shoal_dataset_token_count(dataset, SHOAL_SPLIT_TRAIN) == 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "unigram entropy: the %s part has no tokens",
                           n == 0 ? split_names[(unsigned)split % SHOAL_SPLIT_COUNT] : "train");
     int64_t *counts = shoali_calloc(2 * vocab, sizeof(*counts), "token counts");
     if (!counts)
         return SHOAL_ENOMEM;
-    count_tokens(dataset, SHOAL_SPLIT_TRAIN, counts);
-    count_tokens(dataset, split, counts + vocab);
-    int64_t extra = 0;
-    for (size_t v = 0; v < vocab; v++)
-        if (counts[v] == 0 && counts[vocab + v] > 0)
-            extra = 1;
-    double sum = 0, all = (double)train + (double)extra * (double)vocab;
-    for (size_t v = 0; v < vocab; v++)
-        if (counts[vocab + v] > 0)
-            sum -= (double)counts[vocab + v] * shoali_ln((double)(counts[v] + extra) / all);
-    *nats_per_token = sum / (double)n;
+    SHOAL_TRY(status, count_part(dataset, SHOAL_SPLIT_TRAIN, counts), done);
+    SHOAL_TRY(status, count_part(dataset, split, counts + vocab), done);
+    *nats_per_token = mean_surprise(counts, counts + vocab, vocab);
+done:
     shoali_free(counts);
-    return SHOAL_OK;
+    return status;
 }

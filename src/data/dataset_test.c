@@ -118,7 +118,7 @@ static void test_unreadable_is_skipped(void **state)
     ok(shoal_log_configure("warning", collect_warning, &warnings));
     write_text(root, "a", "one", 3);
     write_text(root, "b", "two", 3);
-    assert_true(shoali_fault_arm("read_file"));
+    assert_true(shoali_fault_arm("data_open"));
     shoal_dataset *dataset = open_path(root, "byte", "1");
     assert_true(shoali_fault_arm(NULL));
     expect_text(dataset, "two");

@@ -6,6 +6,7 @@
 struct shoal_loader {
     shoal_loader_args args;
     struct shoali_prefetch *prefetch; /* NULL: none */
+    int32_t depth;                    /* of it */
 };
 
 /* Number of the sample in the order of a sequential pass; -1 when it does not fit 64 bits. */
@@ -180,6 +181,19 @@ int32_t shoal_loader_prefetch_depth(int64_t count)
     return count < 32 ? (int32_t)(2 * count) : 64;
 }
 
+int64_t shoal_loader_plan_bytes(int64_t batch_bytes, int64_t count)
+{
+    return shoali_prefetch_bytes(batch_bytes, shoal_loader_prefetch_depth(count));
+}
+
+int64_t shoal_loader_host_bytes(const shoal_loader *loader)
+{
+    const int64_t tokens = loader->args.micro_batch * loader->args.seq_length;
+    return loader->prefetch
+               ? shoali_prefetch_bytes(2 * tokens * (int64_t)sizeof(int32_t), loader->depth)
+               : 0;
+}
+
 shoal_status shoal_loader_prefetch(shoal_loader *loader, const shoal_prefetch_args *args)
 {
     shoal_prefetch_args list = *args;
@@ -199,5 +213,6 @@ shoal_status shoal_loader_prefetch(shoal_loader *loader, const shoal_prefetch_ar
         list.depth = shoal_loader_prefetch_depth(list.count);
     shoali_prefetch_destroy(loader->prefetch);
     loader->prefetch = NULL;
+    loader->depth = list.depth;
     return shoali_prefetch_create(&loader->args, &list, &loader->prefetch);
 }

@@ -148,6 +148,16 @@ void shoali_prefetch_destroy(struct shoali_prefetch *prefetch)
     shoali_free(prefetch);
 }
 
+int64_t shoali_prefetch_bytes(int64_t batch_bytes, int32_t depth)
+{
+    int64_t bytes;
+    return shoali_add(batch_bytes, (int64_t)sizeof(struct slot), &bytes) &&
+                   shoali_mul(bytes, depth, &bytes) &&
+                   shoali_add(bytes, (int64_t)sizeof(struct shoali_prefetch), &bytes)
+               ? bytes
+               : INT64_MAX;
+}
+
 /* Index of (step, micro) on the list, -1 when it is not there. */
 static int64_t find_entry(const shoal_prefetch_args *list, int64_t step, int64_t micro)
 {

@@ -1,193 +1,217 @@
-/* Finds the files of a dataset and joins them into one text. */
+/* Text files as streams, and the look at all of them before they are encoded. */
 #include "data/data.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-/* Growing list of paths; the names live in the text's arena. */
-struct path_list {
-    const char **path;
-    size_t count, capacity;
-};
+/* ---- one file ---- */
 
-static shoal_status list_add(struct path_list *list, const char *path)
+shoal_status shoali_text_init(struct shoali_text *text, int beat)
 {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 64;
-        const char **grown = realloc(list->path, capacity * sizeof(*grown));
-        if (!grown)
-            return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a list of %zu data files", capacity);
-        list->path = grown;
-        list->capacity = capacity;
-    }
-    list->path[list->count++] = path;
-    return SHOAL_OK;
-}
-
-static int compare_paths(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* Sorts one entry of a folder into files or folders. Links and everything that is neither are left
- * out. */
-static shoal_status add_entry(const char *path, struct path_list *files, struct path_list *folders)
-{
-    struct stat info;
-    if (lstat(path, &info) != 0) {
-        SHOALI_WARN("data", "%s: skipped: %s", path, strerror(errno));
-        return SHOAL_OK;
-    }
-    if (S_ISDIR(info.st_mode))
-        return list_add(folders, path);
-    if (S_ISREG(info.st_mode))
-        return list_add(files, path);
-    return SHOAL_OK;
-}
-
-static shoal_status scan_folder(struct shoali_arena *arena, const char *folder,
-                                struct path_list *files, struct path_list *folders)
-{
-    shoal_status status = SHOAL_OK;
-    DIR *dir = opendir(folder);
-    if (!dir) {
-        SHOALI_WARN("data", "%s: skipped: %s", folder, strerror(errno));
-        return SHOAL_OK;
-    }
-    size_t length = strlen(folder);
-    const char *slash = length > 0 && folder[length - 1] == '/' ? "" : "/";
-    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        const char *path = shoali_arena_printf(arena, "%s%s%s", folder, slash, entry->d_name);
-        if (!path) {
-            status = SHOAL_ENOMEM;
-            goto done;
-        }
-        SHOAL_TRY(status, add_entry(path, files, folders), done);
-    }
-done:
-    closedir(dir);
-    return status;
-}
-
-/* All regular files below `folder`, sorted by path. */
-static shoal_status walk_folder(struct shoali_arena *arena, const char *folder,
-                                struct path_list *files)
-{
-    shoal_status status;
-    size_t first = files->count;
-    struct path_list folders = {0};
-    SHOAL_TRY(status, list_add(&folders, folder), done);
-    for (size_t i = 0; i < folders.count; i++)
-        SHOAL_TRY(status, scan_folder(arena, folders.path[i], files, &folders), done);
-    if (files->count > first)
-        qsort(files->path + first, files->count - first, sizeof(*files->path), compare_paths);
-done:
-    free(folders.path);
-    return status;
-}
-
-static shoal_status collect(struct shoali_arena *arena, const char *given, struct path_list *files)
-{
-    struct stat info;
-    const char *path = shoali_arena_strdup(arena, given);
-    if (!path)
-        return SHOAL_ENOMEM;
-    if (stat(path, &info) != 0)
-        return SHOAL_FAIL(SHOAL_EINVAL, "cannot read the data path %s: %s", path, strerror(errno));
-    if (S_ISDIR(info.st_mode))
-        return walk_folder(arena, path, files);
-    if (!S_ISREG(info.st_mode))
-        return SHOAL_FAIL(
-            SHOAL_EINVAL,
-            "the data path %s is neither a file nor a folder; give text files or folders", path);
-    return list_add(files, path);
-}
-
-/* Appends one file unless it is unreadable or binary. */
-static shoal_status append_file(struct shoali_text *text, const char *path)
-{
-    char *data = NULL;
-    size_t bytes = 0;
-    shoal_status status = shoali_read_file(path, &data, &bytes);
-    if (status == SHOAL_ENOMEM)
-        return status;
-    if (status < 0) {
-        SHOALI_WARN("data", "skipped: %s", shoal_error_message());
-        shoali_error_clear();
-        return SHOAL_OK;
-    }
-    status = SHOAL_OK;
-    if (memchr(data, 0, bytes)) {
-        SHOALI_WARN("data", "%s: skipped: it has NUL bytes, so it is not text", path);
-    } else if (bytes > 0) {
-        if (text->file_count > 0)
-            shoali_str_append_bytes(&text->content, "\n", 1);
-        struct shoali_text_file *file = &text->file[text->file_count++];
-        file->path = path;
-        file->offset = text->content.length;
-        shoali_str_append_bytes(&text->content, data, bytes);
-        if (text->content.failed)
-            status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate %zu bytes for the text of %s",
-                                text->content.length + bytes, path);
-    }
-    free(data);
-    return status;
-}
-
-shoal_status shoali_text_read(const char *const *paths, int32_t path_count,
-                              struct shoali_text *text)
-{
-    shoal_status status = SHOAL_OK;
-    struct path_list files = {0};
-    memset(text, 0, sizeof(*text));
-    shoali_arena_init(&text->arena);
-    if (path_count < 1) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "no data path given; give text files or folders of them");
-        goto done;
-    }
-    for (int32_t i = 0; i < path_count; i++)
-        SHOAL_TRY(status, collect(&text->arena, paths[i], &files), done);
-    if (files.count > INT32_MAX) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "%zu data files are too many", files.count);
-        goto done;
-    }
-    text->file = shoali_arena_alloc(&text->arena, (files.count + 1) * sizeof(*text->file));
-    if (!text->file) {
-        status = SHOAL_ENOMEM;
-        goto done;
-    }
-    for (size_t i = 0; i < files.count; i++)
-        SHOAL_TRY(status, append_file(text, files.path[i]), done);
-    if (text->file_count == 0)
-        status = SHOAL_FAIL(
-            SHOAL_EINVAL,
-            "there is no text in %s%s: %zu file%s found, all empty, unreadable or binary", paths[0],
-            path_count > 1 ? " and the other data paths" : "", files.count,
-            files.count == 1 ? "" : "s");
-done:
-    free(files.path);
-    if (status < 0)
-        shoali_text_fini(text);
-    return status;
+    *text = (struct shoali_text){.descriptor = -1, .beat = beat};
+    text->piece = shoali_malloc(SHOALI_TEXT_BYTES, "a piece of text");
+    return text->piece ? SHOAL_OK : SHOAL_ENOMEM;
 }
 
 void shoali_text_fini(struct shoali_text *text)
 {
-    shoali_str_fini(&text->content);
-    shoali_arena_fini(&text->arena);
-    memset(text, 0, sizeof(*text));
+    if (text->piece && text->descriptor >= 0)
+        close(text->descriptor);
+    shoali_free(text->piece);
+    *text = (struct shoali_text){.descriptor = -1};
 }
 
-const char *shoali_text_locate(const struct shoali_text *text, size_t offset, size_t *within)
+static shoal_status check_unchanged(const struct shoali_text *text)
 {
-    int32_t i = text->file_count - 1;
-    while (i > 0 && text->file[i].offset > offset)
-        i--;
-    *within = offset - text->file[i].offset;
-    return text->file[i].path;
+    struct stat info;
+    const struct shoali_file *file = text->file;
+    if (fstat(text->descriptor, &info) != 0)
+        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot read: %s", file->path, strerror(errno));
+    if (info.st_size != file->bytes || info.st_ino != file->inode ||
+        info.st_mtim.tv_sec * INT64_C(1000000000) + info.st_mtim.tv_nsec != file->modified_ns)
+        return SHOAL_FAIL(SHOAL_EIO,
+                          "%s changed while its tokens were made: start again when nobody writes "
+                          "to it",
+                          file->path);
+    return SHOAL_OK;
+}
+
+shoal_status shoali_text_begin(struct shoali_text *text, const struct shoali_file *file)
+{
+    if (text->descriptor >= 0)
+        close(text->descriptor);
+    text->file = file;
+    text->have = 0;
+    text->end = false;
+    text->descriptor =
+        shoali_fault("data_open") ? (errno = EACCES, -1) : open(file->path, O_RDONLY | O_CLOEXEC);
+    if (text->descriptor < 0 && (errno == EACCES || errno == EPERM))
+        return SHOAL_END;
+    if (text->descriptor < 0)
+        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot open for reading: %s", file->path,
+                          strerror(errno));
+    (void)posix_fadvise(text->descriptor, 0, 0, POSIX_FADV_SEQUENTIAL);
+    return check_unchanged(text);
+}
+
+shoal_status shoali_text_next(struct shoali_text *text, size_t used)
+{
+    text->have -= used;
+    memmove(text->piece, text->piece + used, text->have);
+    if (text->beat >= 0)
+        (void)futimens(text->beat, NULL);
+    while (!text->end && text->have < SHOALI_TEXT_BYTES) {
+        ssize_t count = shoali_fault("data_read") ? (errno = EIO, -1)
+                                                  : read(text->descriptor, text->piece + text->have,
+                                                         SHOALI_TEXT_BYTES - text->have);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            return SHOAL_FAIL(SHOAL_EIO, "%s: cannot read: %s", text->file->path, strerror(errno));
+        text->have += (size_t)count;
+        text->end = count == 0;
+    }
+    return text->end ? check_unchanged(text) : SHOAL_OK;
+}
+
+size_t shoali_text_whole(const struct shoali_text *text)
+{
+    size_t whole = text->have;
+    if (text->end)
+        return whole;
+    /* a sequence has at most three bytes after its first */
+    for (int back = 0; back < 4 && whole > 0; back++) {
+        const unsigned char byte = (unsigned char)text->piece[whole - 1];
+        if ((byte & 0xc0) == 0xc0)
+            return whole - 1;
+        if ((byte & 0x80) == 0)
+            return whole;
+        whole--;
+    }
+    return text->have; /* no UTF-8: let the decoder say where */
+}
+
+/* ---- all files ---- */
+
+struct scanning {
+    struct shoali_text text;
+    uint8_t *seen; /* of the current file; NULL: not asked for */
+    int64_t at;    /* offset of the piece in the file */
+    int64_t wrong; /* offset of the first byte that is not UTF-8; -1 none */
+    unsigned char wrong_byte;
+    bool binary;
+};
+
+static void learn(struct scanning *scanning, size_t bytes)
+{
+    const char *piece = scanning->text.piece;
+    uint32_t code_point;
+    for (size_t at = 0; at < bytes;) {
+        const int length = shoali_utf8_decode(piece + at, bytes - at, &code_point);
+        if (length == 0) {
+            scanning->wrong = scanning->at + (int64_t)at;
+            scanning->wrong_byte = (unsigned char)piece[at];
+            return;
+        }
+        scanning->seen[code_point >> 3] |= (uint8_t)(1u << (code_point & 7));
+        at += (size_t)length;
+    }
+}
+
+/* SHOAL_END: it may not be read. */
+static shoal_status scan_file(struct scanning *scanning, const struct shoali_file *file)
+{
+    shoal_status status;
+    struct shoali_text *text = &scanning->text;
+    size_t used = 0;
+    scanning->at = 0;
+    scanning->wrong = -1;
+    scanning->binary = false;
+    SHOAL_TRY(status, shoali_text_begin(text, file), done);
+    if (status == SHOAL_END)
+        goto done;
+    do {
+        scanning->at += (int64_t)used;
+        SHOAL_TRY(status, shoali_text_next(text, used), done);
+        used = shoali_text_whole(text);
+        scanning->binary = memchr(text->piece, 0, text->have) != NULL;
+        if (scanning->seen && scanning->wrong < 0 && !scanning->binary)
+            learn(scanning, used);
+    } while (!text->end && !scanning->binary);
+done:
+    return status;
+}
+
+static shoal_status judge(struct shoali_scan *scan, struct scanning *scanning, int32_t index,
+                          const struct shoali_file *file)
+{
+    shoal_status status;
+    if (scanning->seen)
+        memset(scanning->seen, 0, SHOALI_CODE_POINTS / 8);
+    SHOAL_TRY(status, scan_file(scanning, file), done);
+    if (status == SHOAL_END || scanning->binary) {
+        SHOALI_WARN("data", "%s: skipped: %s", file->path,
+                    status == SHOAL_END ? "it may not be read"
+                                        : "it has NUL bytes, so it is not text");
+        scan->skipped++;
+        return SHOAL_OK;
+    }
+    if (file->bytes == 0)
+        return SHOAL_OK;
+    if (scanning->wrong >= 0)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "%s is not UTF-8 at byte %lld (0x%02x); the tokenizer `char` needs "
+                          "UTF-8, `byte` takes any data",
+                          file->path, (long long)scanning->wrong, scanning->wrong_byte);
+    for (size_t i = 0; scan->seen && i < SHOALI_CODE_POINTS / 8; i++)
+        scan->seen[i] |= scanning->seen[i];
+    if (scan->kept > 0 && scan->seen)
+        scan->seen['\n' >> 3] |= 1u << ('\n' & 7);
+    scan->bytes += file->bytes + (scan->kept > 0);
+    scan->keep[index] = true;
+    scan->kept++;
+done:
+    return status;
+}
+
+shoal_status shoali_scan_init(struct shoali_scan *scan, const struct shoali_files *files,
+                              bool learns, int beat)
+{
+    shoal_status status;
+    struct scanning scanning = {.text.descriptor = -1};
+    *scan = (struct shoali_scan){0};
+    SHOAL_TRY(status, shoali_text_init(&scanning.text, beat), done);
+    scan->keep = shoali_calloc((size_t)files->count + 1, sizeof(*scan->keep), "a list of files");
+    if (learns) {
+        scan->seen = shoali_calloc(SHOALI_CODE_POINTS / 8, 1, "the set of code points");
+        scanning.seen = shoali_calloc(SHOALI_CODE_POINTS / 8, 1, "the set of code points");
+    }
+    if (!scan->keep || (learns && (!scan->seen || !scanning.seen))) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    for (int32_t i = 0; i < files->count; i++)
+        SHOAL_TRY(status, judge(scan, &scanning, i, &files->file[i]), done);
+    if (scan->kept == 0)
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "there is no text in %s or the other data paths: %d file%s found, all "
+                            "empty, unreadable or binary",
+                            files->first_path, files->count, files->count == 1 ? "" : "s");
+done:
+    shoali_text_fini(&scanning.text);
+    shoali_free(scanning.seen);
+    if (status < 0)
+        shoali_scan_fini(scan);
+    return status;
+}
+
+void shoali_scan_fini(struct shoali_scan *scan)
+{
+    shoali_free(scan->keep);
+    shoali_free(scan->seen);
+    *scan = (struct shoali_scan){0};
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CODE_POINTS 0x110000u
+#define CODE_POINTS SHOALI_CODE_POINTS
 
 struct shoal_tokenizer {
     bool is_char;
@@ -88,10 +88,9 @@ static shoal_status finish(shoal_tokenizer *made, shoal_tokenizer **tokenizer)
 }
 
 /* One bit per code point that occurs. */
-static shoal_status learn(const char *text, size_t bytes, uint8_t *seen, int64_t *distinct)
+static shoal_status learn(const char *text, size_t bytes, uint8_t *seen)
 {
     uint32_t code_point;
-    *distinct = 0;
     for (size_t at = 0; at < bytes;) {
         int length = shoali_utf8_decode(text + at, bytes - at, &code_point);
         if (length == 0)
@@ -100,23 +99,19 @@ static shoal_status learn(const char *text, size_t bytes, uint8_t *seen, int64_t
                 "the text is not UTF-8 at byte %zu (0x%02x); the tokenizer `byte` takes any "
                 "data",
                 at, (unsigned char)text[at]);
-        uint8_t bit = (uint8_t)(1u << (code_point & 7));
-        *distinct += !(seen[code_point >> 3] & bit);
-        seen[code_point >> 3] |= bit;
+        seen[code_point >> 3] |= (uint8_t)(1u << (code_point & 7));
         at += (size_t)length;
     }
     return SHOAL_OK;
 }
 
-static shoal_status create_char(const char *text, size_t bytes, shoal_tokenizer **tokenizer)
+shoal_status shoali_tokenizer_from_set(const uint8_t *seen, shoal_tokenizer **tokenizer)
 {
     shoal_status status;
     shoal_tokenizer *made = NULL;
-    int64_t distinct;
-    uint8_t *seen = shoali_calloc(CODE_POINTS / 8, 1, "the set of code points");
-    if (!seen)
-        return SHOAL_ENOMEM;
-    SHOAL_TRY(status, learn(text, bytes, seen, &distinct), done);
+    int64_t distinct = 0;
+    for (uint32_t byte = 0; byte < CODE_POINTS / 8; byte++)
+        distinct += __builtin_popcount(seen[byte]);
     if (distinct == 0) {
         status = SHOAL_FAIL(SHOAL_EINVAL, "the tokenizer `char` needs a text to learn from");
         goto done;
@@ -127,6 +122,18 @@ static shoal_status create_char(const char *text, size_t bytes, shoal_tokenizer 
         if (seen[c >> 3] & 1u << (c & 7))
             made->code_point[t++] = c;
     SHOAL_TRY(status, finish(made, tokenizer), done);
+done:
+    return status;
+}
+
+static shoal_status create_char(const char *text, size_t bytes, shoal_tokenizer **tokenizer)
+{
+    shoal_status status;
+    uint8_t *seen = shoali_calloc(CODE_POINTS / 8, 1, "the set of code points");
+    if (!seen)
+        return SHOAL_ENOMEM;
+    SHOAL_TRY(status, learn(text, bytes, seen), done);
+    SHOAL_TRY(status, shoali_tokenizer_from_set(seen, tokenizer), done);
 done:
     shoali_free(seen);
     return status;
@@ -246,6 +253,13 @@ const char *shoal_tokenizer_json(const shoal_tokenizer *tokenizer)
     return shoali_str_get(&tokenizer->json);
 }
 
+int64_t shoali_tokenizer_host_bytes(const shoal_tokenizer *tokenizer)
+{
+    return (int64_t)(sizeof(*tokenizer) + tokenizer->json.length) +
+           (tokenizer->is_char ? tokenizer->vocab_size * (int64_t)sizeof(*tokenizer->code_point)
+                               : 0);
+}
+
 /* Token of a code point, -1 none. */
 static int32_t token_of(const shoal_tokenizer *tokenizer, uint32_t code_point)
 {
@@ -264,7 +278,7 @@ static int32_t token_of(const shoal_tokenizer *tokenizer, uint32_t code_point)
 }
 
 static shoal_status encode_char(const shoal_tokenizer *tokenizer, const char *text, size_t bytes,
-                                int32_t *tokens, int64_t capacity, int64_t *count)
+                                int64_t offset, int32_t *tokens, int64_t capacity, int64_t *count)
 {
     int64_t n = 0;
     for (size_t at = 0; at < bytes; n++) {
@@ -273,16 +287,16 @@ static shoal_status encode_char(const shoal_tokenizer *tokenizer, const char *te
         if (length == 0)
             return SHOAL_FAIL(
                 SHOAL_EINVAL,
-                "the text is not UTF-8 at byte %zu (0x%02x); the tokenizer `byte` takes any "
+                "the text is not UTF-8 at byte %lld (0x%02x); the tokenizer `byte` takes any "
                 "data",
-                at, (unsigned char)text[at]);
+                (long long)offset + (long long)at, (unsigned char)text[at]);
         int32_t token = token_of(tokenizer, code_point);
         if (token < 0)
             return SHOAL_FAIL(
                 SHOAL_EINVAL,
-                "the character U+%04X at byte %zu is not among the %d that the tokenizer "
+                "the character U+%04X at byte %lld is not among the %d that the tokenizer "
                 "`char` learnt from its training text",
-                code_point, at, tokenizer->vocab_size);
+                code_point, (long long)offset + (long long)at, tokenizer->vocab_size);
         if (n < capacity)
             tokens[n] = token;
         at += (size_t)length;
@@ -291,15 +305,22 @@ static shoal_status encode_char(const shoal_tokenizer *tokenizer, const char *te
     return SHOAL_OK;
 }
 
-shoal_status shoal_tokenizer_encode(const shoal_tokenizer *tokenizer, const char *text,
-                                    size_t bytes, int32_t *tokens, int64_t capacity, int64_t *count)
+shoal_status shoali_tokenizer_encode_at(const shoal_tokenizer *tokenizer, const char *text,
+                                        size_t bytes, int64_t offset, int32_t *tokens,
+                                        int64_t capacity, int64_t *count)
 {
     if (tokenizer->is_char)
-        return encode_char(tokenizer, text, bytes, tokens, capacity, count);
+        return encode_char(tokenizer, text, bytes, offset, tokens, capacity, count);
     *count = (int64_t)bytes;
     for (int64_t i = 0; *count <= capacity && i < *count; i++)
         tokens[i] = (unsigned char)text[i];
     return SHOAL_OK;
+}
+
+shoal_status shoal_tokenizer_encode(const shoal_tokenizer *tokenizer, const char *text,
+                                    size_t bytes, int32_t *tokens, int64_t capacity, int64_t *count)
+{
+    return shoali_tokenizer_encode_at(tokenizer, text, bytes, 0, tokens, capacity, count);
 }
 
 shoal_status shoal_tokenizer_decode(const shoal_tokenizer *tokenizer, const int32_t *tokens,

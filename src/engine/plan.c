@@ -121,7 +121,7 @@ static void fill_memory(const struct shoal_engine *engine, int64_t shared_bytes,
     plan->pinned_bytes = info.host_peak_bytes - info.offload_pinned_bytes;
     plan->comm_bytes = info.comm_bytes;
     plan->host_bytes =
-        plan->pinned_bytes + plan->comm_bytes + plan->prefetch_bytes + plan->host_state_bytes;
+        plan->pinned_bytes + plan->comm_bytes + plan->data_bytes + plan->host_state_bytes;
     plan->shared_bytes = shared_bytes;
 }
 
@@ -171,11 +171,12 @@ static void fill(const struct shoal_engine *engine, const struct shoali_comm_cou
     fill_traffic(sent, plan);
 }
 
-/* Batches that the loader keeps ready, and the one in use. */
-static int64_t prefetch_bytes(const struct shoal_engine *engine)
+/* Batches that the loader keeps ready, the one in use, and what the dataset holds itself. */
+static int64_t data_bytes(const struct shoal_engine *engine, int64_t dataset_bytes)
 {
-    return (shoal_loader_prefetch_depth(engine->batch.accumulation) + 1) * engine->batch.micro *
-           sample_bytes(engine->model);
+    const int64_t batch = times(engine->batch.micro, sample_bytes(engine->model));
+    return plus(dataset_bytes,
+                plus(batch, shoal_loader_plan_bytes(batch, engine->batch.accumulation)));
 }
 
 shoal_status shoal_plan_make(const shoal_plan_args *args, shoal_plan *plan)
@@ -197,7 +198,7 @@ shoal_status shoal_plan_make(const shoal_plan_args *args, shoal_plan *plan)
     for (int32_t i = 0; i < engine->model->input_count; i++)
         batch.data[i] = SHOALI_META_ADDRESS; /* there is no batch: nothing may read it */
     SHOAL_TRY(status, run_step(engine, &batch, &sent), done);
-    plan->prefetch_bytes = args->prefetches ? prefetch_bytes(engine) : 0;
+    plan->data_bytes = args->prefetches ? data_bytes(engine, args->dataset_bytes) : 0;
     fill(engine, &sent, plan);
     status = SHOAL_OK;
 done:
@@ -265,7 +266,7 @@ shoal_status shoal_plan_to_json(const shoal_plan *plan, char **json)
         {"device_bytes", plan->device_bytes},
         {"pinned_bytes", plan->pinned_bytes},
         {"comm_bytes", plan->comm_bytes},
-        {"prefetch_bytes", plan->prefetch_bytes},
+        {"data_bytes", plan->data_bytes},
         {"host_state_bytes", plan->host_state_bytes},
         {"host_bytes", plan->host_bytes},
         {"nvme_bytes", plan->nvme_bytes},

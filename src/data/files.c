@@ -1,0 +1,214 @@
+/* Finds the files of a dataset. */
+#include "data/token_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Growing list of paths; the names live in the text's arena. */
+struct path_list {
+    const char **path;
+    size_t count, capacity;
+};
+
+static shoal_status list_add(struct path_list *list, const char *path)
+{
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 64;
+        const char **grown = realloc(list->path, capacity * sizeof(*grown));
+        if (!grown)
+            return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a list of %zu data files", capacity);
+        list->path = grown;
+        list->capacity = capacity;
+    }
+    list->path[list->count++] = path;
+    return SHOAL_OK;
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Sorts one entry of a folder into files or folders. Links and everything that is neither are left
+ * out. */
+static shoal_status add_entry(const char *path, struct path_list *files, struct path_list *folders)
+{
+    struct stat info;
+    if (lstat(path, &info) != 0) {
+        SHOALI_WARN("data", "%s: skipped: %s", path, strerror(errno));
+        return SHOAL_OK;
+    }
+    if (S_ISDIR(info.st_mode))
+        return list_add(folders, path);
+    if (S_ISREG(info.st_mode))
+        return list_add(files, path);
+    return SHOAL_OK;
+}
+
+/* What a token cache keeps among the texts is none of them. */
+static bool is_cache(const char *name)
+{
+    return strcmp(name, SHOALI_TOKEN_FOLDER) == 0 || strstr(name, SHOALI_TOKEN_FILE_SUFFIX);
+}
+
+static shoal_status scan_folder(struct shoali_arena *arena, const char *folder,
+                                struct path_list *files, struct path_list *folders)
+{
+    shoal_status status = SHOAL_OK;
+    DIR *dir = opendir(folder);
+    if (!dir) {
+        SHOALI_WARN("data", "%s: skipped: %s", folder, strerror(errno));
+        return SHOAL_OK;
+    }
+    size_t length = strlen(folder);
+    const char *slash = length > 0 && folder[length - 1] == '/' ? "" : "/";
+    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            is_cache(entry->d_name))
+            continue;
+        const char *path = shoali_arena_printf(arena, "%s%s%s", folder, slash, entry->d_name);
+        if (!path) {
+            status = SHOAL_ENOMEM;
+            goto done;
+        }
+        SHOAL_TRY(status, add_entry(path, files, folders), done);
+    }
+done:
+    closedir(dir);
+    return status;
+}
+
+/* All regular files below `folder`, sorted by path. */
+static shoal_status walk_folder(struct shoali_arena *arena, const char *folder,
+                                struct path_list *files)
+{
+    shoal_status status;
+    size_t first = files->count;
+    struct path_list folders = {0};
+    SHOAL_TRY(status, list_add(&folders, folder), done);
+    for (size_t i = 0; i < folders.count; i++)
+        SHOAL_TRY(status, scan_folder(arena, folders.path[i], files, &folders), done);
+    if (files->count > first)
+        qsort(files->path + first, files->count - first, sizeof(*files->path), compare_paths);
+done:
+    free(folders.path);
+    return status;
+}
+
+static shoal_status collect(struct shoali_arena *arena, const char *given, struct path_list *files)
+{
+    struct stat info;
+    const char *path = shoali_arena_strdup(arena, given);
+    if (!path)
+        return SHOAL_ENOMEM;
+    if (stat(path, &info) != 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, "cannot read the data path %s: %s", path, strerror(errno));
+    if (S_ISDIR(info.st_mode))
+        return walk_folder(arena, path, files);
+    if (!S_ISREG(info.st_mode))
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "the data path %s is neither a file nor a folder; give text files or folders", path);
+    return list_add(files, path);
+}
+
+/* Notes what a file looks like now. One that vanished meanwhile is left out. */
+static void note(struct shoali_files *files, const char *path, const char *name)
+{
+    struct stat info;
+    if (stat(path, &info) != 0) {
+        SHOALI_WARN("data", "%s: skipped: %s", path, strerror(errno));
+        return;
+    }
+    files->file[files->count++] = (struct shoali_file){
+        .path = path,
+        .name = name,
+        .bytes = info.st_size,
+        .modified_ns = info.st_mtim.tv_sec * INT64_C(1000000000) + info.st_mtim.tv_nsec,
+        .changed_ns = info.st_ctim.tv_sec * INT64_C(1000000000) + info.st_ctim.tv_nsec,
+        .inode = info.st_ino,
+        .readable = access(path, R_OK) == 0};
+    files->bytes += info.st_size;
+}
+
+static uint64_t hash_text(const char *text, uint64_t seed)
+{
+    return shoali_hash64_seeded(text, strlen(text) + 1, seed);
+}
+
+static shoal_status add_path(struct shoali_files *files, const char *given, struct path_list *list)
+{
+    shoal_status status;
+    char *whole = realpath(given, NULL);
+    files->given = hash_text(whole ? whole : given, files->given);
+    free(whole);
+    SHOAL_TRY(status, collect(&files->arena, given, list), done);
+done:
+    return status;
+}
+
+shoal_status shoali_files_find(const char *const *paths, int32_t path_count,
+                               struct shoali_files *files)
+{
+    shoal_status status = SHOAL_OK;
+    struct path_list list = {0};
+    size_t *below = NULL; /* length of the given path that each file was found below */
+    memset(files, 0, sizeof(*files));
+    shoali_arena_init(&files->arena);
+    if (path_count < 1) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "no data path given; give text files or folders of them");
+        goto done;
+    }
+    files->first_path = paths[0];
+    below = shoali_calloc((size_t)path_count, sizeof(*below), "the data paths");
+    if (!below) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    for (int32_t i = 0; i < path_count; i++) {
+        SHOAL_TRY(status, add_path(files, paths[i], &list), done);
+        below[i] = list.count;
+    }
+    if (list.count > INT32_MAX) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "%zu data files are too many", list.count);
+        goto done;
+    }
+    files->file = shoali_arena_alloc(&files->arena, (list.count + 1) * sizeof(*files->file));
+    if (!files->file) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    for (size_t i = 0, p = 0; i < list.count; i++) {
+        while (i == below[p])
+            p++;
+        note(files, list.path[i], list.path[i] + strlen(paths[p]));
+    }
+done:
+    free(list.path);
+    shoali_free(below);
+    if (status < 0)
+        shoali_files_fini(files);
+    return status;
+}
+
+void shoali_files_fini(struct shoali_files *files)
+{
+    shoali_arena_fini(&files->arena);
+    memset(files, 0, sizeof(*files));
+}
+
+uint64_t shoali_files_state(const struct shoali_files *files)
+{
+    uint64_t state = (uint64_t)files->count;
+    for (int32_t i = 0; i < files->count; i++) {
+        const struct shoali_file *file = &files->file[i];
+        const uint64_t words[] = {(uint64_t)file->bytes, (uint64_t)file->modified_ns,
+                                  (uint64_t)file->changed_ns, file->inode, file->readable};
+        state = hash_text(file->name, shoali_hash64_seeded(words, sizeof(words), state));
+    }
+    return state;
+}

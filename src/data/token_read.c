@@ -1,0 +1,249 @@
+/* Opens a token file, and reads it. */
+#include "data/token_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define READ_BYTES 8192
+
+struct file_source {
+    struct shoali_token_source base;
+    struct shoali_token_header header;
+    int descriptor;
+    char path[]; /* what base.path points to */
+};
+
+/* False with errno; 0 for bytes that are not there. */
+static bool read_at(int descriptor, void *to, size_t bytes, int64_t at)
+{
+    char *next = to;
+    errno = 0;
+    while (bytes > 0) {
+        const ssize_t count = pread(descriptor, next, bytes, (off_t)at);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count <= 0)
+            return false;
+        next += count;
+        at += count;
+        bytes -= (size_t)count;
+    }
+    return true;
+}
+
+/* ---- the source ---- */
+
+static shoal_status damaged(const struct shoali_token_source *source, const char *what)
+{
+    return SHOAL_FAIL(SHOAL_EIO,
+                      "the tokens of the data, %s: %s; delete the file, then the next start makes "
+                      "it again",
+                      source->path, what);
+}
+
+static shoal_status read_tokens(const struct shoali_token_source *source, int64_t first,
+                                int64_t count, int32_t *tokens)
+{
+    const struct file_source *file = (const struct file_source *)source;
+    char buffer[READ_BYTES];
+    while (count > 0) {
+        const int64_t room = READ_BYTES / (int64_t)source->width;
+        const int64_t piece = count < room ? count : room;
+        const int64_t at = file->header.tokens_at + first * (int64_t)source->width;
+        if (!read_at(file->descriptor, buffer, (size_t)piece * source->width, at))
+            return damaged(source, errno ? strerror(errno) : "it was truncated while in use");
+        if (!shoali_token_unpack(source->width, buffer, piece, source->vocab_size, tokens))
+            return damaged(source, "there are tokens outside the vocabulary in it");
+        first += piece;
+        tokens += piece;
+        count -= piece;
+    }
+    return SHOAL_OK;
+}
+
+/* A row that is damaged counts as none: then more tokens are read. */
+static shoal_status count_until(const struct shoali_token_source *source, int64_t end,
+                                int64_t *counts, int64_t *until)
+{
+    const struct file_source *file = (const struct file_source *)source;
+    const size_t bytes = (size_t)source->vocab_size * sizeof(*counts);
+    const int64_t row = end / file->header.block_tokens - 1;
+    uint64_t hash;
+    const int64_t at = file->header.rows_at + row * (int64_t)(bytes + sizeof(hash));
+    *until = 0;
+    if (row < 0 || row >= file->header.row_count ||
+        !read_at(file->descriptor, counts, bytes, at) ||
+        !read_at(file->descriptor, &hash, sizeof(hash), at + (int64_t)bytes) ||
+        hash != shoali_hash64(counts, bytes)) {
+        memset(counts, 0, bytes);
+        return SHOAL_OK;
+    }
+    *until = (row + 1) * file->header.block_tokens;
+    return SHOAL_OK;
+}
+
+static void close_file(struct shoali_token_source *source)
+{
+    close(((struct file_source *)source)->descriptor);
+    shoali_free(source);
+}
+
+static const struct shoali_token_source_ops file_ops = {
+    .name = "file", .read = read_tokens, .count_until = count_until, .close = close_file};
+
+shoal_status shoali_token_file_verify(const struct shoali_token_source *source)
+{
+    shoal_status status = SHOAL_ENOMEM;
+    const struct file_source *file = (const struct file_source *)source;
+    const int64_t bytes = source->count * (int64_t)source->width;
+    struct shoali_hash64_stream *hash = shoali_hash64_begin();
+    char *piece = shoali_malloc(SHOALI_TEXT_BYTES, "a piece of the tokens");
+    SHOAL_ASSERT(source->ops == &file_ops);
+    if (!hash || !piece)
+        goto done;
+    for (int64_t at = 0; at < bytes; at += (int64_t)SHOALI_TEXT_BYTES) {
+        const int64_t left = bytes - at;
+        const size_t part =
+            left < (int64_t)SHOALI_TEXT_BYTES ? (size_t)left : SHOALI_TEXT_BYTES;
+        if (!read_at(file->descriptor, piece, part, file->header.tokens_at + at)) {
+            status = damaged(source, errno ? strerror(errno) : "it is too short");
+            goto done;
+        }
+        shoali_hash64_add(hash, piece, part);
+    }
+    status = shoali_hash64_get(hash) == file->header.tokens
+                 ? SHOAL_OK
+                 : damaged(source, "the tokens have another checksum than when it was written");
+done:
+    shoali_hash64_end(hash);
+    shoali_free(piece);
+    return status;
+}
+
+/* ---- opening ---- */
+
+/* What is wrong with the header of this request's file; NULL nothing. */
+static const char *check_header(const struct shoali_token_header *header, int64_t file_bytes,
+                                const struct shoali_token_request *request)
+{
+    struct shoali_token_header plain = *header;
+    plain.hash = 0;
+    if (memcmp(header->magic, "SHOALTOK", 8) != 0 || header->byte_order != SHOALI_TOKEN_BYTE_ORDER)
+        return "it is no token file of this kind of machine";
+    if (header->version != SHOALI_TOKEN_VERSION)
+        return "it is of another version";
+    if (header->hash != shoali_hash64(&plain, sizeof(plain)) || header->file_bytes != file_bytes)
+        return "it is damaged";
+    /* what the checksum covers was written by this code and agrees with itself */
+    if (header->made_of != request->made_of)
+        return "it is of other data";
+    if (header->files != shoali_files_state(request->files))
+        return "the text has changed";
+    return NULL;
+}
+
+/* A file whose owner we are, and that nobody else could have written. */
+static bool is_ours(int descriptor, int64_t *bytes)
+{
+    struct stat info;
+    if (fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode) || (info.st_mode & 022) != 0 ||
+        (info.st_uid != geteuid() && info.st_uid != 0))
+        return false;
+    *bytes = info.st_size;
+    return true;
+}
+
+static shoal_status read_tokenizer(int descriptor, const struct shoali_token_header *header,
+                                   shoal_tokenizer **tokenizer)
+{
+    shoal_status status = SHOAL_END;
+    const size_t bytes = (size_t)header->json_bytes;
+    char *json = shoali_malloc(bytes + 1, "a tokenizer");
+    if (!json)
+        return SHOAL_ENOMEM;
+    if (read_at(descriptor, json, bytes, header->json_at) &&
+        shoali_hash64(json, bytes) == header->json)
+        status = shoal_tokenizer_from_json(json, bytes, tokenizer);
+    shoali_free(json);
+    return status;
+}
+
+size_t shoali_token_file_host_bytes(void)
+{
+    return sizeof(struct file_source);
+}
+
+static shoal_status make_source(int *descriptor, const char *path,
+                                const struct shoali_token_header *header,
+                                struct shoali_token_source **source)
+{
+    const size_t bytes = sizeof(struct file_source) + strlen(path) + 1;
+    struct file_source *file = shoali_calloc(1, bytes, "a token file");
+    if (!file)
+        return SHOAL_ENOMEM;
+    strcpy(file->path, path);
+    file->header = *header;
+    file->descriptor = *descriptor;
+    *descriptor = -1;
+    file->base = (struct shoali_token_source){.ops = &file_ops,
+                                              .count = header->token_count,
+                                              .vocab_size = header->vocab_size,
+                                              .width = (size_t)header->width,
+                                              .hash = header->tokens,
+                                              .path = file->path,
+                                              .host_bytes = shoali_token_file_host_bytes()};
+    *source = &file->base;
+    return SHOAL_OK;
+}
+
+static void tell_skipped(const struct shoali_token_header *header, const char *path)
+{
+    if (header->skipped_count > 0)
+        SHOALI_INFO("data", "%d of the text files were skipped when %s was made: no text, or not "
+                            "to be read",
+                    header->skipped_count, path);
+}
+
+shoal_status shoali_token_file_open(const struct shoali_token_request *request,
+                                    struct shoali_token_opened *opened)
+{
+    shoal_status status = SHOAL_END;
+    struct shoali_token_header header;
+    int64_t bytes;
+    const char *wrong = "it may have been written by somebody else";
+    int descriptor = open(request->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    *opened = (struct shoali_token_opened){0};
+    if (descriptor < 0)
+        return SHOAL_END;
+    if (is_ours(descriptor, &bytes))
+        wrong = read_at(descriptor, &header, sizeof(header), 0)
+                    ? check_header(&header, bytes, request)
+                    : "it is too short";
+    if (wrong) {
+        SHOALI_DEBUG("data", "%s: not used: %s", request->path, wrong);
+        goto done;
+    }
+    SHOAL_TRY(status, read_tokenizer(descriptor, &header, &opened->tokenizer), done);
+    if (status == SHOAL_END)
+        goto done;
+    SHOAL_TRY(status, make_source(&descriptor, request->path, &header, &opened->source), done);
+    opened->file_count = header.file_count;
+    tell_skipped(&header, request->path);
+done:
+    if (descriptor >= 0)
+        close(descriptor);
+    if (status != SHOAL_OK)
+        shoali_token_opened_fini(opened);
+    return status;
+}
+
+void shoali_token_opened_fini(struct shoali_token_opened *opened)
+{
+    shoali_token_source_close(opened->source);
+    shoal_tokenizer_destroy(opened->tokenizer);
+    *opened = (struct shoali_token_opened){0};
+}
