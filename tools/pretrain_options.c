@@ -129,9 +129,8 @@ static const struct shoali_option rows[] = {
     {.key = "data-cache-path",
      .type = SHOALI_STRING,
      .offset = O(data_cache_path),
-     .unit = "folder",
-     .help = "keeps the tokens of the text, made once; default: .shoal-cache beside it, else a "
-             "folder of yours below XDG_CACHE_HOME or /var/tmp"},
+     .help = "folder that keeps the tokens of the text, made once; default: .shoal-cache beside "
+             "it, else a folder of yours below XDG_CACHE_HOME or /var/tmp"},
     {.key = "tokenizer-type",
      .type = SHOALI_STRING,
      .offset = O(tokenizer_type),

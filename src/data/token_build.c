@@ -77,8 +77,8 @@ static shoal_status write_row(struct build *build)
 {
     const size_t bytes = (size_t)build->header.vocab_size * sizeof(*build->counts);
     build->counts[build->header.vocab_size] = (int64_t)shoali_hash64(build->counts, bytes);
-    const int64_t at = build->header.rows_at +
-                       build->row++ * (int64_t)(bytes + sizeof(*build->counts));
+    const int64_t at =
+        build->header.rows_at + build->row++ * (int64_t)(bytes + sizeof(*build->counts));
     return write_at(build, build->counts, bytes + sizeof(*build->counts), at);
 }
 
@@ -118,9 +118,9 @@ static shoal_status encode_piece(struct build *build, const char *piece, size_t 
         end = bytes - at > ENCODE_BYTES ? at + ENCODE_BYTES : bytes;
         while (end < bytes && end > at + 4 && ((unsigned char)piece[end] & 0xc0) == 0x80)
             end--;
-        status = shoali_tokenizer_encode_at(build->tokenizer, piece + at, end - at,
-                                            offset + (int64_t)at, build->ids,
-                                            (int64_t)ENCODE_BYTES, &count);
+        status =
+            shoali_tokenizer_encode_at(build->tokenizer, piece + at, end - at, offset + (int64_t)at,
+                                       build->ids, (int64_t)ENCODE_BYTES, &count);
         if (status < 0)
             return shoali_error_prefix(status, "%s", build->text.file->path);
         SHOAL_TRY(status, put(build, build->ids, count), done);
@@ -209,7 +209,8 @@ static void lay_out(struct build *build)
         .skipped_count = build->scan.skipped};
     header->width = (int32_t)shoali_token_width(header->vocab_size);
     const int64_t fewest = row_bytes * ROW_SHARE / header->width;
-    header->block_tokens = build->scan.bytes / BLOCKS > fewest ? build->scan.bytes / BLOCKS : fewest;
+    header->block_tokens =
+        build->scan.bytes / BLOCKS > fewest ? build->scan.bytes / BLOCKS : fewest;
     header->rows_at = round_up(header->json_at + header->json_bytes);
     header->tokens_at =
         round_up(header->rows_at + build->scan.bytes / header->block_tokens * row_bytes);
@@ -254,10 +255,8 @@ shoal_status shoali_token_build(const struct shoali_token_request *request, cons
     shoal_status status;
     const char *name = request->tokenizer ? request->tokenizer : "byte";
     const bool learns = !request->use_tokenizer && strcmp(name, "char") == 0;
-    struct build build = {.request = request,
-                          .temporary = temporary,
-                          .descriptor = -1,
-                          .text.descriptor = -1};
+    struct build build = {
+        .request = request, .temporary = temporary, .descriptor = -1, .text.descriptor = -1};
     SHOAL_TRY(status, shoali_scan_init(&build.scan, request->files, learns, request->beat), done);
     SHOAL_TRY(status, make_tokenizer(&build), done);
     lay_out(&build);

@@ -108,8 +108,8 @@ static shoal_status attempt_init(struct attempt *attempt, const shoal_dataset_ar
         .files = &attempt->files,
         .tokenizer = tokenizer_name(args),
         .use_tokenizer = own,
-        .made_of = hash_text(own ? shoal_tokenizer_json(own) : tokenizer_name(args),
-                             attempt->files.given),
+        .made_of =
+            hash_text(own ? shoal_tokenizer_json(own) : tokenizer_name(args), attempt->files.given),
         .beat = -1};
     name_folder(attempt);
     name_file(attempt, tokenizer_name(args));
@@ -291,8 +291,8 @@ static shoal_status look_again(struct attempt *attempt, struct shoali_token_open
     int64_t newest = 0;
     clock_gettime(CLOCK_REALTIME, &now);
     for (int32_t i = 0; i < attempt->files.count; i++)
-        newest = attempt->files.file[i].changed_ns > newest ? attempt->files.file[i].changed_ns
-                                                            : newest;
+        newest =
+            attempt->files.file[i].changed_ns > newest ? attempt->files.file[i].changed_ns : newest;
     const int64_t age = now.tv_sec * INT64_C(1000000000) + now.tv_nsec - newest;
     if (age >= 0 && age < TICK_NS)
         sleep_ns(TICK_NS);
@@ -327,8 +327,7 @@ static shoal_status make_file(struct attempt *attempt)
     if (attempt->files.bytes > LARGE_BYTES) {
         char size[32];
         SHOALI_INFO("data", "making the tokens of %s of text, once: %s",
-                    shoali_format_bytes((double)attempt->files.bytes, size),
-                    attempt->request.path);
+                    shoali_format_bytes((double)attempt->files.bytes, size), attempt->request.path);
     }
     SHOAL_TRY(status, shoali_token_build(&attempt->request, shoali_str_get(temporary)), done);
     if (shoali_fault("data_rename") ||
@@ -361,8 +360,8 @@ static shoal_status make_place(const shoal_dataset_args *args, enum place place,
     SHOAL_TRY(status, make_file(&attempt), done);
     SHOAL_TRY(status, shoali_token_file_open(&attempt.request, opened), done);
     if (status == SHOAL_END)
-        status = SHOAL_FAIL(SHOAL_EIO, "%s was made but cannot be opened again",
-                            attempt.request.path);
+        status =
+            SHOAL_FAIL(SHOAL_EIO, "%s was made but cannot be opened again", attempt.request.path);
 done:
     unlock(&attempt);
     attempt_fini(&attempt);

@@ -41,11 +41,11 @@
 struct shoali_token_header {
     char magic[8]; /* "SHOALTOK" */
     uint32_t version, byte_order;
-    uint64_t hash;     /* of this struct with 0 here */
-    uint64_t made_of;  /* paths and tokenizer asked for: shoali_token_request */
-    uint64_t files;    /* state of the text files: shoali_files_state */
-    uint64_t tokens;   /* xxh3 of all tokens */
-    uint64_t json;     /* xxh3 of the tokenizer's JSON */
+    uint64_t hash;    /* of this struct with 0 here */
+    uint64_t made_of; /* paths and tokenizer asked for: shoali_token_request */
+    uint64_t files;   /* state of the text files: shoali_files_state */
+    uint64_t tokens;  /* xxh3 of all tokens */
+    uint64_t json;    /* xxh3 of the tokenizer's JSON */
     int64_t file_bytes, json_at, json_bytes, rows_at, row_count, tokens_at, token_count,
         block_tokens;
     int32_t vocab_size, width, file_count, skipped_count;

@@ -75,8 +75,7 @@ static shoal_status count_until(const struct shoali_token_source *source, int64_
     uint64_t hash;
     const int64_t at = file->header.rows_at + row * (int64_t)(bytes + sizeof(hash));
     *until = 0;
-    if (row < 0 || row >= file->header.row_count ||
-        !read_at(file->descriptor, counts, bytes, at) ||
+    if (row < 0 || row >= file->header.row_count || !read_at(file->descriptor, counts, bytes, at) ||
         !read_at(file->descriptor, &hash, sizeof(hash), at + (int64_t)bytes) ||
         hash != shoali_hash64(counts, bytes)) {
         memset(counts, 0, bytes);
@@ -107,8 +106,7 @@ shoal_status shoali_token_file_verify(const struct shoali_token_source *source)
         goto done;
     for (int64_t at = 0; at < bytes; at += (int64_t)SHOALI_TEXT_BYTES) {
         const int64_t left = bytes - at;
-        const size_t part =
-            left < (int64_t)SHOALI_TEXT_BYTES ? (size_t)left : SHOALI_TEXT_BYTES;
+        const size_t part = left < (int64_t)SHOALI_TEXT_BYTES ? (size_t)left : SHOALI_TEXT_BYTES;
         if (!read_at(file->descriptor, piece, part, file->header.tokens_at + at)) {
             status = damaged(source, errno ? strerror(errno) : "it is too short");
             goto done;
@@ -203,8 +201,9 @@ static shoal_status make_source(int *descriptor, const char *path,
 static void tell_skipped(const struct shoali_token_header *header, const char *path)
 {
     if (header->skipped_count > 0)
-        SHOALI_INFO("data", "%d of the text files were skipped when %s was made: no text, or not "
-                            "to be read",
+        SHOALI_INFO("data",
+                    "%d of the text files were skipped when %s was made: no text, or not "
+                    "to be read",
                     header->skipped_count, path);
 }
 

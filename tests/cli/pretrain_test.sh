@@ -64,6 +64,17 @@ expect 0 $train --make-vocab-size-divisible-by 1100 --train-iters 4 --load fused
 value() { sed 's/.*value: *\([0-9.E+-]*\).*/\1/' <<<"$1"; }
 awk -v a="$(value "$tiles")" -v b="$(value "$(final_loss)")" 'BEGIN { exit !(a > 1 && b > 1 && (a - b) ^ 2 < 1e-8) }' ||
     complain "unfused from a fused checkpoint: $(final_loss), fused: $tiles"
+# the tokens are where the user wants them, whatever rank makes them, and the same; elsewhere nothing is left
+expect 0 $(ranks 4) $train --train-iters 8 --data-cache-path cache/here
+says "tokens: cache/here/text-char-"
+[ "$(final_loss)" = "$loss" ] || complain "tokens in cache/here: $(final_loss), beside the text: $loss"
+[ "$(ls -A cache/here | wc -l)" = 1 ] || complain "more than tokens: $(ls -A cache/here)"
+ls .shoal-cache/text-char-*.shoal-tokens >/dev/null || complain "no tokens beside the text: $(ls -A)"
+planned=$(grep -o 'memory: planned [^,]*' <<<"$output")
+[ "${planned#memory: planned }" = "$(sed -n 's/.*memory: planned.*used \([^,]*\),.*/\1/p' <<<"$output")" ] ||
+    complain "planned is not used: $output"
+expect 2 $train --train-iters 1 --data-cache-path text/below
+says "--data-cache-path" "text"
 # leaving early at a step, and going on from the checkpoint of a step
 expect 0 $(ranks 2) $train --train-iters 8 --save early --exit-interval 3
 says "saved step 3"
