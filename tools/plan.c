@@ -374,10 +374,12 @@ static void show_verdict(const struct column *column)
 static void show_plans(const struct planning *planning)
 {
     const shoal_plan *plan = &planning->column->plan;
-    printf("model: %lld layers, hidden %lld, %.2f million parameters, %.2f million in the largest "
-           "layer\n",
-           (long long)planning->options.num_layers, (long long)planning->options.hidden_size,
-           (double)plan->parameters * 1e-6, (double)plan->largest_layer * 1e-6);
+    const int64_t layers = planning->options.num_layers;
+    char all[32], largest[32];
+    printf("model: %lld layer%s, hidden %lld, %s parameters, %s in the largest layer\n",
+           (long long)layers, layers == 1 ? "" : "s", (long long)planning->options.hidden_size,
+           shoali_format_count((double)plan->parameters, all),
+           shoali_format_count((double)plan->largest_layer, largest));
     printf("ZeRO stage %d; planned for rank 0: no other needs more\n", (int)plan->stage);
     for (int32_t i = 0; i < planning->count; i++) {
         plan = &planning->column[i].plan;

@@ -125,11 +125,13 @@ static void show_header(const struct pretrain *run)
 {
     const struct pretrain_options *options = &run->options;
     double entropy = (double)NAN;
+    char text[512], count[32];
     if (!is_first(run))
         return;
-    printf("model: %lld layers, hidden %lld, %.2f million parameters\n",
-           (long long)options->num_layers, (long long)options->hidden_size,
-           (double)shoal_engine_param_count(run->engine) * 1e-6);
+    printf("model: %lld layer%s, hidden %lld, %s parameters\n", (long long)options->num_layers,
+           options->num_layers == 1 ? "" : "s", (long long)options->hidden_size,
+           shoali_format_count((double)shoal_engine_param_count(run->engine), count));
+    printf("%s\n", shoal_engine_describe_weight_decay(run->engine, text, sizeof text));
     printf("data: %lld training and %lld validation tokens of %d kinds\n",
            (long long)shoal_dataset_token_count(run->dataset, SHOAL_SPLIT_TRAIN),
            (long long)shoal_dataset_token_count(run->dataset, SHOAL_SPLIT_VALID),

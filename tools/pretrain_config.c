@@ -140,6 +140,25 @@ static shoal_status merge(const struct pretrain_options *options, json_t *root,
     return status;
 }
 
+/* --weight-decay means what it means in Megatron: nothing of one dimension decays. Where the
+ * configuration has a weight_decay or says itself what does not decay, it is the configuration's.
+ */
+static void merge_no_decay(const struct pretrain_options *options, json_t *root)
+{
+    json_t *optimizer = json_object_get(root, "optimizer");
+    json_t *params = json_object_get(optimizer, "params");
+    const json_t *decay = json_object_get(params, "weight_decay");
+    const char *text = json_string_value(decay);
+    const bool by_file = decay && !json_is_null(decay) && !(text && strcmp(text, "auto") == 0);
+    if (!given(options, "weight-decay") || by_file || json_object_get(optimizer, "no_decay"))
+        return;
+    if (!optimizer) {
+        optimizer = json_object();
+        json_object_set_new(root, "optimizer", optimizer);
+    }
+    json_object_set_new(optimizer, "no_decay", json_pack("[s]", "1-D"));
+}
+
 static shoal_status merge_schedule(const struct pretrain_options *options, json_t *root,
                                    bool *changed)
 {
@@ -213,6 +232,7 @@ shoal_status pretrain_config(const struct pretrain_options *options, const char 
         goto done;
     }
     default_optimizer(options, root, &changed);
+    merge_no_decay(options, root);
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         bool *flag = pairs[i].index >= 0 ? &betas_changed : &changed;
         if (given(options, pairs[i].flag))

@@ -333,7 +333,9 @@ static const struct shoali_option shared_rows[] = {
      .offset = S(weight_decay),
      .min = 0,
      .max = 1e6,
-     .help = "also optimizer.params.weight_decay; matrices only"},
+     .help =
+         "also optimizer.params.weight_decay; given here, tensors of one dimension and biases do "
+         "not decay"},
     {.key = "adam-beta1",
      .type = SHOALI_FLOAT,
      .offset = S(adam_beta1),

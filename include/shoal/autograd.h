@@ -38,7 +38,7 @@ typedef enum shoal_init_kind {
     SHOAL_INIT_UNIFORM = 3 /* [a, b) */
 } shoal_init_kind;
 
-#define SHOAL_PARAM_NO_DECAY 1u /* weight decay does not apply */
+#define SHOAL_PARAM_NO_DECAY 1u /* weight decay never applies, whatever the configuration says */
 #define SHOAL_PARAM_FROZEN 2u   /* no gradient, no optimizer state */
 
 /* How the ranks of an axis share a parameter: each holds its part of one dim. A matrix that holds

@@ -158,6 +158,10 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_set_param(shoal_engine *engine
                                                             const float *values);
 /* The index-th parameter in canonical order, NULL beyond the last. */
 SHOAL_API const char *shoal_engine_param_name(const shoal_engine *engine, int32_t index);
+/* Which parameters weight decay applies to, in one line for people; the same on every layout.
+ * Returns `text`; a line longer than `bytes` is cut. "" for inference. */
+SHOAL_API const char *shoal_engine_describe_weight_decay(const shoal_engine *engine, char *text,
+                                                         size_t bytes);
 /* 64-bit fingerprint of weights (masters) and optimizer states, layout-free. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_fingerprint(shoal_engine *engine, uint64_t *hash);
 

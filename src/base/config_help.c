@@ -9,6 +9,8 @@ enum { COLUMNS = 100, HELP_COLUMN = 34 };
 
 static bool has_default(const struct shoali_option *row)
 {
+    if (row->flags & SHOALI_OPTION_NO_DEFAULT)
+        return false;
     switch (row->type) {
     case SHOALI_BOOL:
         return row->default_number != 0.0;
@@ -167,7 +169,7 @@ static const char *type_name(const struct shoali_option *row)
         "boolean",         "integer",          "number",          "string",  "name",
         "list of numbers", "list of integers", "list of strings", "section", "object",
     };
-    return names[row->type];
+    return row->flags & SHOALI_OPTION_LIST ? "list of sections" : names[row->type];
 }
 
 /* '|' would end a cell. */
@@ -190,7 +192,8 @@ static void append_row(const struct shoali_option *row, struct shoali_str *out)
     shoali_str_append(out, " | %s | ", type_name(row));
     if (row->flags & SHOALI_OPTION_REQUIRED) {
         shoali_str_append(out, "required");
-    } else if (has_default(row) || row->type == SHOALI_BOOL) {
+    } else if (has_default(row) ||
+               (row->type == SHOALI_BOOL && !(row->flags & SHOALI_OPTION_NO_DEFAULT))) {
         shoali_str_append(out, "`");
         append_default(row, out);
         shoali_str_append(out, "`");

@@ -3,6 +3,7 @@
 
 #include "base/str.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct reader {
@@ -157,7 +158,7 @@ done:
     return status;
 }
 
-/* The value at a path of keys without dots; NULL none. */
+/* The value at a path of keys without dots, and of numbers in lists; NULL none. */
 static json_t *value_at(json_t *root, const char *path)
 {
     char key[256];
@@ -167,7 +168,8 @@ static json_t *value_at(json_t *root, const char *path)
             return NULL;
         memcpy(key, path, length);
         key[length] = '\0';
-        root = json_object_get(root, key);
+        root = json_is_array(root) ? json_array_get(root, (size_t)strtoul(key, NULL, 10))
+                                   : json_object_get(root, key);
         path += length + (path[length] == '.');
     }
     return root;

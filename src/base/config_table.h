@@ -91,9 +91,11 @@ struct shoali_option {
     enum shoali_option_state state;
     unsigned flags; /* SHOALI_OPTION_* */
 };
-#define SHOALI_OPTION_NO_PREFIX 1u /* flag: "--no-key" sets false */
-#define SHOALI_OPTION_REQUIRED 2u  /* must be given */
-#define SHOALI_OPTION_HIDDEN 4u    /* not in --help */
+#define SHOALI_OPTION_NO_PREFIX 1u   /* flag: "--no-key" sets false */
+#define SHOALI_OPTION_REQUIRED 2u    /* must be given */
+#define SHOALI_OPTION_HIDDEN 4u      /* not in --help */
+#define SHOALI_OPTION_LIST 8u        /* JSON: a list of objects; only documented */
+#define SHOALI_OPTION_NO_DEFAULT 16u /* what holds otherwise, `help` says */
 
 struct shoali_section {
     const char *name; /* "zero_optimization" */
@@ -132,8 +134,9 @@ void shoali_json_set_origin(struct shoali_json *document, struct shoali_json *or
 shoal_status shoali_json_locate(const struct shoali_json *document, const char *path,
                                 shoal_status status);
 
-/* Reads the object at `path` ("" = root) into config, which has its defaults. A missing object
- * leaves the defaults. Strings go to the arena; SHOALI_JSON members borrow from the document. */
+/* Reads the object at `path` ("" = root; "groups.0" is the first of a list) into config, which has
+ * its defaults. A missing object leaves the defaults. Strings go to the arena; SHOALI_JSON members
+ * borrow from the document. */
 SHOAL_CHECKED shoal_status shoali_config_read_json(const struct shoali_section *section,
                                                    struct shoali_json *document, const char *path,
                                                    void *config, struct shoali_arena *arena);

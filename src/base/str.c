@@ -146,3 +146,26 @@ const char *shoali_format_bytes(double bytes, char *buffer)
         snprintf(buffer, 32, "%.1f %s", value, units[unit]);
     return buffer;
 }
+
+void shoali_str_append_count(struct shoali_str *str, int64_t count)
+{
+    char digits[24];
+    const int length = snprintf(digits, sizeof digits, "%lld", (long long)count);
+    for (int i = 0; i < length; i++) {
+        const bool cut = i > 0 && (length - i) % 3 == 0 && digits[i - 1] != '-';
+        shoali_str_append(str, "%s%c", cut ? "," : "", digits[i]);
+    }
+}
+
+const char *shoali_format_count(double count, char *buffer)
+{
+    static const char *const units[] = {"", " thousand", " million", " billion", " trillion"};
+    int unit = 0;
+    /* 999.996 would print as 1000.00. */
+    while (count >= (unit < 2 ? 999.95 : 999.995) && unit < 4) {
+        count /= 1000;
+        unit++;
+    }
+    snprintf(buffer, 32, "%.*f%s", unit == 0 ? 0 : unit == 1 ? 1 : 2, count, units[unit]);
+    return buffer;
+}

@@ -37,6 +37,12 @@ bool shoali_parse_bool(const char *text, bool *value);
 /* "1.5 GiB" style text in a caller's buffer of at least 32 bytes; returns `buffer`. */
 const char *shoali_format_bytes(double bytes, char *buffer);
 
+/* "124,318,464". */
+void shoali_str_append_count(struct shoali_str *str, int64_t count);
+/* A count for people: "174.60 billion", "124.44 million", "24.1 thousand", "931"; in a caller's
+ * buffer of at least 32 bytes; returns `buffer`. */
+const char *shoali_format_count(double count, char *buffer);
+
 /* Files: the fault points "read_file" and "write_file" make the next call fail with SHOAL_EIO.
  * Reads a whole file. *data is owned by the caller (free()), NUL-terminated past *bytes.
  * SHOAL_EINVAL when it does not exist or is a folder, SHOAL_EIO otherwise; both name the path. */

@@ -264,9 +264,40 @@ static void test_folders(void **state)
     assert_non_null(strstr(shoal_error_message(), folder->file));
 }
 
+static void test_counts(void **state)
+{
+    static const struct {
+        int64_t count;
+        const char *exact, *words;
+    } cases[] = {
+        {0, "0", "0"},
+        {999, "999", "999"},
+        {1000, "1,000", "1.0 thousand"},
+        {21472, "21,472", "21.5 thousand"},
+        {999949, "999,949", "999.9 thousand"},
+        {999996, "999,996", "1.00 million"},
+        {124439808, "124,439,808", "124.44 million"},
+        {999996000, "999,996,000", "1.00 billion"},
+        {174604000000, "174,604,000,000", "174.60 billion"},
+        {-1234, "-1,234", NULL},
+        {-123, "-123", NULL},
+    };
+    char text[32];
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        struct shoali_str exact = {0};
+        shoali_str_append_count(&exact, cases[k].count);
+        assert_string_equal(shoali_str_get(&exact), cases[k].exact);
+        shoali_str_fini(&exact);
+        if (cases[k].words)
+            assert_string_equal(shoali_format_count((double)cases[k].count, text), cases[k].words);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counts),
         cmocka_unit_test(test_builder),
         cmocka_unit_test(test_nearest),
         cmocka_unit_test(test_transposition_counts_one),

@@ -313,6 +313,7 @@ static shoal_status create_zero(struct shoal_engine *engine)
             .exec = engine->exec,
             .group = engine->data_group,
             .optimizer = engine->inference ? NULL : &engine->optimizer,
+            .rule = engine->param_groups.rule,
             .seed = engine->seed,
             .stage = (int32_t)zero->stage,
             .exact = config->reduction == SHOALI_REDUCTION_EXACT,
@@ -451,6 +452,7 @@ shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_
         status,
         shoali_module_init(&engine->module, args->model, compute_dtype(&engine->config), NULL, 0),
         done);
+    SHOAL_TRY(status, shoali_engine_make_groups(engine), done);
     SHOAL_TRY(status, read_recompute(engine, args), done);
     SHOAL_TRY(status, measure_micro(engine), done);
     SHOAL_TRY(status, create_packed_weights(engine), done);

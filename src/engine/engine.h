@@ -10,6 +10,7 @@
  *   engine_checkpoint.c  save and load through checkpoint/
  *   engine_hashes.c      tell-tales of a step
  *   engine_unused.c      parameters that a step gave no gradient
+ *   engine_groups.c      which parameter is updated by which values
  *   engine_report.c      lines and monitor events of a step
  *   plan*.c              an engine without memory steps; what it counted is the plan
  *   config*.c            ds_config.json
@@ -50,7 +51,9 @@ struct shoali_micro_cost {
 struct shoal_engine {
     struct shoali_ds_config config;
     struct shoali_batch_sizes batch;
-    struct shoali_optimizer optimizer;
+    struct shoali_optimizer optimizer; /* of the parameters in no group */
+    struct shoali_param_groups param_groups;
+    struct shoali_param_about *param_about; /* [params] what made the groups; the config's arena */
     struct shoali_schedule schedule;
     struct shoali_loss_scaler scaler;
     const shoal_model *model;
@@ -131,6 +134,8 @@ SHOAL_CHECKED shoal_status shoali_engine_make(const shoal_engine_args *args, boo
 /* engine_unused.c: at a step's begin; after its reduction, an error unless they are allowed. */
 void shoali_engine_forget_touched(struct shoal_engine *engine);
 SHOAL_CHECKED shoal_status shoali_engine_check_unused(struct shoal_engine *engine);
+/* Fills param_groups; for inference nothing. */
+SHOAL_CHECKED shoal_status shoali_engine_make_groups(struct shoal_engine *engine);
 /* Lines, CSV and JSON events of the step in engine->info; rank 0 does something. */
 SHOAL_CHECKED shoal_status shoali_engine_report_step(struct shoal_engine *engine);
 

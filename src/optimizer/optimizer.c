@@ -1,5 +1,6 @@
 /* The table of optimizers, looking them up and configuring them; the front of the step. */
 #include "optimizer/names.h"
+#include "optimizer/param_groups.h"
 #include "optimizer/types.h"
 
 #include <stdio.h>
@@ -22,6 +23,12 @@ static bool variant_at(int32_t index, struct shoali_variant *variant)
     return true;
 }
 
+static bool group_at(int32_t index, struct shoali_variant *variant)
+{
+    *variant = (struct shoali_variant){"each group", &shoali_param_group_section};
+    return index == 0;
+}
+
 static const struct shoali_option section_rows[] = {
     {.key = "type",
      .type = SHOALI_STRING,
@@ -32,6 +39,20 @@ static const struct shoali_option section_rows[] = {
      .offset = offsetof(struct shoali_optimizer_config, params),
      .variant = variant_at,
      .help = "Its parameters, such as lr, betas, eps, weight_decay: tables below."},
+    {.key = "no_decay",
+     .type = SHOALI_STRINGS,
+     .offset = offsetof(struct shoali_optimizer_config, no_decay),
+     .help = "Parameters without weight decay: names or patterns such as *.bias; \"1-D\" means all "
+             "tensors of one dimension and names ending in .bias. Not given: every parameter "
+             "decays, as in DeepSpeed; --weight-decay as a flag makes it [\"1-D\"], as in Megatron "
+             "(Shoal's own)."},
+    {.key = "param_groups",
+     .type = SHOALI_JSON,
+     .offset = offsetof(struct shoali_optimizer_config, param_groups),
+     .flags = SHOALI_OPTION_LIST,
+     .variant = group_at,
+     .help = "Groups of parameters with values of their own: a list of tables as below (Shoal's "
+             "own)."},
     {.key = "legacy_fusion",
      .type = SHOALI_BOOL,
      .offset = offsetof(struct shoali_optimizer_config, legacy_fusion),

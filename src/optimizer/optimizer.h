@@ -1,8 +1,9 @@
 /* optimizer - update rules, learning-rate schedules, loss scaling, norm and clipping. Level L5.
  *
- * Four small headers; this one is the update rules.
+ * Five small headers; this one is the update rules.
  *
  *   optimizer.h     the table of optimizers; a step on one segment of a flat shard
+ *   param_groups.h  which parameter decays, and with which values it is updated
  *   lr_schedules.h  pure functions from a step number to a learning rate
  *   loss_scaler.h   the dynamic fp16 loss scale
  *   clip.h          exact gradient norm, overflow flag and the control block every step reads
@@ -103,9 +104,11 @@ struct shoali_optimizer {
 
 /* The `optimizer` section for the engine's root table. */
 struct shoali_optimizer_config {
-    const char *type;      /* NULL: section absent */
-    struct json_t *params; /* read through its path by shoali_optimizer_make */
-    bool legacy_fusion;    /* accepted, no effect */
+    const char *type;               /* NULL: section absent */
+    struct json_t *params;          /* read through its path by shoali_optimizer_make */
+    struct shoali_strings no_decay; /* these two: param_groups.h */
+    struct json_t *param_groups;
+    bool legacy_fusion; /* accepted, no effect */
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 extern const struct shoali_section shoali_optimizer_section;

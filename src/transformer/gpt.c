@@ -13,15 +13,11 @@ static shoal_status declare_pair(shoal_declaration *declaration, const shoal_gpt
                                  const char *weight, const char *bias, shoal_shape shape,
                                  shoal_init_kind init, double std)
 {
-    const bool norm = shape.ndim == 1;
     shoal_status status;
     SHOAL_TRY(status,
-              shoal_declare_param(declaration,
-                                  &(shoal_param_spec){.name = weight,
-                                                      .shape = shape,
-                                                      .init = init,
-                                                      .init_b = std,
-                                                      .tags = norm ? SHOAL_PARAM_NO_DECAY : 0}),
+              shoal_declare_param(
+                  declaration,
+                  &(shoal_param_spec){.name = weight, .shape = shape, .init = init, .init_b = std}),
               done);
     if (config->add_bias_linear)
         SHOAL_TRY(
@@ -29,8 +25,7 @@ static shoal_status declare_pair(shoal_declaration *declaration, const shoal_gpt
             shoal_declare_param(
                 declaration, &(shoal_param_spec){.name = bias,
                                                  .shape = shoal_shape_1(shape.dim[shape.ndim - 1]),
-                                                 .init = SHOAL_INIT_ZEROS,
-                                                 .tags = SHOAL_PARAM_NO_DECAY}),
+                                                 .init = SHOAL_INIT_ZEROS}),
             done);
 done:
     return status;

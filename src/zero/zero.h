@@ -83,7 +83,7 @@
 
 #include "autograd/autograd.h"
 #include "comm/comm.h"
-#include "optimizer/optimizer.h"
+#include "optimizer/param_groups.h"
 #include "swap_tensor/swap_tensor.h"
 
 struct shoali_zero;
@@ -120,7 +120,9 @@ struct shoali_zero_args {
     struct shoali_exec exec;
     shoal_group *group;                       /* NULL: one rank */
     const struct shoali_optimizer *optimizer; /* NULL: inference, weights only */
-    uint64_t seed;                            /* of init */
+    /* [params], borrowed; NULL: all by `optimizer`, those without the tag decay */
+    const struct shoali_param_rule *rule;
+    uint64_t seed; /* of init */
     int32_t stage;
     bool exact;
     int32_t unit_log2;

@@ -50,10 +50,11 @@ struct shoali_zero_unit {
     void *weights_home, *gradients_home; /* buffers used last */
 };
 
-/* A run of neighbouring trainable parameters with equal multipliers, inside one own range. */
+/* A run of neighbouring trainable parameters with equal rules, inside one own range. */
 struct shoali_zero_segment {
     int64_t begin, count;  /* flat space */
     int64_t local, weight; /* in the part buffers; in `weights` */
+    const struct shoali_optimizer *optimizer;
     double lr_multiplier, weight_decay_multiplier;
 };
 

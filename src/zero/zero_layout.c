@@ -230,19 +230,31 @@ int32_t shoali_zero_first_part(const struct shoali_zero *zero, int64_t at)
 
 /* ---- segments ------------------------------------------------------------------------------- */
 
-/* Merges neighbours with equal multipliers, so that a model of many small tensors updates in few
+static struct shoali_param_rule rule_of(const struct shoali_zero *zero,
+                                        const struct shoal_param *param)
+{
+    if (zero->args.rule)
+        return zero->args.rule[param->index];
+    return (struct shoali_param_rule){.optimizer = &zero->optimizer,
+                                      .lr_multiplier = param->lr_mult,
+                                      .weight_decay_multiplier =
+                                          param->tags & SHOAL_PARAM_NO_DECAY ? 0 : 1};
+}
+
+/* Merges neighbours with equal rules, so that a model of many small tensors updates in few
  * launches. */
 static void add_segment(struct shoali_zero *zero, const struct shoal_param *param, int32_t range,
                         int64_t begin, int64_t end)
 {
     const struct shoali_zero_range *part = &zero->part_range[range];
     const int64_t inside = begin - part->begin;
-    const double decay = param->tags & SHOAL_PARAM_NO_DECAY ? 0.0 : 1.0;
+    const struct shoali_param_rule rule = rule_of(zero, param);
     struct shoali_zero_segment *last =
         zero->segment_count ? &zero->segment[zero->segment_count - 1] : NULL;
     if (last && last->local + last->count == part->at + inside && inside > 0 &&
-        last->begin + last->count == begin && last->lr_multiplier == param->lr_mult &&
-        last->weight_decay_multiplier == decay) {
+        last->begin + last->count == begin && last->optimizer == rule.optimizer &&
+        last->lr_multiplier == rule.lr_multiplier &&
+        last->weight_decay_multiplier == rule.weight_decay_multiplier) {
         last->count += end - begin;
         return;
     }
@@ -251,8 +263,9 @@ static void add_segment(struct shoali_zero *zero, const struct shoal_param *para
                                      .count = end - begin,
                                      .local = part->at + inside,
                                      .weight = zero->weight_range[range].at + inside,
-                                     .lr_multiplier = param->lr_mult,
-                                     .weight_decay_multiplier = decay};
+                                     .optimizer = rule.optimizer,
+                                     .lr_multiplier = rule.lr_multiplier,
+                                     .weight_decay_multiplier = rule.weight_decay_multiplier};
 }
 
 static void cut_segments(struct shoali_zero *zero)

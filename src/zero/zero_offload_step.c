@@ -27,6 +27,7 @@ struct sub_group {
 /* Elements that are updated, or rounded, together. */
 struct piece {
     int64_t local, weight, count;
+    const struct shoali_optimizer *optimizer;
     double lr_multiplier, weight_decay_multiplier;
 };
 
@@ -68,8 +69,12 @@ static bool next_segment(const struct shoali_zero *zero, int64_t at, int64_t end
     if (at >= end || low == zero->segment_count || zero->segment[low].local >= end)
         return false;
     const struct shoali_zero_segment *segment = &zero->segment[low];
-    *piece = (struct piece){segment->local, segment->weight, segment->count, segment->lr_multiplier,
-                            segment->weight_decay_multiplier};
+    *piece = (struct piece){.local = segment->local,
+                            .weight = segment->weight,
+                            .count = segment->count,
+                            .optimizer = segment->optimizer,
+                            .lr_multiplier = segment->lr_multiplier,
+                            .weight_decay_multiplier = segment->weight_decay_multiplier};
     cut_piece(piece, at, end);
     return true;
 }
@@ -199,7 +204,7 @@ static shoal_status host_piece(struct walk *walk, const struct sub_group *group,
         };
         for (int32_t s = 0; s < zero->optimizer.state_count; s++)
             segment.state[s] = (float *)row[1 + s] + inside;
-        SHOAL_TRY(status, shoali_optimizer_step(&zero->optimizer, &walk->host_now, &segment), done);
+        SHOAL_TRY(status, shoali_optimizer_step(piece->optimizer, &walk->host_now, &segment), done);
     } else if (dtype != SHOAL_F32) {
         SHOAL_TRY(status, round_masters(zero, &zero->outside.exec, master, low, piece->count),
                   done);
@@ -261,7 +266,7 @@ static shoal_status device_piece(struct walk *walk, const struct piece *piece, v
         SHOAL_TRY(status,
                   shoali_zero_final_gradient(zero, piece->local, piece->count, &segment.grad),
                   done);
-        SHOAL_TRY(status, shoali_optimizer_step(&zero->optimizer, walk->now, &segment), done);
+        SHOAL_TRY(status, shoali_optimizer_step(piece->optimizer, walk->now, &segment), done);
     }
     if (dtype == SHOAL_F32)
         return shoali_copy(exec->stream, low, master, (size_t)piece->count * sizeof(float),

@@ -21,7 +21,7 @@ static shoal_status step_segment(struct shoali_zero *zero, const struct shoali_o
         for (int32_t s = 0; s < zero->optimizer.state_count; s++)
             part.state[s] = zero->state[s] + local;
         SHOAL_TRY(status, shoali_zero_final_gradient(zero, local, count, &part.grad), done);
-        SHOAL_TRY(status, shoali_optimizer_step(&zero->optimizer, now, &part), done);
+        SHOAL_TRY(status, shoali_optimizer_step(segment->optimizer, now, &part), done);
         at += count;
     }
 done:

@@ -75,6 +75,22 @@ planned=$(grep -o 'memory: planned [^,]*' <<<"$output")
     complain "planned is not used: $output"
 expect 2 $train --train-iters 1 --data-cache-path text/below
 says "--data-cache-path" "text"
+# what decays: all of it by the configuration, matrices by Megatron's flag, and the configuration's rule where both speak
+sed 's/"lr": 0.01/"lr": 0.01, "weight_decay": 0.1/' ds.json >decay.json
+expect 0 $gpt $data --deepspeed_config decay.json --train-iters 1
+says "weight decay 0.1: 28 tensors, " "; every tensor decays"
+expect 0 $gpt $data --deepspeed_config decay.json --weight-decay 0.1 --train-iters 1
+says "; every tensor decays"
+expect 0 $train --weight-decay 0.1 --train-iters 1
+says "weight decay 0.1: 10 tensors, " "18 tensors, 896 parameters do not decay (1-D)"
+line=$(grep "weight decay" <<<"$output")
+expect 0 $(ranks 2) $train --weight-decay 0.1 --train-iters 1
+[ "$(grep "weight decay" <<<"$output")" = "$line" ] || complain "two ranks: $output"
+expect 0 $train --train-iters 1
+says "weight decay: none"
+sed 's/"params"/"no_decay": ["*.biass"], "params"/' decay.json >bias.json
+expect 2 $gpt $data --deepspeed_config bias.json --train-iters 1
+says "bias.json:3: optimizer.no_decay: \"*.biass\" matches no parameter"
 # leaving early at a step, and going on from the checkpoint of a step
 expect 0 $(ranks 2) $train --train-iters 8 --save early --exit-interval 3
 says "saved step 3"

@@ -79,7 +79,7 @@ static void ok(shoal_status status)
 static const char config[] =
     "{\"train_batch_size\":8,\"steps_per_print\":1000000,\"gradient_clipping\":1.0,"
     "\"optimizer\":{\"type\":\"AdamW\",\"params\":{\"lr\":1,\"betas\":[0.9,0.95],\"eps\":1e-8,"
-    "\"weight_decay\":0.1}},"
+    "\"weight_decay\":0.1},\"no_decay\":[\"1-D\"]},"
     "\"scheduler\":{\"type\":\"WarmupDecayLR\",\"params\":{\"warmup_min_lr\":1e-4,\"warmup_max_"
     "lr\":"
     "3e-3,\"warmup_num_steps\":4,\"total_num_steps\":24,\"warmup_type\":\"linear\"}}}";
