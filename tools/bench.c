@@ -165,7 +165,7 @@ static int measure(const struct subject *subject, int argc, char **argv)
     if (status != SHOAL_END)
         SHOAL_TRY(status, subject->run(&options), done);
 done:;
-    const int code = status < 0 ? tool_fail(status) : tool_flush();
+    const int code = status < 0 && !ferror(stdout) ? tool_fail(status) : tool_flush();
     shoali_arena_fini(&arena);
     return code;
 }

@@ -14,7 +14,8 @@ static const char usage[] =
     "configuration. Folders without hashes are compared as checkpoints: DIR (the latest one) or\n"
     "DIR/TAG, element by element.\n\n"
     "  --rounding   differences within rounding count as equal\n\n"
-    "Exit codes: 0 equal, 1 different, 2 wrong usage, or nothing that can be compared.";
+    "Exit codes: 0 equal, 1 different, 2 wrong usage, nothing that can be compared, or\n"
+    "the answer cannot be written.";
 
 int tool_diff(int argc, char **argv)
 {
@@ -47,7 +48,8 @@ int tool_diff(int argc, char **argv)
         tool_fail(status);
         return 2; /* 1 says that they differ */
     }
-    if (tool_print(text) != 0)
-        return 2;
+    const int code = tool_print(text);
+    if (code != 0)
+        return code == 1 ? 2 : code;
     return verdict == SHOAL_DIFF_REAL || (verdict == SHOAL_DIFF_ROUNDING && !rounding);
 }

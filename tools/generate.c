@@ -42,9 +42,9 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_FLOAT,
      .offset = O(temperature),
      .default_number = 1.0,
-     .min = 1e-6,
+     .min = 0,
      .max = 1e6,
-     .help = "below 1: likelier tokens gain"},
+     .help = "below 1: likelier tokens gain; 0: always the likeliest"},
     {.key = "top-k",
      .type = SHOALI_INT,
      .offset = O(top_k),
@@ -171,7 +171,7 @@ int tool_generate(int argc, char **argv)
               done);
     SHOAL_TRY(status, generate(&options, generator, &prompt), done);
 done:;
-    const int code = status < 0 ? tool_fail(status) : tool_flush();
+    const int code = status < 0 && !ferror(stdout) ? tool_fail(status) : tool_flush();
     shoal_generator_destroy(generator);
     shoali_str_fini(&prompt);
     shoali_arena_fini(&arena);

@@ -5,7 +5,11 @@
 #include "shoal/log.h"
 #include "shoal/report.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,11 +64,25 @@ int tool_fail(shoal_status status)
     return shoal_status_exit_code(status);
 }
 
+/* Standard output is a pipe that nobody reads any more. Where SIGPIPE is ignored it ends nobody, so
+ * the exit code is given that it would have left. */
+static bool reader_left(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP));
+}
+
 int tool_flush(void)
 {
+    errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
-    perror("shoal: cannot write to standard output");
+    const int error = errno;
+    if (reader_left())
+        return 128 + SIGPIPE;
+    errno = error; /* 0: it was an earlier write */
+    fprintf(stderr, "shoal: cannot write to standard output%s%s\n", errno ? ": " : "",
+            errno ? strerror(errno) : "");
     return 1;
 }
 

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLANS_MAX = 64, COLUMNS = 6, CELL = 13 };
+enum { PLANS_MAX = 64, COLUMNS = 6, CELL = 13, EXIT_DOES_NOT_FIT = 3 };
 
 struct plan_options {
     struct shoali_ints world_size;
     const char *memory_limit;
-    int64_t ranks_per_node, vocab_size;
+    int64_t ranks_per_node;
     double peak_tflops, memory_bandwidth, network_bandwidth;
     bool json;
     uint64_t given[SHOALI_GIVEN_WORDS];
@@ -28,12 +28,6 @@ static const struct shoali_option rows[] = {
      .max = 1 << 20,
      .unit = "ranks",
      .help = "numbers of ranks to plan for: N[,N...]"},
-    {.key = "vocab-size",
-     .type = SHOALI_INT,
-     .offset = O(vocab_size),
-     .min = 0,
-     .max = 1e9,
-     .help = "kinds of tokens; 0: those of --data-path"},
     {.key = "memory-limit",
      .type = SHOALI_STRING,
      .offset = O(memory_limit),
@@ -148,7 +142,7 @@ static shoal_status prepare(struct planning *planning)
 {
     shoal_status status = SHOAL_OK;
     const struct pretrain_options *options = &planning->options;
-    int64_t vocab_size = planning->own.vocab_size;
+    int64_t vocab_size = options->vocab_size;
     if (vocab_size == 0 && !options->data_path.count && !options->mock_data)
         return SHOAL_FAIL(SHOAL_EINVAL, "shoal plan: --vocab-size must be given, or the "
                                         "--data-path whose tokens are counted");
@@ -442,6 +436,14 @@ done:
     return status;
 }
 
+static bool all_fit(const struct planning *planning)
+{
+    for (int32_t i = 0; i < planning->count; i++)
+        if (planning->column[i].verdict.missing_bytes > 0)
+            return false;
+    return true;
+}
+
 int tool_plan(int argc, char **argv)
 {
     struct planning planning = {0};
@@ -453,7 +455,9 @@ int tool_plan(int argc, char **argv)
             "`shoal pretrain gpt`]\n\n"
             "Says what a training will need on N ranks: memory by kind, messages, FLOPs, with\n"
             "rates the time of a step; whether it fits, and what would make it fit. Nothing is\n"
-            "run or allocated.\n\n",
+            "run or allocated.\n\n"
+            "Exit codes: 0 it fits, with each number of ranks; 3 it does not; 2 wrong usage or\n"
+            "configuration; 1 the answer could not be written.\n\n",
         .more = &section,
         .more_options = &planning.own};
     const int skip = argc > 1 && strcmp(argv[1], "gpt") == 0;
@@ -465,7 +469,9 @@ int tool_plan(int argc, char **argv)
         else if (status == SHOAL_OK)
             show_plans(&planning);
     }
-    const int code = status < 0 ? tool_fail(status) : tool_flush();
+    int code = status < 0 ? tool_fail(status) : tool_flush();
+    if (code == 0 && !all_fit(&planning))
+        code = EXIT_DOES_NOT_FIT;
     shoali_free(planning.column);
     pretrain_setup_fini(&planning.setup);
     shoal_gpt_destroy(planning.model);

@@ -121,7 +121,20 @@ done:
 
 /* ---- the loop ------------------------------------------------------------------------------- */
 
-static void show_header(const struct pretrain *run)
+/* A training is worth more than its lines: it goes on without them, and its exit code tells. */
+static void tell_lost_output(struct pretrain *run)
+{
+    const int error = errno;
+    if (run->output_lost || !is_first(run) || !ferror(stdout))
+        return;
+    run->output_lost = true;
+    fprintf(stderr,
+            "shoal pretrain: cannot write to standard output: %s; the training goes on, and ends "
+            "with exit code 1\n",
+            strerror(error));
+}
+
+static void show_header(struct pretrain *run)
 {
     const struct pretrain_options *options = &run->options;
     double entropy = (double)NAN;
@@ -148,6 +161,7 @@ static void show_header(const struct pretrain *run)
                "context could reach)\n",
                entropy);
     fflush(stdout);
+    tell_lost_output(run);
 }
 
 /* The time of a step that is shown is a mean in which the last twenty weigh most. The first step,
@@ -170,6 +184,7 @@ static void show_step(struct pretrain *run, const shoal_step_info *info, int64_t
             .seconds_per_step = *ms * 1e-3,
             .skipped = info->skipped_steps,
             .loss_scale = info->loss_scale});
+    tell_lost_output(run);
 }
 
 static shoal_status save(struct pretrain *run)
@@ -242,6 +257,8 @@ static shoal_status train(struct pretrain *run)
         if (asked_to_leave(run, begin))
             break;
     }
+    if (run->progress)
+        shoal_progress_finish(run->progress);
     const int64_t last = shoal_engine_global_steps(run->engine);
     if (options->save && saved_step != last && last > first)
         SHOAL_TRY(status, save(run), done);
@@ -371,9 +388,7 @@ int tool_pretrain(int argc, char **argv)
     if (status == SHOAL_OK)
         SHOAL_TRY(status, train(&run), done);
 done:;
-    int code = status < 0 ? report_failure(status) : tool_flush();
-    if (status == SHOAL_OK)
-        code = 0; /* a training whose lines were lost is still a training */
+    const int code = status < 0 ? report_failure(status) : tool_flush();
     release(&run, status);
     return code;
 }

@@ -56,6 +56,7 @@ struct pretrain_options {
     struct shoali_strings data_path;
     const char *data_cache_path, *tokenizer_type, *split;
     bool mock_data, full_validation;
+    int64_t vocab_size; /* 0: not given */
     /* run */
     const char *deepspeed_config, *save, *load, *load_tag;
     bool deepspeed, finetune, exit_signal_handler, exit_on_missing_checkpoint, ignore_plan;
@@ -124,6 +125,7 @@ struct pretrain {
     int64_t micro_per_step; /* M: global micro-batches of a step */
     char *client_json;
     double final_loss;
+    bool output_lost; /* standard output took no line; said once */
 };
 
 /* Plans the run; SHOAL_ECONFIG when it does not fit this machine, with what would make it fit.

@@ -145,6 +145,13 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_BOOL,
      .offset = O(mock_data),
      .help = "random tokens instead of text"},
+    {.key = "vocab-size",
+     .type = SHOALI_INT,
+     .offset = O(vocab_size),
+     .min = 0,
+     .max = 1e9,
+     .help = "kinds of tokens of --mock-data, by itself 256; shoal plan: of any data, 0: those of "
+             "--data-path"},
 
     {.key = "deepspeed",
      .type = SHOALI_BOOL,
@@ -445,6 +452,9 @@ static shoal_status check_training(struct pretrain_options *options, struct shoa
         return SHOAL_FAIL(
             SHOAL_EINVAL,
             "no training data: give --data-path FILE_OR_FOLDER, or --mock-data for random tokens");
+    if (options->vocab_size && !options->mock_data)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--vocab-size is for --mock-data: the tokens of --data-path are counted");
     return check_loading(options, arena);
 }
 

@@ -13,6 +13,7 @@ shoal_dataset_args pretrain_data_args(const struct pretrain_options *options,
                                 .use_tokenizer = stored,
                                 .split = options->split,
                                 .mock = options->mock_data,
+                                .mock_vocab_size = (int32_t)options->vocab_size,
                                 .seed = (uint64_t)options->shared.seed};
 }
 

@@ -13,7 +13,9 @@
 
 struct tool {
     const char *name, *summary;
-    /* argv[0] is the subcommand's name. Returns the exit code: 0, 1 or 2. */
+    /* argv[0] is the subcommand's name. Returns the exit code: 0; 1: a run failed, or its output
+     * could not be written; 2: wrong usage or configuration; 3: `plan`: it does not fit; 141: the
+     * reader of the output left, like a program that SIGPIPE ends. */
     int (*run)(int argc, char **argv);
 };
 /* All subcommands; `count` of them. */
@@ -34,7 +36,7 @@ int tool_help(int argc, char **argv);
 /* Shows the error of a status on standard error; returns the exit code for it. */
 int tool_fail(shoal_status status);
 /* Writes out what was printed; exit code 1, and a sentence, when standard output does not take all
- * of it. */
+ * of it; 141 without a word when its reader left. */
 int tool_flush(void);
 /* Prints and frees `text`, and flushes. */
 int tool_print(char *text);

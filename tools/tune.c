@@ -58,7 +58,7 @@ int tool_tune(int argc, char **argv)
     if (status != SHOAL_END)
         SHOAL_TRY(status, tune_io(&options), done);
 done:;
-    const int code = status < 0 ? tool_fail(status) : tool_flush();
+    const int code = status < 0 && !ferror(stdout) ? tool_fail(status) : tool_flush();
     shoali_arena_fini(&arena);
     return code;
 }

@@ -72,7 +72,7 @@ typedef shoal_status (*shoal_token_sink)(void *user, int32_t token);
 typedef struct shoal_sample_args {
     const int32_t *prompt; /* at least one token */
     int64_t prompt_count, num_tokens;
-    double temperature; /* > 0; ignored with top_k 1 */
+    double temperature; /* 0: always the likeliest; ignored with top_k 1 */
     int64_t top_k;      /* 0: all; 1: argmax */
     uint64_t seed;
 } shoal_sample_args;

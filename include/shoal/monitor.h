@@ -59,8 +59,10 @@ typedef struct shoal_progress shoal_progress;
 
 typedef struct shoal_progress_args {
     FILE *out;        /* borrowed */
-    int32_t terminal; /* 1: rewrite one line; 0: plain lines; -1: ask whether `out` is a terminal */
-    int32_t columns;  /* width of the line; 0: ask the terminal, else 80 */
+    int32_t terminal; /* 1: rewrite one line; 0: plain lines; -1: ask whether `out` is a terminal,
+                         and TERM what it can do */
+    int32_t
+        columns; /* width of the line; 0: ask the terminal, else the variable COLUMNS, else 80 */
     int64_t total_steps; /* 0: unknown */
     int64_t plain_every; /* plain lines: every this many steps and the last; 0: 10 */
 } shoal_progress_args;
@@ -77,12 +79,16 @@ typedef struct shoal_progress_values {
 /* Makes the line; *progress is owned. Not collective; SHOAL_ENOMEM only. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_progress_create(const shoal_progress_args *args,
                                                            shoal_progress **progress);
-/* Ends the live line with a newline. NULL is fine. */
+/* Finishes. NULL is fine. */
 SHOAL_API void shoal_progress_destroy(shoal_progress *progress);
-/* "step 120/1000  loss 2.3456  lr 3.00e-04  grad 1.23  45.6k tok/s  ETA 1:02:03" */
+/* "step 120/1000  loss 2.3456  lr 3.00e-04  grad 1.23  45.6k tok/s  ETA 1:02:03"; in a narrow
+ * window as much of it as fits, the step and the loss last. */
 SHOAL_API void shoal_progress_update(shoal_progress *progress, const shoal_progress_values *values);
 /* Prints a whole line above the live one (warnings, evaluation results). */
 SHOAL_API void shoal_progress_message(shoal_progress *progress, const char *text);
+/* Leaves the last step's line where it is, printed if it was not yet; messages then stand below it.
+ */
+SHOAL_API void shoal_progress_finish(shoal_progress *progress);
 
 /* ---- text of log lines ----------------------------------------------------------------------- */
 /* Each fills `text` (NUL-terminated, cut to `bytes`) without a newline and returns `text`. */

@@ -385,8 +385,9 @@ static void test_refusals(void **state)
     shoal_sample_args args = {.prompt = trained.ids, .num_tokens = 1, .temperature = 1};
     refused(shoal_generate(generator, &args, take, &written), SHOAL_EINVAL, "prompt is empty");
     args.prompt_count = 3;
-    args.temperature = 0;
-    refused(shoal_generate(generator, &args, take, &written), SHOAL_EINVAL, "--temperature is 0");
+    args.temperature = -0.5;
+    refused(shoal_generate(generator, &args, take, &written), SHOAL_EINVAL,
+            "--temperature is -0.5");
     args.temperature = (double)NAN;
     refused(shoal_generate(generator, &args, take, &written), SHOAL_EINVAL, "--temperature is");
     args.temperature = 1;

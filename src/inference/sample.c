@@ -40,7 +40,7 @@ int32_t shoali_sample_token(float *logits, int64_t count, const shoal_sample_arg
                             uint64_t index)
 {
     const int32_t best = argmax(logits, count);
-    if (args->top_k == 1)
+    if (args->top_k == 1 || args->temperature == 0)
         return best;
     const float keep =
         args->top_k > 0 && args->top_k < count ? threshold(logits, count, args->top_k) : -INFINITY;
@@ -74,11 +74,10 @@ static shoal_status check_sample_args(const shoal_generator *generator,
     if (args->top_k < 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "--top-k is %lld; give 0 (all tokens) or more",
                           (long long)args->top_k);
-    if (args->top_k != 1 && !(args->temperature > 0))
-        return SHOAL_FAIL(
-            SHOAL_EINVAL,
-            "--temperature is %g; give a number above 0, or --top-k 1 for the most likely token",
-            args->temperature);
+    if (args->top_k != 1 && !(args->temperature >= 0))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--temperature is %g; give 0 (always the likeliest token) or more",
+                          args->temperature);
     for (int64_t i = 0; i < args->prompt_count; i++)
         if (args->prompt[i] < 0 || args->prompt[i] >= generator->known)
             return SHOAL_FAIL(SHOAL_EINVAL, "prompt token %lld is %d; the model knows 0 to %lld",

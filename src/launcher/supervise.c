@@ -117,6 +117,13 @@ static int32_t count_others(const struct shoali_job *job)
     return others;
 }
 
+/* Whoever read standard output, like head(1), has what it wanted. */
+static bool reader_left(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR);
+}
+
 static void report(const struct shoali_job *job)
 {
     int32_t others = count_others(job);
@@ -129,6 +136,8 @@ static void report(const struct shoali_job *job)
     if (others > 0)
         snprintf(rest, sizeof(rest), "stopping the other %d", others);
     const struct shoali_rank *rank = &job->rank[job->culprit];
+    if (rank->signal == SIGPIPE && reader_left())
+        return;
     if (rank->signal)
         SHOALI_ERROR("launcher", "rank %d (pid %d) was killed by signal %d (%s); %s", job->culprit,
                      (int)rank->pid, rank->signal, strsignal(rank->signal), rest);

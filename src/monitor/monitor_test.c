@@ -2,12 +2,14 @@
 #include "base/test_folder.h"
 #include "monitor/monitor.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -169,9 +171,113 @@ static void test_terminal_line(void **state)
     shoal_progress_message(progress, "note");
     shoal_progress_destroy(progress);
     fclose(out);
-    assert_string_equal(text, "begin\n\rstep 1/25  loss 2.3\x1b[K\rstep 2/25  loss 2.3\x1b[K"
-                              "\r\x1b[Knote\nstep 2/25  loss 2.3\n");
+    assert_string_equal(text, "begin\n\rstep 1/25\x1b[K\rstep 2/25\x1b[K"
+                              "\r\x1b[Knote\nstep 2/25\n");
     free(text);
+}
+
+/* What a narrow window leaves out, in which order; no line reaches the last column. */
+static void test_widths(void **state)
+{
+    static const struct {
+        int32_t columns;
+        const char *line;
+    } cases[] = {
+        {200, "step 7/25  loss 2.3457  lr 3.00e-04  grad 1.23  scale 1024  skipped 3  45.7k tok/s  "
+              "ETA 3:00:00"},
+        {80, "step 7/25  loss 2.3457  scale 1024  skipped 3  45.7k tok/s  ETA 3:00:00"},
+        {72, "step 7/25  loss 2.3457  scale 1024  skipped 3  45.7k tok/s  ETA 3:00:00"},
+        {71, "step 7/25  loss 2.3457  skipped 3  45.7k tok/s  ETA 3:00:00"},
+        {40, "step 7/25  loss 2.3457  ETA 3:00:00"},
+        {24, "step 7/25  loss 2.3457"},
+        {20, "step 7/25"},
+        {5, "step"},
+        {1, ""},
+    };
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        char *text = NULL, expected[256];
+        size_t bytes;
+        FILE *out = open_memstream(&text, &bytes);
+        shoal_progress *progress = open_progress(out, 1, cases[k].columns);
+        shoal_progress_values values = values_at(7);
+        values.skipped = 3;
+        values.loss_scale = 1024;
+        shoal_progress_update(progress, &values);
+        fflush(out);
+        snprintf(expected, sizeof expected, "\r%s\x1b[K", cases[k].line);
+        assert_string_equal(text, expected);
+        assert_true((int32_t)strlen(cases[k].line) < cases[k].columns);
+        shoal_progress_destroy(progress);
+        fclose(out);
+        free(text);
+    }
+}
+
+/* The last step's line ends the live line; what follows stands below it. */
+static void test_finish(void **state)
+{
+    (void)state;
+    for (int32_t terminal = 0; terminal < 2; terminal++) {
+        char *text = NULL;
+        size_t bytes;
+        FILE *out = open_memstream(&text, &bytes);
+        shoal_progress *progress = open_progress(out, terminal, 24);
+        for (int64_t step = 1; step <= 2; step++) {
+            shoal_progress_values values = values_at(step);
+            values.lr = values.grad_norm = values.tokens_per_s = NAN;
+            values.seconds_per_step = NAN;
+            shoal_progress_update(progress, &values);
+        }
+        shoal_progress_finish(progress);
+        shoal_progress_message(progress, "summary");
+        shoal_progress_destroy(progress);
+        fclose(out);
+        assert_string_equal(text, terminal ? "\rstep 1/25  loss 2.3457\x1b[K\rstep 2/25  loss "
+                                             "2.3457\x1b[K\nsummary\n"
+                                           : "step 1/25  loss 2.3457\nstep 2/25  loss 2.3457\n"
+                                             "summary\n");
+        free(text);
+    }
+}
+
+/* What arrives in a window of `term` whose width changes between two steps. */
+static void show_in_windows(const char *term, const unsigned short *widths, size_t count,
+                            char *text, size_t bytes)
+{
+    const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    FILE *out = fopen(ptsname(terminal), "w");
+    assert_non_null(out);
+    assert_int_equal(setenv("TERM", term, 1), 0);
+    shoal_progress *progress = open_progress(out, -1, 0);
+    for (size_t k = 0; k < count; k++) {
+        const struct winsize size = {.ws_row = 24, .ws_col = widths[k]};
+        assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0);
+        shoal_progress_values values = values_at(10);
+        shoal_progress_update(progress, &values);
+    }
+    const ssize_t got = read(terminal, text, bytes - 1);
+    assert_true(got > 0);
+    text[got] = '\0';
+    shoal_progress_destroy(progress);
+    fclose(out);
+    close(terminal);
+}
+
+/* What was wider than the window is now has wrapped, and is left alone. */
+static void test_windows(void **state)
+{
+    static const unsigned short widths[] = {60, 30, 60};
+    char text[1024];
+    (void)state;
+    show_in_windows("xterm", widths, 3, text, sizeof text);
+    assert_string_equal(text, "\rstep 10/25  loss 2.3457  45.7k tok/s  ETA 2:30:00\x1b[K"
+                              "\r\nstep 10/25  loss 2.3457\x1b[K"
+                              "\rstep 10/25  loss 2.3457  45.7k tok/s  ETA 2:30:00\x1b[K");
+    show_in_windows("dumb", widths, 1, text, sizeof text);
+    assert_string_equal(
+        text, "step 10/25  loss 2.3457  lr 3.00e-04  grad 1.23  45.7k tok/s  ETA 2:30:00\r\n");
 }
 
 static void test_line_parts(void **state)
@@ -367,6 +473,9 @@ int main(void)
         IN_FOLDER(test_disabled_and_refused),
         cmocka_unit_test(test_plain_lines),
         cmocka_unit_test(test_terminal_line),
+        cmocka_unit_test(test_widths),
+        cmocka_unit_test(test_finish),
+        cmocka_unit_test(test_windows),
         cmocka_unit_test(test_line_parts),
         cmocka_unit_test(test_deepspeed_lines),
         cmocka_unit_test(test_megatron_lines),

@@ -2,6 +2,7 @@
 #include "monitor/monitor.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -12,9 +13,17 @@
 struct shoal_progress {
     shoal_progress_args args;
     char line[LINE_BYTES];  /* on the screen now */
-    int64_t last_step;      /* printed or shown; 0 none */
+    int64_t last_step;      /* of the last update; 0 none */
+    bool pending;           /* plain: the last update was not printed */
     struct shoali_str text; /* kept, so that a step takes no memory */
 };
+
+/* A terminal that calls itself dumb, or nothing, may not know the sequences that clear a line. */
+static bool can_rewrite(void)
+{
+    const char *term = getenv("TERM");
+    return term && *term && strcmp(term, "dumb") != 0;
+}
 
 shoal_status shoal_progress_create(const shoal_progress_args *args, shoal_progress **progress)
 {
@@ -26,7 +35,7 @@ shoal_status shoal_progress_create(const shoal_progress_args *args, shoal_progre
         return SHOAL_ENOMEM;
     made->args = *args;
     if (args->terminal < 0)
-        made->args.terminal = isatty(fileno(args->out));
+        made->args.terminal = isatty(fileno(args->out)) && can_rewrite();
     if (args->plain_every < 1)
         made->args.plain_every = 10;
     *progress = made;
@@ -37,22 +46,24 @@ void shoal_progress_destroy(shoal_progress *progress)
 {
     if (!progress)
         return;
-    if (progress->line[0]) {
-        fputc('\n', progress->args.out);
-        fflush(progress->args.out);
-    }
+    shoal_progress_finish(progress);
     shoali_str_fini(&progress->text);
     shoali_free(progress);
 }
 
-/* Asked at every line: windows are resized. */
+/* Asked at every line: windows are resized. A window that does not say its width may be described
+ * by the variable. */
 static int32_t columns_now(const shoal_progress *progress)
 {
     struct winsize size;
+    int64_t columns;
+    const char *variable = getenv("COLUMNS");
     if (progress->args.columns > 0)
         return progress->args.columns;
     if (ioctl(fileno(progress->args.out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
         return size.ws_col;
+    if (variable && shoali_parse_i64(variable, &columns) && columns > 0 && columns < LINE_BYTES)
+        return (int32_t)columns;
     return DEFAULT_COLUMNS;
 }
 
@@ -84,26 +95,31 @@ static void append_eta(struct shoali_str *line, double seconds)
         shoali_str_append(line, "%d:%02d", (int)(s / 60), (int)(s % 60));
 }
 
-static void compose(const shoal_progress *progress, const shoal_progress_values *values,
+/* Parts of the line in the order in which a narrow window loses them. */
+enum part { GRAD, LR, SCALE, RATE, SKIPPED, ETA, LOSS, PART_COUNT };
+
+/* All parts from `first` on, and the step. */
+static void compose(const shoal_progress *progress, const shoal_progress_values *values, int first,
                     struct shoali_str *line)
 {
     int64_t total = progress->args.total_steps;
+    line->length = 0;
     shoali_str_append(line, "step %lld", (long long)values->step);
     if (total > 0)
         shoali_str_append(line, "/%lld", (long long)total);
-    if (!isnan(values->loss))
+    if (!isnan(values->loss) && first <= LOSS)
         shoali_str_append(line, "  loss %.4f", values->loss);
-    if (!isnan(values->lr))
+    if (!isnan(values->lr) && first <= LR)
         shoali_str_append(line, "  lr %.2e", values->lr);
-    if (!isnan(values->grad_norm))
+    if (!isnan(values->grad_norm) && first <= GRAD)
         shoali_str_append(line, "  grad %.3g", values->grad_norm);
-    if (values->loss_scale > 0 && values->loss_scale != 1)
+    if (values->loss_scale > 0 && values->loss_scale != 1 && first <= SCALE)
         shoali_str_append(line, "  scale %g", values->loss_scale);
-    if (values->skipped > 0)
+    if (values->skipped > 0 && first <= SKIPPED)
         shoali_str_append(line, "  skipped %lld", (long long)values->skipped);
-    if (!isnan(values->tokens_per_s))
+    if (!isnan(values->tokens_per_s) && first <= RATE)
         append_rate(line, values->tokens_per_s);
-    if (total > values->step)
+    if (total > values->step && first <= ETA)
         append_eta(line, (double)(total - values->step) * values->seconds_per_step);
 }
 
@@ -114,35 +130,57 @@ static bool plain_line_due(const shoal_progress *progress, int64_t step)
            progress->last_step == 0;
 }
 
-/* A line longer than the window would wrap and could not be rewritten: cut one short of the edge.
- */
-static void show(shoal_progress *progress, const char *text)
+/* A line longer than the window would wrap and could not be rewritten: parts are left out until it
+ * is one short of the edge. One that was shown in a wider window has wrapped by now: it stays, and
+ * the next begins below it. */
+static void show(shoal_progress *progress, const shoal_progress_values *values)
 {
     size_t room = (size_t)columns_now(progress) - 1;
     if (room > LINE_BYTES - 1)
         room = LINE_BYTES - 1;
-    snprintf(progress->line, room + 1, "%s", text);
-    fprintf(progress->args.out, "\r%s\x1b[K", progress->line);
+    for (int first = 0; first <= PART_COUNT; first++) {
+        compose(progress, values, first, &progress->text);
+        if (progress->text.length <= room)
+            break;
+    }
+    const char *begin = strlen(progress->line) > room ? "\n" : "\r";
+    snprintf(progress->line, room + 1, "%s", shoali_str_get(&progress->text));
+    fprintf(progress->args.out, "%s%s\x1b[K", begin, progress->line);
 }
 
 void shoal_progress_update(shoal_progress *progress, const shoal_progress_values *values)
 {
-    struct shoali_str *line = &progress->text;
-    line->length = 0;
-    compose(progress, values, line);
-    if (progress->args.terminal)
-        show(progress, shoali_str_get(line));
-    else if (plain_line_due(progress, values->step))
-        fprintf(progress->args.out, "%s\n", shoali_str_get(line));
+    if (progress->args.terminal) {
+        show(progress, values);
+    } else {
+        compose(progress, values, 0, &progress->text);
+        progress->pending = !plain_line_due(progress, values->step);
+        if (!progress->pending)
+            fprintf(progress->args.out, "%s\n", shoali_str_get(&progress->text));
+    }
     progress->last_step = values->step;
     fflush(progress->args.out);
 }
 
 void shoal_progress_message(shoal_progress *progress, const char *text)
 {
-    if (progress->line[0])
+    const size_t room = (size_t)columns_now(progress) - 1;
+    if (progress->line[0] && strlen(progress->line) <= room) {
         fprintf(progress->args.out, "\r\x1b[K%s\n%s", text, progress->line);
-    else
-        fprintf(progress->args.out, "%s\n", text);
+    } else {
+        fprintf(progress->args.out, "%s%s\n", progress->line[0] ? "\n" : "", text);
+        progress->line[0] = '\0'; /* it wrapped and stays above */
+    }
+    fflush(progress->args.out);
+}
+
+void shoal_progress_finish(shoal_progress *progress)
+{
+    if (progress->line[0])
+        fputc('\n', progress->args.out);
+    if (progress->pending)
+        fprintf(progress->args.out, "%s\n", shoali_str_get(&progress->text));
+    progress->line[0] = '\0';
+    progress->pending = false;
     fflush(progress->args.out);
 }

@@ -47,4 +47,34 @@ SHOAL_API size_t shoal_not_alone(void);'
 expect 1 "$root/scripts/check-docs" "$folder"
 says "src/gone.h" "src/base/gone.c" "src/silent" "src/base/mute.h" "shoal_undocumented" \
     "does not compile alone as C11" "does not compile alone as C++17"
+
+# The checks read what git tracks or would track, and all files where there is no .git
+tree() { # FOLDER
+    mkdir -p "$1"/{src/base,include/shoal,notes,build/CMakeFiles} && cp -r "$root/scripts" "$root/.clang-format" "$1"
+    echo '/* base - good */' >"$1/src/base/base.h"
+    printf '#include "base/base.h"\nint x;\n' >"$1/src/base/base.c"
+    printf '/* a.h - good */\nextern int a;\n' >"$1/include/shoal/a.h"
+    echo 'See [gone](gone.md).' | tee "$1/notes/own.md" >"$1/build/own.md"
+    printf 'int  y ;\n' | tee "$1/notes/own.c" >"$1/build/CMakeFiles/id.c"
+}
+tree "$folder/plain"
+expect 1 "$folder/plain/scripts/check-docs"
+says "notes/own.md: link to gone.md" "check-docs: 1 problems"
+tree "$folder/cloned"
+printf '%s\n' build notes >"$folder/cloned/.gitignore"
+git -C "$folder/cloned" init -q
+expect 0 "$folder/cloned/scripts/check-docs"
+expect 0 "$folder/cloned/scripts/check-layers"
+echo 'See [gone](gone.md).' >"$folder/cloned/new.md"
+expect 1 "$folder/cloned/scripts/check-docs"
+says "new.md: link to gone.md" "check-docs: 1 problems"
+if command -v "${CLANG_FORMAT:-clang-format}" >/dev/null 2>&1; then
+    expect 1 "$folder/plain/scripts/check-format"
+    [ "$(grep -c '\.[ch]$' <<<"$output")" = 1 ] || complain "not notes/own.c alone: $output"
+    says "notes/own.c"
+    expect 0 "$folder/cloned/scripts/check-format"
+    printf 'int  y ;\n' >"$folder/cloned/src/base/new.c"
+    expect 1 "$folder/cloned/scripts/check-format"
+    says "src/base/new.c"
+fi
 finish
