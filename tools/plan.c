@@ -144,7 +144,7 @@ static shoal_status prepare(struct planning *planning)
     const struct pretrain_options *options = &planning->options;
     int64_t vocab_size = options->vocab_size;
     if (vocab_size == 0 && !options->data_path.count && !options->mock_data)
-        return SHOAL_FAIL(SHOAL_EINVAL, "shoal plan: --vocab-size must be given, or the "
+        return SHOAL_FAIL(SHOAL_EINVAL, "shoal plan gpt: --vocab-size must be given, or the "
                                         "--data-path whose tokens are counted");
     if (options->data_path.count || options->mock_data) {
         const shoal_dataset_args args = pretrain_data_args(options, NULL);
@@ -164,7 +164,7 @@ static shoal_status make_plans(struct planning *planning)
     shoal_status status;
     const struct shoali_ints *worlds = &planning->own.world_size;
     if (worlds->count < 1 || worlds->count > PLANS_MAX)
-        return SHOAL_FAIL(SHOAL_EINVAL, "shoal plan: --world-size has %d numbers; give 1 to %d",
+        return SHOAL_FAIL(SHOAL_EINVAL, "shoal plan gpt: --world-size has %d numbers; give 1 to %d",
                           (int)worlds->count, PLANS_MAX);
     SHOAL_TRY(status, prepare(planning), done);
     planning->column = shoali_calloc((size_t)worlds->count, sizeof *planning->column, "plans");

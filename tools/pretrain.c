@@ -151,8 +151,9 @@ static void show_header(struct pretrain *run)
            (int)shoal_dataset_vocab_size(run->dataset));
     if (shoal_dataset_path(run->dataset))
         printf("tokens: %s\n", shoal_dataset_path(run->dataset));
-    printf("batch: %lld samples of %lld tokens = %lld micro-batch%s of %lld, on %d rank%s\n",
-           (long long)run->train_batch, (long long)options->seq_length,
+    printf("batch: %lld sample%s of %lld token%s = %lld micro-batch%s of %lld, on %d rank%s\n",
+           (long long)run->train_batch, run->train_batch > 1 ? "s" : "",
+           (long long)options->seq_length, options->seq_length > 1 ? "s" : "",
            (long long)run->micro_per_step, run->micro_per_step > 1 ? "es" : "",
            (long long)run->micro_batch, (int)shoal_engine_world_size(run->engine),
            shoal_engine_world_size(run->engine) > 1 ? "s" : "");

@@ -120,9 +120,9 @@ const char *shoali_nearest(const char *word, const char *const *candidates, size
         if (candidate_length >= WORD_MAX)
             continue;
         int distance = edit_distance(word, candidates[i]);
-        /* Of two short words that share no letter none resembles the other. */
+        /* Short words of which more than half differs do not resemble each other. */
         size_t longer = candidate_length > length ? candidate_length : length;
-        if (distance < least && (distance == 0 || (size_t)distance < longer)) {
+        if (distance < least && 2 * (size_t)distance <= longer) {
             least = distance;
             nearest = candidates[i];
         }

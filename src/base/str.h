@@ -21,7 +21,7 @@ void shoali_str_fini(struct shoali_str *str);
 
 /* The candidate with the smallest edit distance to `word` (transpositions count one; '-' and '_',
  * and upper and lower case, are equal), or NULL when none is near (distance > max(2, length/3), or
- * no letter in common). */
+ * more than half of the longer word). */
 const char *shoali_nearest(const char *word, const char *const *candidates, size_t count);
 
 /* Parse the whole text; false when it is not exactly one number. Integers accept "1e9" and "5_000"

@@ -45,6 +45,7 @@ static void test_nearest(void **state)
     assert_string_equal(shoali_nearest("reduce_scater_x", keys, 5), "reduce_scatter");
     assert_string_equal(shoali_nearest("beta", keys, 5), "betas");
     assert_null(shoali_nearest("xy", keys, 5));
+    assert_null(shoali_nearest("lot", keys, 5));
     assert_null(shoali_nearest("gradient_clipping", keys, 5));
     assert_null(shoali_nearest("stage", keys, 0));
     char monster[400];

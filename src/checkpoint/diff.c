@@ -213,8 +213,9 @@ static shoal_status compare_tensors(struct diff *diff, const char *kind, shoal_d
                       done);
     }
     if (shared < b->tensor_count) {
-        shoali_str_append(diff->out, "%s: %d tensors are only in the second\n", kind,
-                          (int)(b->tensor_count - shared));
+        shoali_str_append(diff->out, "%s: %d tensor%s only in the second\n", kind,
+                          (int)(b->tensor_count - shared),
+                          b->tensor_count - shared == 1 ? " is" : "s are");
         diff->equal = false;
     }
     if (findings.tensor) {

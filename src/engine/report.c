@@ -168,15 +168,21 @@ static void add_kernel_sources(struct shoali_str *out, const struct shoali_ops *
 {
     static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F16};
     const size_t dtype_count = sizeof(dtypes) / sizeof(dtypes[0]);
+    int width = 0;
+    for (int32_t kernel = 0; kernel < shoali_ops_kernel_count(); kernel++) {
+        const int length = (int)strlen(shoali_ops_kernel_name(kernel));
+        width = length > width ? length : width;
+    }
     add_heading(out, "which kernels serve");
-    shoali_str_append(out, "  %-22s", "");
+    shoali_str_append(out, "  %-*s", width, "");
     for (size_t i = 0; i < dtype_count; i++)
-        shoali_str_append(out, " %-16s", shoal_dtype_name(dtypes[i]));
+        shoali_str_append(out, " %-*s", i + 1 < dtype_count ? 16 : 0, shoal_dtype_name(dtypes[i]));
     shoali_str_append(out, "\n");
     for (int32_t kernel = 0; kernel < shoali_ops_kernel_count(); kernel++) {
-        shoali_str_append(out, "  %-22s", shoali_ops_kernel_name(kernel));
+        shoali_str_append(out, "  %-*s", width, shoali_ops_kernel_name(kernel));
         for (size_t i = 0; i < dtype_count; i++)
-            shoali_str_append(out, " %-16s", shoali_ops_kernel_source(ops, kernel, dtypes[i]));
+            shoali_str_append(out, " %-*s", i + 1 < dtype_count ? 16 : 0,
+                              shoali_ops_kernel_source(ops, kernel, dtypes[i]));
         shoali_str_append(out, "\n");
     }
 }

@@ -129,8 +129,8 @@ static void report(const struct shoali_job *job)
     int32_t others = count_others(job);
     char rest[48] = "no other rank was running";
     if (job->culprit < 0) {
-        SHOALI_ERROR("launcher", "stopped by signal %d (%s); stopping %d ranks", job->stop_signal,
-                     strsignal(job->stop_signal), others);
+        SHOALI_ERROR("launcher", "stopped by signal %d (%s); stopping %d rank%s", job->stop_signal,
+                     strsignal(job->stop_signal), others, others == 1 ? "" : "s");
         return;
     }
     if (others > 0)
@@ -159,10 +159,8 @@ void shoali_job_kill(struct shoali_job *job)
         wait_signals(job, SWEEP_NS);
     }
     if (job->running > 0)
-        SHOALI_ERROR("launcher",
-                     "%d ranks do not end although they were killed (waiting for a "
-                     "device?)",
-                     job->running);
+        SHOALI_ERROR("launcher", "%d rank%s not end although killed (waiting for a device?)",
+                     job->running, job->running == 1 ? " does" : "s do");
 }
 
 static int64_t grace_of(const struct shoali_job *job)

@@ -59,7 +59,7 @@ tree() { # FOLDER
 }
 tree "$folder/plain"
 expect 1 "$folder/plain/scripts/check-docs"
-says "notes/own.md: link to gone.md" "check-docs: 1 problems"
+says "notes/own.md: link to gone.md" "check-docs: 1 problem"
 tree "$folder/cloned"
 printf '%s\n' build notes >"$folder/cloned/.gitignore"
 git -C "$folder/cloned" init -q
@@ -67,7 +67,7 @@ expect 0 "$folder/cloned/scripts/check-docs"
 expect 0 "$folder/cloned/scripts/check-layers"
 echo 'See [gone](gone.md).' >"$folder/cloned/new.md"
 expect 1 "$folder/cloned/scripts/check-docs"
-says "new.md: link to gone.md" "check-docs: 1 problems"
+says "new.md: link to gone.md" "check-docs: 1 problem"
 if command -v "${CLANG_FORMAT:-clang-format}" >/dev/null 2>&1; then
     expect 1 "$folder/plain/scripts/check-format"
     [ "$(grep -c '\.[ch]$' <<<"$output")" = 1 ] || complain "not notes/own.c alone: $output"
