@@ -130,7 +130,7 @@ expect 0 $train --train-iters 9 --load one --fp16
 says "step 9/9" "scale 65536"
 expect 2 "$shoal" generate --load one --prompt "~"
 says "U+007E"
-expect 2 "$shoal" generate --load one --prompt "line" --temperature 0
+expect 2 "$shoal" generate --load one --prompt "line" --temperature -1
 says "--temperature"
 
 # ---- mistakes: exit code 2 and one sentence, of whichever rank ----
