@@ -37,11 +37,10 @@ static inline void write_text(const char *name, const char *data, size_t bytes)
 static inline shoal_status create(const char *tokenizer, shoal_dataset **dataset)
 {
     const char *path = folder;
-    return shoal_dataset_create(&(shoal_dataset_args){.paths = &path,
-                                                      .path_count = 1,
-                                                      .tokenizer = tokenizer,
-                                                      .split = "8,1,1"},
-                                dataset);
+    return shoal_dataset_create(
+        &(shoal_dataset_args){
+            .paths = &path, .path_count = 1, .tokenizer = tokenizer, .split = "8,1,1"},
+        dataset);
 }
 
 static inline shoal_dataset *open_folder(const char *tokenizer)

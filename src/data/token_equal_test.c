@@ -60,8 +60,8 @@ static void compare(const shoal_dataset *dataset, const struct memory *memory)
 {
     const int32_t vocab = shoal_dataset_vocab_size(dataset);
     const int64_t n = memory->count;
-    const int64_t cut[4] = {0, (int64_t)rint(8. / 10 * (double)n), (int64_t)rint(9. / 10 * (double)n),
-                            n};
+    const int64_t cut[4] = {0, (int64_t)rint(8. / 10 * (double)n),
+                            (int64_t)rint(9. / 10 * (double)n), n};
     const size_t width = vocab <= 256 ? 1 : vocab <= 65536 ? 2 : 4;
     unsigned char *packed = malloc((size_t)n * width + 1);
     int32_t *tokens = malloc(((size_t)n + 1) * sizeof(*tokens));
@@ -74,7 +74,8 @@ static void compare(const shoal_dataset *dataset, const struct memory *memory)
         if (count == 0 || cut[1] == 0)
             continue;
         ok(shoal_dataset_unigram_entropy(dataset, (shoal_split)p, &nats));
-        assert_true(nats == entropy_of(memory, cut, p, vocab)); /* the same sums in the same order */
+        assert_true(nats ==
+                    entropy_of(memory, cut, p, vocab)); /* the same sums in the same order */
     }
     for (int64_t i = 0; i < n; i++) /* little-endian, as the machines of the tests are */
         memcpy(packed + (size_t)i * width, &memory->tokens[i], width);
@@ -162,8 +163,7 @@ static void test_memory(void **state)
         for (int i = 0; i < 10000 && fine; i++)
             fine = shoal_dataset_read(dataset, SHOAL_SPLIT_TRAIN, i * INT64_C(15000), 1, &token) ==
                    SHOAL_OK;
-        fine = fine &&
-               shoal_dataset_unigram_entropy(dataset, SHOAL_SPLIT_VALID, &nats) == SHOAL_OK;
+        fine = fine && shoal_dataset_unigram_entropy(dataset, SHOAL_SPLIT_VALID, &nats) == SHOAL_OK;
         getrusage(RUSAGE_SELF, &after);
         _exit(fine && after.ru_maxrss - before.ru_maxrss < 16 << 10 ? 0 : 1);
     }
