@@ -376,12 +376,46 @@ shoal_status shoali_stream_wait_event(struct shoali_device_stream *stream,
 
 /* ---- fronts: work ---- */
 
+void *shoali_kernel_pointer_value(const struct shoali_kernel_pointer *pointer, const void *args)
+{
+    void *value;
+    memcpy(&value, (const char *)args + pointer->offset, sizeof value);
+    return value;
+}
+
+int64_t shoali_kernel_pointer_count(const struct shoali_kernel_pointer *pointer, const void *args)
+{
+    const struct shoali_kernel_count *count = &pointer->count;
+    int64_t product = 1;
+    if (count->of != NULL)
+        return count->of(args);
+    for (int i = 0; i < 3 && count->factor[i] != 0; i++) {
+        int64_t value;
+        memcpy(&value, (const char *)args + count->factor[i], sizeof value);
+        product *= value;
+    }
+    return count->factor[0] != 0 ? product : -1;
+}
+
+size_t shoali_kernel_pointer_bytes(const struct shoali_kernel_pointer *pointer, const void *args)
+{
+    const struct shoali_kernel_element *element = &pointer->element;
+    shoal_dtype dtype = element->dtype;
+    const int64_t count = shoali_kernel_pointer_count(pointer, args);
+    if (count <= 0)
+        return 0;
+    if (element->dtype_at != 0)
+        memcpy(&dtype, (const char *)args + element->dtype_at, sizeof dtype);
+    if (element->real && dtype != SHOAL_F64)
+        dtype = SHOAL_F32;
+    return (size_t)count * shoal_dtype_bytes(dtype);
+}
+
 shoal_status shoali_launch(struct shoali_device_stream *stream,
                            const struct shoali_kernel_type *type, shoali_kernel_fn fn,
                            const void *args)
 {
     SHOAL_ASSERT(type->args_bytes <= SHOALI_KERNEL_MAX_ARGS);
-    SHOAL_ASSERT(type->pointer_count <= SHOALI_KERNEL_MAX_POINTERS);
     atomic_fetch_add(&stream->device->launch_count, 1);
     return stream->device->accelerator->launch(stream, type, fn, args);
 }

@@ -38,17 +38,52 @@ struct shoali_event;
 
 #define SHOALI_KERNEL_MAX_POINTERS 16
 #define SHOALI_KERNEL_MAX_ARGS 512
-/* What a launch needs to know of a kernel besides its function: the argument block's size and where
- * its device pointers are, so that `sim` and `cuda` can copy and translate. `pointer_array`
- * describes one optional inline array of pointers {offset of first, offset of an int32 count}. */
+/* What the elements behind a pointer are: a member of the argument block says it, or they always
+ * are `dtype`. */
+struct shoali_kernel_element {
+    uint16_t dtype_at; /* offset of that member; 0: none */
+    bool real;         /* F64 where the member says F64, else F32 */
+    shoal_dtype dtype;
+};
+/* How many elements an array has: what a function says, or the product of the block's int64_t
+ * members at these offsets (0: no more of them). Neither: not known here. */
+struct shoali_kernel_count {
+    uint16_t factor[3];
+    int64_t (*of)(const void *args);
+};
+enum shoali_pointer_use { SHOALI_READS = 1, SHOALI_WRITES = 2, SHOALI_UPDATES = 3 };
+/* One device pointer of an argument block. */
+struct shoali_kernel_pointer {
+    const char *name; /* of the member; NULL ends a list */
+    uint16_t offset;
+    enum shoali_pointer_use use;
+    bool optional; /* NULL is an answer */
+    struct shoali_kernel_element element;
+    struct shoali_kernel_count count; /* of elements from the address on that it may touch */
+};
+/* What a launch needs to know of a kernel besides its function: the argument block's size and its
+ * device pointers, so that `sim` and `cuda` can copy, check and translate. `array_offset` and
+ * `array_count_offset` describe one optional inline array of pointers and its int32 count. */
 struct shoali_kernel_type {
     const char *name;
     uint16_t args_bytes;
-    uint16_t pointer_count;
-    uint16_t pointer_offset[SHOALI_KERNEL_MAX_POINTERS];
+    struct shoali_kernel_pointer pointers[SHOALI_KERNEL_MAX_POINTERS + 1];
     uint16_t array_offset, array_count_offset; /* both 0: none */
 };
-typedef void (*shoali_kernel_fn)(const void *args, struct shoali_pool *pool);
+/* The pointer's value in an argument block, and how many elements and bytes from there on the
+ * kernel may touch; -1 and 0 where that is not known. */
+void *shoali_kernel_pointer_value(const struct shoali_kernel_pointer *pointer, const void *args);
+int64_t shoali_kernel_pointer_count(const struct shoali_kernel_pointer *pointer, const void *args);
+size_t shoali_kernel_pointer_bytes(const struct shoali_kernel_pointer *pointer, const void *args);
+
+/* Where a kernel runs. On the host: `threads` may help, and are NULL when the caller is to work
+ * alone; device and stream are NULL when the kernel was called on host memory without them. */
+struct shoali_kernel_context {
+    struct shoali_device *device;
+    struct shoali_device_stream *stream;
+    struct shoali_pool *threads;
+};
+typedef void (*shoali_kernel_fn)(const void *args, const struct shoali_kernel_context *context);
 
 enum shoali_copy_kind { SHOALI_HOST_TO_DEVICE, SHOALI_DEVICE_TO_HOST, SHOALI_DEVICE_TO_DEVICE };
 
@@ -103,7 +138,7 @@ struct shoali_accelerator {
     void (*memory)(struct shoali_device *device, int64_t *total_bytes, int64_t *available_bytes);
     void (*counters)(const struct shoali_device *device, struct shoali_device_counters *counters);
 };
-#define SHOALI_ACCELERATOR_ABI 1u
+#define SHOALI_ACCELERATOR_ABI 2u
 extern const struct shoali_accelerator shoali_accelerator_cpu, shoali_accelerator_sim;
 /* The meta table that looks to others as `like` does. */
 const struct shoali_accelerator *shoali_accelerator_meta(const struct shoali_accelerator *like);

@@ -233,9 +233,9 @@ struct sum_args {
     const uint32_t *input[5];
 };
 
-static void sum_kernel(const void *args, struct shoali_pool *pool)
+static void sum_kernel(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct sum_args *a = args;
     for (int64_t i = 0; i < a->count; i++) {
         a->out[i] = 0;
@@ -250,8 +250,8 @@ static void test_pointer_array(void **state)
     static const struct shoali_kernel_type type = {
         .name = "sum",
         .args_bytes = sizeof(struct sum_args),
-        .pointer_count = 1,
-        .pointer_offset = {offsetof(struct sum_args, out)},
+        .pointers = {{"out", offsetof(struct sum_args, out), SHOALI_WRITES,
+                      .count = {{offsetof(struct sum_args, count)}}}},
         .array_offset = offsetof(struct sum_args, input),
         .array_count_offset = offsetof(struct sum_args, input_count),
     };

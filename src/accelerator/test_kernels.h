@@ -39,18 +39,21 @@ static inline void mix_slice(void *arg, int32_t index, int32_t count)
                        (args->b != NULL ? args->b[i] : 0u) + args->value;
 }
 
-static inline void mix_kernel(const void *args, struct shoali_pool *pool)
+static inline void mix_kernel(const void *args, const struct shoali_kernel_context *context)
 {
     struct mix_args copy = *(const struct mix_args *)args;
-    shoali_pool_run(pool, mix_slice, &copy);
+    shoali_pool_run(context->threads, mix_slice, &copy);
 }
 
 static const struct shoali_kernel_type mix_type = {
     .name = "mix",
     .args_bytes = sizeof(struct mix_args),
-    .pointer_count = 3,
-    .pointer_offset = {offsetof(struct mix_args, out), offsetof(struct mix_args, a),
-                       offsetof(struct mix_args, b)},
+    .pointers = {{"out", offsetof(struct mix_args, out), SHOALI_WRITES,
+                  .count = {{offsetof(struct mix_args, count)}}},
+                 {"a", offsetof(struct mix_args, a), SHOALI_READS, true,
+                  .count = {{offsetof(struct mix_args, count)}}},
+                 {"b", offsetof(struct mix_args, b), SHOALI_READS, true,
+                  .count = {{offsetof(struct mix_args, count)}}}},
 };
 
 static inline shoal_status mix(struct shoali_device_stream *stream, const struct mix_args *args)

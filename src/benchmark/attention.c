@@ -41,18 +41,17 @@ static void release(const struct memory *memory)
 
 /* Two products of visible keys in forward, five in backward. */
 static shoal_status measure(const struct shoali_bench *bench, const struct shape *s,
-                            shoal_dtype dtype, const char *what, int products, size_t offset,
-                            const void *args)
+                            shoal_dtype dtype, const char *what, int products,
+                            const struct shoali_kernel *kernel, const void *args)
 {
     const double flops = (double)products * (double)(s->batch * s->heads) * (double)s->length *
                          (double)(s->length + 1) * (double)s->head_size;
     struct shoali_samples rate = {.count = 0}, peak = {.count = 0};
-    shoali_kernel_fn fn = shoali_bench_kernel(bench, offset, dtype);
     char name[96];
-    fn(args, bench->pool);
+    shoali_bench_call(bench, kernel, args);
     for (int32_t i = 0; i < bench->run.repeats; i++) {
         shoali_samples_add(&peak, shoali_limit_fma(bench->pool, dtype));
-        shoali_samples_add(&rate, flops * 1e-9 / shoali_bench_time(bench, fn, args));
+        shoali_samples_add(&rate, flops * 1e-9 / shoali_bench_time(bench, kernel, args));
     }
     const shoal_bench_value value = {"time", "us", flops * 1e-3 / shoali_samples_median(&rate)};
     snprintf(name, sizeof name, "%s B%lld H%lld T%lld D%lld", what, (long long)s->batch,
@@ -113,13 +112,10 @@ static shoal_status measure_shape(const struct shoali_bench *bench, const struct
                                                             .scale = 0.125,
                                                             .causal = 1,
                                                             .dtype = dtype};
-    SHOAL_TRY(status,
-              measure(bench, s, dtype, "forward", 2, offsetof(struct shoali_ops_table, attention),
-                      &forward),
+    SHOAL_TRY(status, measure(bench, s, dtype, "forward", 2, &shoali_kernel_attention, &forward),
               done);
     SHOAL_TRY(status,
-              measure(bench, s, dtype, "backward", 5,
-                      offsetof(struct shoali_ops_table, attention_backward), &backward),
+              measure(bench, s, dtype, "backward", 5, &shoali_kernel_attention_backward, &backward),
               done);
 done:
     release(&m);

@@ -56,10 +56,11 @@ struct shoali_bench {
 SHOAL_CHECKED shoal_status shoali_bench_init(struct shoali_bench *bench,
                                              const shoal_bench_run *run);
 void shoali_bench_fini(struct shoali_bench *bench);
-/* The function at `offset` of the best table that has it for the dtype. */
-shoali_kernel_fn shoali_bench_kernel(const struct shoali_bench *bench, size_t offset,
-                                     shoal_dtype dtype);
+/* Calls the kernel once. */
+void shoali_bench_call(const struct shoali_bench *bench, const struct shoali_kernel *kernel,
+                       const void *args);
 /* Seconds of one call: the best of as many as fit in seconds / repeats. */
-double shoali_bench_time(const struct shoali_bench *bench, shoali_kernel_fn fn, const void *args);
+double shoali_bench_time(const struct shoali_bench *bench, const struct shoali_kernel *kernel,
+                         const void *args);
 
 #endif

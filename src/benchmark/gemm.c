@@ -80,8 +80,7 @@ static shoal_status pack(const struct shoali_bench *bench, const struct shoali_g
                                             .ldb = product->ldb,
                                             .trans_b = product->trans_b,
                                             .dtype = product->dtype_ab};
-    shoali_bench_kernel(bench, offsetof(struct shoali_ops_table, pack_b),
-                        product->dtype_ab)(&args, bench->pool);
+    shoali_bench_call(bench, &shoali_kernel_pack_b, &args);
     return SHOAL_OK;
 }
 
@@ -113,12 +112,11 @@ static shoal_status measure(const struct shoali_bench *bench, const struct produ
     if (asked->prepacked)
         SHOAL_TRY(status, pack(bench, &args, &packed), done);
     args.packed_b = packed;
-    shoali_kernel_fn fn =
-        shoali_bench_kernel(bench, offsetof(struct shoali_ops_table, gemm), dtype);
-    fn(&args, bench->pool);
+    shoali_bench_call(bench, &shoali_kernel_gemm, &args);
     for (int32_t i = 0; i < bench->run.repeats; i++) {
         shoali_samples_add(&peak, shoali_limit_fma(bench->pool, dtype));
-        shoali_samples_add(&rate, flops_of(p) * 1e-9 / shoali_bench_time(bench, fn, &args));
+        shoali_samples_add(&rate, flops_of(p) * 1e-9 /
+                                      shoali_bench_time(bench, &shoali_kernel_gemm, &args));
     }
     const double us = flops_of(p) * 1e-3 / shoali_samples_median(&rate);
     totals->ms += us * 1e-3 * p->per_step;

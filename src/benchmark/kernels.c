@@ -1,8 +1,6 @@
 /* kernels.c - time of one kernel, called directly on host memory. */
 #include "benchmark/benchmark.h"
 
-#include <string.h>
-
 shoal_status shoali_bench_init(struct shoali_bench *bench, const shoal_bench_run *run)
 {
     shoal_status status;
@@ -19,28 +17,25 @@ void shoali_bench_fini(struct shoali_bench *bench)
     shoali_pool_destroy(bench->pool);
 }
 
-shoali_kernel_fn shoali_bench_kernel(const struct shoali_bench *bench, size_t offset,
-                                     shoal_dtype dtype)
+double shoali_bench_time(const struct shoali_bench *bench, const struct shoali_kernel *kernel,
+                         const void *args)
 {
-    shoali_kernel_fn fn = NULL;
-    for (int i = 0; bench->ops.chain[i]; i++) {
-        const struct shoali_ops_table *table = bench->ops.chain[i];
-        memcpy(&fn, (const char *)table + offset, sizeof fn);
-        if (fn && (table->dtypes >> dtype & 1))
-            break;
-    }
-    return fn;
-}
-
-double shoali_bench_time(const struct shoali_bench *bench, shoali_kernel_fn fn, const void *args)
-{
+    const struct shoali_kernel_context context = {.threads = bench->pool};
+    const shoali_kernel_fn fn = shoali_ops_choose(&bench->ops, kernel, args, NULL)->fn;
     const double begin = shoali_seconds();
     double best = 1e30, end;
     do {
         const double start = shoali_seconds();
-        fn(args, bench->pool);
+        fn(args, &context);
         end = shoali_seconds();
         best = end - start < best ? end - start : best;
     } while (end - begin < bench->run.seconds / bench->run.repeats);
     return best;
+}
+
+void shoali_bench_call(const struct shoali_bench *bench, const struct shoali_kernel *kernel,
+                       const void *args)
+{
+    const struct shoali_kernel_context context = {.threads = bench->pool};
+    shoali_ops_choose(&bench->ops, kernel, args, NULL)->fn(args, &context);
 }

@@ -16,21 +16,21 @@ struct stream {
 };
 
 #define MEASURE(stream, kernel, name, args, count, bytes) \
-    measure(stream, name, offsetof(struct shoali_ops_table, kernel), &(args), (count), bytes)
+    measure(stream, name, &shoali_kernel_##kernel, &(args), (count), bytes)
 
-static shoal_status measure(const struct stream *stream, const char *name, size_t offset,
-                            const void *args, int64_t count, double bytes)
+static shoal_status measure(const struct stream *stream, const char *name,
+                            const struct shoali_kernel *kernel, const void *args, int64_t count,
+                            double bytes)
 {
     const struct shoali_bench *bench = &stream->bench;
     struct shoali_samples rate = {.count = 0}, limit = {.count = 0};
-    shoali_kernel_fn fn = shoali_bench_kernel(bench, offset, SHOAL_F32);
-    fn(args, bench->pool);
+    shoali_bench_call(bench, kernel, args);
     for (int32_t i = 0; i < bench->run.repeats; i++) {
         /* x[0] and x[1] grow by 1e-6 of themselves each time: they stay numbers. */
         shoali_samples_add(
             &limit, shoali_limit_axpy(bench->pool, stream->x[0], stream->x[1], stream->count));
         shoali_samples_add(&rate,
-                           bytes * (double)count * 1e-9 / shoali_bench_time(bench, fn, args));
+                           bytes * (double)count * 1e-9 / shoali_bench_time(bench, kernel, args));
     }
     const shoal_bench_value value = {"time", "us",
                                      bytes * (double)count * 1e-3 / shoali_samples_median(&rate)};

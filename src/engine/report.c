@@ -169,8 +169,8 @@ static void add_kernel_sources(struct shoali_str *out, const struct shoali_ops *
     static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F16};
     const size_t dtype_count = sizeof(dtypes) / sizeof(dtypes[0]);
     int width = 0;
-    for (int32_t kernel = 0; kernel < shoali_ops_kernel_count(); kernel++) {
-        const int length = (int)strlen(shoali_ops_kernel_name(kernel));
+    for (int32_t kernel = 0; kernel < ops->kernel_count; kernel++) {
+        const int length = (int)strlen(shoali_ops_kernel_name(ops, kernel));
         width = length > width ? length : width;
     }
     add_heading(out, "which kernels serve");
@@ -178,13 +178,17 @@ static void add_kernel_sources(struct shoali_str *out, const struct shoali_ops *
     for (size_t i = 0; i < dtype_count; i++)
         shoali_str_append(out, " %-*s", i + 1 < dtype_count ? 16 : 0, shoal_dtype_name(dtypes[i]));
     shoali_str_append(out, "\n");
-    for (int32_t kernel = 0; kernel < shoali_ops_kernel_count(); kernel++) {
-        shoali_str_append(out, "  %-*s", width, shoali_ops_kernel_name(kernel));
+    for (int32_t kernel = 0; kernel < ops->kernel_count; kernel++) {
+        bool partly = false;
+        shoali_str_append(out, "  %-*s", width, shoali_ops_kernel_name(ops, kernel));
         for (size_t i = 0; i < dtype_count; i++)
             shoali_str_append(out, " %-*s", i + 1 < dtype_count ? 16 : 0,
-                              shoali_ops_kernel_source(ops, kernel, dtypes[i]));
-        shoali_str_append(out, "\n");
+                              shoali_ops_kernel_source(ops, kernel, dtypes[i], &partly));
+        shoali_str_append(out, "%s\n", partly ? " (some arguments)" : "");
     }
+    shoali_str_append(out, "  fall back: ");
+    shoali_ops_describe_fallbacks(ops, out);
+    shoali_str_append(out, "\n");
 }
 
 /* The variables that change what Shoal does. */

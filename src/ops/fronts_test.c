@@ -1,5 +1,14 @@
 /* Selection of tables, the report, the checks of the fronts, and launches on every accelerator. */
-#include "ops/conformance.h"
+#include "base/base.h"
+#include "ops/kernel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
 
 #include <stdlib.h>
 
@@ -56,29 +65,96 @@ static void test_report(void **state)
 {
     (void)state;
     struct shoali_ops ops;
+    struct shoali_str text = {0};
+    bool partly;
     assert_int_equal(shoali_ops_select(NULL, &ops), SHOAL_OK);
-    for (int32_t i = 0; i < shoali_ops_kernel_count(); i++) {
-        assert_true(strlen(shoali_ops_kernel_name(i)) > 0);
-        assert_string_equal(shoali_ops_kernel_source(&ops, i, SHOAL_F64), "ref");
-        assert_non_null(shoali_ops_kernel_source(&ops, i, SHOAL_F32));
+    for (int32_t i = 0; i < ops.kernel_count; i++) {
+        assert_true(strlen(shoali_ops_kernel_name(&ops, i)) > 0);
+        assert_string_equal(shoali_ops_kernel_source(&ops, i, SHOAL_F64, &partly), "ref");
+        assert_false(partly);
+        assert_non_null(shoali_ops_kernel_source(&ops, i, SHOAL_F32, &partly));
     }
+    shoali_ops_describe_fallbacks(&ops, &text);
+    if (ops.chain[1] != NULL)
+        assert_string_equal(shoali_str_get(&text), "loss_mean, clip to ref; copy_strided, "
+                                                   "reduce_sources for some arguments");
+    shoali_str_fini(&text);
+    assert_int_equal(shoali_ops_select("ref", &ops), SHOAL_OK);
+    shoali_ops_describe_fallbacks(&ops, &text);
+    assert_string_equal(shoali_str_get(&text), "none");
+    shoali_str_fini(&text);
 }
 
-/* What translates addresses relies on: offsets that rise, are aligned and lie within the block. */
-static void test_rows(void **state)
+/* ---- choice ---- */
+
+static bool yes(void)
+{
+    return true;
+}
+static void never(const void *args, const struct shoali_kernel_context *context)
+{
+    (void)args;
+    (void)context;
+    fail_msg("a function ran that should not have");
+}
+static void pack_wrongly(const void *args, const struct shoali_kernel_context *context)
+{
+    const struct shoali_pack_b_args *pack = args;
+    (void)context;
+    memset(pack->packed, 0x7f, (size_t)(pack->n * pack->k) * 4);
+}
+static size_t packed_bytes(int64_t n, int64_t k, shoal_dtype dtype)
+{
+    return (size_t)(n * k) * shoal_dtype_bytes(dtype);
+}
+static bool wide_products(const void *args)
+{
+    return ((const struct shoali_gemm_args *)args)->m >= 100;
+}
+/* A table with two kernels, one of them for a type and for wide matrices alone. */
+static const struct shoali_ops_entry partial_entries[] = {
+    {&shoali_kernel_gemm, never, 1u << SHOAL_F32, wide_products},
+    {&shoali_kernel_pack_b, pack_wrongly, 1u << SHOAL_F32, NULL},
+    {&shoali_kernel_axpy, never, 1u << SHOAL_BF16, NULL},
+};
+static const struct shoali_ops_table partial = {
+    SHOALI_OPS_ABI, sizeof partial, "partial", yes, partial_entries, 3, packed_bytes};
+static const struct shoali_ops_table *const with_partial[] = {&partial, &shoali_ops_ref, NULL};
+
+static const char *chosen(const struct shoali_ops *ops, const struct shoali_kernel *kernel,
+                          const void *args)
+{
+    const struct shoali_ops_table *table = NULL;
+    assert_non_null(shoali_ops_choose(ops, kernel, args, &table));
+    return table->name;
+}
+
+static void test_choice(void **state)
 {
     (void)state;
-    for (int k = 0; k < SHOALI_KERNEL_COUNT; k++) {
-        const struct shoali_kernel_type *type = &shoali_kernel_rows[k].type;
-        assert_true(type->args_bytes <= SHOALI_KERNEL_MAX_ARGS);
-        for (int i = 0; i < type->pointer_count; i++) {
-            assert_int_equal(type->pointer_offset[i] % sizeof(void *), 0);
-            assert_true(type->pointer_offset[i] + sizeof(void *) <= type->args_bytes);
-            assert_true(i == 0 || type->pointer_offset[i] > type->pointer_offset[i - 1]);
-        }
-        assert_non_null(shoali_kernel_in(&shoali_ops_ref, (enum shoali_kernel)k, 0));
-        assert_string_equal(shoali_ops_kernel_name(k), type->name);
-    }
+    struct shoali_ops ops;
+    struct shoali_str text = {0};
+    assert_int_equal(shoali_ops_select_from(with_partial, NULL, &ops), SHOAL_OK);
+    assert_string_equal(ops.name, "partial");
+    struct shoali_gemm_args gemm = {.m = 100};
+    assert_string_equal(chosen(&ops, &shoali_kernel_gemm, &gemm), "partial");
+    gemm.m = 99;
+    assert_string_equal(chosen(&ops, &shoali_kernel_gemm, &gemm), "ref");
+    gemm = (struct shoali_gemm_args){.m = 100, .dtype_ab = SHOAL_BF16};
+    assert_string_equal(chosen(&ops, &shoali_kernel_gemm, &gemm), "ref");
+    gemm = (struct shoali_gemm_args){.m = 100, .dtype_bias = SHOAL_BF16};
+    assert_string_equal(chosen(&ops, &shoali_kernel_gemm, &gemm), "partial");
+    gemm.bias = &gemm; /* only now there is an array of that type */
+    assert_string_equal(chosen(&ops, &shoali_kernel_gemm, &gemm), "ref");
+    struct shoali_axpy_args axpy = {.dtype = SHOAL_F32};
+    assert_string_equal(chosen(&ops, &shoali_kernel_axpy, &axpy), "ref");
+    axpy.dtype = SHOAL_BF16;
+    assert_string_equal(chosen(&ops, &shoali_kernel_axpy, &axpy), "partial");
+    shoali_ops_describe_fallbacks(&ops, &text);
+    assert_non_null(strstr(shoali_str_get(&text), "norm, norm_backward, attention"));
+    assert_non_null(strstr(shoali_str_get(&text), " to ref; gemm for some arguments"));
+    assert_null(strstr(shoali_str_get(&text), "axpy"));
+    shoali_str_fini(&text);
 }
 
 /* ---- launches ---- */
@@ -178,6 +254,36 @@ static void test_launch(void **state)
     }
 }
 
+/* A packed B is of the layout of the table that packs it: another table's product reads B. */
+static void test_packed_by_another(void **state)
+{
+    (void)state;
+    const float a[2] = {2, 3}, b[2] = {5, 7};
+    float c[1] = {0}, packed[2];
+    struct fixture f;
+    open_fixture(&f, &shoali_accelerator_cpu);
+    assert_int_equal(shoali_ops_select_from(with_partial, NULL, &f.ops), SHOAL_OK);
+    assert_int_equal(shoali_op_packed_b_bytes(&f.ops, 1, 2, SHOAL_F32), 8);
+    assert_int_equal(shoali_op_packed_b_bytes(&f.ops, 1, 2, SHOAL_BF16), 0);
+    assert_int_equal(shoali_op_pack_b(&f.exec,
+                                      &(struct shoali_pack_b_args){
+                                          .b = b, .packed = packed, .n = 1, .k = 2, .ldb = 1}),
+                     SHOAL_OK);
+    const struct shoali_gemm_args gemm = {.a = a,
+                                          .b = b,
+                                          .c = c,
+                                          .packed_b = packed,
+                                          .m = 1,
+                                          .n = 1,
+                                          .k = 2,
+                                          .lda = 2,
+                                          .ldb = 1,
+                                          .ldc = 1};
+    assert_int_equal(shoali_op_gemm(&f.exec, &gemm), SHOAL_OK);
+    assert_true(c[0] == 31);
+    close_fixture(&f);
+}
+
 static void test_reduce_sources(void **state)
 {
     (void)state;
@@ -237,6 +343,10 @@ static void test_refusals(void **state)
     REFUSED(shoali_op_gemm(&f.exec, &gemm), "dtype_c is F16");
     gemm.dtype_ab = SHOAL_I32;
     REFUSED(shoali_op_gemm(&f.exec, &gemm), "dtype_ab is I32");
+    struct shoali_norm_args norm = {.x = x, .gamma = x, .y = x, .rstd = x, .rows = 1, .columns = 1};
+    REFUSED(shoali_op_norm(&f.exec, &norm), "mean is NULL");
+    norm.rms = 1;
+    assert_int_equal(shoali_op_norm(&f.exec, &norm), SHOAL_OK);
     struct shoali_axpy_args axpy = {.y = x, .count = INT64_MIN};
     REFUSED(shoali_op_axpy(&f.exec, &axpy), "count");
     struct shoali_reduce_args reduce = {
@@ -333,10 +443,15 @@ static void test_empty(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_select),   cmocka_unit_test(test_select_by_environment),
-        cmocka_unit_test(test_report),   cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_launch),   cmocka_unit_test(test_reduce_sources),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_select),
+        cmocka_unit_test(test_select_by_environment),
+        cmocka_unit_test(test_report),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_packed_by_another),
+        cmocka_unit_test(test_launch),
+        cmocka_unit_test(test_reduce_sources),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_empty),
     };
     return cmocka_run_group_tests_name("fronts", tests, NULL, NULL);
 }

@@ -1,38 +1,30 @@
-/* ops - which tables exist, which of them a rank uses, and the two kernels' fronts that are not a
- * launch. */
-#include "ops/kernels.h"
+/* ops - which tables a rank uses, and which of their functions a call. */
+#include "ops/kernel.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Best first. */
-static const struct shoali_ops_table *const built[] = {
-#if defined(SHOALI_OPS_CPU) && defined(__x86_64__)
-    &shoali_ops_cpu_avx512_bf16,
-    &shoali_ops_cpu_avx512,
-    &shoali_ops_cpu_avx2,
-#elif defined(SHOALI_OPS_CPU)
-    &shoali_ops_cpu_generic,
-#endif
-    &shoali_ops_ref,
-    NULL,
-};
-#define BUILT_COUNT (sizeof built / sizeof built[0] - 1)
-
-const struct shoali_ops_table *const *shoali_ops_all(void)
+const struct shoali_ops_entry *shoali_ops_entry(const struct shoali_ops_table *table,
+                                                const struct shoali_kernel *kernel)
 {
-    return built;
+    for (int32_t i = 0; i < table->entry_count; i++)
+        if (table->entries[i].kernel == kernel)
+            return &table->entries[i];
+    return NULL;
 }
 
-static shoal_status unknown_name(const char *name)
+/* ---- selection ---- */
+
+static shoal_status unknown_name(const struct shoali_ops_table *const *tables, size_t count,
+                                 const char *name)
 {
-    const char *names[BUILT_COUNT];
+    const char *names[SHOALI_OPS_MAX_TABLES];
     struct shoali_str list = {0};
-    for (size_t i = 0; i < BUILT_COUNT; i++) {
-        names[i] = built[i]->name;
+    for (size_t i = 0; i < count; i++) {
+        names[i] = tables[i]->name;
         shoali_str_append(&list, "%s%s", i > 0 ? ", " : "", names[i]);
     }
-    const char *near = shoali_nearest(name, names, BUILT_COUNT);
+    const char *near = shoali_nearest(name, names, count);
     const shoal_status status =
         SHOAL_FAIL(SHOAL_ECONFIG, "kernel table '%s' is unknown%s%s%s; set SHOAL_OPS to one of: %s",
                    name, near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
@@ -41,126 +33,157 @@ static shoal_status unknown_name(const char *name)
     return status;
 }
 
-shoal_status shoali_ops_select(const char *name, struct shoali_ops *ops)
+/* The kernels are those of the last table, which has them all. */
+static void index_entries(struct shoali_ops *ops, size_t tables)
 {
+    const struct shoali_ops_table *last = ops->chain[tables - 1];
+    SHOAL_ASSERT(last->entry_count <= SHOALI_OPS_MAX_KERNELS);
+    ops->kernel_count = last->entry_count;
+    for (int32_t k = 0; k < ops->kernel_count; k++) {
+        ops->kernels[k] = last->entries[k].kernel;
+        for (size_t t = 0; t < tables; t++)
+            ops->entries[k][t] = shoali_ops_entry(ops->chain[t], ops->kernels[k]);
+    }
+}
+
+shoal_status shoali_ops_select_from(const struct shoali_ops_table *const *tables, const char *name,
+                                    struct shoali_ops *ops)
+{
+    size_t count = 0, first = 0, used = 0;
     *ops = (struct shoali_ops){0};
-    if (name == NULL)
-        name = getenv("SHOAL_OPS");
-    if (name != NULL && name[0] == '\0')
-        name = NULL;
-    size_t first = 0;
-    while (name != NULL && first < BUILT_COUNT && strcmp(built[first]->name, name) != 0)
+    while (tables[count] != NULL)
+        count++;
+    SHOAL_ASSERT(count > 0 && count <= SHOALI_OPS_MAX_TABLES);
+    while (name != NULL && first < count && strcmp(tables[first]->name, name) != 0)
         first++;
-    if (first == BUILT_COUNT)
-        return unknown_name(name);
-    if (name != NULL && !built[first]->probe())
+    if (first == count)
+        return unknown_name(tables, count, name);
+    if (name != NULL && !tables[first]->probe())
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
                           "this CPU cannot run the kernel table '%s'; leave SHOAL_OPS unset to use "
                           "the best that it can",
                           name);
-    size_t used = 0;
-    for (size_t i = first; i < BUILT_COUNT; i++) {
-        SHOAL_ASSERT(built[i]->abi == SHOALI_OPS_ABI && built[i]->bytes == sizeof *built[i]);
-        if (built[i]->probe())
-            ops->chain[used++] = built[i];
+    for (size_t i = first; i < count; i++) {
+        SHOAL_ASSERT(tables[i]->abi == SHOALI_OPS_ABI && tables[i]->bytes == sizeof *tables[i]);
+        if (tables[i]->probe())
+            ops->chain[used++] = tables[i];
     }
     ops->name = ops->chain[0]->name;
+    index_entries(ops, used);
     return SHOAL_OK;
 }
 
-int32_t shoali_ops_kernel_count(void)
+shoal_status shoali_ops_select(const char *name, struct shoali_ops *ops)
 {
-    return SHOALI_KERNEL_COUNT;
+    if (name == NULL)
+        name = getenv("SHOAL_OPS");
+    return shoali_ops_select_from(shoali_ops_all(), name != NULL && name[0] != '\0' ? name : NULL,
+                                  ops);
 }
 
-const char *shoali_ops_kernel_name(int32_t index)
+/* ---- choice ---- */
+
+static int32_t index_of(const struct shoali_ops *ops, const struct shoali_kernel *kernel)
 {
-    return shoali_kernel_rows[index].type.name;
+    int32_t index = 0;
+    while (index < ops->kernel_count && ops->kernels[index] != kernel)
+        index++;
+    SHOAL_ASSERT(index < ops->kernel_count);
+    return index;
 }
 
-const char *shoali_ops_kernel_source(const struct shoali_ops *ops, int32_t index, shoal_dtype dtype)
+const struct shoali_ops_entry *shoali_ops_choose(const struct shoali_ops *ops,
+                                                 const struct shoali_kernel *kernel,
+                                                 const void *args,
+                                                 const struct shoali_ops_table **table)
 {
-    return shoali_kernel_table(ops, (enum shoali_kernel)index, shoali_dtype_bit(dtype))->name;
-}
-
-/* ---- reduce_sources ---- */
-
-static shoal_status check_reduce_sources(const struct shoali_reduce_sources_args *args)
-{
-    const enum shoali_kernel kernel = SHOALI_KERNEL_REDUCE_SOURCES;
-    shoal_status status;
-    SHOAL_TRY(status, SHOALI_CHECK_SIZES(kernel, NULL, {"count", args->count}), done);
-    SHOAL_TRY(status, shoali_check_known(kernel, "dtype", args->dtype), done);
-    SHOAL_TRY(status, shoali_check_kind(kernel, "op", (int64_t)args->op, SHOALI_AVG + 1), done);
-    SHOAL_TRY(status, shoali_check_at_least(kernel, "sources", args->sources, 1), done);
-    SHOAL_TRY(status, shoali_check_at_least(kernel, "destinations", args->destinations, 0), done);
-    if (args->sources > SHOALI_REDUCE_MAX_SOURCES ||
-        args->destinations > SHOALI_REDUCE_MAX_SOURCES) {
-        status = SHOAL_FAIL(
-            SHOAL_EINVAL, "reduce_sources: %d sources and %d destinations, but at most %d of each",
-            (int)args->sources, (int)args->destinations, SHOALI_REDUCE_MAX_SOURCES);
-        goto done;
+    const struct shoali_ops_entry *const *entries = ops->entries[index_of(ops, kernel)];
+    const uint32_t dtypes = shoali_kernel_dtypes_of(kernel, args);
+    for (int32_t t = 0; ops->chain[t] != NULL; t++) {
+        const struct shoali_ops_entry *entry = entries[t];
+        if (entry == NULL || (dtypes & ~entry->dtypes) != 0 ||
+            (entry->supports != NULL && !entry->supports(args)))
+            continue;
+        if (table != NULL)
+            *table = ops->chain[t];
+        return entry;
     }
-    const bool integer =
-        args->dtype == SHOAL_I32 || args->dtype == SHOAL_I64 || args->dtype == SHOAL_U8;
-    if ((integer && args->op == SHOALI_AVG) || (!integer && args->op == SHOALI_BOR)) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "reduce_sources: there is no %s of %s",
-                            integer ? "average" : "bitwise or", shoal_dtype_name(args->dtype));
-        goto done;
+    SHOAL_ASSERT(!"the last table takes all arguments");
+    return NULL;
+}
+
+const struct shoali_ops_table *shoali_ops_table_for(const struct shoali_ops *ops,
+                                                    const struct shoali_kernel *kernel,
+                                                    shoal_dtype dtype)
+{
+    const struct shoali_ops_entry *const *entries = ops->entries[index_of(ops, kernel)];
+    int32_t t = 0;
+    while (entries[t] == NULL || (entries[t]->dtypes & shoali_dtype_bit(dtype)) == 0)
+        t++;
+    return ops->chain[t];
+}
+
+void shoali_ops_run(const struct shoali_ops *ops, const struct shoali_kernel *kernel,
+                    const void *args)
+{
+    const struct shoali_kernel_context context = {0};
+    bool empty;
+    const shoal_status status = shoali_kernel_check(kernel, args, &empty);
+    SHOAL_ASSERT(status == SHOAL_OK);
+    if (!empty)
+        shoali_ops_choose(ops, kernel, args, NULL)->fn(args, &context);
+}
+
+/* ---- report ---- */
+
+const char *shoali_ops_kernel_name(const struct shoali_ops *ops, int32_t index)
+{
+    return ops->kernels[index]->type.name;
+}
+
+const char *shoali_ops_kernel_source(const struct shoali_ops *ops, int32_t index, shoal_dtype dtype,
+                                     bool *partly)
+{
+    const struct shoali_ops_table *table = shoali_ops_table_for(ops, ops->kernels[index], dtype);
+    *partly = shoali_ops_entry(table, ops->kernels[index])->supports != NULL;
+    return table->name;
+}
+
+/* The best table that has the kernel for a type in which models are trained. */
+static int32_t server_of(const struct shoali_ops *ops, int32_t kernel)
+{
+    int32_t t = 0;
+    while (ops->entries[kernel][t] == NULL ||
+           (ops->entries[kernel][t]->dtypes & SHOALI_SHORT_FLOATS) == 0)
+        t++;
+    return t;
+}
+
+void shoali_ops_describe_fallbacks(const struct shoali_ops *ops, struct shoali_str *text)
+{
+    const char *separator = "";
+    for (int32_t t = 1; ops->chain[t] != NULL; t++) {
+        const char *comma = separator;
+        for (int32_t k = 0; k < ops->kernel_count; k++) {
+            if (server_of(ops, k) != t)
+                continue;
+            shoali_str_append(text, "%s%s", comma, ops->kernels[k]->type.name);
+            comma = ", ";
+        }
+        if (comma != separator) {
+            shoali_str_append(text, " to %s", ops->chain[t]->name);
+            separator = "; ";
+        }
     }
-    for (int32_t i = 0; i < args->sources && args->count > 0; i++)
-        SHOAL_TRY(status, SHOALI_CHECK_POINTERS(kernel, {"x[i]", args->x[i]}), done);
-    for (int32_t i = 0; i < args->destinations && args->count > 0; i++)
-        SHOAL_TRY(status, SHOALI_CHECK_POINTERS(kernel, {"y[i]", args->y[i]}), done);
-done:
-    return status;
-}
-
-void shoali_host_reduce(const struct shoali_ops *ops, const struct shoali_reduce_sources_args *args)
-{
-    SHOAL_ASSERT(check_reduce_sources(args) == SHOAL_OK);
-    const uint32_t dtypes = shoali_dtype_bit(args->dtype);
-    const enum shoali_kernel kernel = SHOALI_KERNEL_REDUCE_SOURCES;
-    if (args->count > 0)
-        shoali_kernel_in(shoali_kernel_table(ops, kernel, dtypes), kernel, dtypes)(args, NULL);
-}
-
-/* What is launched in its place: host pointers, which no accelerator translates. */
-struct borrowed_args {
-    const struct shoali_reduce_sources_args *args;
-    shoali_kernel_fn fn;
-};
-static void run_borrowed(const void *args, struct shoali_pool *pool)
-{
-    const struct borrowed_args *borrowed = args;
-    borrowed->fn(borrowed->args, pool);
-}
-
-shoal_status shoali_op_reduce_sources(const struct shoali_exec *exec,
-                                      const struct shoali_reduce_sources_args *args)
-{
-    static const struct shoali_kernel_type type = {
-        "reduce_sources", sizeof(struct borrowed_args), 0, {0}, 0, 0};
-    const enum shoali_kernel kernel = SHOALI_KERNEL_REDUCE_SOURCES;
-    const struct shoali_accelerator *accelerator =
-        shoali_device_accelerator(shoali_stream_device(exec->stream));
-    shoal_status status;
-    SHOAL_TRY(status, check_reduce_sources(args), done);
-    if (args->count == 0)
-        goto done;
-    /* Where the host may use device addresses work is done within the launch, so borrowing is safe.
-     */
-    if (!accelerator->host_accessible) {
-        status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                            "reduce_sources: the memory of accelerator '%s' is closed to the host; "
-                            "use a communication backend that stages through host memory",
-                            accelerator->name);
-        goto done;
+    const char *comma = separator;
+    for (int32_t k = 0; k < ops->kernel_count; k++) {
+        if (ops->entries[k][server_of(ops, k)]->supports == NULL)
+            continue;
+        shoali_str_append(text, "%s%s", comma, ops->kernels[k]->type.name);
+        comma = ", ";
     }
-    const uint32_t dtypes = shoali_dtype_bit(args->dtype);
-    const struct borrowed_args borrowed = {
-        args, shoali_kernel_in(shoali_kernel_table(exec->ops, kernel, dtypes), kernel, dtypes)};
-    SHOAL_TRY(status, shoali_launch(exec->stream, &type, run_borrowed, &borrowed), done);
-done:
-    return status;
+    if (comma != separator)
+        shoali_str_append(text, " for some arguments");
+    else if (separator[0] == '\0')
+        shoali_str_append(text, "none");
 }

@@ -1,9 +1,11 @@
-/* ops - math kernels: one table per backend, `ref` is the oracle, `cpu` the fast one. Level L3.
+/* ops - math kernels: tables of functions, `ref` is the oracle, `cpu` the fast one. Level L3.
  *
  * A kernel is a C function on an argument block whose pointers are device addresses at the caller
  * and usable addresses when the kernel runs (accelerator.h translates). Kernels know pointers,
  * sizes and strides; they know nothing of tapes, FLOPs or gradients of anything else. Callers use
- * the fronts below (shoali_op_*): they check sizes, choose the function for the dtype, and launch.
+ * the fronts (shoali_op_*) that stand behind the argument blocks: they check the call by the
+ * kernel's description (kernel.h), choose the first table that takes it (table.h), and launch.
+ * docs/EXTENDING.md shows how to add a kernel and a table.
  *
  * ORDER OF SUMS (binding for every backend; results are then equal bit by bit for scalar, AVX2 and
  * AVX-512 and for any number of threads, where a kernel is marked [bits]):
@@ -53,7 +55,14 @@
 #include "accelerator/accelerator.h"
 #include "ops/ops_flat.h"
 
-/* ---- argument blocks ------------------------------------------------------------------------ */
+/* Where that work runs. Passed everywhere kernels are launched. */
+struct shoali_exec {
+    const struct shoali_ops *ops;
+    struct shoali_device_stream *stream;
+};
+
+/* ---- argument blocks; SHOALI_KERNEL declares the kernel and its front -------------------------
+ */
 
 enum shoali_activation {
     SHOALI_ACT_NONE,
@@ -85,6 +94,7 @@ struct shoali_gemm_args {
     enum shoali_activation activation;
     shoal_dtype dtype_ab, dtype_c, dtype_bias;
 };
+SHOALI_KERNEL(gemm);
 
 /* Brings B of a product into the layout that the kernel of gemm for dtype (of A, B and C) reads:
  * shoali_op_packed_b_bytes(), 64-byte aligned. Worth it when several products read one B. */
@@ -95,6 +105,11 @@ struct shoali_pack_b_args {
     int32_t trans_b;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(pack_b);
+/* Bytes of a packed B of N x K elements; 0: the kernel of gemm for this dtype has no such layout,
+ * and pack_b does nothing. Where another table's gemm takes a product, it reads b instead. */
+size_t shoali_op_packed_b_bytes(const struct shoali_ops *ops, int64_t n, int64_t k,
+                                shoal_dtype dtype);
 
 /* y = (x - mean) * rstd * gamma + beta per row of `columns`; mean and rstd are saved (fp32). mean
  * = sum/n (lane order); var = sum((x-mean)^2)/n (lane order, fma); rstd = 1/sqrt(var+eps); y =
@@ -109,6 +124,7 @@ struct shoali_norm_args {
     int32_t rms;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(norm);
 /* xhat = (x-mean)*rstd; h = dy*gamma; dx = rstd*(h - sum(h)/n - xhat*sum(h*xhat)/n) (lane order);
  * dx is added to when accumulate_dx. dgamma[c] = sum over rows dy*xhat (row order, fma), dbeta[c]
  * = sum dy; either may be NULL; dx may be NULL. [bits] */
@@ -121,6 +137,7 @@ struct shoali_norm_backward_args {
     int32_t rms, accumulate_dx, accumulate_params;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(norm_backward);
 
 /* Causal (or full) attention without the T x T matrix. q[b,t,h,:] at q + ((b*q_len + t)*q_stride +
  * h*D), likewise k and v with kv_len and kv_stride; out with out_stride; strides in elements
@@ -153,6 +170,7 @@ struct shoali_attention_args {
     struct shoali_attention_mask mask;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(attention);
 /* The mask with its extents of 0 filled in. */
 static inline struct shoali_attention_mask
 shoali_attention_mask_of(const struct shoali_attention_mask *mask, int64_t heads, int64_t q_len,
@@ -190,6 +208,7 @@ struct shoali_attention_backward_args {
     struct shoali_attention_mask mask;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(attention_backward);
 
 /* out[r,:] = table[ids[r],:] + (positions ? positions[(r % period) + first_position,:] : 0). Ids
  * must be in [0,rows_in_table): others set *bad_id to r+1 (an int64 on the device, pre-set to 0)
@@ -202,6 +221,7 @@ struct shoali_embedding_args {
     int64_t rows, columns, table_rows, period, first_position;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(embedding);
 /* dtable[ids[r],:] += dout[r,:], r increasing; with accumulate 0 the whole gradient is zeroed
  * first. Same for dpositions. Threads split columns. Either gradient may be NULL. [bits] */
 struct shoali_embedding_backward_args {
@@ -212,6 +232,7 @@ struct shoali_embedding_backward_args {
     int32_t accumulate_table, accumulate_positions;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(embedding_backward);
 
 /* Row losses: lse = log sum exp (max first; sum of exp in lane order), loss = lse -
  * logits[target]; target -1: loss 0. [bits] */
@@ -222,6 +243,7 @@ struct shoali_cross_entropy_args {
     int64_t rows, columns, stride;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(cross_entropy);
 /* mean = sum(loss)/max(count,1), count = targets >= 0, by 16 fp64 partials in lane order. out[0] =
  * mean, out[1] = count. */
 struct shoali_loss_mean_args {
@@ -231,6 +253,7 @@ struct shoali_loss_mean_args {
     int64_t rows;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(loss_mean);
 /* dlogits = (exp(logits - lse) - [c == target]) * (dloss[0] / max(count[0],1)); 0 for ignored
  * rows. In place allowed. [bits] */
 struct shoali_cross_entropy_backward_args {
@@ -241,6 +264,7 @@ struct shoali_cross_entropy_backward_args {
     int64_t rows, columns, stride;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(cross_entropy_backward);
 
 /* The same losses from logits that pass by in tiles of columns: columns [first, first + columns) of
  * `vocabulary`, first increasing from 0. Per row and tile m' = max(x), s' = sum exp(x-m') in lane
@@ -255,6 +279,7 @@ struct shoali_cross_entropy_tile_args {
     int64_t rows, columns, stride, first, vocabulary;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(cross_entropy_tile);
 /* dlogits of one tile, as cross_entropy_backward: target t is column t - first. In place is allowed
  * when both rows begin at the same address and dtype_out is not wider. dtype and dtype_out are both
  * F64 or none is. [bits] */
@@ -266,6 +291,7 @@ struct shoali_cross_entropy_tile_backward_args {
     int64_t rows, columns, stride, stride_out, first;
     shoal_dtype dtype, dtype_out;
 };
+SHOALI_KERNEL(cross_entropy_tile_backward);
 
 /* Softmax over the last dim; lane order. Backward: dx = y*(dy - sum(y*dy)). `causal_offset` unused
  * by now. [bits] */
@@ -277,6 +303,7 @@ struct shoali_softmax_args {
     int32_t backward, accumulate;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(softmax);
 
 /* y = residual + keep*x/(1-p); residual optional; keep by shoali_dropout_threshold at global
  * element index first_element + i, or with runs at first_element + shoali_runs_at(i). With p = 0 a
@@ -291,6 +318,7 @@ struct shoali_dropout_args {
     struct shoali_stream random;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(dropout);
 /* The one rule of every dropout mask: element kept when word0 of its Philox block >= p*2^32 (p as
  * double, rounded down). */
 static inline uint32_t shoali_dropout_threshold(float probability)
@@ -323,6 +351,7 @@ struct shoali_unary_args {
     int32_t backward, accumulate;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(unary);
 enum shoali_binary { SHOALI_ADD, SHOALI_SUB, SHOALI_MUL, SHOALI_DIV };
 /* y (+)= a op b; b is repeated when b_count < count (b_count divides count: trailing-dims
  * broadcast). [bits] */
@@ -334,6 +363,7 @@ struct shoali_binary_args {
     int32_t accumulate;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(binary);
 /* y (+)= a * x, floats of any dtype; x NULL: y = 0. [bits] */
 struct shoali_axpy_args {
     const void *x;
@@ -343,6 +373,7 @@ struct shoali_axpy_args {
     int32_t accumulate;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(axpy);
 /* View x as [outer, reduced, inner]: y[outer, inner] (+)= factor * sum over reduced. inner == 1:
  * lane order; else row order. Output dtype may be F32 with 16-bit input. [bits] */
 struct shoali_reduce_args {
@@ -353,6 +384,7 @@ struct shoali_reduce_args {
     int32_t accumulate;
     shoal_dtype dtype, dtype_out;
 };
+SHOALI_KERNEL(reduce);
 /* The reverse: y[outer, reduced, inner] (+)= factor * x[outer, inner]. */
 struct shoali_broadcast_args {
     const void *x;
@@ -362,6 +394,7 @@ struct shoali_broadcast_args {
     int32_t accumulate;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(broadcast);
 /* Copies (or adds) an nd block between strided arrays, any dtype; add for float dtypes. Strides in
  * elements. */
 struct shoali_copy_strided_args {
@@ -372,6 +405,7 @@ struct shoali_copy_strided_args {
     int32_t accumulate;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(copy_strided);
 /* y = (dtype_out) x for float and integer dtypes, rounding to nearest even. x == y allowed when
  * sizes are equal. [bits] */
 struct shoali_convert_args {
@@ -380,6 +414,7 @@ struct shoali_convert_args {
     int64_t count;
     shoal_dtype dtype, dtype_out;
 };
+SHOALI_KERNEL(convert);
 /* y[i] = value for every element of a float dtype or i32/i64/u8. */
 struct shoali_set_args {
     void *y;
@@ -387,6 +422,7 @@ struct shoali_set_args {
     double value;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(set);
 /* y[i] = mean + std * normal(first_element+i), or low + (high-low) * uniform: computed in fp64,
  * rounded once; with runs at first_element + shoali_runs_at(i). Init rules. [bits] */
 struct shoali_random_fill_args {
@@ -398,100 +434,6 @@ struct shoali_random_fill_args {
     struct shoali_stream random;
     shoal_dtype dtype;
 };
-
-/* ---- tables --------------------------------------------------------------------------------- */
-
-/* One backend. Optional members may be NULL in all but `ref`; `dtypes` says for which operand
- * dtypes the functions hold (bit 1 << dtype), `reduce_dtypes` the same of reduce_sources, which has
- * to do with integers, too; others fall to `ref`. One global symbol per backend. Adding a backend =
- * one such table. */
-struct shoali_ops_table {
-    uint32_t abi; /* SHOALI_OPS_ABI */
-    size_t bytes;
-    const char *name; /* "ref", "cpu-avx512" */
-    bool (*probe)(void);
-    uint32_t dtypes, reduce_dtypes;
-    size_t (*packed_b_bytes)(int64_t n, int64_t k, shoal_dtype dtype); /* optional; with pack_b */
-    shoali_kernel_fn gemm, pack_b, norm, norm_backward, attention, attention_backward, embedding,
-        embedding_backward, cross_entropy, loss_mean, cross_entropy_backward, cross_entropy_tile,
-        cross_entropy_tile_backward, softmax, dropout, unary, binary, axpy, reduce, broadcast,
-        copy_strided, convert, set, random_fill, to_fixed, from_fixed, norm2, clip, adam, sgd,
-        reduce_sources, quantize, dequantize;
-};
-#define SHOALI_OPS_ABI 3u
-extern const struct shoali_ops_table shoali_ops_ref;
-/* Built where the compiler can: */
-extern const struct shoali_ops_table shoali_ops_cpu_generic, shoali_ops_cpu_avx2,
-    shoali_ops_cpu_avx512, shoali_ops_cpu_avx512_bf16;
-
-/* What a rank uses: chosen once, borrowed by everything. Tables are tried best first; for each
- * kernel the first that has it. */
-struct shoali_ops {
-    const struct shoali_ops_table *chain[8]; /* best first, ends with ref; NULL-terminated */
-    const char *name;                        /* of the best table: ranks compare it at init */
-};
-/* `name` NULL: SHOAL_OPS, else the best whose probe is true. "ref" gives the oracle alone;
- * "cpu-avx2" at most that. SHOAL_ECONFIG lists the names when unknown; SHOAL_EUNSUPPORTED when the
- * CPU lacks it. */
-SHOAL_CHECKED shoal_status shoali_ops_select(const char *name, struct shoali_ops *ops);
-/* For `shoal report`: kernel names and which table serves them for a dtype. */
-int32_t shoali_ops_kernel_count(void);
-const char *shoali_ops_kernel_name(int32_t index);
-const char *shoali_ops_kernel_source(const struct shoali_ops *ops, int32_t index,
-                                     shoal_dtype dtype);
-/* NULL-terminated list of all built tables, best first. */
-const struct shoali_ops_table *const *shoali_ops_all(void);
-
-/* ---- fronts: check, choose, launch ---------------------------------------------------------- */
-/* A where that work runs: ops + stream. Passed everywhere kernels are launched. */
-struct shoali_exec {
-    const struct shoali_ops *ops;
-    struct shoali_device_stream *stream;
-};
-#define SHOALI_OP_FRONT(kernel, args_type)                                        \
-    SHOAL_CHECKED shoal_status shoali_op_##kernel(const struct shoali_exec *exec, \
-                                                  const struct args_type *args)
-SHOALI_OP_FRONT(gemm, shoali_gemm_args);
-SHOALI_OP_FRONT(pack_b, shoali_pack_b_args);
-/* Bytes of a packed B of N x K elements; 0: the kernel of gemm for this dtype has no such layout,
- * and pack_b does nothing. */
-size_t shoali_op_packed_b_bytes(const struct shoali_ops *ops, int64_t n, int64_t k,
-                                shoal_dtype dtype);
-SHOALI_OP_FRONT(norm, shoali_norm_args);
-SHOALI_OP_FRONT(norm_backward, shoali_norm_backward_args);
-SHOALI_OP_FRONT(attention, shoali_attention_args);
-SHOALI_OP_FRONT(attention_backward, shoali_attention_backward_args);
-SHOALI_OP_FRONT(embedding, shoali_embedding_args);
-SHOALI_OP_FRONT(embedding_backward, shoali_embedding_backward_args);
-SHOALI_OP_FRONT(cross_entropy, shoali_cross_entropy_args);
-SHOALI_OP_FRONT(loss_mean, shoali_loss_mean_args);
-SHOALI_OP_FRONT(cross_entropy_backward, shoali_cross_entropy_backward_args);
-SHOALI_OP_FRONT(cross_entropy_tile, shoali_cross_entropy_tile_args);
-SHOALI_OP_FRONT(cross_entropy_tile_backward, shoali_cross_entropy_tile_backward_args);
-SHOALI_OP_FRONT(softmax, shoali_softmax_args);
-SHOALI_OP_FRONT(dropout, shoali_dropout_args);
-SHOALI_OP_FRONT(unary, shoali_unary_args);
-SHOALI_OP_FRONT(binary, shoali_binary_args);
-SHOALI_OP_FRONT(axpy, shoali_axpy_args);
-SHOALI_OP_FRONT(reduce, shoali_reduce_args);
-SHOALI_OP_FRONT(broadcast, shoali_broadcast_args);
-SHOALI_OP_FRONT(copy_strided, shoali_copy_strided_args);
-SHOALI_OP_FRONT(convert, shoali_convert_args);
-SHOALI_OP_FRONT(set, shoali_set_args);
-SHOALI_OP_FRONT(random_fill, shoali_random_fill_args);
-SHOALI_OP_FRONT(to_fixed, shoali_to_fixed_args);
-SHOALI_OP_FRONT(from_fixed, shoali_from_fixed_args);
-SHOALI_OP_FRONT(norm2, shoali_norm2_args);
-SHOALI_OP_FRONT(clip, shoali_clip_args);
-SHOALI_OP_FRONT(adam, shoali_adam_args);
-SHOALI_OP_FRONT(sgd, shoali_sgd_args);
-SHOALI_OP_FRONT(reduce_sources, shoali_reduce_sources_args);
-SHOALI_OP_FRONT(quantize, shoali_quantize_args);
-SHOALI_OP_FRONT(dequantize, shoali_dequantize_args);
-
-/* Runs reduce_sources directly on host memory (collectives of host-memory backends), on the
- * calling thread. */
-void shoali_host_reduce(const struct shoali_ops *ops,
-                        const struct shoali_reduce_sources_args *args);
+SHOALI_KERNEL(random_fill);
 
 #endif

@@ -4,7 +4,7 @@
 #ifndef SHOALI_OPS_FLAT_H
 #define SHOALI_OPS_FLAT_H
 
-#include "accelerator/accelerator.h"
+#include "ops/table.h"
 
 /* ---- exact reduction (DESIGN section 6) ----------------------------------------------------- */
 
@@ -18,6 +18,7 @@ struct shoali_to_fixed_args {
     int32_t unit_log2, accumulate;
     double limit;
 };
+SHOALI_KERNEL(to_fixed);
 /* y[i] = (float)((double)fixed[i] * 2^-unit_log2 / divisor). */
 struct shoali_from_fixed_args {
     const int64_t *fixed;
@@ -26,6 +27,7 @@ struct shoali_from_fixed_args {
     int32_t unit_log2;
     double divisor;
 };
+SHOALI_KERNEL(from_fixed);
 /* A message holds `count` elements in blocks of SHOALI_QUANTIZE_BLOCK: one fp32 scale per block,
  * then the codes, `bits` = 8 (a signed byte) or 4 (two's complement, two per byte, the even element
  * low). scale = max|x| / (2^(bits-1) - 1), code = x / scale rounded to nearest even and clamped: an
@@ -48,6 +50,7 @@ struct shoali_quantize_args {
     int32_t bits;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(quantize);
 /* y (=|+=) code * scale in fp32, rounded to dtype. */
 struct shoali_dequantize_args {
     const void *message;
@@ -56,6 +59,7 @@ struct shoali_dequantize_args {
     int32_t bits, accumulate;
     shoal_dtype dtype;
 };
+SHOALI_KERNEL(dequantize);
 /* Adds sum over i of rint(x_i^2 * 2^62) to the 192-bit integer limbs[3] (little end first, two's
  * complement unused: values >= 0). The square is exact in fp64. Any NaN, infinity or |x| >= 2^60:
  * *flag |= 1. Order-free, so any split gives the same bits. */
@@ -65,6 +69,7 @@ struct shoali_norm2_args {
     uint32_t *flag;
     int64_t count;
 };
+SHOALI_KERNEL(norm2);
 /* Device-side decision for the step, one element of work:
  *   norm = sqrt(limbs * 2^-62) / loss_scale; bad = *flag != 0 ; multiplier = (1/loss_scale) *
  *   (max_norm > 0 && norm > max_norm ? max_norm / (norm + 1e-6) : 1) ; out[0] = norm (NaN when
@@ -75,6 +80,7 @@ struct shoali_clip_args {
     float *out;
     double loss_scale, max_norm;
 };
+SHOALI_KERNEL(clip);
 
 /* ---- optimizer ------------------------------------------------------------------------------ */
 
@@ -92,6 +98,7 @@ struct shoali_adam_args {
     int32_t decoupled;
     shoal_dtype low_dtype;
 };
+SHOALI_KERNEL(adam);
 /* torch's SGD: g += wd*p; buf = momentum*buf + (1-dampening)*g (first step: buf = g); g = nesterov
  * ? g + momentum*buf : buf; p -= lr*g. momentum 0: no buffer. */
 struct shoali_sgd_args {
@@ -103,6 +110,7 @@ struct shoali_sgd_args {
     int32_t nesterov, first;
     shoal_dtype low_dtype;
 };
+SHOALI_KERNEL(sgd);
 
 /* ---- collectives' arithmetic ---------------------------------------------------------------- */
 
@@ -123,5 +131,9 @@ struct shoali_reduce_sources_args {
      * all are aligned to 64 bytes. A hint: tables may ignore it. */
     int32_t nontemporal;
 };
+SHOALI_KERNEL(reduce_sources);
+/* The same directly on host memory (collectives of host-memory backends), on the calling thread. */
+void shoali_host_reduce(const struct shoali_ops *ops,
+                        const struct shoali_reduce_sources_args *args);
 
 #endif

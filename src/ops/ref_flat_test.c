@@ -1,6 +1,6 @@
 /* The oracle itself, kernels without a gradient: against known values and naive formulas in double.
  */
-#include "ops/conformance.h"
+#include "ops/conformance/conformance.h"
 #include "ops/ref/ref.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* The oracle itself, kernels with a gradient: against naive formulas in double, and its gradients
  * against central differences. */
-#include "ops/conformance.h"
+#include "ops/conformance/conformance.h"
 #include "ops/ref/ref.h"
 
 static struct trial memory; /* arena and random numbers for one test */

@@ -1,5 +1,6 @@
 /* vmath: accuracy against libm's doubles, special values, and equal bits of all implementations. */
-#include "ops/ref/scalars.h"
+#include "ops/ref/ref.h"
+#include "ops/scalars.h"
 #include "ops/vmath_isa/results.h"
 
 #include <math.h>

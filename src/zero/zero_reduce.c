@@ -141,12 +141,12 @@ shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale, boo
 
     zero->divisor = loss_scale * factor;
     shoali_clip_join_words(words, limbs, &flag);
-    shoali_ops_ref.clip(&(struct shoali_clip_args){.limbs = limbs,
-                                                   .flag = &flag,
-                                                   .out = control,
-                                                   .loss_scale = zero->divisor,
-                                                   .max_norm = zero->args.max_norm},
-                        NULL);
+    shoali_ops_run(zero->args.exec.ops, &shoali_kernel_clip,
+                   &(struct shoali_clip_args){.limbs = limbs,
+                                              .flag = &flag,
+                                              .out = control,
+                                              .loss_scale = zero->divisor,
+                                              .max_norm = zero->args.max_norm});
     shoali_pinned_write(zero->args.device, zero->record, control, sizeof control);
     SHOAL_TRY(status,
               shoali_copy(zero->args.exec.stream, zero->clip.control, zero->record, sizeof control,

@@ -11,10 +11,10 @@
 
 #define OK(call) assert_int_equal(call, SHOAL_OK)
 
-static void kernel(const void *args, struct shoali_pool *pool)
+static void kernel(const void *args, const struct shoali_kernel_context *context)
 {
     (void)args;
-    (void)pool;
+    (void)context;
     fail_msg("a kernel ran on a meta device");
 }
 

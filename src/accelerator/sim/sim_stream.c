@@ -38,49 +38,51 @@ static bool is_ready(const struct sim_device *sim, const struct sim_stream *stre
 
 /* ---- running one piece of work ---- */
 
-static int32_t pointer_count(const struct shoali_kernel_type *type, const unsigned char *args)
+/* Offset of the index-th device pointer in the argument block: those of the list, then those of the
+ * inline array. -1 past the last. */
+static int64_t pointer_offset(const struct shoali_kernel_type *type, const void *args,
+                              int32_t index)
 {
-    int32_t in_array = 0;
+    int32_t listed = 0, in_array = 0;
+    while (type->pointers[listed].name != NULL)
+        listed++;
+    if (index < listed)
+        return type->pointers[index].offset;
     if (type->array_offset != 0 || type->array_count_offset != 0) {
-        memcpy(&in_array, args + type->array_count_offset, sizeof in_array);
+        memcpy(&in_array, (const char *)args + type->array_count_offset, sizeof in_array);
         SHOAL_ASSERT(in_array >= 0 &&
                      (size_t)in_array * sizeof(void *) + type->array_offset <= type->args_bytes);
     }
-    return type->pointer_count + in_array;
+    if (index - listed >= in_array)
+        return -1;
+    return type->array_offset + (index - listed) * (int64_t)sizeof(void *);
 }
 
-/* Offset of the index-th device pointer in the argument block. */
-static size_t pointer_offset(const struct shoali_kernel_type *type, int32_t index)
+static void run_kernel(struct sim_device *sim, struct sim_stream *stream, struct sim_item *item)
 {
-    if (index < type->pointer_count)
-        return type->pointer_offset[index];
-    return type->array_offset + (size_t)(index - type->pointer_count) * sizeof(void *);
-}
-
-static void run_kernel(struct sim_device *sim, struct sim_item *item)
-{
-    const int32_t count = pointer_count(item->type, item->args);
-    for (int32_t i = 0; i < count; i++) {
+    struct shoali_kernel_context context = {.device = &sim->base, .stream = &stream->base};
+    int64_t offset;
+    for (int32_t i = 0; (offset = pointer_offset(item->type, item->args, i)) >= 0; i++) {
         void *pointer;
-        unsigned char *at = item->args + pointer_offset(item->type, i);
-        memcpy(&pointer, at, sizeof pointer);
+        memcpy(&pointer, item->args + offset, sizeof pointer);
         pointer = shoali_sim_translate(sim, pointer);
-        memcpy(at, &pointer, sizeof pointer);
+        memcpy(item->args + offset, &pointer, sizeof pointer);
     }
     if (shoali_pool_threads(sim->base.pool) == 1) {
-        item->fn(item->args, NULL);
+        item->fn(item->args, &context);
         return;
     }
+    context.threads = sim->base.pool;
     pthread_mutex_lock(&sim->base.pool_lock);
-    item->fn(item->args, sim->base.pool);
+    item->fn(item->args, &context);
     pthread_mutex_unlock(&sim->base.pool_lock);
 }
 
-static void run_item(struct sim_device *sim, struct sim_item *item)
+static void run_item(struct sim_device *sim, struct sim_stream *stream, struct sim_item *item)
 {
     switch (item->kind) {
     case SIM_LAUNCH:
-        run_kernel(sim, item);
+        run_kernel(sim, stream, item);
         break;
     case SIM_COPY:
         memcpy(shoali_sim_translate(sim, item->to), shoali_sim_translate(sim, item->from),
@@ -128,7 +130,7 @@ static void run_late(struct sim_device *sim, struct sim_stream *stream, uint64_t
         SHOAL_ASSERT(item != NULL);
         if (!is_ready(sim, stream))
             run_late(sim, find_stream(sim, item->wait_stream), item->wait_number);
-        run_item(sim, item);
+        run_item(sim, stream, item);
         finish_head(sim, stream);
     }
 }
@@ -145,7 +147,7 @@ static bool run_random(struct sim_device *sim)
     struct sim_stream *stream = sim->streams;
     while (!is_ready(sim, stream) || chosen-- > 0)
         stream = stream->next;
-    run_item(sim, stream->head);
+    run_item(sim, stream, stream->head);
     finish_head(sim, stream);
     return true;
 }
@@ -172,7 +174,7 @@ static void *run_thread(void *argument)
         if (item == NULL)
             break;
         pthread_mutex_unlock(&sim->lock);
-        run_item(sim, item);
+        run_item(sim, stream, item);
         pthread_mutex_lock(&sim->lock);
         finish_head(sim, stream);
     }
@@ -370,27 +372,46 @@ shoal_status shoali_sim_stream_wait_event(struct shoali_device_stream *stream,
 /* ---- work ---- */
 
 /* A kernel may be given NULL, live device memory and pinned host memory: nothing else would work on
- * a GPU. */
+ * a GPU. `bytes`: what it may touch from there on, 0 when that is not known. */
+static shoal_status check_pointer(const struct sim_device *sim, const char *kernel,
+                                  const char *name, const void *pointer, size_t bytes)
+{
+    const bool owned = shoali_sim_owns(&sim->base, pointer);
+    if (pointer == NULL || shoali_sim_is_live(sim, pointer, bytes) ||
+        (!owned && shoali_sim_is_pinned(sim, pointer)))
+        return SHOAL_OK;
+    if (owned && shoali_sim_is_live(sim, pointer, 0))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "kernel %s: %s needs %zu bytes from %p on, which is more than one "
+                          "allocated block has there",
+                          kernel, name, bytes, pointer);
+    return SHOAL_FAIL(SHOAL_EINVAL, "kernel %s: %s is %p, which is %s", kernel, name, pointer,
+                      owned ? "device memory that is not allocated (freed, or past the end of a "
+                              "block)"
+                            : "ordinary host memory; copy it to the device or take it from "
+                              "shoali_device_host_alloc");
+}
+
 static shoal_status check_pointers(const struct sim_device *sim,
                                    const struct shoali_kernel_type *type, const void *args)
 {
-    const int32_t count = pointer_count(type, args);
-    for (int32_t i = 0; i < count; i++) {
+    shoal_status status = SHOAL_OK;
+    int32_t i = 0;
+    int64_t offset;
+    for (; type->pointers[i].name != NULL; i++)
+        SHOAL_TRY(status,
+                  check_pointer(sim, type->name, type->pointers[i].name,
+                                shoali_kernel_pointer_value(&type->pointers[i], args),
+                                shoali_kernel_pointer_bytes(&type->pointers[i], args)),
+                  done);
+    for (; (offset = pointer_offset(type, args, i)) >= 0; i++) {
         void *pointer;
-        const size_t offset = pointer_offset(type, i);
-        memcpy(&pointer, (const unsigned char *)args + offset, sizeof pointer);
-        if (pointer == NULL || shoali_sim_is_live(sim, pointer, 0) ||
-            shoali_sim_is_pinned(sim, pointer))
-            continue;
-        return SHOAL_FAIL(
-            SHOAL_EINVAL, "kernel %s: the pointer at offset %zu of its arguments, %p, is %s",
-            type->name, offset, pointer,
-            shoali_sim_owns(&sim->base, pointer)
-                ? "device memory that is not allocated (freed, or past the end of a block)"
-                : "ordinary host memory; copy it to the device or take it from "
-                  "shoali_device_host_alloc");
+        memcpy(&pointer, (const char *)args + offset, sizeof pointer);
+        SHOAL_TRY(status, check_pointer(sim, type->name, "a pointer of the array", pointer, 0),
+                  done);
     }
-    return SHOAL_OK;
+done:
+    return status;
 }
 
 shoal_status shoali_sim_launch(struct shoali_device_stream *stream,

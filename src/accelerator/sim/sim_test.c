@@ -216,6 +216,10 @@ static void test_wrong_pointers_are_refused(void **state)
     OK(mix(f->stream[0], &args));
     args.a = f->b + COUNT + 1;
     assert_int_equal(mix(f->stream[0], &args), SHOAL_EINVAL);
+    /* A block that is too small for what the kernel does with it. */
+    args = (struct mix_args){.out = f->a, .a = f->b + 1, .count = COUNT};
+    assert_int_equal(mix(f->stream[0], &args), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "kernel mix: a needs"));
     memset(pinned, 0, BYTES);
     args = (struct mix_args){.out = f->a, .a = pinned, .count = COUNT, .value = 3};
     OK(mix(f->stream[0], &args));

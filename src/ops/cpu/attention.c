@@ -458,11 +458,11 @@ static void work(void *arg, int32_t index, int32_t count)
     }
 }
 
-void SHOALI_CPU_SYMBOL(attention)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(attention)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_attention_args *att = args;
     const int64_t d = att->head_size, heads = att->batch * att->heads;
-    const int32_t threads = shoali_pool_threads(pool);
+    const int32_t threads = shoali_pool_threads(context->threads);
     struct forward f = {.args = att};
     f.pairs = SHOALI_CPU_PAIRS && att->dtype == SHOAL_BF16;
     f.scale = (float)(att->scale * ATT_LOG2E);
@@ -481,7 +481,7 @@ void SHOALI_CPU_SYMBOL(attention)(const void *args, struct shoali_pool *pool)
     if (threads == 1 || (double)(heads * d) * (double)(att->q_len * att->kv_len) < 32768.0)
         work(&f, 0, 1);
     else
-        shoali_pool_run(pool, work, &f);
+        shoali_pool_run(context->threads, work, &f);
     if (atomic_load(&f.failed))
-        shoali_ops_ref.attention(args, pool);
+        shoali_attention_plain(att);
 }

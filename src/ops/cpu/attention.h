@@ -2,6 +2,7 @@
 #ifndef SHOALI_OPS_CPU_ATTENTION_H
 #define SHOALI_OPS_CPU_ATTENTION_H
 
+#include "ops/attention_plain.h"
 #include "ops/cpu/gemm.h"
 #include "ops/vmath.h"
 

@@ -505,7 +505,8 @@ static void work(void *arg, int32_t index, int32_t count)
         work_head(&head, i);
 }
 
-void SHOALI_CPU_SYMBOL(attention_backward)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(attention_backward)(const void *args,
+                                           const struct shoali_kernel_context *context)
 {
     const struct shoali_attention_backward_args *att = args;
     const int64_t d = att->head_size;
@@ -527,7 +528,7 @@ void SHOALI_CPU_SYMBOL(attention_backward)(const void *args, struct shoali_pool 
     if ((double)(att->batch * att->heads * d) * (double)(att->q_len * att->kv_len) < 16384.0)
         work(&f, 0, 1);
     else
-        shoali_pool_run(pool, work, &f);
+        shoali_pool_run(context->threads, work, &f);
     if (atomic_load(&f.failed))
-        shoali_ops_ref.attention_backward(args, pool);
+        shoali_attention_backward_plain(att);
 }

@@ -13,16 +13,13 @@
 
 #include <cmocka.h>
 
-static const struct shoali_ops_table *const tables[] = {
-#if defined(__x86_64__)
-    &shoali_ops_cpu_avx2,
-    &shoali_ops_cpu_avx512,
-    &shoali_ops_cpu_avx512_bf16,
-#else
-    &shoali_ops_cpu_generic,
-#endif
-};
-#define TABLES (sizeof tables / sizeof tables[0])
+/* One entry of a table, called. */
+static void call(const struct shoali_ops_table *table, const struct shoali_kernel *kernel,
+                 const void *args, struct shoali_pool *pool)
+{
+    const struct shoali_kernel_context context = {.threads = pool};
+    shoali_ops_entry(table, kernel)->fn(args, &context);
+}
 
 struct problem {
     int64_t batch, q_len, kv_len, heads, kv_heads, d;
@@ -343,6 +340,7 @@ static void check(const struct data *x)
 static void test_problems(void **state)
 {
     (void)state;
+    const struct shoali_ops_table *const *tables = shoali_ops_all();
     struct shoali_pool *pool = NULL;
     assert_int_equal(shoali_pool_create(3, &pool), SHOAL_OK);
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
@@ -353,15 +351,15 @@ static void test_problems(void **state)
             (size_t)(x.p.batch * x.p.q_len * x.f.q_stride) * shoal_dtype_bytes(x.p.dtype);
         void *alone = malloc(bytes);
         assert_non_null(alone);
-        for (size_t t = 0; t < TABLES; t++) {
+        for (int t = 0; tables[t] != &shoali_ops_ref; t++) {
             if (!tables[t]->probe())
                 continue;
-            tables[t]->attention(&x.f, NULL);
-            tables[t]->attention_backward(&x.b, NULL);
+            call(tables[t], &shoali_kernel_attention, &x.f, NULL);
+            call(tables[t], &shoali_kernel_attention_backward, &x.b, NULL);
             check(&x);
             memcpy(alone, x.dq, bytes);
-            tables[t]->attention(&x.f, pool);
-            tables[t]->attention_backward(&x.b, pool);
+            call(tables[t], &shoali_kernel_attention, &x.f, pool);
+            call(tables[t], &shoali_kernel_attention_backward, &x.b, pool);
             assert_memory_equal(alone, x.dq, bytes);
             check(&x);
         }
@@ -380,7 +378,7 @@ static void check_rows_alone(const struct shoali_ops_table *table, const struct 
     char *out = malloc(bytes);
     float *lse = malloc((size_t)p->heads * sizeof *lse);
     assert_true(out && lse);
-    table->attention(&x->f, NULL);
+    call(table, &shoali_kernel_attention, &x->f, NULL);
     for (int64_t t = 0; t < p->q_len; t++) {
         struct shoali_attention_args one = x->f;
         one.q = (const char *)x->q + (size_t)q_at(x, 0, t, 0) * item;
@@ -388,7 +386,7 @@ static void check_rows_alone(const struct shoali_ops_table *table, const struct 
         one.lse = lse;
         one.q_len = 1;
         one.kv_len = t + 1;
-        table->attention(&one, NULL);
+        call(table, &shoali_kernel_attention, &one, NULL);
         const char *among = (const char *)x->out + (size_t)out_at(x, 0, t, 0) * item;
         if (memcmp(out, among, bytes) != 0)
             fail_msg("%s: row %d differs", table->name, (int)t);
@@ -406,10 +404,11 @@ static void test_rows_stand_alone(void **state)
                                            {1, 200, 200, 2, 2, 64, 1, 0, SHOAL_BF16, false, 20},
                                            {1, 150, 150, 3, 3, 32, 1, 0, SHOAL_F32, true, 8},
                                            {1, 150, 150, 1, 1, 80, 1, 0, SHOAL_F16, true, 0}};
+    const struct shoali_ops_table *const *tables = shoali_ops_all();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct data x;
         make(&x, &cases[i]);
-        for (size_t t = 0; t < TABLES; t++)
+        for (int t = 0; tables[t] != &shoali_ops_ref; t++)
             if (tables[t]->probe())
                 check_rows_alone(tables[t], &x);
         drop(&x);

@@ -1,11 +1,6 @@
-/* copy - converting, filling, strided copies. What only ref knows is run as ref's kernel, on parts
- * of the range. */
+/* copy - converting, filling, strided copies of the short floats. */
 #include "ops/cpu/range.h"
-
-static bool is_short_float(shoal_dtype dtype)
-{
-    return dtype == SHOAL_F32 || dtype == SHOAL_BF16 || dtype == SHOAL_F16;
-}
+#include "ops/storage.h"
 
 /* ---- convert ----------------------------------------------------------------------------------
  */
@@ -20,21 +15,10 @@ static void convert_range(const void *block, int64_t begin, int64_t end)
     }
 }
 
-static void convert_ref_range(const void *block, int64_t begin, int64_t end)
-{
-    struct shoali_convert_args part = *(const struct shoali_convert_args *)block;
-    part.x = (const char *)part.x + (size_t)begin * shoal_dtype_bytes(part.dtype);
-    part.y = (char *)part.y + (size_t)begin * shoal_dtype_bytes(part.dtype_out);
-    part.count = end - begin;
-    shoali_ops_ref.convert(&part, NULL);
-}
-
-void SHOALI_CPU_SYMBOL(convert)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(convert)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_convert_args *convert = args;
-    const bool fast = is_short_float(convert->dtype) && is_short_float(convert->dtype_out);
-    range_run(pool, fast ? convert_range : convert_ref_range, convert, convert->count, 64,
-              fast ? 8 : 64);
+    range_run(context->threads, convert_range, convert, convert->count, 64, 8);
 }
 
 /* ---- set --------------------------------------------------------------------------------------
@@ -52,20 +36,14 @@ static void fill_range(const void *block, int64_t begin, int64_t end)
         memcpy(fill->y + 4 * i, &fill->pattern, 4);
 }
 
-void SHOALI_CPU_SYMBOL(set)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(set)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_set_args *set = args;
-    struct shoali_set_args one = *set;
     const int64_t per_word = set->dtype == SHOAL_F32 ? 1 : 2, words = set->count / per_word;
     struct fill fill = {.y = set->y};
-    if (!is_short_float(set->dtype)) {
-        shoali_ops_ref.set(args, pool);
-        return;
-    }
-    one.y = &fill.pattern;
-    one.count = per_word;
-    shoali_ops_ref.set(&one, NULL);
-    range_run(pool, fill_range, &fill, words, 64, 4);
+    for (int64_t i = 0; i < per_word; i++)
+        store_f64(&fill.pattern, i, set->value, set->dtype);
+    range_run(context->threads, fill_range, &fill, words, 64, 4);
     if (words * per_word < set->count)
         memcpy(fill.y + 4 * words, &fill.pattern, 2);
 }
@@ -100,16 +78,18 @@ static void copy_range(const void *block, int64_t begin, int64_t end)
     }
 }
 
-void SHOALI_CPU_SYMBOL(copy_strided)(const void *args, struct shoali_pool *pool)
+bool SHOALI_CPU_SYMBOL(copy_strided_supports)(const void *args)
+{
+    const struct shoali_copy_strided_args *copy = args;
+    return !copy->accumulate && copy->ndim > 0;
+}
+
+void SHOALI_CPU_SYMBOL(copy_strided)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_copy_strided_args *copy = args;
     int64_t runs = 1;
-    if (copy->accumulate || copy->ndim == 0 || !is_short_float(copy->dtype)) {
-        shoali_ops_ref.copy_strided(args, pool);
-        return;
-    }
     for (int32_t d = 0; d + 1 < copy->ndim; d++)
         runs *= copy->dim[d];
     if (copy->dim[copy->ndim - 1] > 0)
-        range_run(pool, copy_range, copy, runs, 1, 8 * copy->dim[copy->ndim - 1]);
+        range_run(context->threads, copy_range, copy, runs, 1, 8 * copy->dim[copy->ndim - 1]);
 }

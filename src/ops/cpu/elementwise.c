@@ -45,10 +45,10 @@ static void dropout_range(const void *block, int64_t begin, int64_t end)
     }
 }
 
-void SHOALI_CPU_SYMBOL(dropout)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(dropout)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_dropout_args *dropout = args;
-    range_run(pool, dropout_range, dropout, dropout->count, 64, 16);
+    range_run(context->threads, dropout_range, dropout, dropout->count, 64, 16);
 }
 
 /* ---- functions --------------------------------------------------------------------------------
@@ -154,10 +154,10 @@ static void unary_range(const void *block, int64_t begin, int64_t end)
         unary_typed(args, begin, end, kind, gradient, dtype);
 }
 
-void SHOALI_CPU_SYMBOL(unary)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(unary)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_unary_args *unary = args;
-    range_run(pool, unary_range, unary, unary->count, 64, 16);
+    range_run(context->threads, unary_range, unary, unary->count, 64, 16);
 }
 
 /* ---- arithmetic -------------------------------------------------------------------------------
@@ -215,10 +215,10 @@ static void binary_range(const void *block, int64_t begin, int64_t end)
     }
 }
 
-void SHOALI_CPU_SYMBOL(binary)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(binary)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_binary_args *binary = args;
-    range_run(pool, binary_range, binary, binary->count, 64, 12);
+    range_run(context->threads, binary_range, binary, binary->count, 64, 12);
 }
 
 /* ---- scaling ----------------------------------------------------------------------------------
@@ -253,8 +253,8 @@ static void axpy_range(const void *block, int64_t begin, int64_t end)
     }
 }
 
-void SHOALI_CPU_SYMBOL(axpy)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(axpy)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_axpy_args *axpy = args;
-    range_run(pool, axpy_range, axpy, axpy->count, 64, 12);
+    range_run(context->threads, axpy_range, axpy, axpy->count, 64, 12);
 }

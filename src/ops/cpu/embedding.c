@@ -34,10 +34,11 @@ static void embedding_range(const void *block, int64_t begin, int64_t end)
     }
 }
 
-void SHOALI_CPU_SYMBOL(embedding)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(embedding)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_embedding_args *embedding = args;
-    range_run(pool, embedding_range, embedding, embedding->rows, 1, embedding->columns * 12);
+    range_run(context->threads, embedding_range, embedding, embedding->rows, 1,
+              embedding->columns * 12);
 }
 
 static void zero_table_range(const void *block, int64_t begin, int64_t end)
@@ -79,12 +80,14 @@ static void embedding_backward_range(const void *block, int64_t begin, int64_t e
     }
 }
 
-void SHOALI_CPU_SYMBOL(embedding_backward)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(embedding_backward)(const void *args,
+                                           const struct shoali_kernel_context *context)
 {
     const struct shoali_embedding_backward_args *back = args;
     if (back->dtable && !back->accumulate_table)
-        range_run(pool, zero_table_range, back, back->table_rows, 1, back->columns * 4);
+        range_run(context->threads, zero_table_range, back, back->table_rows, 1, back->columns * 4);
     if (back->dpositions && !back->accumulate_positions)
-        range_run(pool, zero_positions_range, back, back->position_rows, 1, back->columns * 4);
-    range_run(pool, embedding_backward_range, back, back->columns, 16, back->rows * 12);
+        range_run(context->threads, zero_positions_range, back, back->position_rows, 1,
+                  back->columns * 4);
+    range_run(context->threads, embedding_backward_range, back, back->columns, 16, back->rows * 12);
 }

@@ -1,5 +1,6 @@
 /* exact - integer sums that no order can change: fixed point, and the 192-bit sum of squares. */
 #include "ops/cpu/range.h"
+#include "ops/limbs.h"
 
 #include <stdatomic.h>
 
@@ -70,10 +71,10 @@ static void to_fixed_range(const void *block, int64_t begin, int64_t end)
         __atomic_fetch_or(args->flag, 1u, __ATOMIC_RELAXED);
 }
 
-void SHOALI_CPU_SYMBOL(to_fixed)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(to_fixed)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_to_fixed_args *fixed = args;
-    range_run(pool, to_fixed_range, fixed, fixed->count, 64, 20);
+    range_run(context->threads, to_fixed_range, fixed, fixed->count, 64, 20);
 }
 
 static void from_fixed_range(const void *block, int64_t begin, int64_t end)
@@ -92,10 +93,10 @@ static void from_fixed_range(const void *block, int64_t begin, int64_t end)
         y[i] = (float)((double)fixed[i] * unit / divisor);
 }
 
-void SHOALI_CPU_SYMBOL(from_fixed)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(from_fixed)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_from_fixed_args *fixed = args;
-    range_run(pool, from_fixed_range, fixed, fixed->count, 64, 12);
+    range_run(context->threads, from_fixed_range, fixed, fixed->count, 64, 12);
 }
 
 /* ---- sum of squares ---------------------------------------------------------------------------
@@ -115,15 +116,6 @@ struct norm2 {
     uint64_t limbs[MOST_THREADS][3];
     atomic_uint flag;
 };
-
-/* limbs += value << (64*at) */
-static void add_at(uint64_t limbs[3], int at, uint64_t value)
-{
-    for (; at < 3 && value; at++) {
-        limbs[at] += value;
-        value = limbs[at] < value;
-    }
-}
 
 /* Adds rint(x^2 2^62) of eight numbers below FAST_LIMIT in magnitude as high*2^31 + low.
  *
@@ -161,8 +153,8 @@ static void add_small(const float *x, int64_t n, uint64_t limbs[3])
     __int128 total = 0;
     for (int j = 0; j < 8; j++)
         total += (__int128)high[j] * ((int64_t)1 << 31) + low[j];
-    add_at(limbs, 0, (uint64_t)total);
-    add_at(limbs, 1, (uint64_t)(total >> 64));
+    limbs_add_at(limbs, 0, (uint64_t)total);
+    limbs_add_at(limbs, 1, (uint64_t)(total >> 64));
 }
 
 static bool all_small(const float *x, int64_t n)
@@ -188,27 +180,27 @@ static void norm2_thread(void *arg, int32_t index, int32_t count)
     shoali_pool_slice(args->count, BLOCK, index, SHOALI_MIN(count, MOST_THREADS), &begin, &end);
     for (int64_t i = begin; i < end; i += BLOCK) {
         const int64_t n = SHOALI_MIN(BLOCK, end - i);
-        const struct shoali_norm2_args slow = {args->x + i, work->limbs[index], &flag, n};
         if (all_small(args->x + i, n))
             add_small(args->x + i, n, work->limbs[index]);
         else
-            shoali_ops_ref.norm2(&slow, NULL);
+            for (int64_t j = 0; j < n; j++)
+                flag |= limbs_add_square(work->limbs[index], args->x[i + j]);
     }
     if (flag)
         atomic_fetch_or(&work->flag, flag);
 }
 
-void SHOALI_CPU_SYMBOL(norm2)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(norm2)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_norm2_args *norm2 = args;
     struct norm2 work = {.args = norm2};
     if (norm2->count * 4 < RANGE_SERIAL_BYTES)
         norm2_thread(&work, 0, 1);
     else
-        shoali_pool_run(pool, norm2_thread, &work);
+        shoali_pool_run(context->threads, norm2_thread, &work);
     for (int t = 0; t < MOST_THREADS; t++) {
         for (int i = 0; i < 3; i++)
-            add_at(norm2->limbs, i, work.limbs[t][i]);
+            limbs_add_at(norm2->limbs, i, work.limbs[t][i]);
     }
     *norm2->flag |= atomic_load(&work.flag);
 }

@@ -367,15 +367,15 @@ static void make_plan(const struct shoali_gemm_args *args, int32_t threads, stru
     choose_grid(plan, threads);
 }
 
-void SHOALI_CPU_SYMBOL(gemm)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(gemm)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_gemm_args *gemm = args;
     struct plan plan;
     if (gemm->m <= 0 || gemm->n <= 0)
         return;
-    make_plan(gemm, shoali_pool_threads(pool), &plan);
+    make_plan(gemm, shoali_pool_threads(context->threads), &plan);
     if (plan.grid_m * plan.grid_n == 1)
         work(&plan, 0, 1);
     else
-        shoali_pool_run(pool, work, &plan);
+        shoali_pool_run(context->threads, work, &plan);
 }

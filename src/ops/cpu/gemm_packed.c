@@ -26,8 +26,8 @@ static void pack_panels(void *arg, int32_t index, int32_t count)
     }
 }
 
-void SHOALI_CPU_SYMBOL(pack_b)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(pack_b)(const void *args, const struct shoali_kernel_context *context)
 {
     struct shoali_pack_b_args pack = *(const struct shoali_pack_b_args *)args;
-    shoali_pool_run(pool, pack_panels, &pack);
+    shoali_pool_run(context->threads, pack_panels, &pack);
 }

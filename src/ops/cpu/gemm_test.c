@@ -14,16 +14,13 @@
 
 #include <cmocka.h>
 
-static const struct shoali_ops_table *const tables[] = {
-#if defined(__x86_64__)
-    &shoali_ops_cpu_avx2,
-    &shoali_ops_cpu_avx512,
-    &shoali_ops_cpu_avx512_bf16,
-#else
-    &shoali_ops_cpu_generic,
-#endif
-};
-#define TABLES (sizeof tables / sizeof tables[0])
+/* One entry of a table, called. */
+static void call(const struct shoali_ops_table *table, const struct shoali_kernel *kernel,
+                 const void *args, struct shoali_pool *pool)
+{
+    const struct shoali_kernel_context context = {.threads = pool};
+    shoali_ops_entry(table, kernel)->fn(args, &context);
+}
 
 struct random {
     uint64_t state;
@@ -191,12 +188,12 @@ static void run_packed(const struct shoali_ops_table *table, const struct shoali
                                                 .ldb = g->ldb,
                                                 .trans_b = g->trans_b,
                                                 .dtype = g->dtype_ab};
-        table->pack_b(&pack, threads ? pool : NULL);
+        call(table, &shoali_kernel_pack_b, &pack, threads ? pool : NULL);
         struct shoali_gemm_args product = *g;
         product.b = NULL;
         product.packed_b = packed;
         memcpy(x->c, x->before, bytes);
-        table->gemm(&product, threads ? pool : NULL);
+        call(table, &shoali_kernel_gemm, &product, threads ? pool : NULL);
         assert_memory_equal(expected, x->c, bytes);
     }
     free(packed);
@@ -205,19 +202,20 @@ static void run_packed(const struct shoali_ops_table *table, const struct shoali
 static void run_all(const struct shoali_gemm_args *g, const struct buffers *x,
                     struct shoali_pool *pool)
 {
+    const struct shoali_ops_table *const *tables = shoali_ops_all();
     size_t bytes = (size_t)((g->m - 1) * g->ldc + g->n) * shoal_dtype_bytes(g->dtype_c);
-    for (size_t t = 0; t < TABLES; t++) {
+    for (int t = 0; tables[t] != &shoali_ops_ref; t++) {
         if (!tables[t]->probe())
             continue;
-        bool pairs = tables[t] == tables[TABLES - 1] && g->dtype_ab == SHOAL_BF16;
+        bool pairs = strstr(tables[t]->name, "bf16") != NULL && g->dtype_ab == SHOAL_BF16;
         memcpy(x->c, x->before, bytes);
-        tables[t]->gemm(g, NULL);
+        call(tables[t], &shoali_kernel_gemm, g, NULL);
         check(g, x->before, g->dtype_ab == SHOAL_F32 && !pairs);
         void *alone = malloc(bytes);
         assert_non_null(alone);
         memcpy(alone, x->c, bytes);
         memcpy(x->c, x->before, bytes);
-        tables[t]->gemm(g, pool);
+        call(tables[t], &shoali_kernel_gemm, g, pool);
         assert_memory_equal(alone, x->c, bytes);
         run_packed(tables[t], g, x, pool, alone);
         free(alone);

@@ -129,38 +129,48 @@ SHOALI_INLINE vec vec_fma(vec a, vec b, vec c)
  * until the thread ends; every call may move it. NULL when memory is exhausted. */
 void *SHOALI_CPU_SYMBOL(scratch)(size_t bytes);
 
-/* The kernels of the table. */
-void SHOALI_CPU_SYMBOL(gemm)(const void *args, struct shoali_pool *pool);
+/* The kernels of the table and the element types they hold for. SOME: for some arguments only,
+ * those for which the predicate says so. The others fall to the tables behind this one. */
+#define SHOALI_CPU_KERNELS(KERNEL, SOME)                                                 \
+    KERNEL(gemm, SHOALI_SHORT_FLOATS)                                                    \
+    KERNEL(pack_b, SHOALI_SHORT_FLOATS)                                                  \
+    KERNEL(norm, SHOALI_SHORT_FLOATS)                                                    \
+    KERNEL(norm_backward, SHOALI_SHORT_FLOATS)                                           \
+    KERNEL(attention, SHOALI_SHORT_FLOATS)                                               \
+    KERNEL(attention_backward, SHOALI_SHORT_FLOATS)                                      \
+    KERNEL(embedding, SHOALI_SHORT_FLOATS)                                               \
+    KERNEL(embedding_backward, SHOALI_SHORT_FLOATS)                                      \
+    KERNEL(cross_entropy, SHOALI_SHORT_FLOATS)                                           \
+    KERNEL(cross_entropy_backward, SHOALI_SHORT_FLOATS)                                  \
+    KERNEL(cross_entropy_tile, SHOALI_SHORT_FLOATS)                                      \
+    KERNEL(cross_entropy_tile_backward, SHOALI_SHORT_FLOATS)                             \
+    KERNEL(softmax, SHOALI_SHORT_FLOATS)                                                 \
+    KERNEL(dropout, SHOALI_SHORT_FLOATS)                                                 \
+    KERNEL(unary, SHOALI_SHORT_FLOATS)                                                   \
+    KERNEL(binary, SHOALI_SHORT_FLOATS)                                                  \
+    KERNEL(axpy, SHOALI_SHORT_FLOATS)                                                    \
+    KERNEL(reduce, SHOALI_SHORT_FLOATS)                                                  \
+    KERNEL(broadcast, SHOALI_SHORT_FLOATS)                                               \
+    SOME(copy_strided, SHOALI_SHORT_FLOATS, copy_strided_supports)                       \
+    KERNEL(convert, SHOALI_SHORT_FLOATS)                                                 \
+    KERNEL(set, SHOALI_SHORT_FLOATS)                                                     \
+    KERNEL(random_fill, SHOALI_SHORT_FLOATS)                                             \
+    KERNEL(to_fixed, SHOALI_SHORT_FLOATS)                                                \
+    KERNEL(from_fixed, SHOALI_SHORT_FLOATS)                                              \
+    KERNEL(norm2, SHOALI_SHORT_FLOATS)                                                   \
+    KERNEL(adam, SHOALI_SHORT_FLOATS)                                                    \
+    KERNEL(sgd, SHOALI_SHORT_FLOATS)                                                     \
+    SOME(reduce_sources, SHOALI_SHORT_FLOATS | 1u << SHOAL_I64, reduce_sources_supports) \
+    KERNEL(quantize, SHOALI_SHORT_FLOATS)                                                \
+    KERNEL(dequantize, SHOALI_SHORT_FLOATS)
+
+#define KERNEL(name, dtypes) \
+    void SHOALI_CPU_SYMBOL(name)(const void *args, const struct shoali_kernel_context *context);
+#define SOME(name, dtypes, predicate) \
+    KERNEL(name, dtypes) bool SHOALI_CPU_SYMBOL(predicate)(const void *args);
+SHOALI_CPU_KERNELS(KERNEL, SOME)
+#undef KERNEL
+#undef SOME
 size_t SHOALI_CPU_SYMBOL(packed_b_bytes)(int64_t n, int64_t k, shoal_dtype dtype);
-void SHOALI_CPU_SYMBOL(pack_b)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(attention)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(attention_backward)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(norm)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(norm_backward)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(embedding)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(embedding_backward)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(cross_entropy)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(cross_entropy_backward)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(cross_entropy_tile)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(cross_entropy_tile_backward)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(softmax)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(dropout)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(unary)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(binary)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(axpy)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(reduce)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(broadcast)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(copy_strided)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(convert)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(set)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(random_fill)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(quantize)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(dequantize)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(to_fixed)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(from_fixed)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(norm2)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(adam)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(sgd)(const void *args, struct shoali_pool *pool);
-void SHOALI_CPU_SYMBOL(reduce_sources)(const void *args, struct shoali_pool *pool);
 
 #endif

@@ -22,10 +22,10 @@ static void cross_entropy_range(const void *block, int64_t begin, int64_t end)
     }
 }
 
-void SHOALI_CPU_SYMBOL(cross_entropy)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(cross_entropy)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_cross_entropy_args *loss = args;
-    range_run(pool, cross_entropy_range, loss, loss->rows, 1, loss->columns * 8);
+    range_run(context->threads, cross_entropy_range, loss, loss->rows, 1, loss->columns * 8);
 }
 
 /* One row; the target's element is done a second time, from the logit as it was. */
@@ -61,10 +61,12 @@ static void cross_entropy_backward_range(const void *block, int64_t begin, int64
         cross_entropy_row(args, row, g);
 }
 
-void SHOALI_CPU_SYMBOL(cross_entropy_backward)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(cross_entropy_backward)(const void *args,
+                                               const struct shoali_kernel_context *context)
 {
     const struct shoali_cross_entropy_backward_args *loss = args;
-    range_run(pool, cross_entropy_backward_range, loss, loss->rows, 1, loss->columns * 8);
+    range_run(context->threads, cross_entropy_backward_range, loss, loss->rows, 1,
+              loss->columns * 8);
 }
 
 /* ---- softmax ----------------------------------------------------------------------------------
@@ -117,8 +119,8 @@ static void softmax_range(const void *block, int64_t begin, int64_t end)
     }
 }
 
-void SHOALI_CPU_SYMBOL(softmax)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(softmax)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_softmax_args *softmax = args;
-    range_run(pool, softmax_range, softmax, softmax->rows, 1, softmax->columns * 16);
+    range_run(context->threads, softmax_range, softmax, softmax->rows, 1, softmax->columns * 16);
 }

@@ -38,10 +38,11 @@ static void tile_range(const void *block, int64_t begin, int64_t end)
     }
 }
 
-void SHOALI_CPU_SYMBOL(cross_entropy_tile)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(cross_entropy_tile)(const void *args,
+                                           const struct shoali_kernel_context *context)
 {
     const struct shoali_cross_entropy_tile_args *tile = args;
-    range_run(pool, tile_range, tile, tile->rows, 1, tile->columns * 8);
+    range_run(context->threads, tile_range, tile, tile->rows, 1, tile->columns * 8);
 }
 
 /* One row; the target's element is done a second time, from the logit as it was. */
@@ -76,8 +77,9 @@ static void backward_range(const void *block, int64_t begin, int64_t end)
         backward_row(args, row, g);
 }
 
-void SHOALI_CPU_SYMBOL(cross_entropy_tile_backward)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(cross_entropy_tile_backward)(const void *args,
+                                                    const struct shoali_kernel_context *context)
 {
     const struct shoali_cross_entropy_tile_backward_args *tile = args;
-    range_run(pool, backward_range, tile, tile->rows, 1, tile->columns * 8);
+    range_run(context->threads, backward_range, tile, tile->rows, 1, tile->columns * 8);
 }

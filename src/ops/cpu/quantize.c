@@ -69,10 +69,10 @@ static void quantize_range(const void *args, int64_t begin, int64_t end)
     }
 }
 
-void SHOALI_CPU_SYMBOL(quantize)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(quantize)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_quantize_args *a = args;
-    range_run(pool, quantize_range, a, shoali_quantized_blocks(a->count), 1, BLOCK * 5);
+    range_run(context->threads, quantize_range, a, shoali_quantized_blocks(a->count), 1, BLOCK * 5);
 }
 
 /* A block's values, without the scale's rounding to the type. */
@@ -109,8 +109,9 @@ static void dequantize_range(const void *args, int64_t begin, int64_t end)
     }
 }
 
-void SHOALI_CPU_SYMBOL(dequantize)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(dequantize)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_dequantize_args *a = args;
-    range_run(pool, dequantize_range, a, shoali_quantized_blocks(a->count), 1, BLOCK * 5);
+    range_run(context->threads, dequantize_range, a, shoali_quantized_blocks(a->count), 1,
+              BLOCK * 5);
 }

@@ -4,7 +4,7 @@
  * and the operations of base/mathx.c (ln, cos, in their order, for the range that occurs here) are
  * written again without branches, for the compiler to turn into vectors. The conformance test holds
  * them to the same bits. Without a hardware fma the emulated one would cost more than everything
- * else: then ref's kernel runs, on each thread's part.
+ * else: then the elements are made one at a time.
  *
  * Most fp32 normals need less (Ziv's strategy): a shorter computation with an error bound decides
  * them, unless a rounding boundary is within the bound, which happens to one block in some hundred.
@@ -263,12 +263,14 @@ static void random_run(const struct shoali_random_fill_args *args, int64_t begin
 static void random_run(const struct shoali_random_fill_args *args, int64_t begin, int64_t end,
                        uint64_t index)
 {
-    struct shoali_random_fill_args part = *args;
-    part.y = (char *)part.y + (size_t)begin * shoal_dtype_bytes(part.dtype);
-    part.first_element = (int64_t)index;
-    part.runs.ndim = 0;
-    part.count = end - begin;
-    shoali_ops_ref.random_fill(&part, NULL);
+    for (int64_t i = begin; i < end; i++, index++) {
+        double v;
+        if (args->uniform)
+            v = args->a + (args->b - args->a) * (double)shoali_random_uniform(&args->random, index);
+        else
+            v = args->a + args->b * shoali_random_normal(&args->random, index);
+        store_f64(args->y, i, v, args->dtype);
+    }
 }
 #endif
 
@@ -283,8 +285,8 @@ static void random_range(const void *block, int64_t begin, int64_t end)
     }
 }
 
-void SHOALI_CPU_SYMBOL(random_fill)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(random_fill)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_random_fill_args *fill = args;
-    range_run(pool, random_range, fill, fill->count, 64, 256);
+    range_run(context->threads, random_range, fill, fill->count, 64, 256);
 }

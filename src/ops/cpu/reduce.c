@@ -64,15 +64,12 @@ static void reduce_columns_range(const void *block, int64_t begin, int64_t end)
     }
 }
 
-void SHOALI_CPU_SYMBOL(reduce)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(reduce)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_reduce_args *reduce = args;
     const bool rows = reduce->inner == 1;
-    if (reduce->dtype_out == SHOAL_F64)
-        shoali_ops_ref.reduce(args, pool);
-    else
-        range_run(pool, rows ? reduce_rows_range : reduce_columns_range, reduce,
-                  reduce->outer * reduce->inner, rows ? 1 : 16, 4 * reduce->reduced);
+    range_run(context->threads, rows ? reduce_rows_range : reduce_columns_range, reduce,
+              reduce->outer * reduce->inner, rows ? 1 : 16, 4 * reduce->reduced);
 }
 
 /* ---- the reverse ------------------------------------------------------------------------------
@@ -98,11 +95,11 @@ static void broadcast_range(const void *block, int64_t begin, int64_t end)
     }
 }
 
-void SHOALI_CPU_SYMBOL(broadcast)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(broadcast)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_broadcast_args *broadcast = args;
     const bool repeat = broadcast->inner == 1;
-    range_run(pool, broadcast_range, broadcast,
+    range_run(context->threads, broadcast_range, broadcast,
               repeat ? broadcast->outer : broadcast->outer * broadcast->reduced, 1,
               8 * (repeat ? broadcast->reduced : broadcast->inner));
 }
@@ -204,13 +201,18 @@ static void integers_range(const void *block, int64_t begin, int64_t end)
     }
 }
 
-void SHOALI_CPU_SYMBOL(reduce_sources)(const void *args, struct shoali_pool *pool)
+/* Of integers the exact sums alone: nothing else is on a step's way. */
+bool SHOALI_CPU_SYMBOL(reduce_sources_supports)(const void *args)
+{
+    const struct shoali_reduce_sources_args *sources = args;
+    return sources->dtype != SHOAL_I64 || sources->op == SHOALI_SUM;
+}
+
+void SHOALI_CPU_SYMBOL(reduce_sources)(const void *args,
+                                       const struct shoali_kernel_context *context)
 {
     const struct shoali_reduce_sources_args *sources = args;
     const bool integers = sources->dtype == SHOAL_I64;
-    if (integers && sources->op != SHOALI_SUM)
-        shoali_ops_ref.reduce_sources(args, pool);
-    else
-        range_run(pool, integers ? integers_range : sources_range, sources, sources->count, 64,
-                  4 * (sources->sources + sources->destinations));
+    range_run(context->threads, integers ? integers_range : sources_range, sources, sources->count,
+              64, 4 * (sources->sources + sources->destinations));
 }

@@ -50,12 +50,12 @@ static void adam_range(const void *block, int64_t begin, int64_t end)
         adam_step(args, &c, i, end - i);
 }
 
-void SHOALI_CPU_SYMBOL(adam)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(adam)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_adam_args *adam = args;
     if (adam->control && adam->control[2] != 0)
         return;
-    range_run(pool, adam_range, adam, adam->count, 64, 28);
+    range_run(context->threads, adam_range, adam, adam->count, 64, 28);
 }
 
 SHOALI_INLINE void sgd_step(const struct shoali_sgd_args *args, v16 multiplier, int64_t i,
@@ -87,10 +87,10 @@ static void sgd_range(const void *block, int64_t begin, int64_t end)
         sgd_step(args, multiplier, i, SHOALI_MIN(16, end - i));
 }
 
-void SHOALI_CPU_SYMBOL(sgd)(const void *args, struct shoali_pool *pool)
+void SHOALI_CPU_SYMBOL(sgd)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_sgd_args *sgd = args;
     if (sgd->control && sgd->control[2] != 0)
         return;
-    range_run(pool, sgd_range, sgd, sgd->count, 64, 20);
+    range_run(context->threads, sgd_range, sgd, sgd->count, 64, 20);
 }

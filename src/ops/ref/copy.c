@@ -1,14 +1,15 @@
 /* copy - moving, converting and filling: the kernels that also know integers. */
-#include "ops/ref/scalars.h"
+#include "ops/ref/ref.h"
+#include "ops/scalars.h"
 
 static bool is_float(shoal_dtype dtype)
 {
     return dtype == SHOAL_F32 || dtype == SHOAL_BF16 || dtype == SHOAL_F16 || dtype == SHOAL_F64;
 }
 
-void shoali_ref_copy_strided(const void *args, struct shoali_pool *pool)
+void shoali_ref_copy_strided(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_copy_strided_args *a = args;
     const size_t bytes = shoal_dtype_bytes(a->dtype);
     int64_t total = 1;
@@ -61,9 +62,9 @@ static double f64_from_int(int64_t x)
     return (double)magnitude * scale;
 }
 
-void shoali_ref_convert(const void *args, struct shoali_pool *pool)
+void shoali_ref_convert(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_convert_args *a = args;
     const bool from_float = is_float(a->dtype), to_float = is_float(a->dtype_out);
     for (int64_t i = 0; i < a->count; i++) {
@@ -81,9 +82,9 @@ void shoali_ref_convert(const void *args, struct shoali_pool *pool)
     }
 }
 
-void shoali_ref_set(const void *args, struct shoali_pool *pool)
+void shoali_ref_set(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_set_args *a = args;
     for (int64_t i = 0; i < a->count; i++) {
         if (is_float(a->dtype))
@@ -93,9 +94,9 @@ void shoali_ref_set(const void *args, struct shoali_pool *pool)
     }
 }
 
-void shoali_ref_random_fill(const void *args, struct shoali_pool *pool)
+void shoali_ref_random_fill(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_random_fill_args *a = args;
     for (int64_t i = 0; i < a->count; i++) {
         int64_t length;

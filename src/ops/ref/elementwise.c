@@ -1,14 +1,16 @@
-#include "ops/ref/real.h"
+#include "ops/ref/ref.h"
+
+#include "ops/real.h"
 
 #include "ops/ref/elementwise_real.h"
 
-#include "ops/ref/real.h"
+#include "ops/real.h"
 
 #include "ops/ref/elementwise_real.h"
 
-void shoali_ref_dropout(const void *args, struct shoali_pool *pool)
+void shoali_ref_dropout(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_dropout_args *a = args;
     if (a->dtype == SHOAL_F64)
         dropout_f64(a);
@@ -16,9 +18,9 @@ void shoali_ref_dropout(const void *args, struct shoali_pool *pool)
         dropout_f32(a);
 }
 
-void shoali_ref_unary(const void *args, struct shoali_pool *pool)
+void shoali_ref_unary(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_unary_args *a = args;
     if (a->dtype == SHOAL_F64)
         unary_f64(a);
@@ -26,9 +28,9 @@ void shoali_ref_unary(const void *args, struct shoali_pool *pool)
         unary_f32(a);
 }
 
-void shoali_ref_binary(const void *args, struct shoali_pool *pool)
+void shoali_ref_binary(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_binary_args *a = args;
     if (a->dtype == SHOAL_F64)
         binary_f64(a);
@@ -36,9 +38,9 @@ void shoali_ref_binary(const void *args, struct shoali_pool *pool)
         binary_f32(a);
 }
 
-void shoali_ref_axpy(const void *args, struct shoali_pool *pool)
+void shoali_ref_axpy(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_axpy_args *a = args;
     if (a->dtype == SHOAL_F64)
         axpy_f64(a);
@@ -46,9 +48,9 @@ void shoali_ref_axpy(const void *args, struct shoali_pool *pool)
         axpy_f32(a);
 }
 
-void shoali_ref_reduce(const void *args, struct shoali_pool *pool)
+void shoali_ref_reduce(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_reduce_args *a = args;
     if (a->dtype == SHOAL_F64)
         reduce_f64(a);
@@ -56,9 +58,9 @@ void shoali_ref_reduce(const void *args, struct shoali_pool *pool)
         reduce_f32(a);
 }
 
-void shoali_ref_broadcast(const void *args, struct shoali_pool *pool)
+void shoali_ref_broadcast(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_broadcast_args *a = args;
     if (a->dtype == SHOAL_F64)
         broadcast_f64(a);

@@ -1,5 +1,7 @@
 /* exact - the integer sums of the exact reduction, and the decision for a step. */
-#include "ops/ref/scalars.h"
+#include "ops/limbs.h"
+#include "ops/ref/ref.h"
+#include "ops/scalars.h"
 
 /* 2^n for -1022 <= n <= 1023. */
 static double power_of_two(int32_t n)
@@ -10,9 +12,9 @@ static double power_of_two(int32_t n)
     return x;
 }
 
-void shoali_ref_to_fixed(const void *args, struct shoali_pool *pool)
+void shoali_ref_to_fixed(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_to_fixed_args *a = args;
     const double unit = power_of_two(a->unit_log2);
     for (int64_t i = 0; i < a->count; i++) {
@@ -28,56 +30,26 @@ void shoali_ref_to_fixed(const void *args, struct shoali_pool *pool)
     }
 }
 
-void shoali_ref_from_fixed(const void *args, struct shoali_pool *pool)
+void shoali_ref_from_fixed(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_from_fixed_args *a = args;
     const double unit = power_of_two(-a->unit_log2);
     for (int64_t i = 0; i < a->count; i++)
         a->y[i] = (float)((double)a->fixed[i] * unit / a->divisor);
 }
 
-static void add_to_limb(uint64_t limbs[3], int32_t at, uint64_t value)
+void shoali_ref_norm2(const void *args, const struct shoali_kernel_context *context)
 {
-    for (; at < 3 && value != 0; at++) {
-        limbs[at] += value;
-        value = limbs[at] < value; /* the carry */
-    }
-}
-
-/* Adds the integer x, 0 <= x < 2^183. */
-static void add_integer(uint64_t limbs[3], double x)
-{
-    if (x < 0x1p53) {
-        add_to_limb(limbs, 0, (uint64_t)x);
-        return;
-    }
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    const uint64_t mantissa = (bits & (((uint64_t)1 << 52) - 1)) | (uint64_t)1 << 52;
-    const int32_t shift = (int32_t)(bits >> 52) - 1075;
-    const int32_t limb = shift / 64, within = shift % 64;
-    add_to_limb(limbs, limb, mantissa << within);
-    if (within > 0)
-        add_to_limb(limbs, limb + 1, mantissa >> (64 - within));
-}
-
-void shoali_ref_norm2(const void *args, struct shoali_pool *pool)
-{
-    (void)pool;
+    (void)context;
     const struct shoali_norm2_args *a = args;
-    for (int64_t i = 0; i < a->count; i++) {
-        const double x = (double)a->x[i];
-        if (fabs(x) < 0x1p60)
-            add_integer(a->limbs, rint(x * x * 0x1p62));
-        else
-            *a->flag |= 1;
-    }
+    for (int64_t i = 0; i < a->count; i++)
+        *a->flag |= limbs_add_square(a->limbs, a->x[i]);
 }
 
-void shoali_ref_clip(const void *args, struct shoali_pool *pool)
+void shoali_ref_clip(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_clip_args *a = args;
     const double upper = (double)a->limbs[2] * 0x1p64 + (double)a->limbs[1];
     const double sum = upper * 0x1p64 + (double)a->limbs[0];

@@ -1,6 +1,7 @@
 /* functions - element-wise functions and derivatives; the float ones are one lane of ops/vmath.h.
  */
-#include "ops/ref/scalars.h"
+#include "ops/ref/ref.h"
+#include "ops/scalars.h"
 
 float shoali_ref_function_f32(enum shoali_unary kind, float x, float alpha)
 {

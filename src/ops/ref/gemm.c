@@ -1,14 +1,16 @@
-#include "ops/ref/real.h"
+#include "ops/ref/ref.h"
+
+#include "ops/real.h"
 
 #include "ops/ref/gemm_real.h"
 
-#include "ops/ref/real.h"
+#include "ops/real.h"
 
 #include "ops/ref/gemm_real.h"
 
-void shoali_ref_gemm(const void *args, struct shoali_pool *pool)
+void shoali_ref_gemm(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_gemm_args *a = args;
     if (a->dtype_ab == SHOAL_F64)
         gemm_f64(a);
@@ -17,7 +19,7 @@ void shoali_ref_gemm(const void *args, struct shoali_pool *pool)
 }
 
 /* The oracle reads B where it is, whether packed_b is given or not. */
-void shoali_ref_pack_b(const void *args, struct shoali_pool *pool)
+void shoali_ref_pack_b(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)args, (void)pool;
+    (void)args, (void)context;
 }

@@ -1,5 +1,6 @@
 /* quantize - blocks of integers with a scale, and back. */
-#include "ops/ref/scalars.h"
+#include "ops/ref/ref.h"
+#include "ops/scalars.h"
 
 #include <float.h>
 
@@ -25,9 +26,9 @@ static int32_t code_of(float x, float scale, int32_t bits)
     return (int32_t)(code > top ? top : code < -top ? -top : code);
 }
 
-void shoali_ref_quantize(const void *args, struct shoali_pool *pool)
+void shoali_ref_quantize(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_quantize_args *a = args;
     float *scales = a->message;
     uint8_t *codes = (uint8_t *)(scales + shoali_quantized_blocks(a->count));
@@ -47,9 +48,9 @@ void shoali_ref_quantize(const void *args, struct shoali_pool *pool)
     }
 }
 
-void shoali_ref_dequantize(const void *args, struct shoali_pool *pool)
+void shoali_ref_dequantize(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_dequantize_args *a = args;
     const float *scales = a->message;
     const uint8_t *codes = (const uint8_t *)(scales + shoali_quantized_blocks(a->count));

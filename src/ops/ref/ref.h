@@ -11,38 +11,59 @@
 
 #include "ops/ops.h"
 
-void shoali_ref_gemm(const void *args, struct shoali_pool *pool);
-void shoali_ref_pack_b(const void *args, struct shoali_pool *pool);
-void shoali_ref_norm(const void *args, struct shoali_pool *pool);
-void shoali_ref_norm_backward(const void *args, struct shoali_pool *pool);
-void shoali_ref_attention(const void *args, struct shoali_pool *pool);
-void shoali_ref_attention_backward(const void *args, struct shoali_pool *pool);
-void shoali_ref_embedding(const void *args, struct shoali_pool *pool);
-void shoali_ref_embedding_backward(const void *args, struct shoali_pool *pool);
-void shoali_ref_cross_entropy(const void *args, struct shoali_pool *pool);
-void shoali_ref_loss_mean(const void *args, struct shoali_pool *pool);
-void shoali_ref_cross_entropy_backward(const void *args, struct shoali_pool *pool);
-void shoali_ref_cross_entropy_tile(const void *args, struct shoali_pool *pool);
-void shoali_ref_cross_entropy_tile_backward(const void *args, struct shoali_pool *pool);
-void shoali_ref_softmax(const void *args, struct shoali_pool *pool);
-void shoali_ref_dropout(const void *args, struct shoali_pool *pool);
-void shoali_ref_unary(const void *args, struct shoali_pool *pool);
-void shoali_ref_binary(const void *args, struct shoali_pool *pool);
-void shoali_ref_axpy(const void *args, struct shoali_pool *pool);
-void shoali_ref_reduce(const void *args, struct shoali_pool *pool);
-void shoali_ref_broadcast(const void *args, struct shoali_pool *pool);
-void shoali_ref_copy_strided(const void *args, struct shoali_pool *pool);
-void shoali_ref_convert(const void *args, struct shoali_pool *pool);
-void shoali_ref_set(const void *args, struct shoali_pool *pool);
-void shoali_ref_random_fill(const void *args, struct shoali_pool *pool);
-void shoali_ref_quantize(const void *args, struct shoali_pool *pool);
-void shoali_ref_dequantize(const void *args, struct shoali_pool *pool);
-void shoali_ref_to_fixed(const void *args, struct shoali_pool *pool);
-void shoali_ref_from_fixed(const void *args, struct shoali_pool *pool);
-void shoali_ref_norm2(const void *args, struct shoali_pool *pool);
-void shoali_ref_clip(const void *args, struct shoali_pool *pool);
-void shoali_ref_adam(const void *args, struct shoali_pool *pool);
-void shoali_ref_sgd(const void *args, struct shoali_pool *pool);
-void shoali_ref_reduce_sources(const void *args, struct shoali_pool *pool);
+/* Every kernel: this is the list of those that exist, in the order of `shoal report`. */
+#define SHOALI_REF_KERNELS(KERNEL)      \
+    KERNEL(gemm)                        \
+    KERNEL(pack_b)                      \
+    KERNEL(norm)                        \
+    KERNEL(norm_backward)               \
+    KERNEL(attention)                   \
+    KERNEL(attention_backward)          \
+    KERNEL(embedding)                   \
+    KERNEL(embedding_backward)          \
+    KERNEL(cross_entropy)               \
+    KERNEL(loss_mean)                   \
+    KERNEL(cross_entropy_backward)      \
+    KERNEL(cross_entropy_tile)          \
+    KERNEL(cross_entropy_tile_backward) \
+    KERNEL(softmax)                     \
+    KERNEL(dropout)                     \
+    KERNEL(unary)                       \
+    KERNEL(binary)                      \
+    KERNEL(axpy)                        \
+    KERNEL(reduce)                      \
+    KERNEL(broadcast)                   \
+    KERNEL(copy_strided)                \
+    KERNEL(convert)                     \
+    KERNEL(set)                         \
+    KERNEL(random_fill)                 \
+    KERNEL(to_fixed)                    \
+    KERNEL(from_fixed)                  \
+    KERNEL(norm2)                       \
+    KERNEL(clip)                        \
+    KERNEL(adam)                        \
+    KERNEL(sgd)                         \
+    KERNEL(reduce_sources)              \
+    KERNEL(quantize)                    \
+    KERNEL(dequantize)
+
+#define KERNEL(name) \
+    void shoali_ref_##name(const void *args, const struct shoali_kernel_context *context);
+SHOALI_REF_KERNELS(KERNEL)
+#undef KERNEL
+
+/* f(x) and f'(x) of an element-wise function; alpha for the two that have it. */
+float shoali_ref_function_f32(enum shoali_unary kind, float x, float alpha);
+float shoali_ref_derivative_f32(enum shoali_unary kind, float x, float alpha);
+double shoali_ref_function_f64(enum shoali_unary kind, double x, double alpha);
+double shoali_ref_derivative_f64(enum shoali_unary kind, double x, double alpha);
+static inline float function_f32(enum shoali_unary kind, float x, float alpha)
+{
+    return shoali_ref_function_f32(kind, x, alpha);
+}
+static inline double function_f64(enum shoali_unary kind, double x, double alpha)
+{
+    return shoali_ref_function_f64(kind, x, alpha);
+}
 
 #endif

@@ -1,5 +1,6 @@
 /* sources - the arithmetic of collectives: element i of many arrays, in their order. */
-#include "ops/ref/scalars.h"
+#include "ops/ref/ref.h"
+#include "ops/scalars.h"
 
 static float combine_f32(enum shoali_reduce_op op, float a, float b)
 {
@@ -75,9 +76,9 @@ static void reduce_int(const struct shoali_reduce_sources_args *args, int64_t i)
         store_int(args->y[d], i, v, args->dtype);
 }
 
-void shoali_ref_reduce_sources(const void *args, struct shoali_pool *pool)
+void shoali_ref_reduce_sources(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_reduce_sources_args *a = args;
     for (int64_t i = 0; i < a->count; i++) {
         if (a->dtype == SHOAL_F64)

@@ -1,5 +1,6 @@
 /* update - optimizer steps. Each line is one rounding, or an fma: the order of ops.h. */
-#include "ops/ref/scalars.h"
+#include "ops/ref/ref.h"
+#include "ops/scalars.h"
 
 /* Control words of the clip kernel: what gradients are multiplied with; whether the step is
  * skipped. */
@@ -12,9 +13,9 @@ static bool skips(const float *control)
     return control != NULL && control[2] != 0;
 }
 
-void shoali_ref_adam(const void *args, struct shoali_pool *pool)
+void shoali_ref_adam(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_adam_args *a = args;
     const float multiplier = multiplier_of(a->control);
     const float rest1 = 1.0f - a->beta1, rest2 = 1.0f - a->beta2;
@@ -44,9 +45,9 @@ void shoali_ref_adam(const void *args, struct shoali_pool *pool)
     }
 }
 
-void shoali_ref_sgd(const void *args, struct shoali_pool *pool)
+void shoali_ref_sgd(const void *args, const struct shoali_kernel_context *context)
 {
-    (void)pool;
+    (void)context;
     const struct shoali_sgd_args *a = args;
     const float multiplier = multiplier_of(a->control);
     const float fresh = 1.0f - a->dampening;

@@ -1,5 +1,5 @@
 /* Conformance of every built table with ref: kernels over flat arrays. */
-#include "ops/conformance.h"
+#include "ops/conformance/conformance.h"
 
 #define INTEGERS ((1u << SHOAL_I32) | (1u << SHOAL_I64) | (1u << SHOAL_U8))
 
@@ -35,7 +35,7 @@ static void dropout(struct trial *t)
         .random = next_stream(t),
         .dtype = t->dtype,
     };
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.y, count, t->dtype);
 }
 
@@ -71,7 +71,7 @@ static void unary(struct trial *t)
         .accumulate = accumulate,
         .dtype = t->dtype,
     };
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.y, count, t->dtype);
 }
 
@@ -94,7 +94,7 @@ static void binary(struct trial *t)
         .accumulate = accumulate,
         .dtype = t->dtype,
     };
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, y, count, t->dtype);
 }
 
@@ -111,7 +111,7 @@ static void axpy(struct trial *t)
         .accumulate = accumulate,
         .dtype = t->dtype,
     };
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.y, count, t->dtype);
 }
 
@@ -135,7 +135,7 @@ static void reduce(struct trial *t)
         .dtype = t->dtype,
         .dtype_out = dtype_out,
     };
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.y, shape[0] * shape[2], dtype_out);
 }
 
@@ -153,7 +153,7 @@ static void broadcast(struct trial *t)
         .accumulate = accumulate,
         .dtype = t->dtype,
     };
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.y, outer * reduced * inner, t->dtype);
 }
 
@@ -187,7 +187,7 @@ static void copy_strided(struct trial *t)
         args.y = block(t, dense, t->dtype);
     }
     assert_true(bytes <= 8);
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.y, dense, t->dtype);
 }
 
@@ -206,7 +206,7 @@ static void convert(struct trial *t)
         .dtype = t->dtype,
         .dtype_out = out,
     };
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.y, count, out);
 }
 
@@ -215,7 +215,7 @@ static void set(struct trial *t)
     const double value = (double[]){0, 1, 2.5, 100}[pick(t, 4)];
     const int64_t count = pick_count(t);
     const struct shoali_set_args args = {block(t, count, t->dtype), count, value, t->dtype};
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.y, count, t->dtype);
 }
 
@@ -234,7 +234,7 @@ static void random_fill(struct trial *t)
         .random = next_stream(t),
         .dtype = t->dtype,
     };
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.y, count, t->dtype);
 }
 
@@ -277,7 +277,7 @@ static void to_fixed(struct trial *t)
         .accumulate = accumulate,
         .limit = 0x1p15,
     };
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.fixed, count, SHOAL_I64);
     give(t, args.flag, 1, SHOAL_I32);
 }
@@ -293,7 +293,7 @@ static void from_fixed(struct trial *t)
             (int64_t)(shoali_random_below(&random, (uint64_t)i, UINT64_C(1) << 63) * 2) >> (i % 60);
     const struct shoali_from_fixed_args args = {fixed, block(t, count, SHOAL_F32), count, 44,
                                                 divisor};
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.y, count, SHOAL_F32);
 }
 
@@ -309,7 +309,7 @@ static void norm2(struct trial *t)
     limbs[2] = 3;
     const struct shoali_norm2_args args = {wide_floats(t, count, high, bad), limbs, flag_of(t),
                                            count};
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, limbs, 3, SHOAL_I64);
     give(t, args.flag, 1, SHOAL_I32);
 }
@@ -326,7 +326,7 @@ static void clip(struct trial *t)
     limbs[2] = (uint64_t)pick(t, 2) * 77;
     const struct shoali_clip_args args = {limbs, flag, block(t, 3, SHOAL_F32), loss_scale,
                                           max_norm};
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.out, 3, SHOAL_F32);
 }
 
@@ -368,7 +368,7 @@ static void adam(struct trial *t)
         .decoupled = decoupled,
         .low_dtype = low_of(low),
     };
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.param, count, SHOAL_F32);
     give(t, args.exp_avg, count, SHOAL_F32);
     give(t, args.exp_avg_sq, count, SHOAL_F32);
@@ -397,7 +397,7 @@ static void sgd(struct trial *t)
         .first = first,
         .low_dtype = low_of(low),
     };
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.param, count, SHOAL_F32);
     if (args.momentum_buffer != NULL)
         give(t, args.momentum_buffer, count, SHOAL_F32);
@@ -427,7 +427,13 @@ static void reduce_sources(struct trial *t)
             args.y[i] = (void *)(uintptr_t)args.x[args.sources / 2];
         give(t, args.y[i], args.count, t->dtype);
     }
-    t->fn(&args, t->pool);
+    call(t, &args);
+}
+
+static void call_ref(const struct shoali_kernel *kernel, const void *args)
+{
+    const struct shoali_kernel_context context = {0};
+    shoali_ops_entry(&shoali_ops_ref, kernel)->fn(args, &context);
 }
 
 /* Blocks of zeros, of one huge element, of denormals, and one that is not finite. */
@@ -442,7 +448,7 @@ static void *quantized_input(struct trial *t, int64_t count, int64_t bad)
     if (bad)
         x[count / 2] = bad == 1 ? NAN : INFINITY;
     const struct shoali_convert_args convert = {x, as, count, SHOAL_F32, t->dtype};
-    shoali_ops_ref.convert(&convert, NULL);
+    call_ref(&shoali_kernel_convert, &convert);
     return as;
 }
 
@@ -454,7 +460,7 @@ static void quantize(struct trial *t)
     const struct shoali_quantize_args args = {quantized_input(t, count, bad),
                                               block(t, bytes, SHOAL_U8), count, bits, t->dtype};
     memset(args.message, 0, (size_t)bytes);
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.message, bytes, SHOAL_U8);
 }
 
@@ -465,49 +471,36 @@ static void dequantize(struct trial *t)
     void *message = block(t, shoali_quantized_bytes(count, bits), SHOAL_U8);
     const struct shoali_quantize_args to = {quantized_input(t, count, bad), message, count, bits,
                                             t->dtype};
-    shoali_ops_ref.quantize(&to, NULL);
+    call_ref(&shoali_kernel_quantize, &to);
     const struct shoali_dequantize_args args = {
         message, floats(t, count, t->dtype), count, bits, accumulate, t->dtype};
-    t->fn(&args, t->pool);
+    call(t, &args);
     give(t, args.y, count, t->dtype);
 }
 
-#define CASE(function, kernel, variants, dtypes)               \
-    {                                                          \
-        SHOALI_KERNEL_##kernel, function, variants, dtypes, 40 \
+#define CASE(function, kernel, variants, dtypes)                \
+    {                                                           \
+        &shoali_kernel_##kernel, function, variants, dtypes, 40 \
     }
-static const struct conformance_case cases[] = {
-    CASE(dropout, DROPOUT, 960, FLOATS32),
-    CASE(unary, UNARY, 1040, FLOATS32),
-    CASE(binary, BINARY, 480, FLOATS32),
-    CASE(axpy, AXPY, 40, FLOATS32),
-    CASE(reduce, REDUCE, 64, FLOATS32),
-    CASE(broadcast, BROADCAST, 600, FLOATS32),
-    CASE(copy_strided, COPY_STRIDED, 48, FLOATS32 | INTEGERS),
-    CASE(convert, CONVERT, 120, FLOATS32),
-    CASE(set, SET, 40, FLOATS32 | INTEGERS),
-    CASE(random_fill, RANDOM_FILL, 160, FLOATS32),
-    CASE(to_fixed, TO_FIXED, 80, ONLY_F32),
-    CASE(from_fixed, FROM_FIXED, 30, ONLY_F32),
-    CASE(norm2, NORM2, 120, ONLY_F32),
-    CASE(clip, CLIP, 72, ONLY_F32),
-    CASE(quantize, QUANTIZE, 60, FLOATS32),
-    CASE(dequantize, DEQUANTIZE, 80, FLOATS32),
-    CASE(adam, ADAM, 180, ONLY_F32),
-    CASE(sgd, SGD, 720, ONLY_F32),
-    CASE(reduce_sources, REDUCE_SOURCES, 2160, FLOATS32 | INTEGERS),
+const struct conformance_case flat_cases[] = {
+    CASE(dropout, dropout, 960, FLOATS32),
+    CASE(unary, unary, 1040, FLOATS32),
+    CASE(binary, binary, 480, FLOATS32),
+    CASE(axpy, axpy, 40, FLOATS32),
+    CASE(reduce, reduce, 64, FLOATS32),
+    CASE(broadcast, broadcast, 600, FLOATS32),
+    CASE(copy_strided, copy_strided, 48, FLOATS32 | INTEGERS),
+    CASE(convert, convert, 120, FLOATS32),
+    CASE(set, set, 40, FLOATS32 | INTEGERS),
+    CASE(random_fill, random_fill, 160, FLOATS32),
+    CASE(to_fixed, to_fixed, 80, ONLY_F32),
+    CASE(from_fixed, from_fixed, 30, ONLY_F32),
+    CASE(norm2, norm2, 120, ONLY_F32),
+    CASE(clip, clip, 72, ONLY_F32),
+    CASE(quantize, quantize, 60, FLOATS32),
+    CASE(dequantize, dequantize, 80, FLOATS32),
+    CASE(adam, adam, 180, ONLY_F32),
+    CASE(sgd, sgd, 720, ONLY_F32),
+    CASE(reduce_sources, reduce_sources, 2160, FLOATS32 | INTEGERS),
 };
-
-static void test_case(void **state)
-{
-    check_case(*state);
-}
-
-int main(void)
-{
-    struct CMUnitTest tests[SHOALI_COUNT_OF(cases)];
-    for (size_t i = 0; i < SHOALI_COUNT_OF(cases); i++)
-        tests[i] = (struct CMUnitTest){shoali_kernel_rows[cases[i].kernel].type.name, test_case,
-                                       NULL, NULL, (void *)(uintptr_t)&cases[i]};
-    return cmocka_run_group_tests_name("ops_flat", tests, NULL, NULL);
-}
+const size_t flat_case_count = SHOALI_COUNT_OF(flat_cases);

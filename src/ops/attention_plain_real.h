@@ -1,4 +1,4 @@
-/* Included by attention.c for float and double, after real.h.
+/* Included by attention_plain.c for float and double, after real.h.
  *
  * Scores are computed anew wherever they are needed, so there is no scratch memory; outputs of
  * a row are summed in chunks of head elements that fit an array. */

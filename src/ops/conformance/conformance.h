@@ -1,21 +1,23 @@
-/* conformance - the frame of the suites that compare every built table with ref (ops_test.c,
- * ops_flat_test.c). For tests only.
+/* conformance - the frame of the suite that compares every built table with ref. For tests only.
  *
- * A case is a function that makes inputs, runs one kernel function on them and names the outputs.
- * It is a pure function of (dtype, variant): the frame runs it with ref's function and with each
- * table's on 1, 2 and 3 threads and compares the outputs. A kernel that a table lacks is skipped,
- * so a new kernel is tested as soon as its table has it.
+ * A case is a function that makes inputs, calls one kernel on them and names the outputs. It is a
+ * pure function of (dtype, variant): the frame runs it with ref's function and with each table's on
+ * 1, 2 and 3 threads and compares the outputs. Arguments that a table does not support are skipped
+ * for it, so a new kernel is tested as soon as its table has it. The kernel's description is tested
+ * on the way: each call must pass its checks, arrays that it only reads may not change, and no
+ * output may be longer than the case says that it is.
  */
 #ifndef SHOALI_OPS_CONFORMANCE_H
 #define SHOALI_OPS_CONFORMANCE_H
 
 #include "base/base.h"
-#include "ops/kernels.h"
+#include "ops/kernel.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -23,6 +25,7 @@
 #define GUARD_BYTES 64
 #define OUTPUTS_MAX 8
 #define TRIALS_MAX 90
+#define SHOALI_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 struct output {
     const void *data;
@@ -32,24 +35,36 @@ struct output {
      * for bf16 operands on a CPU that multiplies them in pairs. */
     double tolerance, pairs_tolerance;
 };
+/* What the description says of an array that the kernel writes. */
+struct written {
+    const void *data;
+    size_t bytes;
+    unsigned char behind[GUARD_BYTES]; /* what stood behind it before the call */
+};
 struct trial {
-    shoali_kernel_fn fn;
-    struct shoali_pool *pool;
+    const struct shoali_ops_table *table;
+    const struct shoali_ops_entry *entry; /* of the case's kernel */
+    struct shoali_kernel_context context;
+    bool unsupported; /* the table does not take these arguments */
     shoal_dtype dtype;
     int64_t variant;
     struct shoali_arena arena;
     uint64_t streams;
     struct output output[OUTPUTS_MAX];
     int32_t outputs;
+    struct written written[SHOALI_KERNEL_MAX_POINTERS];
 };
 struct conformance_case {
-    enum shoali_kernel kernel;
+    const struct shoali_kernel *kernel;
     void (*run)(struct trial *trial);
     int64_t variants;
     uint32_t dtypes;
     int64_t trials; /* at most so many variants, spread evenly; 0: TRIALS_MAX */
 };
-#define FLOATS32 ((1u << SHOAL_F32) | (1u << SHOAL_BF16) | (1u << SHOAL_F16))
+/* shaped.c, flat.c */
+extern const struct conformance_case shaped_cases[], flat_cases[];
+extern const size_t shaped_case_count, flat_case_count;
+#define FLOATS32 SHOALI_SHORT_FLOATS
 #define ONLY_F32 (1u << SHOAL_F32)
 
 /* The next digit of the variant, 0 .. n-1. */
@@ -136,6 +151,80 @@ static inline int32_t *ints(struct trial *trial, int64_t count, int64_t low, int
                                                                 (uint64_t)(high - low)));
     return array;
 }
+static inline bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    return (uintptr_t)a < (uintptr_t)b + b_bytes && (uintptr_t)b < (uintptr_t)a + a_bytes;
+}
+/* Notes what the description says is written, and copies what it says is only read; an input that
+ * is an output's memory, too, is left out. */
+static inline void watch(struct trial *trial, const void *args,
+                         void *copies[SHOALI_KERNEL_MAX_POINTERS])
+{
+    const struct shoali_kernel_pointer *at = trial->entry->kernel->type.pointers;
+    for (int i = 0; at[i].name != NULL; i++)
+        if (at[i].use != SHOALI_READS && shoali_kernel_pointer_value(&at[i], args) != NULL) {
+            struct written *written = &trial->written[i];
+            written->data = shoali_kernel_pointer_value(&at[i], args);
+            written->bytes = shoali_kernel_pointer_bytes(&at[i], args);
+            memcpy(written->behind, (const char *)written->data + written->bytes, GUARD_BYTES);
+        }
+    for (int i = 0; at[i].name != NULL; i++) {
+        const void *data = shoali_kernel_pointer_value(&at[i], args);
+        const size_t bytes = shoali_kernel_pointer_bytes(&at[i], args);
+        bool only_read = at[i].use == SHOALI_READS && data != NULL && bytes > 0;
+        for (int j = 0; j < SHOALI_KERNEL_MAX_POINTERS; j++)
+            only_read =
+                only_read && !overlap(data, bytes, trial->written[j].data, trial->written[j].bytes);
+        if (!only_read)
+            continue;
+        copies[i] = malloc(bytes);
+        assert_non_null(copies[i]);
+        memcpy(copies[i], data, bytes);
+    }
+}
+/* Nothing was written behind the end that the description gives an array. (Of a packed layout it
+ * says the least; the case of pack_b watches its end.) */
+static inline void check_ends(const struct trial *trial)
+{
+    const struct shoali_kernel *kernel = trial->entry->kernel;
+    for (int i = 0; kernel->type.pointers[i].name != NULL; i++) {
+        const struct written *written = &trial->written[i];
+        const char *end = (const char *)written->data + written->bytes;
+        bool own = written->data != NULL && kernel != &shoali_kernel_pack_b;
+        for (int j = 0; j < SHOALI_KERNEL_MAX_POINTERS; j++)
+            own = own && (j == i || !overlap(end, GUARD_BYTES, trial->written[j].data,
+                                             trial->written[j].bytes));
+        if (own && memcmp(end, written->behind, GUARD_BYTES) != 0)
+            fail_msg("%s wrote to %s behind the %zu bytes that its description gives it",
+                     kernel->type.name, kernel->type.pointers[i].name, written->bytes);
+    }
+}
+/* Calls the trial's function, when it takes these arguments. */
+static inline void call(struct trial *trial, const void *args)
+{
+    const struct shoali_kernel *kernel = trial->entry->kernel;
+    const uint32_t dtypes = shoali_kernel_dtypes_of(kernel, args);
+    void *copies[SHOALI_KERNEL_MAX_POINTERS] = {NULL};
+    bool empty;
+    if (shoali_kernel_check(kernel, args, &empty) != SHOAL_OK)
+        fail_msg("%s: its check refuses the case: %s", kernel->type.name, shoal_error_message());
+    trial->unsupported = (dtypes & ~trial->entry->dtypes) != 0 ||
+                         (trial->entry->supports != NULL && !trial->entry->supports(args));
+    if (trial->unsupported)
+        return;
+    watch(trial, args, copies);
+    trial->entry->fn(args, &trial->context);
+    for (int i = 0; kernel->type.pointers[i].name != NULL; i++) {
+        const struct shoali_kernel_pointer *at = &kernel->type.pointers[i];
+        if (copies[i] != NULL && memcmp(copies[i], shoali_kernel_pointer_value(at, args),
+                                        shoali_kernel_pointer_bytes(at, args)) != 0)
+            fail_msg("%s wrote to %s, which its description says it reads", kernel->type.name,
+                     at->name);
+        free(copies[i]);
+    }
+    check_ends(trial);
+}
+
 /* Names an output that must be equal bit by bit. */
 static inline struct output *give(struct trial *trial, const void *data, int64_t count,
                                   shoal_dtype dtype)
@@ -208,36 +297,60 @@ static inline void compare(const struct trial *want, const struct trial *got,
     }
 }
 
-static inline void run_trial(const struct conformance_case *c, struct trial *trial,
-                             shoali_kernel_fn fn, struct shoali_pool *pool, shoal_dtype dtype,
-                             int64_t variant)
+/* An output is not longer than the case says: guards stand behind that. */
+static inline void check_extents(const struct trial *trial)
+{
+    const struct shoali_kernel_type *type = &trial->entry->kernel->type;
+    assert_true(trial->outputs > 0);
+    for (int32_t o = 0; o < trial->outputs; o++) {
+        const struct output *output = &trial->output[o];
+        const size_t bytes = (size_t)output->count * shoal_dtype_bytes(output->dtype);
+        for (int i = 0; type->pointers[i].name != NULL; i++)
+            if (trial->written[i].data == output->data && trial->written[i].bytes > bytes)
+                fail_msg("%s: the description gives %s %zu bytes, the case %zu", type->name,
+                         type->pointers[i].name, trial->written[i].bytes, bytes);
+    }
+}
+
+/* False: the table does not take the arguments of this variant. */
+static inline bool run_trial(const struct conformance_case *c, struct trial *trial,
+                             const struct shoali_ops_table *table, struct shoali_pool *pool,
+                             shoal_dtype dtype, int64_t variant)
 {
     memset(trial, 0, sizeof *trial);
     shoali_arena_init(&trial->arena);
-    trial->fn = fn;
-    trial->pool = pool;
+    trial->table = table;
+    trial->entry = shoali_ops_entry(table, c->kernel);
+    trial->context.threads = pool;
     trial->dtype = dtype;
     trial->variant = variant;
     c->run(trial);
+    if (!trial->unsupported)
+        check_extents(trial);
+    return !trial->unsupported;
 }
 
-/* One variant on all tables and thread counts. */
-static inline void check_variant(const struct conformance_case *c, shoal_dtype dtype,
+/* One variant on all tables and thread counts. The last table is the measure of the others. */
+static inline void check_variant(const struct conformance_case *c,
+                                 const struct shoali_ops_table *const *tables, shoal_dtype dtype,
                                  int64_t variant, struct shoali_pool *const *pools)
 {
-    const char *name = shoali_kernel_rows[c->kernel].type.name;
+    const char *name = c->kernel->type.name;
     struct trial want, first, other;
-    run_trial(c, &want, shoali_kernel_in(&shoali_ops_ref, c->kernel, 0), NULL, dtype, variant);
-    for (int i = 0; shoali_ops_all()[i] != NULL; i++) {
-        const struct shoali_ops_table *table = shoali_ops_all()[i];
-        const shoali_kernel_fn fn = shoali_kernel_in(table, c->kernel, shoali_dtype_bit(dtype));
-        if (fn == NULL || table == &shoali_ops_ref || !table->probe())
+    int last = 0;
+    while (tables[last + 1] != NULL)
+        last++;
+    assert_true(run_trial(c, &want, tables[last], NULL, dtype, variant));
+    for (int i = 0; i < last; i++) {
+        const struct shoali_ops_table *table = tables[i];
+        if (shoali_ops_entry(table, c->kernel) == NULL || !table->probe())
             continue;
         const bool pairs = dtype == SHOAL_BF16 && strstr(table->name, "bf16") != NULL;
-        run_trial(c, &first, fn, pools[0], dtype, variant);
-        compare(&want, &first, pairs ? PAIRS : WITHIN, table->name, name, variant);
-        for (int t = 1; t < 3; t++) {
-            run_trial(c, &other, fn, pools[t], dtype, variant);
+        const bool supported = run_trial(c, &first, table, pools[0], dtype, variant);
+        if (supported)
+            compare(&want, &first, pairs ? PAIRS : WITHIN, table->name, name, variant);
+        for (int t = 1; t < 3 && supported; t++) {
+            (void)run_trial(c, &other, table, pools[t], dtype, variant);
             compare(&first, &other, EXACT, table->name, name, variant);
             shoali_arena_fini(&other.arena);
         }
@@ -246,8 +359,9 @@ static inline void check_variant(const struct conformance_case *c, shoal_dtype d
     shoali_arena_fini(&want.arena);
 }
 
-/* Runs all variants of a case, or TRIALS_MAX of them spread evenly. */
-static inline void check_case(const struct conformance_case *c)
+/* Runs all variants of a case, or at most so many as it says, spread evenly. */
+static inline void check_case(const struct conformance_case *c,
+                              const struct shoali_ops_table *const *tables)
 {
     struct shoali_pool *pools[3];
     for (int t = 0; t < 3; t++)
@@ -258,7 +372,7 @@ static inline void check_case(const struct conformance_case *c)
         for (int64_t i = 0; (c->dtypes >> dtype & 1u) != 0 && i < trials; i++) {
             /* A prime step visits all digits; without wrapping it would stay in the low ones. */
             const int64_t variant = trials == c->variants ? i : i * 1000003 % c->variants;
-            check_variant(c, (shoal_dtype)dtype, variant, pools);
+            check_variant(c, tables, (shoal_dtype)dtype, variant, pools);
         }
     for (int t = 0; t < 3; t++)
         shoali_pool_destroy(pools[t]);

@@ -1,9 +1,9 @@
 /* scalars - the functions of ops/vmath.h and the rules of ops.h for float and for double. */
-#ifndef SHOALI_OPS_REF_SCALARS_H
-#define SHOALI_OPS_REF_SCALARS_H
+#ifndef SHOALI_OPS_SCALARS_H
+#define SHOALI_OPS_SCALARS_H
 
 #include "base/mathx.h"
-#include "ops/ref/ref.h"
+#include "ops/ops.h"
 #include "ops/storage.h"
 
 #include <math.h>
@@ -47,20 +47,6 @@ static inline float max_f32(float a, float b)
 static inline double max_f64(double a, double b)
 {
     return a > b ? a : b;
-}
-
-/* f(x) and f'(x) of an element-wise function; alpha for the two that have it. */
-float shoali_ref_function_f32(enum shoali_unary kind, float x, float alpha);
-float shoali_ref_derivative_f32(enum shoali_unary kind, float x, float alpha);
-double shoali_ref_function_f64(enum shoali_unary kind, double x, double alpha);
-double shoali_ref_derivative_f64(enum shoali_unary kind, double x, double alpha);
-static inline float function_f32(enum shoali_unary kind, float x, float alpha)
-{
-    return shoali_ref_function_f32(kind, x, alpha);
-}
-static inline double function_f64(enum shoali_unary kind, double x, double alpha)
-{
-    return shoali_ref_function_f64(kind, x, alpha);
 }
 
 /* The end of the lane order. */

@@ -1,0 +1,101 @@
+/* Conformance of every built table with ref, and of the tables with what table.h asks of them.
+ * Usage: ops.conformance [flat]: the cases of flat.c alone; without, all others. */
+#include "ops/conformance/conformance.h"
+
+static void test_case(void **state)
+{
+    check_case(*state, shoali_ops_all());
+}
+
+static bool has_case(const struct conformance_case *cases, size_t count,
+                     const struct shoali_kernel *kernel)
+{
+    size_t i = 0;
+    while (i < count && cases[i].kernel != kernel)
+        i++;
+    return i < count;
+}
+
+static void test_every_kernel_has_a_case(void **state)
+{
+    (void)state;
+    for (int32_t i = 0; i < shoali_ops_ref.entry_count; i++) {
+        const struct shoali_kernel *kernel = shoali_ops_ref.entries[i].kernel;
+        if (!has_case(shaped_cases, shaped_case_count, kernel) &&
+            !has_case(flat_cases, flat_case_count, kernel))
+            fail_msg("kernel %s has no conformance case: write one in shaped.c or flat.c",
+                     kernel->type.name);
+    }
+}
+
+/* ref has every kernel once, for all types and arguments; the others have some of them, each once;
+ * who packs matrices multiplies them. */
+static void test_tables(void **state)
+{
+    (void)state;
+    for (int t = 0; shoali_ops_all()[t] != NULL; t++) {
+        const struct shoali_ops_table *table = shoali_ops_all()[t];
+        const bool last = table == &shoali_ops_ref;
+        for (int32_t i = 0; i < table->entry_count; i++) {
+            const struct shoali_ops_entry *entry = &table->entries[i];
+            assert_ptr_equal(shoali_ops_entry(table, entry->kernel), entry);
+            assert_non_null(shoali_ops_entry(&shoali_ops_ref, entry->kernel));
+            assert_non_null(entry->fn);
+            assert_true(entry->dtypes != 0);
+            assert_true(!last || (entry->dtypes == SHOALI_ALL_DTYPES && entry->supports == NULL));
+        }
+        if (table->packed_b_bytes != NULL) {
+            const struct shoali_ops_entry *gemm = shoali_ops_entry(table, &shoali_kernel_gemm);
+            const struct shoali_ops_entry *pack = shoali_ops_entry(table, &shoali_kernel_pack_b);
+            assert_true(gemm != NULL && pack != NULL && gemm->dtypes == pack->dtypes);
+        }
+        assert_true(last == (shoali_ops_all()[t + 1] == NULL));
+    }
+}
+
+/* What every user of a description relies on: pointers in rising, aligned order within the block,
+ * each with a name, none of them twice; sizes and types within the block. */
+static void test_descriptions(void **state)
+{
+    (void)state;
+    for (int32_t k = 0; k < shoali_ops_ref.entry_count; k++) {
+        const struct shoali_kernel *kernel = shoali_ops_ref.entries[k].kernel;
+        const struct shoali_kernel_type *type = &kernel->type;
+        assert_true(type->name != NULL && type->name[0] != '\0');
+        assert_true(type->pointers[0].name != NULL);
+        for (int i = 0; type->pointers[i].name != NULL; i++) {
+            const struct shoali_kernel_pointer *at = &type->pointers[i];
+            assert_int_equal(at->offset % sizeof(void *), 0);
+            assert_true(at->offset + sizeof(void *) <= type->args_bytes);
+            assert_true(i == 0 || at->offset > type->pointers[i - 1].offset);
+            assert_true(at->element.dtype_at + sizeof(shoal_dtype) <= type->args_bytes);
+            assert_true(at->use >= SHOALI_READS && at->use <= SHOALI_UPDATES);
+        }
+        for (int i = 0; kernel->dtypes[i].name != NULL; i++)
+            assert_true(kernel->dtypes[i].offset + sizeof(shoal_dtype) <= type->args_bytes);
+    }
+}
+
+static void add_cases(struct CMUnitTest *tests, size_t *count, const struct conformance_case *cases,
+                      size_t case_count)
+{
+    for (size_t i = 0; i < case_count; i++)
+        tests[(*count)++] = (struct CMUnitTest){cases[i].kernel->type.name, test_case, NULL, NULL,
+                                                (void *)(uintptr_t)&cases[i]};
+}
+
+int main(int argc, char **argv)
+{
+    struct CMUnitTest tests[3 + SHOALI_OPS_MAX_KERNELS] = {
+        cmocka_unit_test(test_every_kernel_has_a_case),
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_descriptions),
+    };
+    const bool flat = argc == 2 && strcmp(argv[1], "flat") == 0;
+    size_t count = flat ? 0 : 3;
+    if (flat)
+        add_cases(tests, &count, flat_cases, flat_case_count);
+    else
+        add_cases(tests, &count, shaped_cases, shaped_case_count);
+    return _cmocka_run_group_tests("conformance", tests, count, NULL, NULL);
+}

@@ -1,0 +1,108 @@
+/* sources - description of the collectives' arithmetic, and its two ways to run. */
+#include "ops/kernel.h"
+
+static int64_t destinations_count(const void *block)
+{
+    const struct shoali_reduce_sources_args *args = block;
+    return args->destinations > 0 ? args->count : 0;
+}
+
+static shoal_status check_pointers(const char *array, const void *const *pointers, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++)
+        if (pointers[i] == NULL)
+            return SHOAL_FAIL(SHOAL_EINVAL, "reduce_sources: %s[%d] is NULL of %d", array, (int)i,
+                              (int)count);
+    return SHOAL_OK;
+}
+
+static shoal_status check_sources(const void *block)
+{
+    static const char name[] = "reduce_sources";
+    const struct shoali_reduce_sources_args *args = block;
+    const bool integer =
+        args->dtype == SHOAL_I32 || args->dtype == SHOAL_I64 || args->dtype == SHOAL_U8;
+    const bool some = args->count > 0;
+    shoal_status status;
+    SHOAL_TRY(status, shoali_check_kind(name, "op", (int64_t)args->op, SHOALI_AVG + 1), done);
+    SHOAL_TRY(status, shoali_check_at_least(name, "sources", args->sources, 1), done);
+    SHOAL_TRY(status, shoali_check_at_least(name, "destinations", args->destinations, 0), done);
+    if (args->sources > SHOALI_REDUCE_MAX_SOURCES ||
+        args->destinations > SHOALI_REDUCE_MAX_SOURCES) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s: %d sources and %d destinations, but at most %d of each", name,
+                            (int)args->sources, (int)args->destinations, SHOALI_REDUCE_MAX_SOURCES);
+        goto done;
+    }
+    if ((integer && args->op == SHOALI_AVG) || (!integer && args->op == SHOALI_BOR)) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "%s: there is no %s of %s", name,
+                            integer ? "average" : "bitwise or", shoal_dtype_name(args->dtype));
+        goto done;
+    }
+    SHOAL_TRY(status, check_pointers("x", args->x, some ? args->sources : 0), done);
+    SHOAL_TRY(status,
+              check_pointers("y", (const void *const *)args->y, some ? args->destinations : 0),
+              done);
+done:
+    return status;
+}
+
+/* Two arrays of pointers and more bytes than a launch copies: the front launches a small block that
+ * borrows this one. The first of each array stands for all: whether there is anything to do. */
+const struct shoali_kernel shoali_kernel_reduce_sources = {
+    .type = {.name = "reduce_sources",
+             .args_bytes = sizeof(struct shoali_reduce_sources_args),
+             .pointers = {SHOALI_IN(reduce_sources, x[0], SHOALI_OF(reduce_sources, dtype),
+                                    SHOALI_COUNT(reduce_sources, count)),
+                          SHOALI_OUT(reduce_sources, y[0], SHOALI_OF(reduce_sources, dtype),
+                                     SHOALI_COUNT_BY(destinations_count))}},
+    .dtypes = {SHOALI_DTYPE(reduce_sources, dtype, SHOALI_DTYPE_ANY)},
+    .products = {{{SHOALI_SIZE(reduce_sources, count)}}},
+    .check = check_sources,
+};
+
+void shoali_host_reduce(const struct shoali_ops *ops, const struct shoali_reduce_sources_args *args)
+{
+    shoali_ops_run(ops, &shoali_kernel_reduce_sources, args);
+}
+
+/* What is launched in its place: host pointers, which no accelerator translates. */
+struct borrowed_args {
+    const struct shoali_reduce_sources_args *args;
+    shoali_kernel_fn fn;
+};
+
+static void run_borrowed(const void *args, const struct shoali_kernel_context *context)
+{
+    const struct borrowed_args *borrowed = args;
+    borrowed->fn(borrowed->args, context);
+}
+
+shoal_status shoali_op_reduce_sources(const struct shoali_exec *exec,
+                                      const struct shoali_reduce_sources_args *args)
+{
+    static const struct shoali_kernel_type type = {.name = "reduce_sources",
+                                                   .args_bytes = sizeof(struct borrowed_args)};
+    const struct shoali_kernel *kernel = &shoali_kernel_reduce_sources;
+    const struct shoali_accelerator *accelerator =
+        shoali_device_accelerator(shoali_stream_device(exec->stream));
+    shoal_status status;
+    bool empty;
+    SHOAL_TRY(status, shoali_kernel_check(kernel, args, &empty), done);
+    if (empty)
+        goto done;
+    /* Where the host may use device addresses work is done within the launch, so borrowing is safe.
+     */
+    if (!accelerator->host_accessible) {
+        status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                            "reduce_sources: the memory of accelerator '%s' is closed to the host; "
+                            "use a communication backend that stages through host memory",
+                            accelerator->name);
+        goto done;
+    }
+    const struct borrowed_args borrowed = {args,
+                                           shoali_ops_choose(exec->ops, kernel, args, NULL)->fn};
+    SHOAL_TRY(status, shoali_launch(exec->stream, &type, run_borrowed, &borrowed), done);
+done:
+    return status;
+}

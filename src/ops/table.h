@@ -1,0 +1,97 @@
+/* table - what backends offer, and which of it a rank uses.
+ *
+ * A backend is a table: a name, a probe, and one entry for each kernel that it has. It need not
+ * have all. An entry says for which element types its function holds and, where that is not all,
+ * asks a predicate about the arguments. For each kernel the tables are asked in the fixed order of
+ * shoali_ops_all(), best first; `ref` is last, has every kernel, and takes all arguments. So the
+ * choice is a function of the processor, which is asked once, and of the arguments of the call.
+ */
+#ifndef SHOALI_OPS_TABLE_H
+#define SHOALI_OPS_TABLE_H
+
+#include "accelerator/accelerator.h"
+
+struct shoali_kernel; /* kernel.h */
+struct shoali_exec;   /* ops.h */
+
+/* Behind the argument block struct shoali_<name>_args: declares the kernel's description and its
+ * front, which checks, chooses a table's function, and launches it. */
+#define SHOALI_KERNEL(name)                                                     \
+    extern const struct shoali_kernel shoali_kernel_##name;                     \
+    SHOAL_CHECKED shoal_status shoali_op_##name(const struct shoali_exec *exec, \
+                                                const struct shoali_##name##_args *args)
+
+enum { SHOALI_OPS_MAX_KERNELS = 64, SHOALI_OPS_MAX_TABLES = 8 };
+
+struct shoali_ops_entry {
+    const struct shoali_kernel *kernel;
+    shoali_kernel_fn fn;
+    uint32_t dtypes; /* bits 1 << dtype: of every type that the call's arguments name */
+    bool (*supports)(const void *args); /* optional; must not depend on what pointers point to */
+};
+#define SHOALI_ALL_DTYPES ((1u << SHOAL_DTYPE_COUNT) - 1u)
+#define SHOALI_SHORT_FLOATS (1u << SHOAL_F32 | 1u << SHOAL_BF16 | 1u << SHOAL_F16)
+static inline uint32_t shoali_dtype_bit(shoal_dtype dtype)
+{
+    return 1u << (uint32_t)dtype;
+}
+
+/* One global constant per backend, shoali_ops_<name>. */
+struct shoali_ops_table {
+    uint32_t abi;     /* SHOALI_OPS_ABI */
+    size_t bytes;     /* sizeof the table */
+    const char *name; /* "ref", "cpu-avx512" */
+    bool (*probe)(void);
+    const struct shoali_ops_entry *entries;
+    int32_t entry_count;
+    /* Optional, of a table with gemm and pack_b: see shoali_op_packed_b_bytes. */
+    size_t (*packed_b_bytes)(int64_t n, int64_t k, shoal_dtype dtype);
+};
+#define SHOALI_OPS_ABI 4u
+extern const struct shoali_ops_table shoali_ops_ref;
+/* NULL-terminated list of all built tables, best first. */
+const struct shoali_ops_table *const *shoali_ops_all(void);
+/* NULL when the table has no such kernel. */
+const struct shoali_ops_entry *shoali_ops_entry(const struct shoali_ops_table *table,
+                                                const struct shoali_kernel *kernel);
+
+/* What a rank uses: chosen once, borrowed by everything. */
+struct shoali_ops {
+    const struct shoali_ops_table *chain[SHOALI_OPS_MAX_TABLES + 1]; /* best first, then NULL */
+    const char *name; /* of the best table: ranks compare it at init */
+    int32_t kernel_count;
+    const struct shoali_kernel *kernels[SHOALI_OPS_MAX_KERNELS]; /* those of the chain's last */
+    /* Of each kernel and table of the chain; NULL: the table does not have it. */
+    const struct shoali_ops_entry *entries[SHOALI_OPS_MAX_KERNELS][SHOALI_OPS_MAX_TABLES];
+};
+/* `name` NULL: SHOAL_OPS, else the best whose probe is true. "ref" gives the oracle alone;
+ * "cpu-avx2" at most that. SHOAL_ECONFIG lists the names when unknown; SHOAL_EUNSUPPORTED when the
+ * CPU lacks it. */
+SHOAL_CHECKED shoal_status shoali_ops_select(const char *name, struct shoali_ops *ops);
+/* The same from another list than shoali_ops_all(); its last table has every kernel. */
+SHOAL_CHECKED shoal_status shoali_ops_select_from(const struct shoali_ops_table *const *tables,
+                                                  const char *name, struct shoali_ops *ops);
+
+/* The first entry of the chain that takes these arguments. *table, unless NULL: whose it is. */
+const struct shoali_ops_entry *shoali_ops_choose(const struct shoali_ops *ops,
+                                                 const struct shoali_kernel *kernel,
+                                                 const void *args,
+                                                 const struct shoali_ops_table **table);
+/* The first table of the chain that has the kernel for a type, whatever its predicate says. */
+const struct shoali_ops_table *shoali_ops_table_for(const struct shoali_ops *ops,
+                                                    const struct shoali_kernel *kernel,
+                                                    shoal_dtype dtype);
+
+/* For `shoal report`: the kernels by name, which table serves them for a dtype (for all arguments
+ * of it or, *partly, for some), and in one line which ones another than the best table serves. */
+const char *shoali_ops_kernel_name(const struct shoali_ops *ops, int32_t index);
+const char *shoali_ops_kernel_source(const struct shoali_ops *ops, int32_t index, shoal_dtype dtype,
+                                     bool *partly);
+void shoali_ops_describe_fallbacks(const struct shoali_ops *ops, struct shoali_str *text);
+
+/* Runs a kernel directly on host memory, on the calling thread, without a device. The arguments are
+ * right: a mistake is ours. */
+void shoali_ops_run(const struct shoali_ops *ops, const struct shoali_kernel *kernel,
+                    const void *args);
+
+#endif
