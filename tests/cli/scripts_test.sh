@@ -77,4 +77,25 @@ if command -v "${CLANG_FORMAT:-clang-format}" >/dev/null 2>&1; then
     expect 1 "$folder/cloned/scripts/check-format"
     says "src/base/new.c"
 fi
+# Every code block of a recipe is compiled by a test, or the build says which one is not.
+blocks="$root/tests/extending/extract"
+put recipe.md '<!-- a.inc -->
+```c
+int a; \
+```
+text
+```sh
+not code
+```'
+expect 0 "$blocks" "$folder/recipe.md" "$folder/out" a.inc
+[ "$(cat "$folder/out/a.inc")" = 'int a; \' ] || complain "extract wrote $(cat "$folder/out/a.inc")"
+expect 1 "$blocks" "$folder/recipe.md" "$folder/out" a.inc b.inc
+says "recipe.md:8: there is no code block b.inc"
+expect 1 "$blocks" "$folder/recipe.md" "$folder/out"
+says "recipe.md:2: no test compiles the block a.inc"
+put recipe.md '```c
+int a;
+```'
+expect 1 "$blocks" "$folder/recipe.md" "$folder/out"
+says "recipe.md:1: the code block has no comment with a file name above it"
 finish

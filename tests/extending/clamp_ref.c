@@ -1,0 +1,4 @@
+#include "clamp.h"
+#include "ops/storage.h"
+
+#include "clamp_ref.inc"

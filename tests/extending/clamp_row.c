@@ -1,0 +1,4 @@
+#include "clamp.h"
+#include "ops/kernel.h"
+
+#include "clamp_row.inc"
