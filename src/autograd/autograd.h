@@ -50,7 +50,8 @@
 struct shoali_sink {
     void *destination; /* device; F32, I64 (exact), F64 (F64 models) */
     shoal_dtype dtype;
-    bool accumulate; /* false: the first contribution of this tape overwrites */
+    /* false: the first contribution, of whichever tape, overwrites and sets it; all others add. */
+    bool accumulate;
     /* exact mode: */
     int32_t unit_log2; /* fixed-point unit 2^-unit_log2 */
     double limit;      /* |contribution| >= limit is out of range */
@@ -183,7 +184,9 @@ struct shoali_scope {
     int64_t flops_forward, flops_backward, saved_bytes;
 };
 /* Called in the order of registration at begins and in reverse order at ends; a failing observer
- * poisons the tape. Any member NULL. */
+ * poisons the tape. Any member NULL. grad_ready: nothing of this tape will be added to the
+ * parameter's gradient any more. With defer_weight that may be after the ends of all scopes; for a
+ * parameter that no op used it is at the begin of the scope of the first layer that declares it. */
 struct shoali_observer {
     void *user;
     shoal_status (*forward_begin)(void *user, struct shoal_tape *tape, struct shoali_scope *scope);
@@ -292,6 +295,9 @@ void shoali_tape_end(struct shoal_tape *tape);
 SHOAL_CHECKED shoal_status shoali_tape_replay_scope(struct shoal_tape *tape, int32_t scope);
 /* What happened, for plans, the profiler and `diff`. */
 int32_t shoali_tape_scope_count(const struct shoal_tape *tape);
+/* How many layers of this recording declare the parameter: begins of backward scopes that one
+ * grad_ready answers. */
+int32_t shoali_tape_declared(struct shoal_tape *tape, struct shoal_param *param);
 const struct shoali_scope *shoali_tape_scope(const struct shoal_tape *tape, int32_t index);
 int32_t shoali_tape_node_count(const struct shoal_tape *tape);
 void shoali_tape_totals(const struct shoal_tape *tape, int64_t *flops_forward,

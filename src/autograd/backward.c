@@ -76,6 +76,7 @@ static shoal_status enter_scope(struct shoal_tape *tape, struct shoali_tape_scop
         if (observer->backward_begin != NULL)
             SHOAL_TRY(status, observer->backward_begin(observer->user, tape, &scope->scope), done);
     }
+    SHOAL_TRY(status, shoali_scope_finish_unused(tape, &scope->scope), done);
     if (scope->dropped)
         SHOAL_TRY(status, shoali_scope_replay(tape, scope), done);
 done:

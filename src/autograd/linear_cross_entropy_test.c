@@ -107,6 +107,8 @@ static struct result head_run(struct head *head, bool fused)
     struct result result = {.dx = calloc((size_t)inputs, sizeof *result.dx),
                             .dweight = calloc((size_t)weights, sizeof *result.dweight),
                             .fixed = calloc((size_t)weights, sizeof *result.fixed)};
+    struct shoali_sink *sink = &head->weight.sink;
+    const bool adds = sink->accumulate;
     shoal_tensor *x, *loss = head_forward(head, fused, true, &x);
     rig_ok(shoal_tensor_get_scalar(loss, &result.loss));
     rig_ok(shoali_tape_backward(head->tape, &(struct shoali_backward){.outputs = &loss,
@@ -116,7 +118,7 @@ static struct result head_run(struct head *head, bool fused)
                                                                       .input_grads = &head->dx,
                                                                       .input_count = 1}));
     rig_read_values(&head->rig, head->dtype, head->dx, result.dx, inputs);
-    const struct shoali_sink *sink = &head->weight.sink;
+    sink->accumulate = adds; /* for the next run, too */
     if (sink->dtype == SHOAL_I64)
         rig_read(&head->rig, result.fixed, sink->destination, (size_t)weights * 8);
     else

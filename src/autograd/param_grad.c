@@ -27,19 +27,26 @@ static shoal_status check_sink(const struct shoal_tape *tape, const struct shoal
     return SHOAL_OK;
 }
 
+/* Only what was written is added to: a run in meta mode writes nothing. */
+static void contributed(const struct shoal_tape *tape, struct shoal_param *param)
+{
+    if (!shoali_tape_is_meta(tape))
+        param->sink.accumulate = true;
+}
+
 static shoal_status fire(struct shoal_tape *tape, struct shoali_param_use *use)
 {
     shoal_status status = SHOAL_OK;
     const struct shoali_sink *sink = &use->param->sink;
     SHOAL_ASSERT(!use->ready);
     use->ready = true;
-    if (!use->contributed) {
+    if (!sink->accumulate) {
         SHOAL_TRY(status, check_sink(tape, use->param), done);
-        if (!sink->accumulate)
-            SHOAL_TRY(status,
-                      shoali_tape_zero(tape, sink->destination,
-                                       (size_t)use->param->count * shoal_dtype_bytes(sink->dtype)),
-                      done);
+        SHOAL_TRY(status,
+                  shoali_tape_zero(tape, sink->destination,
+                                   (size_t)use->param->count * shoal_dtype_bytes(sink->dtype)),
+                  done);
+        contributed(tape, use->param);
     }
     for (int32_t i = tape->args.observer_count - 1; i >= 0; i--) {
         const struct shoali_observer *observer = &tape->args.observers[i];
@@ -68,7 +75,6 @@ shoal_status shoali_param_grad_part_begin(struct shoal_tape *tape, struct shoali
     *accumulate = false;
     if (!shoali_param_wants_grad(target))
         return SHOAL_OK;
-    struct shoali_param_use *use = &tape->use[node->use[param]];
     SHOAL_TRY(status, check_sink(tape, target), done);
     if (!shoali_tape_is_meta(tape))
         target->touched = true;
@@ -83,9 +89,9 @@ shoal_status shoali_param_grad_part_begin(struct shoal_tape *tape, struct shoali
     const size_t offset = (size_t)first * shoal_dtype_bytes(target->sink.dtype);
     *to = shoali_tape_is_meta(tape) ? (void *)SHOALI_META_ADDRESS
                                     : (char *)target->sink.destination + offset;
-    *accumulate = target->sink.accumulate || use->contributed;
+    *accumulate = target->sink.accumulate;
     if (first + count == target->count)
-        use->contributed = true;
+        contributed(tape, target);
 done:
     return status;
 }
@@ -96,20 +102,19 @@ static shoal_status convert_exact(struct shoal_tape *tape, struct shoali_node *n
 {
     shoal_status status;
     struct shoal_param *target = node->param[param];
-    struct shoali_param_use *use = &tape->use[node->use[param]];
     const struct shoali_to_fixed_args args = {
         .x = tape->param_temp[param],
         .fixed = (int64_t *)target->sink.destination + first,
         .flag = target->sink.flag,
         .count = count,
         .unit_log2 = target->sink.unit_log2,
-        .accumulate = target->sink.accumulate || use->contributed,
+        .accumulate = target->sink.accumulate,
         .limit = target->sink.limit,
     };
     if (count > 0)
         SHOAL_TRY(status, SHOALI_LAUNCH(tape, shoali_op_to_fixed(&tape->args.exec, &args)), done);
     if (first + count == target->count)
-        use->contributed = true;
+        contributed(tape, target);
     shoali_tape_workspace_free(tape, tape->param_temp[param]);
     tape->param_temp[param] = NULL;
     status = SHOAL_OK;
@@ -156,6 +161,29 @@ done:
     return status;
 }
 
+static bool is_unused(const struct shoali_param_use *use)
+{
+    return shoali_param_wants_grad(use->param) && use->pending == 0 && !use->ready;
+}
+
+shoal_status shoali_scope_finish_unused(struct shoal_tape *tape, const struct shoali_scope *scope)
+{
+    shoal_status status = SHOAL_OK;
+    for (int32_t i = 0; scope->layer != NULL && i < scope->layer->param_count; i++) {
+        struct shoali_param_use *use = shoali_tape_find_use(tape, scope->layer->param[i]);
+        if (use != NULL && use->first_scope == scope->index && is_unused(use))
+            SHOAL_TRY(status, fire(tape, use), done);
+    }
+done:
+    return status;
+}
+
+int32_t shoali_tape_declared(struct shoal_tape *tape, struct shoal_param *param)
+{
+    const struct shoali_param_use *use = shoali_tape_find_use(tape, param);
+    return use != NULL ? use->declared : 0;
+}
+
 shoal_status shoali_tape_finish_unused(struct shoal_tape *tape)
 {
     shoal_status status = SHOAL_OK;
@@ -166,7 +194,7 @@ shoal_status shoali_tape_finish_unused(struct shoal_tape *tape)
             return SHOAL_ENOMEM;
     for (int32_t i = 0; i < tape->use_count; i++) {
         struct shoali_param_use *use = &tape->use[i];
-        if (shoali_param_wants_grad(use->param) && use->pending == 0 && !use->ready)
+        if (is_unused(use))
             SHOAL_TRY(status, fire(tape, use), done);
     }
 done:

@@ -187,9 +187,13 @@ static shoal_status name_params(struct shoal_tape *tape, const struct shoal_laye
 {
     if (!tape->needs_grad)
         return SHOAL_OK;
-    for (int32_t i = 0; i < layer->param_count; i++)
-        if (shoali_tape_add_use(tape, layer->param[i]) < 0)
+    for (int32_t i = 0; i < layer->param_count; i++) {
+        const int32_t use = shoali_tape_add_use(tape, layer->param[i]);
+        if (use < 0)
             return SHOAL_ENOMEM;
+        if (tape->use[use].declared++ == 0)
+            tape->use[use].first_scope = tape->open_scope;
+    }
     return SHOAL_OK;
 }
 

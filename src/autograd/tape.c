@@ -125,7 +125,7 @@ int32_t shoali_tape_add_use(struct shoal_tape *tape, struct shoal_param *param)
     if (*place >= 0)
         return *place;
     *place = tape->use_count;
-    tape->use[tape->use_count] = (struct shoali_param_use){.param = param};
+    tape->use[tape->use_count] = (struct shoali_param_use){.param = param, .first_scope = -1};
     if (!shoali_tape_is_meta(tape))
         param->reader_tapes++;
     return tape->use_count++;

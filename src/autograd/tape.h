@@ -83,8 +83,10 @@ struct shoali_node {
 /* One parameter on one tape. */
 struct shoali_param_use {
     struct shoal_param *param;
-    int32_t pending; /* uses whose gradient has not been made */
-    bool contributed, ready;
+    int32_t pending;     /* uses whose gradient has not been made */
+    int32_t declared;    /* layers that declare it */
+    int32_t first_scope; /* of the first of them; -1 none */
+    bool ready;
 };
 
 struct shoali_tape_scope {
@@ -273,7 +275,10 @@ static inline bool shoali_param_wants_grad(const struct shoal_param *param)
 /* Counts parameter uses that the row did not contribute to (no gradient reached the node). */
 SHOAL_CHECKED shoal_status shoali_node_finish_params(struct shoal_tape *tape,
                                                      struct shoali_node *node);
-/* Parameters of the tape's layers that no node used: zeros and grad_ready. */
+/* Parameters that no node used: zeros and grad_ready. Those that a layer declared first, at the
+ * begin of its backward; at the end of backward what is left (ops recorded without layers). */
+SHOAL_CHECKED shoal_status shoali_scope_finish_unused(struct shoal_tape *tape,
+                                                      const struct shoali_scope *scope);
 SHOAL_CHECKED shoal_status shoali_tape_finish_unused(struct shoal_tape *tape);
 
 #endif

@@ -199,12 +199,14 @@ static inline void model_read_gradients(struct model *model)
     }
 }
 
-/* Fills the sinks with a value that no gradient has, so that "written" can be told. */
+/* Fills the sinks with a value that no gradient has, so that "written" can be told; what comes next
+ * overwrites it. */
 static inline void model_spoil_gradients(struct model *model)
 {
     for (int32_t i = 0; i < model->module.param_count; i++) {
-        const struct shoal_param *p = model->module.param[i];
+        struct shoal_param *p = model->module.param[i];
         rig_ok(shoali_fill(model->rig->stream, p->sink.destination, 0x7B, (size_t)p->count * 8));
+        p->sink.accumulate = false;
     }
 }
 
