@@ -1,276 +1,353 @@
-/* Memory and initial values. */
-#include "zero/zero_internal.h"
+/* Creation, and what the tape's scopes set in motion. */
+#include "zero/mics.h"
+#include "zero/parts.h"
 
-/* Elements that a rank draws before they are exchanged. */
-#define SHARE_MAX ((int64_t)1 << 22)
+/* ---- the calls of a step -------------------------------------------------------------------- */
 
-static shoal_status alloc_zeroed(struct shoali_zero *zero, size_t bytes, void **address)
+double shoali_zero_seed(struct shoali_zero *zero, double loss_scale)
 {
-    return shoali_device_alloc_zeroed(zero->args.exec.stream, bytes, address);
+    if (zero->wire.scaled)
+        zero->wire.scaled(zero->wire.user, loss_scale);
+    return zero->setup.args.exact ? loss_scale : loss_scale / (double)zero->setup.args.gas;
 }
 
-/* Gradients of the step, and what they are summed in. */
-static shoal_status allocate_gradients(struct shoali_zero *zero)
+shoal_status shoali_zero_add_loss(struct shoali_zero *zero, const float *loss)
+{
+    return shoali_zero_judge_add_loss(&zero->judge, loss);
+}
+
+shoal_status shoali_zero_micro_begin(struct shoali_zero *zero, int64_t index)
 {
     shoal_status status = SHOAL_OK;
-    const size_t item = shoal_dtype_bytes(shoali_zero_gradient_dtype(zero));
-    const size_t all = (size_t)zero->whole_count * item, part = (size_t)zero->part_count * item;
-    if (zero->stage < 2)
-        SHOAL_TRY(status, shoali_zero_alloc_shared(zero, all, &zero->gradients), done);
-    if (zero->stage > 0)
-        SHOAL_TRY(status, alloc_zeroed(zero, part, &zero->part_gradients), done);
-    const bool adds = zero->stage >= 2 && zero->args.gas > 1 && !zero->args.exact;
-    for (int32_t b = 0; b < zero->bucket_count && adds; b++)
-        if (zero->bucket[b].part > zero->arrival_count)
-            zero->arrival_count = zero->bucket[b].part;
-    if (zero->arrival_count > 0)
-        SHOAL_TRY(status, alloc_zeroed(zero, (size_t)zero->arrival_count * item, &zero->arrival),
-                  done);
-    if (zero->args.exact) {
-        zero->chunk_count =
-            SHOALI_ZERO_CHUNK < zero->part_count ? SHOALI_ZERO_CHUNK : zero->part_count;
-        SHOAL_TRY(
-            status,
-            alloc_zeroed(zero, (size_t)zero->chunk_count * sizeof(float), (void **)&zero->chunk),
-            done);
-    }
+    zero->weights.micro = index;
+    if (index == 0)
+        SHOAL_TRY(status, shoali_zero_judge_begin(&zero->judge), done);
+    SHOAL_TRY(status, shoali_zero_gradients_micro(&zero->gradients, index), done);
 done:
     return status;
 }
 
-static shoal_status allocate_training(struct shoali_zero *zero)
+shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale, bool stop,
+                                struct shoali_zero_verdict *verdict)
 {
     shoal_status status;
-    zero->small_bytes = 12 + (size_t)zero->args.module->param_count * sizeof(uint32_t);
-    SHOAL_TRY(status, allocate_gradients(zero), done);
-    for (int32_t s = 0; s < zero->optimizer.state_count; s++)
-        SHOAL_TRY(status,
-                  alloc_zeroed(zero, (size_t)shoali_zero_device_count(zero) * sizeof(float),
-                               (void **)&zero->state[s]),
-                  done);
-    SHOAL_TRY(status, shoali_clip_init(&zero->clip, zero->args.device, zero->args.exec.stream),
+    double factor;
+    SHOAL_TRY(status, shoali_zero_gradients_sum(&zero->gradients, &factor), done);
+    SHOAL_TRY(status, shoali_zero_judge_decide(&zero->judge, loss_scale, factor, stop, verdict),
               done);
-    SHOAL_TRY(status, alloc_zeroed(zero, zero->small_bytes, (void **)&zero->loss_sum), done);
-    zero->loss_flag = (uint32_t *)(zero->loss_sum + 1);
-    zero->param_flag = zero->loss_flag + 1;
-    SHOAL_TRY(status,
-              shoali_device_host_alloc(zero->args.device, 64 + zero->small_bytes, &zero->record),
-              done);
-    zero->words =
-        shoali_calloc((size_t)(SHOALI_ZERO_RECORD_WORDS + shoali_zero_touched_words(zero)),
-                      sizeof(int64_t), "the step's record");
-    if (!zero->words)
-        status = SHOAL_ENOMEM;
+    if (zero->wire.stepped)
+        zero->wire.stepped(zero->wire.user, verdict->overflow);
 done:
-    return status;
+    return shoali_zero_tell(&zero->setup, status);
 }
 
-/* At stage 0 weights never travel after creation: memory of the rank's own has larger pages. */
-static shoal_status allocate_weights(struct shoali_zero *zero, size_t bytes)
+shoal_status shoali_zero_step(struct shoali_zero *zero, const struct shoali_zero_now *now)
 {
-    return zero->stage == 0 ? alloc_zeroed(zero, bytes, &zero->weights)
-                            : shoali_zero_alloc_shared(zero, bytes, &zero->weights);
+    return shoali_zero_tell(&zero->setup, shoali_zero_masters_step(&zero->masters, now));
 }
 
-static void free_weights(struct shoali_zero *zero)
+shoal_status shoali_zero_masters_changed(struct shoali_zero *zero)
 {
-    if (zero->stage > 0)
-        shoali_zero_free_shared(zero, zero->weights);
-    else if (zero->weights)
-        shoali_device_free(zero->args.device, zero->weights);
+    return shoali_zero_tell(&zero->setup, shoali_zero_masters_step(&zero->masters, NULL));
 }
 
-static shoal_status allocate(struct shoali_zero *zero)
+shoal_status shoali_zero_idle_forward(struct shoali_zero *zero)
+{
+    shoal_status status = SHOAL_OK;
+    const int32_t layers = zero->setup.args.module->layer_count;
+    for (int32_t i = 0; i < layers && zero->setup.fetches; i++) {
+        shoali_zero_judge_note(&zero->judge, i);
+        SHOAL_TRY(status, shoali_zero_weights_enter(&zero->weights, i), done);
+        shoali_zero_weights_leave(&zero->weights, i);
+    }
+done:
+    return shoali_zero_tell(&zero->setup, status);
+}
+
+shoal_status shoali_zero_counters(struct shoali_zero *zero, struct shoali_comm_counters *counters)
+{
+    return shoali_zero_jobs_counters(&zero->jobs, counters);
+}
+
+/* ---- the observer --------------------------------------------------------------------------- */
+
+static shoal_status forward_begin(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    struct shoali_zero *zero = user;
+    (void)tape;
+    if (!scope->layer)
+        return SHOAL_OK;
+    shoali_zero_judge_note(&zero->judge, scope->layer->index);
+    return shoali_zero_tell(&zero->setup,
+                            shoali_zero_weights_enter(&zero->weights, scope->layer->index));
+}
+
+static shoal_status forward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    struct shoali_zero *zero = user;
+    (void)tape;
+    if (scope->layer)
+        shoali_zero_weights_leave(&zero->weights, scope->layer->index);
+    return SHOAL_OK;
+}
+
+static shoal_status backward_begin(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_zero *zero = user;
+    (void)tape;
+    if (!scope->layer)
+        return SHOAL_OK;
+    const int32_t layer = scope->layer->index;
+    const int32_t position = shoali_zero_backward_position(&zero->weights, layer);
+    if (zero->setup.stage >= 2 || zero->setup.fetches)
+        shoali_zero_judge_note(&zero->judge, position);
+    if (zero->setup.fetches)
+        SHOAL_TRY(status, shoali_zero_weights_enter(&zero->weights, position), done);
+    SHOAL_TRY(status, shoali_zero_gradients_begin(&zero->gradients, layer), done);
+done:
+    return shoali_zero_tell(&zero->setup, status);
+}
+
+static shoal_status backward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    struct shoali_zero *zero = user;
+    (void)tape;
+    if (scope->layer)
+        shoali_zero_weights_leave(
+            &zero->weights, shoali_zero_backward_position(&zero->weights, scope->layer->index));
+    return SHOAL_OK;
+}
+
+static shoal_status replay_begin(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    struct shoali_zero *zero = user;
+    (void)tape;
+    return shoali_zero_tell(&zero->setup,
+                            shoali_zero_weights_replay(&zero->weights, scope->layer->index));
+}
+
+static shoal_status replay_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    struct shoali_zero *zero = user;
+    (void)tape;
+    shoali_zero_weights_replayed(&zero->weights, scope->layer->index);
+    return SHOAL_OK;
+}
+
+static shoal_status grad_ready(void *user, struct shoal_tape *tape, struct shoal_param *param)
+{
+    struct shoali_zero *zero = user;
+    return shoali_zero_tell(&zero->setup,
+                            shoali_zero_gradients_ready(&zero->gradients, param->index,
+                                                        shoali_tape_declared(tape, param)));
+}
+
+static void watch(struct shoali_zero *zero)
+{
+    zero->observer = (struct shoali_observer){.user = zero};
+    if (zero->setup.fetches) {
+        zero->observer.forward_begin = forward_begin;
+        zero->observer.forward_end = forward_end;
+        zero->observer.backward_end = backward_end;
+        zero->observer.replay_begin = replay_begin;
+        zero->observer.replay_end = replay_end;
+    }
+    if (zero->setup.args.optimizer) {
+        zero->observer.backward_begin = backward_begin;
+        zero->observer.grad_ready = grad_ready;
+    }
+}
+
+const struct shoali_observer *shoali_zero_observer(struct shoali_zero *zero)
+{
+    return &zero->observer;
+}
+
+/* ---- the pool, before the first step -------------------------------------------------------- */
+
+/* What a backward of layer `index` brings: the parameters that it declared first have come from all
+ * that declare them. */
+static shoal_status plan_backward(struct shoali_zero *zero, int32_t index)
 {
     shoal_status status;
-    const shoal_dtype dtype = zero->args.module->dtype;
-    const size_t bytes =
-        (size_t)(zero->fetches ? zero->part_count : zero->whole_count) * shoal_dtype_bytes(dtype);
-    if (zero->args.offload.param == SHOALI_ZERO_DEVICE)
-        SHOAL_TRY(status, allocate_weights(zero, bytes), done);
-    if (shoali_zero_master_is_weights(zero))
-        zero->master = zero->weights;
-    else
-        SHOAL_TRY(status,
-                  alloc_zeroed(zero, (size_t)shoali_zero_device_count(zero) * sizeof(float),
-                               (void **)&zero->master),
-                  done);
-    if (zero->nearby) {
-        const size_t second = (size_t)(zero->whole_count / zero->nearby) * shoal_dtype_bytes(dtype);
-        SHOAL_TRY(status, shoali_zero_alloc_shared(zero, second, &zero->second), done);
+    const struct shoali_zero_layout *layout = &zero->layout;
+    SHOAL_TRY(status, shoali_zero_gradients_begin(&zero->gradients, index), done);
+    for (int32_t i = layout->own_first[index]; i < layout->own_first[index + 1]; i++) {
+        const struct shoal_param *param = layout->args.module->param[i];
+        if (!(param->tags & SHOAL_PARAM_FROZEN))
+            SHOAL_TRY(status, shoali_zero_gradients_ready(&zero->gradients, i, param->uses), done);
     }
-    SHOAL_TRY(status, shoali_zero_quantized_init(zero), done);
-    if (zero->args.optimizer)
-        SHOAL_TRY(status, allocate_training(zero), done);
-    if (zero->outside.active)
-        SHOAL_TRY(status, shoali_zero_offload_init(zero), done);
 done:
     return status;
 }
 
-/* A value is a function of (seed, parameter name, element), so every layout starts from the same
- * bits. */
-static shoal_status initialise_range(const struct shoali_zero *zero, const struct shoali_exec *exec,
-                                     const struct shoal_param *param, int64_t begin, int64_t end,
-                                     float *to)
-{
-    if (param->init == SHOAL_INIT_ZEROS || param->init == SHOAL_INIT_ONES)
-        return shoali_op_set(exec,
-                             &(struct shoali_set_args){.y = to,
-                                                       .count = end - begin,
-                                                       .value = param->init == SHOAL_INIT_ONES,
-                                                       .dtype = SHOAL_F32});
-    return shoali_op_random_fill(
-        exec, &(struct shoali_random_fill_args){
-                  .y = to,
-                  .count = end - begin,
-                  .first_element = begin - zero->offset[param->index],
-                  .a = param->init_a,
-                  .b = param->init_b,
-                  .uniform = param->init == SHOAL_INIT_UNIFORM,
-                  .random = shoali_stream_make(zero->args.seed, "init", param->name, 0),
-                  .dtype = SHOAL_F32});
-}
-
-/* The first parameter that reaches beyond flat element `index`. */
-static int32_t first_param(const struct shoali_zero *zero, int64_t index)
-{
-    int32_t low = 0;
-    for (int32_t high = zero->args.module->param_count; low < high;) {
-        const int32_t middle = low + (high - low) / 2;
-        if (zero->offset[middle] + zero->args.module->param[middle]->count <= index)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* The own elements only: from stage 1 on no rank ever draws the whole model. */
-static shoal_status initialise_bucket(struct shoali_zero *zero, const struct shoali_exec *exec,
-                                      int32_t bucket, int64_t begin, int64_t end, float *base)
+/* Walks the scopes of a pass without sending. */
+static shoal_status plan_pass(struct shoali_zero *zero, int32_t positions)
 {
     shoal_status status = SHOAL_OK;
-    const struct shoali_module *module = zero->args.module;
-    const struct shoali_zero_range *part = &zero->part_range[bucket];
-    const int64_t low = begin > part->at ? begin - part->at : 0;
-    const int64_t high = end < part->at + part->count ? end - part->at : part->count;
-    for (int32_t i = first_param(zero, part->begin + low); i < module->param_count; i++) {
-        const int64_t from = zero->offset[i] - part->begin, to = from + module->param[i]->count;
-        const int64_t first = from > low ? from : low, stop = to < high ? to : high;
-        if (from >= high)
-            break;
-        if (first >= stop)
-            continue;
-        float *place = base ? base + (part->at + first - begin)
-                            : shoali_zero_master(zero, part->at + first,
-                                                 zero->weight_range[bucket].at + first);
-        SHOAL_TRY(status,
-                  initialise_range(zero, exec, module->param[i], part->begin + first,
-                                   part->begin + stop, place),
-                  done);
+    struct shoali_zero_weights *weights = &zero->weights;
+    const int32_t layers = zero->setup.args.module->layer_count;
+    for (int32_t p = 0; p < positions; p++) {
+        if (p == layers) /* as micro_begin does */
+            SHOAL_TRY(status, shoali_zero_gradients_micro(&zero->gradients, weights->micro), done);
+        if (zero->setup.fetches)
+            SHOAL_TRY(status, shoali_zero_weights_enter(weights, p), done);
+        if (p >= layers && zero->setup.stage >= 2)
+            SHOAL_TRY(status, plan_backward(zero, shoali_zero_layer_at(weights, p)), done);
+        if (zero->setup.fetches)
+            shoali_zero_weights_leave(weights, p);
     }
 done:
     return status;
 }
 
-shoal_status shoali_zero_initialise(struct shoali_zero *zero, const struct shoali_exec *exec,
-                                    int64_t begin, int64_t end, float *base)
+/* A step, then an evaluation: the buffers of both exist before the first step. */
+static shoal_status make_pool(struct shoali_zero *zero)
 {
     shoal_status status = SHOAL_OK;
-    for (int32_t b = shoali_zero_first_part(zero, begin);
-         b < zero->bucket_count && zero->part_range[b].at < end; b++) {
-        if (zero->part_range[b].count > 0)
-            SHOAL_TRY(status, initialise_bucket(zero, exec, b, begin, end, base), done);
-    }
+    struct shoali_zero_weights *weights = &zero->weights;
+    const struct shoali_zero_args *args = &zero->setup.args;
+    const int32_t count = shoali_zero_position_count(weights);
+    const int32_t passes = args->optimizer && args->gas > 1 ? 2 : 1;
+    if (zero->setup.stage < 2 && !zero->setup.fetches)
+        return SHOAL_OK;
+    weights->planning = zero->gradients.planning = true;
+    for (weights->micro = 0; weights->micro < passes; weights->micro++)
+        SHOAL_TRY(status, plan_pass(zero, count), done);
+    for (int32_t p = 0; p < 2; p++)
+        SHOAL_TRY(status, plan_pass(zero, args->module->layer_count), done);
+    shoali_zero_weights_release(weights);
+    if (args->optimizer)
+        SHOAL_TRY(status, shoali_zero_gradients_settle(&zero->gradients), done);
 done:
+    weights->planning = zero->gradients.planning = false;
+    weights->micro = 0;
     return status;
 }
 
-/* Stage 0: every rank needs every value, draws its share, and gets the others'. In pieces, because
- * a device that ranks cannot reach stages them; what is left over is drawn by all. */
-static shoal_status initialise_together(struct shoali_zero *zero)
+/* ---- creation ------------------------------------------------------------------------------- */
+
+static struct shoali_zero_group make_group(const struct shoali_zero_setup *setup,
+                                           const shoal_group *group)
 {
-    shoal_status status = SHOAL_OK;
-    const struct shoali_exec *exec = &zero->args.exec;
-    const int64_t world = zero->world, count = zero->part_count;
-    int64_t share = 0;
-    for (int64_t at = 0; at < count; at += share * world) {
-        share = (count - at) / world < SHARE_MAX ? (count - at) / world : SHARE_MAX;
-        if (share == 0)
-            return shoali_zero_initialise(zero, exec, at, count, NULL);
-        const int64_t own = at + zero->rank * share;
-        SHOAL_TRY(status, shoali_zero_initialise(zero, exec, own, own + share, NULL), done);
-        SHOAL_TRY(status,
-                  shoali_comm_device(zero->args.group, exec->stream,
-                                     &(struct shoali_post){.kind = SHOALI_ALL_GATHER,
-                                                           .here = SHOAL_HERE,
-                                                           .in = zero->master + own,
-                                                           .out = zero->master + at,
-                                                           .count = share,
-                                                           .dtype = SHOAL_F32}),
-                  done);
-    }
+    struct shoali_zero_group cut = {.size = group ? shoal_comm_size(group) : 1,
+                                    .rank = group ? shoal_comm_rank(group) : 0};
+    cut.parts = shoali_zero_mics_parts(setup, cut.size);
+    cut.seat = cut.rank % cut.parts;
+    cut.replicas = cut.size / cut.parts;
+    cut.replica = cut.rank / cut.parts;
+    return cut;
+}
+
+/* The smaller of the two sizes that are given. */
+static int64_t message_size(const struct shoali_zero_setup *setup)
+{
+    const int64_t reduce = setup->args.reduce_bucket_size;
+    const int64_t gather = setup->args.allgather_bucket_size;
+    if (setup->stage == 0 && !setup->fetches)
+        return 0;
+    return reduce > 0 && (gather == 0 || reduce < gather) ? reduce : gather;
+}
+
+static shoal_status lay_out(struct shoali_zero *zero)
+{
+    shoal_status status = SHOAL_ENOMEM;
+    const struct shoali_zero_setup *setup = &zero->setup;
+    const struct shoali_zero_args *args = &setup->args;
+    struct shoali_zero_group *group =
+        shoali_calloc((size_t)args->cut_count + 1, sizeof *group, "groups of zero");
+    if (!group)
+        goto done;
+    group[0] = make_group(setup, args->group);
+    for (int32_t g = 1; g <= args->cut_count; g++)
+        group[g] = make_group(setup, args->cuts[g - 1]);
+    SHOAL_TRY(
+        status,
+        shoali_zero_layout_init(&zero->layout,
+                                &(struct shoali_zero_layout_args){
+                                    .module = args->module,
+                                    .group = group,
+                                    .group_count = args->cut_count + 1,
+                                    .group_of = args->cut_of,
+                                    .per_layer = setup->stage >= 2 || setup->fetches,
+                                    .parts_only = setup->fetches,
+                                    .trains = args->optimizer != NULL,
+                      .optimizer = args->optimizer,
+                      .rule = args->rule,
+                                    .granularity = setup->stage == 3 ? args->fetch.granularity : 0,
+                                    .message_size = message_size(setup)}),
+        done);
 done:
+    shoali_free(group);
     return status;
 }
 
-static shoal_status initialise(struct shoali_zero *zero)
+/* Who stands on whom. */
+static void connect(struct shoali_zero *zero)
+{
+    zero->pool = (struct shoali_zero_pool){.setup = &zero->setup};
+    zero->weights = (struct shoali_zero_weights){.setup = &zero->setup,
+                                                 .layout = &zero->layout,
+                                                 .jobs = &zero->jobs,
+                                                 .pool = &zero->pool,
+                                                 .wire = &zero->wire,
+                                                 .store = &zero->store};
+    zero->judge = (struct shoali_zero_judge){.setup = &zero->setup,
+                                             .layout = &zero->layout,
+                                             .gradients = &zero->gradients,
+                                             .divisor = 1.0};
+    zero->gradients = (struct shoali_zero_gradients){.setup = &zero->setup,
+                                                     .layout = &zero->layout,
+                                                     .jobs = &zero->jobs,
+                                                     .pool = &zero->pool,
+                                                     .wire = &zero->wire};
+    zero->masters = (struct shoali_zero_masters){.setup = &zero->setup,
+                                                 .layout = &zero->layout,
+                                                 .gradients = &zero->gradients,
+                                                 .judge = &zero->judge,
+                                                 .weights = &zero->weights,
+                                                 .outside = &zero->outside};
+}
+
+static shoal_status make_training(struct shoali_zero *zero)
 {
     shoal_status status;
-    if (zero->stage == 0 && zero->world > 1)
-        SHOAL_TRY(status, initialise_together(zero), done);
-    else
-        SHOAL_TRY(
-            status,
-            shoali_zero_initialise(zero, &zero->args.exec, 0, shoali_zero_device_count(zero), NULL),
-            done);
-    if (zero->outside.active)
-        SHOAL_TRY(status, shoali_zero_offload_initialise(zero), done);
-    SHOAL_TRY(status, shoali_zero_masters_changed(zero), done);
+    SHOAL_TRY(status, shoali_zero_judge_init(&zero->judge), done);
+    zero->gradients.flag = zero->judge.param_flag;
+    SHOAL_TRY(status, shoali_zero_gradients_init(&zero->gradients), done);
 done:
     return status;
-}
-
-/* Where weights are fetched, parameters point at what is gathered, when it is. */
-static void point_params(struct shoali_zero *zero)
-{
-    struct shoali_module *module = zero->args.module;
-    for (int32_t i = 0; i < module->param_count; i++) {
-        const struct shoali_zero_unit *unit = &zero->unit[zero->unit_of_param[i]];
-        module->param[i]->data =
-            zero->fetches
-                ? NULL
-                : shoali_zero_at(zero->weights, unit->whole + (zero->offset[i] - unit->begin),
-                                 module->dtype);
-    }
 }
 
 /* All of creation that is collective. */
 static shoal_status place(struct shoali_zero *zero)
 {
     shoal_status status;
-    SHOAL_TRY(status, shoali_zero_comm_init(zero), done);
-    SHOAL_TRY(status, allocate(zero), done);
-    point_params(zero);
-    SHOAL_TRY(status, shoali_zero_watch(zero), done);
-    SHOAL_TRY(status, initialise(zero), done);
+    const struct shoali_zero_args *args = &zero->setup.args;
+    connect(zero);
+    SHOAL_TRY(status, shoali_zero_jobs_init(&zero->jobs, &zero->setup, &zero->layout), done);
+    zero->wire = shoali_zero_wire_plain(args->all_reduce);
+    SHOAL_TRY(
+        status,
+        shoali_zero_quantized_init(&zero->quantized, &zero->setup, &zero->layout, &zero->wire),
+        done);
+    SHOAL_TRY(status, shoali_zero_weights_init(&zero->weights), done);
+    SHOAL_TRY(status, shoali_zero_masters_init(&zero->masters), done);
+    if (args->optimizer)
+        SHOAL_TRY(status, make_training(zero), done);
+    SHOAL_TRY(status, shoali_zero_outside_init(&zero->outside), done);
+    if (args->offload.param != SHOALI_ZERO_DEVICE)
+        SHOAL_TRY(
+            status,
+            shoali_zero_param_store_init(&zero->store, zero->outside.host, zero->outside.meta),
+            done);
+    watch(zero);
+    SHOAL_TRY(status, make_pool(zero), done);
+    SHOAL_TRY(status, shoali_zero_masters_initialise(&zero->masters), done);
+    SHOAL_TRY(status, shoali_zero_masters_step(&zero->masters, NULL), done);
 done:
     return status;
-}
-
-static shoal_status check_groups(const struct shoali_zero *zero)
-{
-    const int32_t shard = zero->args.shard_size;
-    if (zero->stage == 3 && shard > 0 && zero->world % shard)
-        return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "mics_shard_size: %d does not divide the number of ranks, %d", (int)shard,
-                          (int)zero->world);
-    if (zero->nearby && zero->world % zero->nearby)
-        return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "zero_hpz_partition_size: %d does not divide the number of ranks, %d",
-                          (int)zero->nearby, (int)zero->world);
-    return SHOAL_OK;
 }
 
 shoal_status shoali_zero_create(const struct shoali_zero_args *args, struct shoali_zero **zero_out)
@@ -279,27 +356,14 @@ shoal_status shoali_zero_create(const struct shoali_zero_args *args, struct shoa
     struct shoali_zero *zero = shoali_calloc(1, sizeof *zero, "zero");
     if (!zero)
         return status;
-    zero->args = *args;
-    zero->rank = args->group ? shoal_comm_rank(args->group) : 0;
-    zero->world = args->group ? shoal_comm_size(args->group) : 1;
-    zero->stage = zero->world > 1 ? args->stage : 0;
-    zero->fetches = args->stage == 3 && (zero->stage == 3 || args->offload.param);
-    zero->divisor = 1.0;
-    zero->parts = zero->stage > 0 ? zero->world : 1;
-    if (zero->stage == 3 && args->shard_size > 0 && args->shard_size < zero->world)
-        zero->parts = args->shard_size;
-    zero->seat = zero->rank % zero->parts;
-    zero->replicas = zero->world / zero->parts;
-    zero->replica = zero->rank / zero->parts;
-    zero->nearby = zero->stage == 3 && args->hpz_size > 1 ? args->hpz_size : 0;
-    if (args->optimizer) {
-        zero->optimizer = *args->optimizer;
-        zero->args.optimizer = &zero->optimizer;
-    }
-    SHOAL_TRY(status, check_groups(zero), done);
-    SHOAL_TRY(status, shoali_zero_lay_out(zero), done);
-    SHOAL_TRY(status, shoali_zero_offload_plan(zero), done);
-    SHOAL_TRY(status, shoali_zero_tell(zero, place(zero)), done);
+    SHOAL_TRY(status, shoali_zero_setup_init(&zero->setup, args), done);
+    SHOAL_TRY(status, lay_out(zero), done);
+    SHOAL_TRY(status, shoali_zero_outside_plan(&zero->outside, &zero->setup, &zero->layout), done);
+    SHOAL_TRY(status, shoali_zero_param_store_plan(&zero->store, &zero->setup, &zero->layout),
+              done);
+    SHOAL_TRY(status, shoali_zero_tell(&zero->setup, place(zero)), done);
+    zero->setup.args.cuts = NULL;
+    zero->setup.args.cut_of = NULL;
 done:
     if (status < 0) {
         shoali_zero_destroy(zero);
@@ -309,39 +373,22 @@ done:
     return status;
 }
 
+/* Shared memory goes on all ranks in one order: that which was made last first. */
 void shoali_zero_destroy(struct shoali_zero *zero)
 {
     if (!zero)
         return;
-    struct shoali_device *device = zero->args.device;
-    shoali_zero_comm_stop(zero);
-    for (int32_t u = zero->unit_count - 1; u >= 0; u--) /* found first in the group's list */
-        if (zero->unit[u].persistent)
-            shoali_zero_free_shared(zero, zero->unit[u].weights);
-    shoali_zero_pool_fini(zero);
-    shoali_zero_offload_fini(zero);
-    if (zero->master && !shoali_zero_master_is_weights(zero))
-        shoali_device_free(device, zero->master);
-    free_weights(zero);
-    shoali_zero_free_shared(zero, zero->gradients);
-    shoali_zero_free_shared(zero, zero->second);
-    shoali_zero_free_shared(zero, zero->message);
-    void *plain[] = {zero->part_gradients, zero->chunk,    zero->loss_sum,
-                     zero->state[0],       zero->state[1], zero->state[2],
-                     zero->state[3],       zero->arrival,  zero->errors};
-    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++)
-        if (plain[i])
-            shoali_device_free(device, plain[i]);
-    if (zero->record)
-        shoali_device_host_free(device, zero->record);
-    shoali_free(zero->words);
-    shoali_clip_fini(&zero->clip);
-    shoali_zero_comm_fini(zero);
-    shoali_zero_layout_fini(zero);
+    shoali_zero_jobs_stop(&zero->jobs);
+    shoali_zero_outside_stop(&zero->outside);
+    shoali_zero_pool_fini(&zero->pool);
+    shoali_zero_param_store_fini(&zero->store);
+    shoali_zero_outside_fini(&zero->outside);
+    shoali_zero_gradients_fini(&zero->gradients);
+    shoali_zero_judge_fini(&zero->judge);
+    shoali_zero_masters_fini(&zero->masters);
+    shoali_zero_weights_fini(&zero->weights);
+    shoali_zero_quantized_fini(&zero->quantized);
+    shoali_zero_jobs_fini(&zero->jobs);
+    shoali_zero_layout_fini(&zero->layout);
     shoali_free(zero);
-}
-
-const struct shoali_observer *shoali_zero_observer(struct shoali_zero *zero)
-{
-    return &zero->observer;
 }

@@ -118,7 +118,13 @@ struct shoali_zero_args {
     struct shoali_module *module; /* borrowed; its params get data and sinks */
     struct shoali_device *device;
     struct shoali_exec exec;
-    shoal_group *group;                       /* NULL: one rank */
+    shoal_group
+        *group; /* the ranks that step together, each with its own micro-batches; NULL: one */
+    /* Groups of ranks that hold the same parameters: parameter i is cut over cuts[cut_of[i]] - 1,
+     * or for 0 over `group`. A NULL group in it is this rank alone. NULL: all over `group`. */
+    shoal_group *const *cuts; /* borrowed until create returns; the groups until destroy */
+    int32_t cut_count;
+    const int32_t *cut_of;                    /* [params], borrowed until create returns */
     const struct shoali_optimizer *optimizer; /* NULL: inference, weights only */
     /* [params], borrowed; NULL: all by `optimizer`, those without the tag decay */
     const struct shoali_param_rule *rule;

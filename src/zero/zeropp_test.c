@@ -1,7 +1,7 @@
 /* ZeRO++, MiCS and joined layers: the bits of plain stage 3 where only who holds what differs, the
  * bound of what is rounded, and the traffic that they are for. */
+#include "zero/parts.h"
 #include "zero/test_ranks.h"
-#include "zero/zero_internal.h"
 
 static const struct shoali_zero_fetch fetches[] = {{.max_live = 0, .prefetch_bucket = INT64_MAX},
                                                    {.max_live = 2500,
@@ -302,7 +302,7 @@ static bool count_step(struct seat *seat)
     memset(first, 0, sizeof first);
     if (!open_seat(seat) || !train_step(seat, 0))
         return false;
-    const struct shoali_zero_channel *channel = &seat->zero->comm.channel;
+    const struct shoali_zero_channel *channel = &seat->zero->jobs.away[0];
     const shoal_group *groups[] = {channel->group, channel->nearby, channel->replicas};
     for (int32_t g = 0; g < 2; g++) {
         for (int32_t i = 0; i < 3; i++)

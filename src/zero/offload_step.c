@@ -5,13 +5,13 @@
  *           the new weights start their way to where the device finds them
  *
  * As many sub-groups are begun ahead of the one that is finished as there are stages. */
-#include "zero/zero_internal.h"
+#include "zero/update.h"
 
 /* Elements updated between two looks at reads and writes under way. */
 #define POLL_COUNT ((int64_t)1 << 18)
 
 struct walk {
-    struct shoali_zero *zero;
+    struct shoali_zero_masters *masters;
     const struct shoali_optimizer_now *now; /* control on the device; NULL: masters are rounded */
     struct shoali_optimizer_now host_now;   /* control on the host */
     uint32_t rows;                          /* that the walk needs */
@@ -33,14 +33,15 @@ struct piece {
 
 static struct sub_group sub_group_at(const struct walk *walk, int32_t index)
 {
-    struct shoali_zero *zero = walk->zero;
-    struct shoali_zero_outside *outside = &zero->outside;
+    struct shoali_zero_masters *masters = walk->masters;
+    struct shoali_zero_outside *outside = masters->outside;
     const int64_t begin = index * outside->sub_group, end = begin + outside->sub_group;
-    return (struct sub_group){.index = index,
-                              .begin = begin,
-                              .end = end < zero->part_count ? end : zero->part_count,
-                              .on_device = begin < outside->device_count,
-                              .stage = &outside->stage[index % outside->stage_count]};
+    return (struct sub_group){
+        .index = index,
+        .begin = begin,
+        .end = end < masters->layout->part_count ? end : masters->layout->part_count,
+        .on_device = begin < outside->device_count,
+        .stage = &outside->stage[index % outside->stage_count]};
 }
 
 /* ---- what a sub-group consists of ----------------------------------------------------------- */
@@ -55,20 +56,20 @@ static void cut_piece(struct piece *piece, int64_t at, int64_t end)
 }
 
 /* The first trainable run with elements in [at, end). */
-static bool next_segment(const struct shoali_zero *zero, int64_t at, int64_t end,
+static bool next_segment(const struct shoali_zero_layout *layout, int64_t at, int64_t end,
                          struct piece *piece)
 {
     int32_t low = 0;
-    for (int32_t high = zero->segment_count; low < high;) {
+    for (int32_t high = layout->segment_count; low < high;) {
         const int32_t middle = low + (high - low) / 2;
-        if (zero->segment[middle].local + zero->segment[middle].count <= at)
+        if (layout->segment[middle].local + layout->segment[middle].count <= at)
             low = middle + 1;
         else
             high = middle;
     }
-    if (at >= end || low == zero->segment_count || zero->segment[low].local >= end)
+    if (at >= end || low == layout->segment_count || layout->segment[low].local >= end)
         return false;
-    const struct shoali_zero_segment *segment = &zero->segment[low];
+    const struct shoali_zero_segment *segment = &layout->segment[low];
     *piece = (struct piece){.local = segment->local,
                             .weight = segment->weight,
                             .count = segment->count,
@@ -80,22 +81,23 @@ static bool next_segment(const struct shoali_zero *zero, int64_t at, int64_t end
 }
 
 /* The first run of any parameters. */
-static bool next_range(const struct shoali_zero *zero, int64_t at, int64_t end, struct piece *piece)
+static bool next_range(const struct shoali_zero_layout *layout, int64_t at, int64_t end,
+                       struct piece *piece)
 {
-    const int32_t low = shoali_zero_first_part(zero, at);
-    if (at >= end || low == zero->bucket_count || zero->part_range[low].at >= end)
+    const int32_t low = shoali_zero_first_part(layout, at);
+    if (at >= end || low == layout->bucket_count || layout->part_range[low].at >= end)
         return false;
-    *piece = (struct piece){.local = zero->part_range[low].at,
-                            .weight = zero->weight_range[low].at,
-                            .count = zero->part_range[low].count};
+    *piece = (struct piece){.local = layout->part_range[low].at,
+                            .weight = layout->weight_range[low].at,
+                            .count = layout->part_range[low].count};
     cut_piece(piece, at, end);
     return true;
 }
 
 static bool next_piece(const struct walk *walk, int64_t at, int64_t end, struct piece *piece)
 {
-    return walk->now ? next_segment(walk->zero, at, end, piece)
-                     : next_range(walk->zero, at, end, piece);
+    return walk->now ? next_segment(walk->masters->layout, at, end, piece)
+                     : next_range(walk->masters->layout, at, end, piece);
 }
 
 /* ---- begin ---------------------------------------------------------------------------------- */
@@ -103,16 +105,18 @@ static bool next_piece(const struct walk *walk, int64_t at, int64_t end, struct 
 static shoal_status send_gradients(struct walk *walk, const struct sub_group *group)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_zero *zero = walk->zero;
-    struct shoali_device_stream *stream = zero->args.exec.stream;
-    const int64_t limit = shoali_zero_piece(zero);
+    struct shoali_zero_masters *masters = walk->masters;
+    struct shoali_device_stream *stream = masters->setup->args.exec.stream;
+    const int64_t limit = shoali_zero_piece(masters->gradients);
     struct piece piece;
-    for (int64_t at = group->begin; next_segment(zero, at, group->end, &piece);
+    for (int64_t at = group->begin; next_segment(masters->layout, at, group->end, &piece);
          at = piece.local + piece.count) {
         const float *gradient;
         piece.count = piece.count < limit ? piece.count : limit;
-        SHOAL_TRY(status, shoali_zero_final_gradient(zero, piece.local, piece.count, &gradient),
-                  done);
+        SHOAL_TRY(
+            status,
+            shoali_zero_final_gradient(masters->gradients, piece.local, piece.count, &gradient),
+            done);
         SHOAL_TRY(status,
                   shoali_copy(stream, group->stage->gradient + (piece.local - group->begin),
                               gradient, (size_t)piece.count * sizeof(float), SHOALI_DEVICE_TO_HOST),
@@ -125,7 +129,7 @@ done:
 
 static int32_t chunk_of(const struct walk *walk, const struct sub_group *group)
 {
-    const struct shoali_zero_outside *outside = &walk->zero->outside;
+    const struct shoali_zero_outside *outside = walk->masters->outside;
     return (int32_t)((group->begin - outside->device_count) / outside->sub_group);
 }
 
@@ -141,7 +145,7 @@ static shoal_status begin(struct walk *walk, int32_t index)
         return SHOAL_OK;
     SHOAL_TRY(
         status,
-        shoali_swap_prefetch(walk->zero->outside.optimizer, chunk_of(walk, &group), walk->rows),
+        shoali_swap_prefetch(walk->masters->outside->optimizer, chunk_of(walk, &group), walk->rows),
         done);
     if (walk->now)
         SHOAL_TRY(status, send_gradients(walk, &group), done);
@@ -156,30 +160,31 @@ static shoal_status send_weights(struct walk *walk, const struct sub_group *grou
                                  const struct piece *piece)
 {
     shoal_status status;
-    struct shoali_zero *zero = walk->zero;
-    const shoal_dtype dtype = zero->args.module->dtype;
+    struct shoali_zero_masters *masters = walk->masters;
+    const shoal_dtype dtype = shoali_zero_dtype(masters->setup);
     const void *low = shoali_zero_at(group->stage->low, piece->local - group->begin, dtype);
-    if (zero->outside.param)
-        return shoali_swap_write(zero->outside.param, 0, piece->local, piece->count, low);
+    if (masters->weights->store->swap)
+        return shoali_swap_write(masters->weights->store->swap, 0, piece->local, piece->count, low);
     SHOAL_TRY(status,
-              shoali_copy(zero->outside.upload, shoali_zero_at(zero->weights, piece->weight, dtype),
-                          low, (size_t)piece->count * shoal_dtype_bytes(dtype),
-                          SHOALI_HOST_TO_DEVICE),
+              shoali_copy(masters->outside->upload,
+                          shoali_zero_at(masters->weights->data, piece->weight, dtype), low,
+                          (size_t)piece->count * shoal_dtype_bytes(dtype), SHOALI_HOST_TO_DEVICE),
               done);
     group->stage->sending = true;
 done:
     return status;
 }
 
-static shoal_status round_masters(struct shoali_zero *zero, const struct shoali_exec *exec,
-                                  const float *master, void *low, int64_t count)
+static shoal_status round_masters(struct shoali_zero_masters *masters,
+                                  const struct shoali_exec *exec, const float *master, void *low,
+                                  int64_t count)
 {
-    return shoali_op_convert(exec,
-                             &(struct shoali_convert_args){.x = master,
-                                                           .y = low,
-                                                           .count = count,
-                                                           .dtype = SHOAL_F32,
-                                                           .dtype_out = zero->args.module->dtype});
+    return shoali_op_convert(
+        exec, &(struct shoali_convert_args){.x = master,
+                                            .y = low,
+                                            .count = count,
+                                            .dtype = SHOAL_F32,
+                                            .dtype_out = shoali_zero_dtype(masters->setup)});
 }
 
 /* One piece of a sub-group whose masters and states are at row[] from group->begin on. */
@@ -187,9 +192,9 @@ static shoal_status host_piece(struct walk *walk, const struct sub_group *group,
                                void *const row[SHOALI_SWAP_MAX_ROWS], const struct piece *piece)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_zero *zero = walk->zero;
+    struct shoali_zero_masters *masters = walk->masters;
     const int64_t inside = piece->local - group->begin;
-    const shoal_dtype dtype = zero->args.module->dtype;
+    const shoal_dtype dtype = shoali_zero_dtype(masters->setup);
     float *master = (float *)row[0] + inside;
     void *low = shoali_zero_at(group->stage->low, inside, dtype);
     if (walk->now) {
@@ -202,16 +207,18 @@ static shoal_status host_piece(struct walk *walk, const struct sub_group *group,
             .lr_multiplier = piece->lr_multiplier,
             .weight_decay_multiplier = piece->weight_decay_multiplier,
         };
-        for (int32_t s = 0; s < zero->optimizer.state_count; s++)
+        for (int32_t s = 0; s < masters->setup->optimizer.state_count; s++)
             segment.state[s] = (float *)row[1 + s] + inside;
-        SHOAL_TRY(status, shoali_optimizer_step(piece->optimizer, &walk->host_now, &segment), done);
-    } else if (dtype != SHOAL_F32) {
-        SHOAL_TRY(status, round_masters(zero, &zero->outside.exec, master, low, piece->count),
+        SHOAL_TRY(status,
+                  shoali_optimizer_step(piece->optimizer, &walk->host_now, &segment),
                   done);
+    } else if (dtype != SHOAL_F32) {
+        SHOAL_TRY(status,
+                  round_masters(masters, &masters->outside->exec, master, low, piece->count), done);
     }
     if (dtype == SHOAL_F32)
         SHOAL_TRY(status,
-                  shoali_copy(zero->outside.exec.stream, low, master,
+                  shoali_copy(masters->outside->exec.stream, low, master,
                               (size_t)piece->count * sizeof(float), SHOALI_DEVICE_TO_DEVICE),
                   done);
     SHOAL_TRY(status, send_weights(walk, group, piece), done);
@@ -222,7 +229,7 @@ done:
 static shoal_status finish_on_host(struct walk *walk, const struct sub_group *group)
 {
     shoal_status status;
-    struct shoali_zero_outside *outside = &walk->zero->outside;
+    struct shoali_zero_outside *outside = walk->masters->outside;
     void *row[SHOALI_SWAP_MAX_ROWS];
     struct piece piece;
     const int32_t chunk = chunk_of(walk, group);
@@ -248,10 +255,10 @@ done:
 static shoal_status device_piece(struct walk *walk, const struct piece *piece, void *low)
 {
     shoal_status status;
-    struct shoali_zero *zero = walk->zero;
-    const struct shoali_exec *exec = &zero->args.exec;
-    const shoal_dtype dtype = zero->args.module->dtype;
-    float *master = zero->master + piece->local;
+    struct shoali_zero_masters *masters = walk->masters;
+    const struct shoali_exec *exec = &masters->setup->args.exec;
+    const shoal_dtype dtype = shoali_zero_dtype(masters->setup);
+    float *master = masters->master + piece->local;
     if (walk->now) {
         struct shoali_optimizer_segment segment = {
             .param = master,
@@ -261,18 +268,20 @@ static shoal_status device_piece(struct walk *walk, const struct piece *piece, v
             .lr_multiplier = piece->lr_multiplier,
             .weight_decay_multiplier = piece->weight_decay_multiplier,
         };
-        for (int32_t s = 0; s < zero->optimizer.state_count; s++)
-            segment.state[s] = zero->state[s] + piece->local;
+        for (int32_t s = 0; s < masters->setup->optimizer.state_count; s++)
+            segment.state[s] = masters->state[s] + piece->local;
         SHOAL_TRY(status,
-                  shoali_zero_final_gradient(zero, piece->local, piece->count, &segment.grad),
+                  shoali_zero_final_gradient(masters->gradients, piece->local, piece->count,
+                                             &segment.grad),
                   done);
-        SHOAL_TRY(status, shoali_optimizer_step(piece->optimizer, walk->now, &segment), done);
+        SHOAL_TRY(status, shoali_optimizer_step(piece->optimizer, walk->now, &segment),
+                  done);
     }
     if (dtype == SHOAL_F32)
         return shoali_copy(exec->stream, low, master, (size_t)piece->count * sizeof(float),
                            SHOALI_DEVICE_TO_DEVICE);
     if (!walk->now)
-        return round_masters(zero, exec, master, low, piece->count);
+        return round_masters(masters, exec, master, low, piece->count);
 done:
     return status;
 }
@@ -280,20 +289,20 @@ done:
 static shoal_status finish_on_device(struct walk *walk, const struct sub_group *group)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_zero *zero = walk->zero;
-    struct shoali_zero_outside *outside = &zero->outside;
-    struct shoali_device_stream *stream = zero->args.exec.stream;
-    const shoal_dtype dtype = zero->args.module->dtype;
-    const int64_t limit = shoali_zero_piece(zero);
+    struct shoali_zero_masters *masters = walk->masters;
+    struct shoali_zero_outside *outside = masters->outside;
+    struct shoali_device_stream *stream = masters->setup->args.exec.stream;
+    const shoal_dtype dtype = shoali_zero_dtype(masters->setup);
+    const int64_t limit = shoali_zero_piece(masters->gradients);
     struct piece piece;
     for (int64_t at = group->begin; next_piece(walk, at, group->end, &piece);
          at = piece.local + piece.count) {
         piece.count = piece.count < limit ? piece.count : limit;
-        char *low = outside->param
+        char *low = masters->weights->store->swap
                         ? shoali_zero_at(outside->device_low, piece.local - group->begin, dtype)
-                        : shoali_zero_at(zero->weights, piece.weight, dtype);
+                        : shoali_zero_at(masters->weights->data, piece.weight, dtype);
         SHOAL_TRY(status, device_piece(walk, &piece, low), done);
-        if (outside->param)
+        if (masters->weights->store->swap)
             SHOAL_TRY(status,
                       shoali_copy(
                           stream,
@@ -301,7 +310,7 @@ static shoal_status finish_on_device(struct walk *walk, const struct sub_group *
                           (size_t)piece.count * shoal_dtype_bytes(dtype), SHOALI_DEVICE_TO_HOST),
                       done);
     }
-    if (!outside->param)
+    if (!masters->weights->store->swap)
         return SHOAL_OK;
     SHOAL_TRY(status, shoali_stream_synchronize(stream), done);
     for (int64_t at = group->begin; next_piece(walk, at, group->end, &piece);
@@ -319,7 +328,8 @@ static shoal_status finish(struct walk *walk, int32_t index)
               group.on_device ? finish_on_device(walk, &group) : finish_on_host(walk, &group),
               done);
     if (group.stage->sending)
-        SHOAL_TRY(status, shoali_event_record(group.stage->sent, walk->zero->outside.upload), done);
+        SHOAL_TRY(status, shoali_event_record(group.stage->sent, walk->masters->outside->upload),
+                  done);
 done:
     return status;
 }
@@ -327,17 +337,18 @@ done:
 /* ---- all of it ------------------------------------------------------------------------------ */
 
 /* The device's work waits for the last weights to arrive. */
-static shoal_status join(struct shoali_zero *zero)
+static shoal_status join(struct shoali_zero_masters *masters)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_zero_outside *outside = &zero->outside;
+    struct shoali_zero_outside *outside = masters->outside;
     for (int32_t i = 0; i < outside->stage_count; i++)
         if (outside->stage[i].sending)
-            SHOAL_TRY(status,
-                      shoali_stream_wait_event(zero->args.exec.stream, outside->stage[i].sent),
-                      done);
-    if (outside->param)
-        SHOAL_TRY(status, shoali_swap_flush(outside->param), done);
+            SHOAL_TRY(
+                status,
+                shoali_stream_wait_event(masters->setup->args.exec.stream, outside->stage[i].sent),
+                done);
+    if (masters->weights->store->swap)
+        SHOAL_TRY(status, shoali_swap_flush(masters->weights->store->swap), done);
 done:
     return status;
 }
@@ -345,35 +356,36 @@ done:
 static shoal_status walk_all(struct walk *walk)
 {
     shoal_status status;
-    struct shoali_zero *zero = walk->zero;
-    const int32_t ahead = zero->outside.stage_count - 1;
+    struct shoali_zero_masters *masters = walk->masters;
+    const int32_t ahead = masters->outside->stage_count - 1;
     /* the device still reads the weights that are written here */
-    SHOAL_TRY(status, shoali_stream_synchronize(zero->args.exec.stream), done);
+    SHOAL_TRY(status, shoali_stream_synchronize(masters->setup->args.exec.stream), done);
     for (int32_t i = 0; i < walk->count + ahead; i++) {
         if (i < walk->count)
             SHOAL_TRY(status, begin(walk, i), done);
         if (i >= ahead)
             SHOAL_TRY(status, finish(walk, i - ahead), done);
     }
-    SHOAL_TRY(status, join(zero), done);
+    SHOAL_TRY(status, join(masters), done);
 done:
     return status;
 }
 
-shoal_status shoali_zero_offload_step(struct shoali_zero *zero, const struct shoali_zero_now *now)
+shoal_status shoali_zero_offload_step(struct shoali_zero_masters *masters,
+                                      const struct shoali_zero_now *now)
 {
-    const float *record = zero->record; /* reduce left the control block here on its way */
+    const float *record = shoali_zero_host_control(masters->judge);
     float control[3];
-    const int32_t rows = now ? shoali_zero_state_rows(zero) : 1;
-    const int64_t length = zero->outside.sub_group;
-    struct shoali_optimizer_now device_now = {.exec = &zero->args.exec,
-                                              .control = zero->clip.control};
-    struct walk walk = {.zero = zero,
+    const int32_t rows = now ? shoali_zero_state_rows(masters->setup) : 1;
+    const int64_t length = masters->outside->sub_group;
+    struct shoali_optimizer_now device_now = {.exec = &masters->setup->args.exec,
+                                              .control = masters->judge->clip.control};
+    struct walk walk = {.masters = masters,
                         .now = now ? &device_now : NULL,
                         .rows = SHOALI_SWAP_ROW(rows) - 1,
-                        .count = (int32_t)((zero->part_count + length - 1) / length)};
+                        .count = (int32_t)((masters->layout->part_count + length - 1) / length)};
     if (now) {
-        shoali_pinned_read(zero->args.device, control, record, sizeof control);
+        shoali_pinned_read(masters->setup->args.device, control, record, sizeof control);
         if (control[2] != 0.0f)
             return SHOAL_OK;
         device_now.lr = now->lr;
@@ -381,7 +393,7 @@ shoal_status shoali_zero_offload_step(struct shoali_zero *zero, const struct sho
         device_now.cycle_momentum = now->cycle_momentum;
         device_now.momentum = now->momentum;
         walk.host_now = device_now;
-        walk.host_now.exec = &zero->outside.exec;
+        walk.host_now.exec = &masters->outside->exec;
         walk.host_now.control = record;
     }
     return walk_all(&walk);

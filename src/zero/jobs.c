@@ -1,0 +1,228 @@
+/* Posting, waiting, and the groups. */
+#include "zero/jobs.h"
+
+#include "zero/hpz.h"
+
+#include <stdio.h>
+
+static int32_t slot_of(uint32_t ticket)
+{
+    return (int32_t)(ticket % SHOALI_WORKER_DEPTH);
+}
+
+static shoal_status run_job(const void *argument)
+{
+    shoal_status status;
+    const struct shoali_zero_job *job = argument;
+    const struct shoali_zero_jobs *jobs = job->jobs;
+    const struct shoali_zero_channel *channel = &jobs->away[job->group];
+    SHOAL_TRY(status, shoali_stream_wait_event(jobs->stream, jobs->ready[slot_of(job->ticket)]),
+              done);
+    SHOAL_TRY(status, job->run(channel, job), done);
+    SHOAL_TRY(status, shoali_event_record(jobs->done[slot_of(job->ticket)], jobs->stream), done);
+done:
+    if (status < 0) /* the others would wait for this rank's later jobs */
+        shoal_comm_abort(channel->group ? channel->group : jobs->away[0].group, status);
+    return status;
+}
+
+shoal_status shoali_zero_post(struct shoali_zero_jobs *jobs, struct shoali_zero_job *job,
+                              uint32_t *ticket)
+{
+    shoal_status status;
+    job->jobs = jobs;
+    *ticket = 0;
+    if (!jobs->worker)
+        return job->run(&jobs->away[job->group], job);
+    job->ticket = jobs->posted + 1;
+    if (job->ticket > SHOALI_WORKER_DEPTH) /* until the job that used these events is over */
+        SHOAL_TRY(status,
+                  shoali_worker_wait(jobs->worker, job->ticket - (uint32_t)SHOALI_WORKER_DEPTH),
+                  done);
+    SHOAL_TRY(status,
+              shoali_event_record(jobs->ready[slot_of(job->ticket)], jobs->setup->args.exec.stream),
+              done);
+    SHOAL_TRY(status, shoali_worker_post(jobs->worker, run_job, job, sizeof *job, ticket), done);
+    jobs->posted = *ticket;
+done:
+    return status;
+}
+
+/* When a later job has taken over the events, waiting for that one is enough and more. */
+shoal_status shoali_zero_await(struct shoali_zero_jobs *jobs, uint32_t ticket)
+{
+    shoal_status status;
+    if (ticket == 0)
+        return SHOAL_OK;
+    SHOAL_TRY(status, shoali_worker_wait(jobs->worker, ticket), done);
+    SHOAL_TRY(status,
+              shoali_stream_wait_event(jobs->setup->args.exec.stream, jobs->done[slot_of(ticket)]),
+              done);
+done:
+    return status;
+}
+
+shoal_status shoali_zero_await_all(struct shoali_zero_jobs *jobs)
+{
+    return shoali_zero_await(jobs, jobs->posted);
+}
+
+static shoal_status split(const struct shoali_zero_jobs *jobs, shoal_group *base, int32_t color,
+                          int32_t expected, shoal_group **group)
+{
+    shoal_status status;
+    const struct shoali_split_args args = {
+        .here = SHOAL_HERE, .color = color, .key = shoal_comm_rank(base), .expected = expected};
+    SHOAL_TRY(status, shoali_comm_split(base, &args, group), done);
+    if (jobs->setup->args.overlap)
+        shoali_comm_second_thread(*group);
+done:
+    return status;
+}
+
+/* The jobs' communicators: their own, because one belongs to one thread. */
+static shoal_status make_channel(struct shoali_zero_jobs *jobs, shoal_group *base,
+                                 struct shoali_zero_channel *away)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_zero_group *cut = away->cut;
+    const bool sharded = cut->replicas > 1 && jobs->setup->stage > 0;
+    const int32_t nearby = shoali_zero_hpz_size(jobs->setup, cut->size);
+    away->group = base;
+    if (!base)
+        return SHOAL_OK;
+    if (jobs->setup->args.overlap || sharded) {
+        away->group = NULL;
+        SHOAL_TRY(status,
+                  split(jobs, base, sharded ? cut->replica : 0, sharded ? cut->parts : cut->size,
+                        &away->group),
+                  done);
+    }
+    if (sharded)
+        SHOAL_TRY(status, split(jobs, base, cut->seat, cut->replicas, &away->replicas), done);
+    if (nearby)
+        SHOAL_TRY(status, split(jobs, base, cut->rank / nearby, nearby, &away->nearby), done);
+done:
+    return status;
+}
+
+static shoal_group *base_of(const struct shoali_zero_args *args, int32_t group)
+{
+    shoal_group *base = group == 0 ? args->group : args->cuts[group - 1];
+    return base && shoal_comm_size(base) > 1 ? base : NULL;
+}
+
+static shoal_status make_channels(struct shoali_zero_jobs *jobs)
+{
+    shoal_status status = SHOAL_ENOMEM;
+    const struct shoali_zero_args *args = &jobs->setup->args;
+    const size_t groups = (size_t)jobs->layout->args.group_count;
+    jobs->here = shoali_calloc(groups, sizeof *jobs->here, "groups of zero");
+    jobs->away = shoali_calloc(groups, sizeof *jobs->away, "groups of zero");
+    if (!jobs->here || !jobs->away)
+        goto done;
+    for (size_t g = 0; g < groups; g++) {
+        jobs->here[g] = jobs->away[g] = (struct shoali_zero_channel){
+            .cut = &jobs->layout->group[g], .group = base_of(args, (int32_t)g), .exec = args->exec};
+        jobs->away[g].group = NULL;
+        jobs->away[g].exec.stream = jobs->stream;
+        SHOAL_TRY(status, make_channel(jobs, jobs->here[g].group, &jobs->away[g]), done);
+    }
+    status = SHOAL_OK;
+done:
+    return status;
+}
+
+shoal_status shoali_zero_jobs_init(struct shoali_zero_jobs *jobs,
+                                   const struct shoali_zero_setup *setup,
+                                   const struct shoali_zero_layout *layout)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_device *device = setup->args.device;
+    const bool beside = setup->args.overlap && setup->world > 1;
+    *jobs = (struct shoali_zero_jobs){
+        .setup = setup, .layout = layout, .stream = setup->args.exec.stream};
+    if (beside) {
+        jobs->stream = NULL;
+        SHOAL_TRY(status, shoali_stream_create(device, &jobs->stream), done);
+    }
+    SHOAL_TRY(status, make_channels(jobs), done);
+    for (int32_t i = 0; i < SHOALI_WORKER_DEPTH && beside; i++) {
+        SHOAL_TRY(status, shoali_event_create(device, &jobs->ready[i]), done);
+        SHOAL_TRY(status, shoali_event_create(device, &jobs->done[i]), done);
+    }
+    if (beside)
+        SHOAL_TRY(status, shoali_worker_create(&jobs->worker), done);
+done:
+    return status;
+}
+
+void shoali_zero_jobs_stop(struct shoali_zero_jobs *jobs)
+{
+    shoali_worker_destroy(jobs->worker);
+    jobs->worker = NULL;
+}
+
+void shoali_zero_jobs_fini(struct shoali_zero_jobs *jobs)
+{
+    if (!jobs->setup)
+        return;
+    shoali_zero_jobs_stop(jobs);
+    for (int32_t i = 0; i < SHOALI_WORKER_DEPTH; i++) {
+        shoali_event_destroy(jobs->ready[i]);
+        shoali_event_destroy(jobs->done[i]);
+    }
+    if (jobs->stream != jobs->setup->args.exec.stream)
+        shoali_stream_destroy(jobs->stream);
+    for (int32_t g = jobs->layout->args.group_count; jobs->here && jobs->away && g > 0; g--) {
+        const struct shoali_zero_channel *away = &jobs->away[g - 1];
+        shoal_comm_destroy(away->nearby);
+        shoal_comm_destroy(away->replicas);
+        if (away->group != jobs->here[g - 1].group)
+            shoal_comm_destroy(away->group);
+    }
+    shoali_free(jobs->here);
+    shoali_free(jobs->away);
+}
+
+const char *shoali_zero_here(const struct shoali_zero_unit *unit, const char *here,
+                             char text[SHOALI_ZERO_HERE_BYTES])
+{
+    if (!unit->name)
+        return here;
+    snprintf(text, SHOALI_ZERO_HERE_BYTES, "%s (layer %s)", here, unit->name);
+    return text;
+}
+
+static void add_counters(const shoal_group *group, struct shoali_comm_counters *sum)
+{
+    struct shoali_comm_counters more;
+    if (!group)
+        return;
+    shoali_comm_get_counters(group, &more);
+    for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++) {
+        sum->calls[k] += more.calls[k];
+        sum->elements[k] += more.elements[k];
+        sum->bytes[k] += more.bytes[k];
+    }
+    sum->shared_bytes += more.shared_bytes;
+    sum->wait_ns += more.wait_ns;
+}
+
+shoal_status shoali_zero_jobs_counters(struct shoali_zero_jobs *jobs,
+                                       struct shoali_comm_counters *counters)
+{
+    shoal_status status = SHOAL_OK;
+    *counters = (struct shoali_comm_counters){0};
+    SHOAL_TRY(status, shoali_zero_await_all(jobs), done); /* so that nobody counts now */
+    for (int32_t g = 0; g < jobs->layout->args.group_count; g++) {
+        const struct shoali_zero_channel *here = &jobs->here[g], *away = &jobs->away[g];
+        add_counters(here->group, counters);
+        if (away->group != here->group)
+            add_counters(away->group, counters);
+        add_counters(away->nearby, counters);
+        add_counters(away->replicas, counters);
+    }
+done:
+    return status;
+}

@@ -1,0 +1,48 @@
+/* update - fp32 masters and optimizer states of the own parts, their initial values, and the step.
+ *
+ *   master   the weights that are updated; fp32 models without offload have no others, so there it
+ *            is the buffer of weights itself, and lies where weights lie (`weight` of a segment)
+ *   state    one buffer of the part space for each state of the optimizer
+ *
+ * Both hold the first shoali_zero_outside.device_count elements of the part space; the others are
+ * updated outside (offload_step.c). The optimizer sees segments: it knows neither parameters nor
+ * ranks.
+ *
+ * INVARIANT. Weights are masters rounded once, wherever the update ran.
+ */
+#ifndef SHOALI_ZERO_UPDATE_H
+#define SHOALI_ZERO_UPDATE_H
+
+#include "zero/fetch.h"
+#include "zero/offload.h"
+#include "zero/verdict.h"
+
+struct shoali_zero_masters {
+    const struct shoali_zero_setup *setup;
+    const struct shoali_zero_layout *layout;
+    const struct shoali_zero_gradients *gradients;
+    const struct shoali_zero_judge *judge;
+    struct shoali_zero_weights *weights;
+    struct shoali_zero_outside *outside;
+    float *master;
+    float *state[SHOALI_OPTIMIZER_MAX_STATES];
+};
+SHOAL_CHECKED shoal_status shoali_zero_masters_init(struct shoali_zero_masters *masters);
+void shoali_zero_masters_fini(struct shoali_zero_masters *masters);
+/* Initial values of everything; the weights are to be rounded afterwards. Collective. */
+SHOAL_CHECKED shoal_status shoali_zero_masters_initialise(struct shoali_zero_masters *masters);
+/* Updates all own parts, or with now NULL rounds masters into weights. */
+SHOAL_CHECKED shoal_status shoali_zero_masters_step(struct shoali_zero_masters *masters,
+                                                    const struct shoali_zero_now *now);
+/* The same for what lies outside the device (offload_step.c). */
+SHOAL_CHECKED shoal_status shoali_zero_offload_step(struct shoali_zero_masters *masters,
+                                                    const struct shoali_zero_now *now);
+
+/* Where a part's element lies in `master`. */
+static inline float *shoali_zero_master(const struct shoali_zero_masters *masters, int64_t local,
+                                        int64_t weight)
+{
+    return masters->master + (shoali_zero_master_is_weights(masters->setup) ? weight : local);
+}
+
+#endif

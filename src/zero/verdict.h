@@ -1,0 +1,51 @@
+/* verdict - from the sums of gradients to one decision of all ranks: norm, losses, overflow, stop.
+ *
+ *   small     device memory that a step's kernels write one number each to: the sum of losses in
+ *             fixed point and its flag, and a flag per parameter for contributions out of range
+ *   record    pinned memory that the small numbers are copied to
+ *   words     integers that add up over ranks in any order: the step's one small message
+ *   control   what the optimizer's kernels read: norm, multiplier, skip; host and device
+ *
+ * INVARIANTS. Each element of the flat space is in the norm once over all ranks: owners of equal
+ * parts take slices of it. Nothing but exact integers is added up over ranks.
+ */
+#ifndef SHOALI_ZERO_VERDICT_H
+#define SHOALI_ZERO_VERDICT_H
+
+#include "optimizer/clip.h"
+#include "zero/reduce.h"
+
+struct shoali_zero_judge {
+    const struct shoali_zero_setup *setup;
+    const struct shoali_zero_layout *layout;
+    const struct shoali_zero_gradients *gradients;
+    struct shoali_clip clip;
+    int64_t *loss_sum; /* device: begin of the small block */
+    uint32_t *loss_flag;
+    uint32_t *param_flag; /* [params] */
+    size_t small_bytes;
+    void *record;
+    int64_t *words;
+    uint64_t order; /* hash of the scopes of this step */
+    double divisor; /* of stored gradients: unscale and mean; set by each reduce */
+};
+SHOAL_CHECKED shoal_status shoali_zero_judge_init(struct shoali_zero_judge *judge);
+void shoali_zero_judge_fini(struct shoali_zero_judge *judge);
+/* A step begins: sums and flags are zero. */
+SHOAL_CHECKED shoal_status shoali_zero_judge_begin(struct shoali_zero_judge *judge);
+SHOAL_CHECKED shoal_status shoali_zero_judge_add_loss(struct shoali_zero_judge *judge,
+                                                      const float *loss);
+/* A scope is entered. Ranks that run their layers in different orders would sum different layers'
+ * gradients: the hash of a step's scopes is one of its words. */
+void shoali_zero_judge_note(struct shoali_zero_judge *judge, int32_t position);
+/* The gradients were summed, and are `factor` too large. Collective. */
+SHOAL_CHECKED shoal_status shoali_zero_judge_decide(struct shoali_zero_judge *judge,
+                                                    double loss_scale, double factor, bool stop,
+                                                    struct shoali_zero_verdict *verdict);
+/* Pinned: the control block, which stays here after its way to the device. */
+static inline const float *shoali_zero_host_control(const struct shoali_zero_judge *judge)
+{
+    return judge->record;
+}
+
+#endif
