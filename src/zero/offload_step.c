@@ -209,9 +209,7 @@ static shoal_status host_piece(struct walk *walk, const struct sub_group *group,
         };
         for (int32_t s = 0; s < masters->setup->optimizer.state_count; s++)
             segment.state[s] = (float *)row[1 + s] + inside;
-        SHOAL_TRY(status,
-                  shoali_optimizer_step(piece->optimizer, &walk->host_now, &segment),
-                  done);
+        SHOAL_TRY(status, shoali_optimizer_step(piece->optimizer, &walk->host_now, &segment), done);
     } else if (dtype != SHOAL_F32) {
         SHOAL_TRY(status,
                   round_masters(masters, &masters->outside->exec, master, low, piece->count), done);
@@ -274,8 +272,7 @@ static shoal_status device_piece(struct walk *walk, const struct piece *piece, v
                   shoali_zero_final_gradient(masters->gradients, piece->local, piece->count,
                                              &segment.grad),
                   done);
-        SHOAL_TRY(status, shoali_optimizer_step(piece->optimizer, walk->now, &segment),
-                  done);
+        SHOAL_TRY(status, shoali_optimizer_step(piece->optimizer, walk->now, &segment), done);
     }
     if (dtype == SHOAL_F32)
         return shoali_copy(exec->stream, low, master, (size_t)piece->count * sizeof(float),

@@ -154,8 +154,10 @@ struct run {
     bool quantized_weights, quantized_gradients;
     int64_t loco_reset;
     double loco_beta;
-    bool (*drive)(struct seat *seat); /* NULL: train the steps and collect */
-    bool fails;                       /* errors are expected: they are in the seats */
+    bool (*drive)(struct seat *seat);    /* NULL: train the steps and collect */
+    void (*describe)(struct seat *seat); /* NULL: the model above */
+    bool (*adjust)(struct seat *seat, struct shoali_zero_args *args); /* NULL: nothing */
+    bool fails; /* errors are expected: they are in the seats */
 };
 /* What a run leaves: everything by its place in the flat space. */
 struct result {
@@ -176,14 +178,14 @@ struct seat {
     shoal_status status; /* of the call that failed */
     char message[1024];
 
-    shoal_group *group;
+    shoal_group *group, *cut; /* cut: of a test, destroyed with the seat */
     struct shoali_pool *pool;
     struct shoali_device *device;
     struct shoali_ops ops;
     struct shoali_exec exec;
     struct shoali_optimizer optimizer;
     struct shoali_arena arena;
-    shoal_layer_spec layers[6];
+    shoal_layer_spec layers[10];
     shoal_input_spec inputs[2];
     shoal_model model;
     struct shoali_module module;
@@ -238,37 +240,41 @@ static inline bool open_seat(struct seat *seat)
     NEED(shoali_stream_create(seat->device, &seat->exec.stream));
     NEED(shoali_ops_select(NULL, &seat->ops));
     seat->exec.ops = &seat->ops;
-    describe_model(seat);
+    if (run->describe)
+        run->describe(seat);
+    else
+        describe_model(seat);
     NEED(shoali_module_init(&seat->module, &seat->model, run->dtype, NULL, 0));
     shoali_arena_init(&seat->arena);
     NEED(shoali_optimizer_default("adamw", &seat->arena, &seat->optimizer));
     seat->optimizer.weight_decay = 0.1;
-    NEED(shoali_zero_create(
-        &(struct shoali_zero_args){.module = &seat->module,
-                                   .device = seat->device,
-                                   .exec = seat->exec,
-                                   .group = seat->group,
-                                   .optimizer = &seat->optimizer,
-                                   .seed = 5,
-                                   .stage = run->stage,
-                                   .exact = run->exact,
-                                   .unit_log2 = 40,
-                                   .reduce_bucket_size = run->bucket,
-                                   .sub_group_size = run->sub_group,
-                                   .all_reduce = run->all_reduce,
-                                   .gradient_predivide_factor = 1.0,
-                                   .max_norm = 0.5,
-                                   .gas = run->micro_batches / run->ranks,
-                                   .overlap = run->overlap,
-                                   .shard_size = run->mics,
-                                   .hpz_size = run->hpz,
-                                   .quantized_weights = run->quantized_weights,
-                                   .quantized_gradients = run->quantized_gradients,
-                                   .loco_reset = run->loco_reset,
-                                   .loco_beta = run->loco_beta,
-                                   .fetch = run->fetch,
-                                   .offload = run->offload},
-        &seat->zero));
+    struct shoali_zero_args args = {.module = &seat->module,
+                                    .device = seat->device,
+                                    .exec = seat->exec,
+                                    .group = seat->group,
+                                    .optimizer = &seat->optimizer,
+                                    .seed = 5,
+                                    .stage = run->stage,
+                                    .exact = run->exact,
+                                    .unit_log2 = 40,
+                                    .reduce_bucket_size = run->bucket,
+                                    .sub_group_size = run->sub_group,
+                                    .all_reduce = run->all_reduce,
+                                    .gradient_predivide_factor = 1.0,
+                                    .max_norm = 0.5,
+                                    .gas = run->micro_batches / run->ranks,
+                                    .overlap = run->overlap,
+                                    .shard_size = run->mics,
+                                    .hpz_size = run->hpz,
+                                    .quantized_weights = run->quantized_weights,
+                                    .quantized_gradients = run->quantized_gradients,
+                                    .loco_reset = run->loco_reset,
+                                    .loco_beta = run->loco_beta,
+                                    .fetch = run->fetch,
+                                    .offload = run->offload};
+    if (run->adjust && !run->adjust(seat, &args))
+        return false;
+    NEED(shoali_zero_create(&args, &seat->zero));
     NEED(shoali_slot_create(seat->device, 1 << 22, &seat->slot));
     NEED(
         shoali_tape_create(&(struct shoali_tape_args){.exec = seat->exec,
@@ -297,17 +303,17 @@ static inline void close_seat(struct seat *seat)
         shoali_stream_destroy(seat->exec.stream);
     shoali_device_destroy(seat->device);
     shoali_pool_destroy(seat->pool);
+    shoal_comm_destroy(seat->cut);
     shoal_comm_destroy(seat->group);
 }
 
-static inline bool forward(struct seat *seat, int64_t step, int64_t micro, bool training,
-                           struct shoal_tensor **loss)
+/* A recording of seat->tape begins, with its batch. */
+static inline bool begin_tape(struct seat *seat, int64_t step, int64_t micro, bool training)
 {
     const struct sizes *sizes = seat->run->sizes ? seat->run->sizes : &small;
     const shoal_shape shape = shoal_shape_2(1, T);
     int32_t tokens[T], targets[T];
     struct shoal_tensor *inputs[2];
-    shoal_boundary boundary = {0};
     for (int32_t t = 0; t < T; t++) {
         tokens[t] = (int32_t)((step * 7 + micro * 5 + t * 3) % sizes->vocab);
         targets[t] = (int32_t)((tokens[t] + 2 + micro) % sizes->vocab);
@@ -319,6 +325,15 @@ static inline bool forward(struct seat *seat, int64_t step, int64_t micro, bool 
     inputs[0] = shoali_tape_add_input(seat->tape, SHOAL_I32, &shape, tokens, false);
     inputs[1] = shoali_tape_add_input(seat->tape, SHOAL_I32, &shape, targets, false);
     shoali_tape_set_batch(seat->tape, inputs, 2);
+    return true;
+}
+
+static inline bool forward(struct seat *seat, int64_t step, int64_t micro, bool training,
+                           struct shoal_tensor **loss)
+{
+    shoal_boundary boundary = {0};
+    if (!begin_tape(seat, step, micro, training))
+        return false;
     NEED(shoali_tape_forward_layers(seat->tape, &seat->module, 0, seat->module.layer_count,
                                     &boundary));
     *loss = boundary.tensor[0];

@@ -273,8 +273,8 @@ static shoal_status lay_out(struct shoali_zero *zero)
                                     .per_layer = setup->stage >= 2 || setup->fetches,
                                     .parts_only = setup->fetches,
                                     .trains = args->optimizer != NULL,
-                      .optimizer = args->optimizer,
-                      .rule = args->rule,
+                                    .optimizer = args->optimizer,
+                                    .rule = args->rule,
                                     .granularity = setup->stage == 3 ? args->fetch.granularity : 0,
                                     .message_size = message_size(setup)}),
         done);
