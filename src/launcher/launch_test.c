@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/str.h"
+#include "comm/folder.h"
 #include "shoal/log.h"
 
 #include <arpa/inet.h>
@@ -438,23 +439,24 @@ static void test_binding(void **state)
 static void test_segments_are_removed(void **state)
 {
     (void)state;
-    char mine[96], stale[96];
+    char mine[96], stale[96], segments[SHOALI_FOLDER_BYTES];
     struct stat info;
+    close(shoali_folder_open());
+    assert_int_equal(setenv("S", shoali_folder_path(segments), 1), 0);
     /* A process number that is certainly free: of a child already waited for. */
     int gone = fork();
     if (gone == 0)
         _exit(0);
     waitpid(gone, NULL, 0);
     assert_int_equal(stat("/proc/self/ns/pid", &info), 0);
-    snprintf(stale, sizeof(stale), "/dev/shm/shoal-%d.%lx.0-arena", gone,
+    snprintf(stale, sizeof(stale), "%s/shoal-%d.%lx.0-arena", segments, gone,
              (unsigned long)info.st_ino);
-    snprintf(mine, sizeof(mine), "/dev/shm/shoal-%d.%lx.00000001-arena", (int)getpid(),
+    snprintf(mine, sizeof(mine), "%s/shoal-%d.%lx.00000001-arena", segments, (int)getpid(),
              (unsigned long)info.st_ino);
     close(open(stale, O_WRONLY | O_CREAT, 0600));
     close(open(mine, O_WRONLY | O_CREAT, 0600));
     int code = run_script(
-        2, "echo >/dev/shm/shoal-$SHOAL_JOB_ID-arena.$RANK; echo $SHOAL_JOB_ID >$D/id; exit $RANK",
-        NULL);
+        2, "echo >$S/shoal-$SHOAL_JOB_ID-arena.$RANK; echo $SHOAL_JOB_ID >$D/id; exit $RANK", NULL);
     bool stale_there = access(stale, F_OK) == 0, mine_there = access(mine, F_OK) == 0;
     unlink(stale);
     unlink(mine);
@@ -464,7 +466,7 @@ static void test_segments_are_removed(void **state)
     char prefix[4096 + 8];
     snprintf(prefix, sizeof(prefix), "shoal-%s", read_text("id"));
     prefix[strcspn(prefix, "\n")] = '\0';
-    DIR *dir = opendir("/dev/shm");
+    DIR *dir = opendir(segments);
     struct dirent *entry;
     while ((entry = readdir(dir)))
         assert_int_not_equal(strncmp(entry->d_name, prefix, strlen(prefix)), 0);

@@ -1,8 +1,10 @@
-/* What a job may leave behind: segments in /dev/shm, and processes that left their rank's group.
- * Both are found by the job's id, never by a name that another job could share. */
+/* What a job may leave behind: segments in the user's folder of /dev/shm, and processes that left
+ * their rank's group. Both are found by the job's id, never by a name that another job could share.
+ */
 #include "launcher/launcher.h"
 
 #include "base/str.h"
+#include "comm/folder.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -16,8 +18,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-static const char segment_folder[] = "/dev/shm";
 
 /* Processes of another namespace have numbers of their own: a job is only judged dead from its own.
  */
@@ -98,13 +98,17 @@ int32_t shoali_leftover_processes_kill(const char *job_id)
     return count;
 }
 
-/* Calls wanted(name) for every file in /dev/shm and removes those it accepts. */
+/* Calls wanted(name) for every file in the folder of segments and removes those it accepts. */
 static void unlink_segments(bool (*wanted)(const char *name, const void *user), const void *user)
 {
     struct dirent *entry;
-    DIR *folder = opendir(segment_folder);
-    if (!folder)
+    const int descriptor = shoali_folder_open();
+    DIR *folder = descriptor < 0 ? NULL : fdopendir(descriptor);
+    if (!folder) {
+        if (descriptor >= 0)
+            close(descriptor);
         return;
+    }
     while ((entry = readdir(folder)))
         if (wanted(entry->d_name, user))
             unlinkat(dirfd(folder), entry->d_name, 0);

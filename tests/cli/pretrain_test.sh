@@ -7,7 +7,7 @@ unset KMP_AFFINITY SHOAL_COMM SHOAL_LOG SHOAL_OPS SHOAL_ACCELERATOR DS_ACCELERAT
 export SHOAL_SIM_BYTES=268435456
 cd "$folder" || exit 1
 # Those of launched jobs; other tests, which may run beside this one, call theirs shoal-test.*
-segments() { ls /dev/shm | grep '^shoal-' | grep -v '^shoal-test\.' | sort; }
+segments() { ls "/dev/shm/shoal-$(id -u)" 2>/dev/null | grep '^shoal-' | grep -v '^shoal-test\.' | sort; }
 before=$(segments)
 
 for i in $(seq 200); do
@@ -221,7 +221,7 @@ fi
 # cannot be written: a sentence.
 if unshare -m mount -t tmpfs -o size=64k tmpfs /dev/shm 2>/dev/null; then
     expect 0 unshare -m bash -c "mount -t tmpfs -o size=64k tmpfs /dev/shm &&
-        $(ranks 2) $train --train-iters 8 && ls -A /dev/shm"
+        $(ranks 2) $train --train-iters 8 && ls -A /dev/shm/shoal-*"
     [ "$(final_loss)" = "$loss" ] || complain "in a small /dev/shm: $(final_loss), else $loss"
     case $output in *$'\nshoal-'*) complain "left in the small /dev/shm: $output" ;; esac
     expect 2 unshare -m bash -c "mount -t tmpfs -o size=64k,ro tmpfs /dev/shm &&

@@ -2,6 +2,7 @@
  * stays in /dev/shm. */
 #include "comm_ranks.h"
 
+#include "comm/folder.h"
 #include "comm/shm/shm.h"
 
 #include <dirent.h>
@@ -29,7 +30,8 @@ static int leftovers(void)
     char prefix[64];
     int count = 0;
     struct dirent *entry;
-    DIR *folder = opendir("/dev/shm");
+    char path[SHOALI_FOLDER_BYTES];
+    DIR *folder = opendir(shoali_folder_path(path));
     snprintf(prefix, sizeof(prefix), "shoal-%s-", getenv("SHOAL_JOB_ID"));
     while (folder && (entry = readdir(folder)))
         count += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
@@ -311,14 +313,14 @@ static void segment_of_a_killed_rank(void **state)
 {
     (void)state;
     struct shoali_segment segment;
-    char job[48], prefix[64];
+    char job[48], prefix[96], path[SHOALI_FOLDER_BYTES];
     struct stat info;
     snprintf(job, sizeof(job), "%s", getenv("SHOAL_JOB_ID"));
     unsetenv("SHOAL_JOB_ID");
     assert_int_equal(shoali_shm_create(NULL, 100, &segment), SHOAL_OK);
     setenv("SHOAL_JOB_ID", job, 1);
     assert_int_equal(stat("/proc/self/ns/pid", &info), 0);
-    snprintf(prefix, sizeof(prefix), "/dev/shm/shoal-%d.%lx.0-", (int)getpid(),
+    snprintf(prefix, sizeof(prefix), "%s/shoal-%d.%lx.0-", shoali_folder_path(path), (int)getpid(),
              (unsigned long)info.st_ino);
     assert_int_equal(strncmp(segment.name, prefix, strlen(prefix)), 0);
     assert_int_equal(access(segment.name, F_OK), 0);

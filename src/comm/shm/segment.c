@@ -1,5 +1,7 @@
 #include "comm/shm/shm.h"
 
+#include "comm/folder.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,9 +13,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-static const char folder[] = "/dev/shm";
+static const char folder[] = SHOALI_FOLDER_ROOT;
+static const char prefix[] = "shoal-";
 
-enum { FIRST_BYTES = 4096, POPULATE_BYTES = 1 << 20 };
+enum { FIRST_BYTES = 4096, POPULATE_BYTES = 1 << 20, SIZE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
 /* MemAvailable of the machine in bytes, 0 when unknown. */
 static double available_memory(void)
@@ -72,30 +75,43 @@ static void name_job(char *job, size_t bytes)
     struct stat info;
     const char *given = getenv("SHOAL_JOB_ID");
     const bool has_space = stat("/proc/self/ns/pid", &info) == 0;
-    if (given && *given)
+    if (given && *given && !strchr(given, '/'))
         snprintf(job, bytes, "%.60s", given);
     else
         snprintf(job, bytes, "%d.%lx.0", (int)getpid(), has_space ? (unsigned long)info.st_ino : 0);
 }
 
-/* A new file in /dev/shm with the pages reserved; 0 or an errno. */
-static int make_file(struct shoali_segment *segment)
+/* A new file in `directory` under a name that nobody can guess; 0 or an errno. */
+static int make_named(struct shoali_segment *segment, int directory)
 {
-    char job[64];
+    char job[64], path[SHOALI_FOLDER_BYTES];
     uint64_t random = 0;
     name_job(job, sizeof(job));
-    if (free_in_folder() < (double)segment->bytes)
-        return ENOSPC;
     for (int attempt = 0; attempt < 16; attempt++) {
         if (getrandom(&random, sizeof(random), GRND_NONBLOCK) < 0)
             random = (uint64_t)shoali_now_ns();
-        snprintf(segment->name, sizeof(segment->name), "%s/shoal-%s-%016llx", folder, job,
-                 (unsigned long long)random);
-        segment->fd = open(segment->name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+        snprintf(segment->name, sizeof(segment->name), "%s/%s%s-%016llx", shoali_folder_path(path),
+                 prefix, job, (unsigned long long)random);
+        segment->fd = openat(directory, strrchr(segment->name, '/') + 1,
+                             O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, 0600);
         if (segment->fd >= 0 || errno != EEXIST)
             break;
     }
-    int code = segment->fd < 0 ? errno : make_size(segment->fd, segment);
+    return segment->fd < 0 ? errno : 0;
+}
+
+/* A new file in this user's folder with the pages reserved; 0 or an errno. */
+static int make_file(struct shoali_segment *segment)
+{
+    if (free_in_folder() < (double)segment->bytes)
+        return ENOSPC;
+    const int directory = shoali_folder_open();
+    if (directory < 0)
+        return errno;
+    int code = make_named(segment, directory);
+    close(directory);
+    if (code == 0)
+        code = make_size(segment->fd, segment);
     if (code != 0 && segment->fd >= 0) {
         unlink(segment->name);
         close(segment->fd);
@@ -104,10 +120,14 @@ static int make_file(struct shoali_segment *segment)
     return code;
 }
 
+/* Its size is sealed and its owner alone may open it, through /proc. */
 static int make_memfd(struct shoali_segment *segment)
 {
-    segment->fd = memfd_create("shoal", MFD_CLOEXEC);
+    segment->fd = memfd_create("shoal", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     int code = segment->fd < 0 ? errno : make_size(segment->fd, segment);
+    if (code == 0 && (fchmod(segment->fd, 0600) != 0 ||
+                      fcntl(segment->fd, F_ADD_SEALS, SIZE_SEALS | F_SEAL_SEAL) != 0))
+        code = errno;
     snprintf(segment->name, sizeof(segment->name), "/proc/%d/fd/%d", (int)getpid(), segment->fd);
     if (code != 0 && segment->fd >= 0) {
         close(segment->fd);
@@ -180,17 +200,81 @@ done:
     return status;
 }
 
+/* "/proc/PID/fd/NUMBER" and nothing else. */
+static bool is_memfd_name(const char *name)
+{
+    char again[sizeof(((struct shoali_segment *)0)->name)];
+    int pid = 0, number = -1;
+    if (sscanf(name, "/proc/%d/fd/%d", &pid, &number) != 2 || pid <= 0 || number < 0)
+        return false;
+    snprintf(again, sizeof(again), "/proc/%d/fd/%d", pid, number);
+    return strcmp(name, again) == 0;
+}
+
+/* Opens a segment by a name that another rank gave: a file of ours in this user's folder, or the
+ * descriptor of a process of this user. Anything else is EPERM: a path is never just followed. */
+static int open_named(const char *name)
+{
+    char path[SHOALI_FOLDER_BYTES];
+    const int flags = O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    const size_t length = strlen(shoali_folder_path(path));
+    if (is_memfd_name(name))
+        return open(name, flags);
+    errno = EPERM;
+    if (strncmp(name, path, length) != 0 || name[length] != '/' ||
+        strncmp(name + length + 1, prefix, sizeof(prefix) - 1) != 0 ||
+        strchr(name + length + 1, '/'))
+        return -1;
+    const int directory = shoali_folder_open();
+    if (directory < 0)
+        return -1;
+    int fd = openat(directory, name + length + 1, flags | O_NOFOLLOW);
+    const int saved = errno;
+    close(directory);
+    errno = saved;
+    return fd;
+}
+
+/* What is wrong with a file as a segment, NULL: nothing. Its size stays: it is sealed, or none but
+ * this user can change it; and where the maker has promised all pages, they are there. */
+static const char *find_flaw(int fd, const struct shoali_segment *segment)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        return "it is no file in memory";
+    if (info.st_uid != geteuid())
+        return "it belongs to another user";
+    if ((info.st_mode & 077) != 0)
+        return "other users may open it";
+    if (info.st_size < 0 || (size_t)info.st_size != segment->bytes)
+        return "its size is wrong";
+    if (segment->own_bytes == 0 && (size_t)info.st_blocks * 512 < segment->bytes)
+        return "its memory is not reserved";
+    if (is_memfd_name(segment->name) && (fcntl(fd, F_GET_SEALS) & SIZE_SEALS) != SIZE_SEALS)
+        return "its size may change";
+    return NULL;
+}
+
 shoal_status shoali_shm_attach(void *user, struct shoali_segment *segment)
 {
     (void)user;
+    shoal_status status = SHOAL_OK;
+    const char *flaw = NULL;
     segment->fd = -1;
-    int fd = open(segment->name, O_RDWR | O_CLOEXEC);
+    int fd = open_named(segment->name);
     if (fd < 0)
         return SHOAL_FAIL(SHOAL_EIO,
                           "cannot open the shared memory %s: %s: backend shm needs all ranks on "
                           "one machine, with one /dev/shm and one user",
                           segment->name, strerror(errno));
-    shoal_status status = SHOAL_OK;
+    flaw = find_flaw(fd, segment);
+    if (flaw) {
+        status = SHOAL_FAIL(SHOAL_EIO,
+                            "does not map %s, which should be shared memory of this "
+                            "job: %s",
+                            segment->name, flaw);
+        goto done;
+    }
     SHOAL_TRY(status, map(segment, fd), done);
     if (segment->own_bytes > 0)
         SHOAL_TRY(status, reserve_own(fd, segment), done);
