@@ -4,8 +4,9 @@ find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 # What a program linked with the static library needs too; `make install` writes it into shoal.pc.
-set(SHOAL_REQUIRES jansson libxxhash)
+set(SHOAL_REQUIRES jansson libxxhash libsodium)
 # Optional libraries: AUTO takes what is there, ON fails without.
 set(SHOAL_WITH_URING AUTO CACHE STRING "io_uring through liburing: AUTO, ON or OFF")
 set(SHOAL_HAVE_URING OFF)

@@ -31,7 +31,9 @@ typedef enum shoal_reduce {
 } shoal_reduce;
 
 /* How a rank joins the world. Zero-initialise; fields left 0/NULL come from the environment
- * (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, SHOAL_COMM, DEEPSPEED_TIMEOUT minutes). */
+ * (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, SHOAL_COMM, DEEPSPEED_TIMEOUT minutes). Ranks of
+ * several machines need one secret (SHOAL_SECRET_FILE or SHOAL_SECRET); `shoal run` hands one out.
+ */
 typedef struct shoal_comm_args {
     int32_t rank, world_size; /* world_size 0: environment; without one: 1 */
     const char *backend; /* "self", "thread", "shm"; NULL: SHOAL_COMM, else shm (self for 1 rank) */

@@ -9,7 +9,8 @@
  *           buffers are read directly. TSan sees everything.
  *   shm     processes of one machine: a control segment with one slot per rank (sequence, record
  *           of the op for `check`, addresses as arena offsets, state) and a data arena, both memfd
- *           or /dev/shm files that are unlinked as soon as all ranks have mapped them. What a rank
+ *           or files of this user's folder in /dev/shm that are unlinked as soon as all ranks have
+ *           mapped them. What a rank
  *           leaves that is killed before, the launcher removes. Buffers from shoal_comm_alloc are
  *           used in place ("direct both-write": each rank reduces its slice from all ranks' buffers
  *           and stores it into all of them); other buffers are staged in chunks through a per-rank
@@ -29,7 +30,7 @@
  *
  * comm/bootstrap is a key-value store {put, get, wait, abort} over threads, a file system or TCP
  * (rank 0 or the launcher listens on MASTER_PORT); it carries names of segments, verdicts, and
- * nothing large.
+ * nothing large. Only who knows the job's secret is heard there (docs/SECURITY.md).
  *
  * A failing rank calls shoal_comm_abort: its sentence is stored in the control segment (or world),
  * all waits return SHOAL_EPEER "rank 2 failed: SENTENCE". A killed rank is noticed by its pid

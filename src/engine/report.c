@@ -195,13 +195,18 @@ static void add_kernel_sources(struct shoali_str *out, const struct shoali_ops *
 static void add_environment(struct shoali_str *out)
 {
     static const char *const prefixes[] = {"SHOAL_", "DS_", "DEEPSPEED_", "OMP_NUM_THREADS="};
+    static const char secret[] = "SHOAL_SECRET=";
     bool any = false;
     add_heading(out, "environment");
     for (char **at = environ; *at; at++) {
         for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
             if (strncmp(*at, prefixes[i], strlen(prefixes[i])) != 0)
                 continue;
-            shoali_str_append(out, "  %s\n", *at);
+            /* A report is pasted into mails and issues. */
+            if (strncmp(*at, secret, sizeof(secret) - 1) == 0)
+                shoali_str_append(out, "  %s(not shown)\n", secret);
+            else
+                shoali_str_append(out, "  %s\n", *at);
             any = true;
             break;
         }

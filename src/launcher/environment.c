@@ -148,7 +148,10 @@ shoal_status shoali_rank_environment(struct shoali_job *job, int32_t rank, char 
 {
     struct own_variables own = {.arena = &job->arena};
     const char *address = job->args->master_addr;
+    if (!job->secret[0] && shoali_secret_draw(job->secret) != SHOAL_OK)
+        return SHOAL_EIO;
     set_text(&own, "SHOAL_JOB_ID", job->id);
+    set_text(&own, "SHOAL_SECRET", job->secret); /* a new one: not that of a job around this one */
     set_number(&own, "RANK", rank);
     set_number(&own, "LOCAL_RANK", rank);
     set_number(&own, "WORLD_SIZE", job->ranks);

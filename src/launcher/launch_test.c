@@ -473,6 +473,24 @@ static void test_segments_are_removed(void **state)
     closedir(dir);
 }
 
+/* Each job has a secret of its own, the same for its ranks, also inside another job. */
+static void test_secrets(void **state)
+{
+    (void)state;
+    char first[4096] = "";
+    setenv("SHOAL_SECRET", "that of the job around this one", 1);
+    for (int job = 0; job < 2; job++) {
+        assert_int_equal(run_script(2, "echo $SHOAL_SECRET >$D/$RANK", NULL), 0);
+        assert_string_not_equal(read_text("0"), first);
+        snprintf(first, sizeof(first), "%s", read_text("0"));
+        assert_int_equal(strspn(first, "0123456789abcdef"), 64);
+        assert_string_equal(first + 64, "\n");
+        assert_string_equal(read_text("1"), first);
+    }
+    unsetenv("SHOAL_SECRET");
+    assert_null(strstr(lines, "ecret"));
+}
+
 static void test_standard_input_is_rank_0s(void **state)
 {
     (void)state;
@@ -579,6 +597,7 @@ int main(void)
         JOB_TEST(test_pid_file),
         JOB_TEST(test_binding),
         JOB_TEST(test_segments_are_removed),
+        JOB_TEST(test_secrets),
         JOB_TEST(test_standard_input_is_rank_0s),
         JOB_TEST(test_port_in_use),
         JOB_TEST(test_programs_that_cannot_start),

@@ -11,14 +11,16 @@
  *
  * Invariants: everything that can be wrong is checked before the first fork. A rank's process stays
  * a zombie until the job is over, so that its pid and group number cannot be taken by a stranger.
- * Every process of a job carries SHOAL_JOB_ID in its environment; segments in /dev/shm begin with
- * "shoal-" and that id.
+ * Every process of a job carries SHOAL_JOB_ID in its environment; segments, in the
+ * user's folder of /dev/shm, begin with "shoal-" and that id. A job's secret is in its environment
+ * alone: never in an argument, a file or a line of output.
  */
 #ifndef SHOALI_LAUNCHER_H
 #define SHOALI_LAUNCHER_H
 
 #include "base/arena.h"
 #include "base/config_table.h"
+#include "comm/bootstrap/secret.h"
 #include "shoal/launcher.h"
 
 #include <stdbool.h>
@@ -38,8 +40,9 @@ struct shoali_rank {
 struct shoali_job {
     const shoal_launch_args *args;
     struct shoali_arena arena;
-    char id[64];              /* SHOAL_JOB_ID */
-    const char *program_path; /* resolved */
+    char id[64];                           /* SHOAL_JOB_ID */
+    char secret[SHOALI_SECRET_TEXT_BYTES]; /* SHOAL_SECRET; "": not drawn yet */
+    const char *program_path;              /* resolved */
     int32_t master_port;
     int port_keeper;          /* a socket, -1: none */
     struct shoali_ints slots; /* of the ranks, from include/exclude; count 0: not given */

@@ -3,24 +3,26 @@
  * put/get/wait of short values (<= 64 KiB) under names, and an abort verdict that every waiter
  * sees. Three kinds: `threads` (an object shared by the ranks of one process), `file` (a folder,
  * one file per key, for tests and shared file systems), `tcp` (rank 0, or the launcher, listens on
- * MASTER_ADDR:MASTER_PORT; the others connect and retry until the deadline; one line-framed request
- * per message). Port in use: SHOAL_EINVAL "port 29500 is already in use (MASTER_PORT): choose
- * another with --master_port".
+ * MASTER_ADDR:MASTER_PORT; the others connect and retry until the deadline; protocol.h says what
+ * they say). Both sides of a connection prove that they know the job's secret (secret.h) before
+ * anything else is heard. Port in use: SHOAL_EINVAL "port 29500 is already in use (MASTER_PORT):
+ * choose another with --master_port".
  */
 #ifndef SHOALI_BOOTSTRAP_H
 #define SHOALI_BOOTSTRAP_H
 
-#include "base/base.h"
+#include "comm/bootstrap/secret.h"
 
 struct shoali_store;
 /* kind "tcp": where = "host:port", server = this process serves; "file": where = folder; "threads":
  * where ignored, `shared` another open store of the same ranks (NULL: a new one); it lives until
- * its last user closes. A client of "tcp" calls `look` (NULL: none) while nobody answers; its error
- * ends the waiting. */
+ * its last user closes. "tcp" needs credentials, which are copied. A client of "tcp" calls `look`
+ * (NULL: none) while it waits to be let in; its error ends the waiting. */
 struct shoali_store_args {
     const char *kind, *where;
     bool server;
     struct shoali_store *shared;
+    const struct shoali_credentials *credentials;
     double timeout_s;
     shoal_status (*look)(const void *user);
     const void *look_user;
@@ -39,5 +41,7 @@ SHOAL_CHECKED shoal_status shoali_store_wait(struct shoali_store *store, const c
 /* From now on get and wait of every user give SHOAL_EPEER with the sentence. The first one stays.
  */
 void shoali_store_abort(struct shoali_store *store, const char *sentence);
+/* Why the server of "tcp" cannot let anybody in at present (an errno), 0: it can. */
+int shoali_store_get_trouble(const struct shoali_store *store);
 
 #endif

@@ -83,3 +83,8 @@ void shoali_store_abort(struct shoali_store *store, const char *sentence)
 {
     store->kind->abort(store, sentence);
 }
+
+int shoali_store_get_trouble(const struct shoali_store *store)
+{
+    return store->kind->trouble ? store->kind->trouble(store) : 0;
+}

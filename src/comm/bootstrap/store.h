@@ -22,6 +22,7 @@ struct shoali_store_kind {
                         size_t bytes);
     shoal_status (*get)(struct shoali_store *store, const char *key, void *value, size_t *bytes);
     void (*abort)(struct shoali_store *store, const char *sentence);
+    int (*trouble)(const struct shoali_store *store); /* optional */
 };
 struct shoali_store {
     const struct shoali_store_kind *kind;
@@ -48,8 +49,11 @@ void shoali_table_abort(struct shoali_table *table, const char *sentence);
 /* The serving thread of the tcp kind: answers for `table` (borrowed) until closed. */
 struct shoali_tcp_server;
 SHOAL_CHECKED shoal_status shoali_tcp_server_open(const char *host, const char *port,
+                                                  const struct shoali_credentials *credentials,
                                                   struct shoali_table *table,
                                                   struct shoali_tcp_server **server);
+/* The errno for which nobody can be let in, 0: all is well. */
+int shoali_tcp_server_get_trouble(const struct shoali_tcp_server *server);
 void shoali_tcp_server_close(struct shoali_tcp_server *server);
 
 #endif

@@ -1,5 +1,6 @@
 /* How processes of one machine find each other: rank 0 serves a store, puts the name of the control
- * segment there, and everybody maps it, takes its seat and waits for the others' seats. */
+ * segment there, and everybody maps it, takes its seat and waits for the others' seats. The store
+ * lets in who knows the job's secret, and what it says is believed, but for what is mapped. */
 #include "comm/shm/shm.h"
 
 #include "comm/bootstrap/bootstrap.h"
@@ -15,15 +16,14 @@
 
 static const char world_key[] = "shoal/shm/world";
 
-enum { STORE_CHECK_NS = 20000000, JOB_BYTES = 64 };
+enum { STORE_CHECK_NS = 20000000 };
 
 /* The value behind world_key. */
 struct invitation {
     uint32_t abi;
     int32_t world_size;
     uint64_t bytes;
-    char boot[40];       /* identity of the machine since its start */
-    char job[JOB_BYTES]; /* "" without a launcher */
+    char boot[40]; /* identity of the machine since its start */
     char name[sizeof(((struct shoali_segment *)0)->name)];
 };
 
@@ -49,13 +49,6 @@ static void read_boot(char boot[40])
     close(fd);
 }
 
-static void read_job(char job[JOB_BYTES])
-{
-    const char *name = getenv("SHOAL_JOB_ID");
-    memset(job, 0, JOB_BYTES);
-    snprintf(job, JOB_BYTES, "%s", name ? name : "");
-}
-
 static shoal_status invite(struct shoali_store *store, const shoal_comm_args *args,
                            struct shoali_segment *segment)
 {
@@ -70,28 +63,24 @@ static shoal_status invite(struct shoali_store *store, const shoal_comm_args *ar
                         world_rank);
     invitation.bytes = bytes;
     read_boot(invitation.boot);
-    read_job(invitation.job);
     memcpy(invitation.name, segment->name, sizeof(invitation.name));
     SHOAL_TRY(status, shoali_store_put(store, world_key, &invitation, sizeof(invitation)), done);
 done:
     return status;
 }
 
-/* SHOAL_IN_PROGRESS: it is another job that meets here. */
 static shoal_status accept_invitation(struct shoali_store *store, const shoal_comm_args *args,
                                       struct shoali_segment *segment)
 {
     struct invitation invitation = {0};
     size_t size = sizeof(invitation);
-    char boot[40], job[JOB_BYTES];
+    char boot[40];
+    const size_t bytes = shoali_world_bytes() + shoali_group_bytes(args->world_size);
     shoal_status status = SHOAL_OK;
     SHOAL_TRY(status, shoali_store_wait(store, world_key, &invitation, &size), done);
     read_boot(boot);
-    read_job(job);
     const bool readable = size == sizeof(invitation) && invitation.abi == SHOALI_COMM_ABI;
-    if (readable && *job && *invitation.job && memcmp(job, invitation.job, JOB_BYTES) != 0)
-        return SHOAL_IN_PROGRESS;
-    if (!readable)
+    if (!readable || (invitation.world_size == args->world_size && invitation.bytes != bytes))
         status = SHOAL_FAIL(SHOAL_EMISMATCH, "rank 0 and rank %d run different versions of Shoal",
                             (int)args->rank);
     else if (invitation.world_size != args->world_size)
@@ -106,7 +95,7 @@ static shoal_status accept_invitation(struct shoali_store *store, const shoal_co
                             (int)args->rank);
     if (status != SHOAL_OK)
         goto done;
-    segment->bytes = invitation.bytes;
+    segment->bytes = bytes;
     memcpy(segment->name, invitation.name, sizeof(segment->name));
     segment->name[sizeof(segment->name) - 1] = '\0';
     SHOAL_TRY(status, shoali_shm_attach(NULL, segment), done);
@@ -168,20 +157,31 @@ static shoal_status look_around(struct shoali_store *store, const shoal_comm_arg
     return SHOAL_OK;
 }
 
+static shoal_status fail_of_absence(const struct shoali_store *store, const shoal_comm_args *args,
+                                    const char *absent)
+{
+    const int trouble = shoali_store_get_trouble(store);
+    return SHOAL_FAIL(SHOAL_ETIMEOUT, "of %d ranks these did not join within %.1f s: %s%s%s%s",
+                      (int)args->world_size, args->timeout_s, absent,
+                      trouble ? "; rank 0 could not let them in: " : "",
+                      trouble ? strerror(trouble) : "",
+                      trouble == EMFILE ? ": raise its limit with `ulimit -n`" : "");
+}
+
 static shoal_status join(struct shoali_store *store, const shoal_comm_args *args,
                          struct shoali_world_shared *shared)
 {
     char absent[128];
     if (!shoali_world_join(shared, args->rank, (int32_t)getpid()))
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "two processes are rank %d: RANK must be different on every process",
+                          "two processes are rank %d: RANK must be different on every process, and "
+                          "MASTER_PORT for every job",
                           (int)args->rank);
     int64_t deadline_ns = shoali_deadline_ns((int64_t)(args->timeout_s * 1e9));
     int64_t look_ns = shoali_now_ns() + STORE_CHECK_NS;
     while (list_absent(shared, args->world_size, absent, sizeof(absent)) > 0) {
         if (shoali_deadline_passed(deadline_ns))
-            return SHOAL_FAIL(SHOAL_ETIMEOUT, "of %d ranks these did not join within %.1f s: %s",
-                              (int)args->world_size, args->timeout_s, absent);
+            return fail_of_absence(store, args, absent);
         nanosleep(&(struct timespec){0, 200000}, NULL);
         if (shoali_now_ns() < look_ns)
             continue;
@@ -193,51 +193,26 @@ static shoal_status join(struct shoali_store *store, const shoal_comm_args *args
     return SHOAL_OK;
 }
 
-/* Finds the own job's rank 0. Two jobs that were given the same port take turns there: the first
- * leaves it as soon as its ranks have met. */
-static shoal_status visit(const struct shoali_store_args *store_args, const shoal_comm_args *args,
-                          struct shoali_segment *segment, struct shoali_store **store)
-{
-    const int64_t deadline_ns = shoali_deadline_ns((int64_t)(args->timeout_s * 1e9));
-    bool taken = false;
-    for (;;) {
-        shoal_status status = shoali_store_open(store_args, store);
-        if (status < 0)
-            return status;
-        status = accept_invitation(*store, args, segment);
-        taken = taken || status == SHOAL_IN_PROGRESS;
-        /* Where others meet, a lost connection is their end and no news of the own rank 0. */
-        if (status != SHOAL_IN_PROGRESS && !(taken && status == SHOAL_EPEER))
-            return status;
-        shoali_store_close(*store); /* before anything fails: their job is to hear nothing of us */
-        *store = NULL;
-        if (shoali_deadline_passed(deadline_ns))
-            return SHOAL_FAIL(SHOAL_ETIMEOUT,
-                              "another job meets at %s: choose another port with --master_port "
-                              "(MASTER_PORT)",
-                              store_args->where);
-        nanosleep(&(struct timespec){0, STORE_CHECK_NS}, NULL);
-    }
-}
-
 static shoal_status meet(const shoal_comm_args *args, struct shoali_segment *segment)
 {
     struct shoali_store *store = NULL;
+    struct shoali_credentials credentials = {0};
     shoal_status status = SHOAL_OK;
     char where[320], sentence[SHOALI_SENTENCE_BYTES];
     snprintf(where, sizeof(where), "%.255s:%d", args->master_addr, (int)args->master_port);
     const struct shoali_store_args store_args = {.kind = "tcp",
                                                  .where = where,
                                                  .server = args->rank == 0,
+                                                 .credentials = &credentials,
                                                  .timeout_s = args->timeout_s,
                                                  .look = check_server,
                                                  .look_user = args};
-    if (args->rank > 0) {
-        SHOAL_TRY(status, visit(&store_args, args, segment, &store), done);
-    } else {
-        SHOAL_TRY(status, shoali_store_open(&store_args, &store), done);
+    SHOAL_TRY(status, shoali_credentials_find(&credentials), done);
+    SHOAL_TRY(status, shoali_store_open(&store_args, &store), done);
+    if (args->rank > 0)
+        SHOAL_TRY(status, accept_invitation(store, args, segment), done);
+    else
         SHOAL_TRY(status, invite(store, args, segment), done);
-    }
     SHOAL_TRY(status, join(store, args, segment->base), done);
 done:
     if (status < 0 && store) {
@@ -251,6 +226,7 @@ done:
     }
     shoali_shm_seal(segment);
     shoali_store_close(store);
+    shoali_credentials_wipe(&credentials);
     return status;
 }
 
