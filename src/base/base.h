@@ -13,6 +13,7 @@
  *   clock.h         monotonic nanoseconds, deadlines
  *   pool.h          the rank's thread pool: static partition, bounded spin then futex
  *   worker.h        one thread that runs jobs in order
+ *   process.h       what the kernel tells of a process
  *   fault.h         named fault points for tests
  *   hash.h          xxh3 of bytes
  *
@@ -32,6 +33,7 @@
 #include "base/log.h"
 #include "base/mathx.h"
 #include "base/pool.h"
+#include "base/process.h"
 #include "base/rng.h"
 #include "base/str.h"
 #include "base/worker.h"

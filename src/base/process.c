@@ -1,0 +1,78 @@
+#include "base/process.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Fields of /proc/PID/stat, counted from the one after the name. */
+enum {
+    FIELD_PARENT = 1,
+    FIELD_GROUP,
+    FIELD_SESSION,
+    FIELD_START = 19,
+    FIELD_WORDS_BEGIN = 45,
+    FIELD_WORDS_END
+};
+
+static bool read_stat(int32_t pid, char *text, size_t bytes)
+{
+    char path[48];
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0)
+        return false;
+    ssize_t count = read(descriptor, text, bytes - 1);
+    close(descriptor);
+    text[count > 0 ? count : 0] = '\0';
+    return count > 0;
+}
+
+bool shoali_process_read(int32_t pid, struct shoali_process *process)
+{
+    char text[1024];
+    if (!read_stat(pid, text, sizeof(text)))
+        return false;
+    /* The name is the program's choice: it may hold spaces and parentheses. */
+    char *begin = strchr(text, '('), *end = strrchr(text, ')');
+    if (!begin || !end || end < begin || end[1] != ' ')
+        return false;
+    *process = (struct shoali_process){.pid = pid, .state = end[2]};
+    snprintf(process->name, sizeof(process->name), "%.*s", (int)(end - begin - 1), begin + 1);
+    char *at = end + 3;
+    for (int field = FIELD_PARENT; field <= FIELD_WORDS_END; field++) {
+        const long long value = strtoll(at, &at, 10);
+        if (field == FIELD_PARENT)
+            process->parent = (int32_t)value;
+        else if (field == FIELD_GROUP)
+            process->group = (int32_t)value;
+        else if (field == FIELD_SESSION)
+            process->session = (int32_t)value;
+        else if (field == FIELD_START)
+            process->start = (uint64_t)value;
+        else if (field == FIELD_WORDS_BEGIN)
+            process->words_begin = (uintptr_t)value;
+        else if (field == FIELD_WORDS_END)
+            process->words_end = (uintptr_t)value;
+    }
+    return true;
+}
+
+bool shoali_process_has_ended(const struct shoali_process *process)
+{
+    return process->state == 'Z' || process->state == 'X';
+}
+
+unsigned long shoali_process_namespace(void)
+{
+    struct stat info;
+    return stat("/proc/self/ns/pid", &info) == 0 ? (unsigned long)info.st_ino : 0;
+}
+
+int shoali_process_open(int32_t pid)
+{
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}

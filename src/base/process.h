@@ -1,0 +1,31 @@
+/* process - what the kernel tells of a process by its number.
+ *
+ * A number alone does not name a process for long: it is given again once its owner is gone. The
+ * number and the start time together do, within one pid namespace until the machine stops. Nothing
+ * here allocates or touches the error record: it serves while an error is on its way, and between
+ * a fork and what follows.
+ */
+#ifndef SHOALI_PROCESS_H
+#define SHOALI_PROCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct shoali_process {
+    int32_t pid, parent, group, session;
+    uint64_t start;                     /* clock ticks since the machine started */
+    uintptr_t words_begin, words_end; /* where its arguments are; 0 unless it may be traced */
+    char state;     /* a letter as in ps: 'Z' has ended and waits to be taken note of */
+    char name[20];  /* of the program file or the main thread, cut by the kernel */
+};
+
+/* False: there is no such process, or /proc does not show it. */
+bool shoali_process_read(int32_t pid, struct shoali_process *process);
+/* Has it ended, whether or not its parent has taken note? */
+bool shoali_process_has_ended(const struct shoali_process *process);
+/* Identity of the namespace that this process' numbers belong to, 0 when unknown. */
+unsigned long shoali_process_namespace(void);
+/* A descriptor that becomes readable when the process ends; -1: none, or an old kernel. */
+int shoali_process_open(int32_t pid);
+
+#endif
