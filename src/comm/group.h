@@ -24,6 +24,7 @@ struct shoal_group {
     int32_t rank, size;
     struct shoal_request request[SHOALI_OUTSTANDING_MAX];
     struct shoali_comm_block *block;
+    struct shoali_launcher_watch *watch; /* NULL: none; only the world has one */
 };
 
 /* Takes `object` over, on failure too. */

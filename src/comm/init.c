@@ -1,6 +1,7 @@
 /* Joining and leaving the world, groups of groups, shared memory. */
 #include "comm/algorithms/slots.h"
 #include "comm/group.h"
+#include "comm/launcher_watch.h"
 #include "comm/wrap/wrap.h"
 
 #include <stdlib.h>
@@ -127,6 +128,7 @@ shoal_status shoal_comm_init(const shoal_comm_args *given, shoal_group **group)
     static const struct shoali_comm_ops *const wrappers[] = {
         &shoali_comm_fault, &shoali_comm_record, &shoali_comm_check};
     const struct shoali_comm_ops *backend = NULL, *ops = NULL;
+    struct shoali_launcher_watch *watch = NULL;
     shoal_comm_args args;
     void *object = NULL;
     shoal_status status = SHOAL_OK;
@@ -135,6 +137,7 @@ shoal_status shoal_comm_init(const shoal_comm_args *given, shoal_group **group)
     SHOAL_TRY(status, find_backend(args.backend, &backend), done);
     shoali_context_get()->rank = args.rank;
     shoali_context_get()->world = args.world_size;
+    SHOAL_TRY(status, shoali_launcher_watch_create(&args, &watch), done);
     SHOAL_TRY(status, backend->create(&args, &object), done);
     ops = backend;
     for (int i = 0; i < (args.no_check ? 2 : 3); i++) {
@@ -142,7 +145,10 @@ shoal_status shoal_comm_init(const shoal_comm_args *given, shoal_group **group)
         ops = wrappers[i];
     }
     SHOAL_TRY(status, shoali_group_make(ops, object, backend, group), done);
+    (*group)->watch = watch;
+    watch = NULL;
 done:
+    shoali_launcher_watch_destroy(watch);
     return status;
 }
 
@@ -172,6 +178,7 @@ void shoal_comm_destroy(shoal_group *group)
     if (!group)
         return;
     group->ops->destroy(group->object);
+    shoali_launcher_watch_destroy(group->watch);
     while (group->block) { /* of which the device is gone */
         struct shoali_comm_block *block = group->block;
         group->block = block->next;
