@@ -5,9 +5,14 @@
  * the whole job down: within a second no rank and no process that a rank started is left, and one
  * line says which rank failed first and why. Programs are started directly, without an interpreter.
  *
- * A job is over when every rank ended. Signals SIGINT, SIGTERM and SIGHUP stop the job. Ranks die
- * with the launcher, even when it is killed. Call from one thread only, at most one job at a time:
- * while a job runs the calling thread blocks those signals and SIGCHLD.
+ * A job is over when every rank ended; processes that ranks started and left behind are then ended,
+ * too. Signals SIGINT, SIGTERM and SIGHUP stop the job. When the launcher itself is killed, all
+ * that it started is gone within a second, also what a wrapper started: a small process forked from
+ * the caller, the guard, sees to that.
+ *
+ * Call from one thread only, at most one job at a time. While a job runs the calling thread blocks
+ * those signals and SIGCHLD, and the process must not start others: a process without children of
+ * its own adopts the orphans of the job (PR_SET_CHILD_SUBREAPER) and takes every child for one.
  */
 #ifndef SHOAL_LAUNCHER_H
 #define SHOAL_LAUNCHER_H
@@ -25,24 +30,27 @@ extern "C" {
 /* What to start. Zero-initialise, then set what differs; strings are borrowed for the call. */
 typedef struct shoal_launch_args {
     const char *const *program; /* the program and its arguments, NULL-terminated */
-    int32_t ranks;              /* 0: one per slot of `include`/`exclude`, without them 1 */
-    const char *include,
-        *exclude;            /* "localhost:0,2" or "localhost"; a slot is a core of this machine */
-    const char *master_addr; /* NULL: 127.0.0.1 */
-    int32_t master_port;     /* 0: 29500; SHOAL_ANY_PORT: a free one */
+    int32_t ranks; /* 0: one per slot that `include`, `exclude` or the hostfile leave, else 1 */
+    const char *hostfile;          /* lines "NAME slots=N"; NULL: this machine, a slot per core */
+    int32_t num_nodes;             /* only the first so many hosts of the hostfile; 0: all */
+    const char *include, *exclude; /* "localhost:0,2" or "localhost" */
+    const char *master_addr;       /* NULL: 127.0.0.1 */
+    int32_t master_port; /* 0: MASTER_PORT, without it a free one; SHOAL_ANY_PORT: a free one */
     const char *rank_log_folder; /* NULL: ranks write where the launcher writes */
     const char *core_list;       /* "0-7,16-23"; NULL: the physical cores, with bind_cores */
     int32_t bind_cores;          /* 1: each rank gets its own cores */
     int32_t no_local_rank;       /* 1: do not append --local_rank=N to the arguments */
     int32_t save_pid;            /* 1: write TMPDIR/PID.deepspeed while the job runs */
-    int32_t grace_period; /* seconds that a signal leaves the ranks, to save; 0: 0.3. A second
-                             signal, and a rank's failure, do not wait. */
+    int32_t grace_period; /* seconds that a signal leaves the ranks, to save and to leave with 0;
+                             0: 0.3. A second signal, and a rank's failure, do not wait. */
 } shoal_launch_args;
 
 /* Runs a job to its end. Blocks. *exit_code: 0 when all ranks left with 0; else that of the rank
  * that failed first (128 + signal when a signal killed it), or 128 + signal when a signal stopped
- * the job; the reason is logged. SHOAL_EINVAL, before any rank is started: no such program, slots
- * or cores that do not exist, a port in use. Costs one fork and exec per rank and no polling.
+ * the job, unless a grace period was given and all ranks left with 0 within it; the reason is
+ * logged. SHOAL_EINVAL, before any rank is started: no such program, slots or cores that do not
+ * exist, a mistake in the hostfile, a port in use; SHOAL_EUNSUPPORTED: other hosts than this
+ * machine. Costs one fork and exec per rank, a fork for the guard, and no polling.
  * DeepSpeed: launcher/launch.py. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_launch(const shoal_launch_args *args, int *exit_code);
 

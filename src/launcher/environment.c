@@ -2,6 +2,7 @@
 #include "launcher/launcher.h"
 
 #include "base/pool.h"
+#include "comm/launcher_watch.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -152,6 +153,10 @@ shoal_status shoali_rank_environment(struct shoali_job *job, int32_t rank, char 
         return SHOAL_EIO;
     set_text(&own, "SHOAL_JOB_ID", job->id);
     set_text(&own, "SHOAL_SECRET", job->secret); /* a new one: not that of a job around this one */
+    /* Empty where /proc does not tell: nothing is watched, and an outer launcher is not meant. */
+    char launcher[96] = "";
+    (void)shoali_launcher_name(launcher, sizeof(launcher));
+    set_text(&own, SHOALI_LAUNCHER_VARIABLE, launcher);
     set_number(&own, "RANK", rank);
     set_number(&own, "LOCAL_RANK", rank);
     set_number(&own, "WORLD_SIZE", job->ranks);

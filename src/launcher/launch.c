@@ -1,60 +1,22 @@
 #include "launcher/launcher.h"
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/str.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-/* Binds and lets go: better one sentence now than N ranks that cannot meet. A port that was not
- * asked for by its number is kept, so that the system gives it to nobody else before rank 0 listens
- * there, which SO_REUSEADDR allows as long as the keeper does not. */
-static shoal_status probe_port(int32_t wanted, int32_t *port, int *keeper)
-{
-    shoal_status status = SHOAL_OK;
-    const bool any = wanted == SHOAL_ANY_PORT;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
-    socklen_t bytes = sizeof(address);
-    int yes = 1;
-    if (wanted == 0)
-        wanted = SHOALI_DEFAULT_PORT;
-    if (wanted < SHOAL_ANY_PORT || wanted > 65535)
-        return SHOAL_FAIL(SHOAL_EINVAL, "master port %d does not exist: give 1 to 65535", wanted);
-    address.sin_port = htons((uint16_t)(any ? 0 : wanted));
-    int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (descriptor < 0)
-        return SHOAL_FAIL(SHOAL_EIO, "cannot make a socket: %s", strerror(errno));
-    /* Only a listener counts as a user of the port, not the rest of the previous job. */
-    setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    if (bind(descriptor, (struct sockaddr *)&address, bytes) != 0 ||
-        (!any && listen(descriptor, 1) != 0))
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            errno == EADDRINUSE
-                                ? "port %d is already in use: choose another with --master_port "
-                                  "(0 takes a free one) (%s)"
-                                : "port %d cannot be used: choose another with --master_port (%s)",
-                            wanted, strerror(errno));
-    else if (getsockname(descriptor, (struct sockaddr *)&address, &bytes) != 0)
-        status = SHOAL_FAIL(SHOAL_EIO, "cannot ask for the port's number: %s", strerror(errno));
-    *port = ntohs(address.sin_port);
-    if (any && status == SHOAL_OK)
-        *keeper = descriptor;
-    else
-        close(descriptor);
-    return status;
-}
 
 static shoal_status write_pid_file(struct shoali_job *job)
 {
@@ -83,6 +45,46 @@ static void stamp_time(char *stamp, size_t bytes)
     strftime(stamp, bytes, "%Y%m%d%H%M%S", &local);
 }
 
+/* How many ranks, and on which slots. */
+static shoal_status choose_slots(struct shoali_job *job)
+{
+    shoal_status status;
+    const shoal_launch_args *args = job->args;
+    const bool filtered = args->include || args->exclude;
+    struct shoali_hosts hosts;
+    struct shoali_ints slots;
+    if (args->ranks < 0 || (args->ranks && filtered)) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "%d ranks: give a positive number, or include/exclude",
+                            args->ranks);
+        goto done;
+    }
+    SHOAL_TRY(status, shoali_hosts_read(args->hostfile, &job->arena, &hosts), done);
+    SHOAL_TRY(status, shoali_slots_select(args->include, args->exclude, &hosts), done);
+    SHOAL_TRY(status, shoali_slots_here(&hosts, args->num_nodes, &job->arena, &slots), done);
+    if (filtered)
+        job->slots = slots;
+    if (args->ranks)
+        job->ranks = args->ranks;
+    else
+        job->ranks = filtered || hosts.file ? slots.count : 1;
+done:
+    return status;
+}
+
+/* The table of ranks, where the guard sees whom the launcher has started. */
+static shoal_status make_rank_table(struct shoali_job *job)
+{
+    const size_t bytes = (size_t)job->ranks * sizeof(job->rank[0]);
+    if (shoali_fault("alloc"))
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the table of %d ranks", job->ranks);
+    void *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (table == MAP_FAILED)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the table of %d ranks: %s", job->ranks,
+                          strerror(errno));
+    job->rank = table;
+    return SHOAL_OK;
+}
+
 /* All that can be wrong before the first process is started. */
 static shoal_status prepare(struct shoali_job *job)
 {
@@ -91,21 +93,11 @@ static shoal_status prepare(struct shoali_job *job)
     if (!args->program || !args->program[0])
         return SHOAL_FAIL(SHOAL_EINVAL, "no program to start: write it after the flags");
     SHOAL_TRY(status, shoali_program_find(args->program[0], &job->arena, &job->program_path), done);
-    SHOAL_TRY(status,
-              shoali_slots_select(args->include, args->exclude, shoali_core_count(), &job->arena,
-                                  &job->slots),
-              done);
-    job->ranks = job->slots.count ? job->slots.count : args->ranks;
-    if (job->ranks == 0)
-        job->ranks = 1;
-    if (job->ranks < 0 || (args->ranks && job->slots.count)) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "%d ranks: give a positive number, or include/exclude",
-                            args->ranks);
-        goto done;
-    }
+    SHOAL_TRY(status, choose_slots(job), done);
     if (args->bind_cores || args->core_list)
         SHOAL_TRY(status, shoali_cores_select(args->core_list, &job->arena, &job->cores), done);
-    SHOAL_TRY(status, probe_port(args->master_port, &job->master_port, &job->port_keeper), done);
+    SHOAL_TRY(status, shoali_port_choose(args->master_port, &job->master_port, &job->port_keeper),
+              done);
     SHOAL_TRY(status, shoali_job_id_make(job->id, sizeof(job->id)), done);
     stamp_time(job->log_stamp, sizeof(job->log_stamp));
     if (args->rank_log_folder && shoali_make_dirs(args->rank_log_folder) < 0) {
@@ -113,9 +105,7 @@ static shoal_status prepare(struct shoali_job *job)
                             shoal_error_message());
         goto done;
     }
-    job->rank = shoali_arena_alloc(&job->arena, (size_t)job->ranks * sizeof(job->rank[0]));
-    if (!job->rank)
-        status = SHOAL_ENOMEM;
+    SHOAL_TRY(status, make_rank_table(job), done);
 done:
     return status;
 }
@@ -133,11 +123,26 @@ static void fill_signals(sigset_t *set)
     }
 }
 
+/* Makes this process the one that orphans of the job come to. Not where orphans of others may come
+ * too: then only those are the job's that carry its id. */
+static void adopt_orphans(struct shoali_job *job)
+{
+    int already = 1;
+    siginfo_t info;
+    const bool childless = waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0;
+    job->reaper = childless && errno == ECHILD && prctl(PR_GET_CHILD_SUBREAPER, &already) == 0 &&
+                  !already && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
+}
+
 static void reap(struct shoali_job *job)
 {
     for (int32_t i = 0; i < job->ranks; i++)
         if (job->rank[i].pid > 0 && !job->rank[i].running)
             waitpid(job->rank[i].pid, NULL, 0);
+    while (job->reaper && waitpid(-1, NULL, WNOHANG) > 0)
+        continue;
+    if (job->reaper)
+        prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
 /* Takes the signals that came while the job was being stopped, lest they hit the caller afterwards.
@@ -165,11 +170,15 @@ static shoal_status run(struct shoali_job *job, int *exit_code)
     }
     if (job->args->save_pid)
         SHOAL_TRY(status, write_pid_file(job), done);
-    status = shoali_job_spawn(job, &old_mask);
+    adopt_orphans(job);
+    status = shoali_guard_start(job);
+    if (status == SHOAL_OK)
+        status = shoali_job_spawn(job, &old_mask);
     if (status < 0)
         shoali_job_kill(job);
     else
         status = shoali_job_supervise(job, exit_code);
+    shoali_guard_stop(job);
     reap(job);
     shoali_leftover_segments_unlink(job->id);
 done:
@@ -190,12 +199,16 @@ shoal_status shoal_launch(const shoal_launch_args *args, int *exit_code)
     struct shoali_job job = {.args = args, .signal_fd = -1, .port_keeper = -1, .culprit = -1};
     *exit_code = 0;
     shoali_arena_init(&job.arena);
+    if (!shoali_process_read(getpid(), &job.self))
+        job.self = (struct shoali_process){.pid = getpid(), .session = getsid(0)};
     SHOAL_TRY(status, prepare(&job), done);
     shoali_stale_segments_unlink();
     SHOAL_TRY(status, run(&job, exit_code), done);
 done:
     if (job.port_keeper >= 0)
         close(job.port_keeper);
+    if (job.rank)
+        munmap(job.rank, (size_t)job.ranks * sizeof(job.rank[0]));
     shoali_arena_fini(&job.arena);
     return status;
 }

@@ -1,12 +1,15 @@
 /* launcher - starts and watches the processes of a job on this machine. Level L9.
  *
  *   options.c    the flags of `shoal run`, one table, and what they mean for a job
+ *   hostfile.c   the hosts of a hostfile, and which of them is this machine
  *   slots.c      --include / --exclude
+ *   port.c       where the ranks meet
  *   cores.c      core lists and who gets which core
  *   environment.c  program path, arguments and environment of each rank
  *   spawn.c      fork, files, process groups, exec
  *   supervise.c  waits for deaths and signals, picks the rank to blame, takes the job down
  *   leftovers.c  the job's shared memory segments and the processes that escaped their group
+ *   guard.c      a process that takes the job down when the launcher itself is killed
  *   launch.c     the order of all this
  *
  * Invariants: everything that can be wrong is checked before the first fork. A rank's process stays
@@ -14,6 +17,16 @@
  * Every process of a job carries SHOAL_JOB_ID in its environment; segments, in the
  * user's folder of /dev/shm, begin with "shoal-" and that id. A job's secret is in its environment
  * alone: never in an argument, a file or a line of output.
+ *
+ * How nothing of a job outlives it, whatever its ranks start (wrappers, helpers, daemons):
+ *   a process of the job is    in the group of a rank, or carries the job's id, or is an orphan
+ *                              that the launcher adopted (PR_SET_CHILD_SUBREAPER)
+ *   the job ends or fails      the launcher ends them all, by group, by id, by adoption
+ *   the launcher is killed     the kernel kills the ranks themselves (PR_SET_PDEATHSIG, which a
+ *                              wrapper's child does not have); the guard, in a session of its own,
+ *                              ends the rest and removes the segments
+ *   the guard is killed, too   ranks that joined a group end themselves (comm/launcher_watch.h);
+ *                              segments are removed by the next launcher
  */
 #ifndef SHOALI_LAUNCHER_H
 #define SHOALI_LAUNCHER_H
@@ -21,12 +34,13 @@
 #include "base/arena.h"
 #include "base/config_table.h"
 #include "comm/bootstrap/secret.h"
+#include "base/process.h"
 #include "shoal/launcher.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define SHOALI_DEFAULT_PORT 29500
+#define SHOALI_GUARD_NAME "shoal-guard" /* in ps; no sweep ends it, as it ends by itself */
 
 struct shoali_rank {
     pid_t pid;
@@ -50,11 +64,14 @@ struct shoali_job {
     const char *pid_file;     /* NULL: none */
     char log_stamp[32];       /* beginning of the rank logs' names */
     int32_t ranks, running;
-    struct shoali_rank *rank;
-    int signal_fd;   /* SIGCHLD and the signals that stop a job */
-    int culprit;     /* rank to blame, -1 none */
-    int stop_signal; /* that stopped the job from outside, 0 none */
-    bool impatient;  /* a second signal came: no grace */
+    struct shoali_rank *rank;   /* shared with the guard */
+    struct shoali_process self; /* the launcher */
+    pid_t guard;                /* 0: none */
+    bool reaper;                /* all children of this process are of the job, orphans too */
+    int signal_fd;              /* SIGCHLD and the signals that stop a job */
+    int culprit;                /* rank to blame, -1 none */
+    int stop_signal;            /* that stopped the job from outside, 0 none */
+    bool impatient;             /* a second signal came: no grace */
     bool term_sent, kill_sent;
 };
 
@@ -74,10 +91,34 @@ extern const struct shoali_section shoali_launch_section;
 /* Checks the flags against each other and turns them into launch arguments (borrowing strings). */
 SHOAL_CHECKED shoal_status shoali_launch_resolve(const struct shoali_launch_options *options,
                                                  shoal_launch_args *args);
-/* Slots of localhost that the filters leave, ascending; count 0 when neither is given. */
+/* Hosts in the order of their file, which is the order of ranks. */
+struct shoali_host {
+    const char *name;
+    int32_t slots;
+    int32_t line;   /* of the file */
+    bool *selected; /* [slots], by the filters */
+    bool here;      /* it is this machine */
+};
+struct shoali_hosts {
+    const char *file; /* NULL: no hostfile, localhost alone */
+    struct shoali_host *host;
+    int32_t count;
+};
+/* Does the name, or the address, mean this machine? Asks no other machine. */
+bool shoali_host_is_here(const char *name);
+/* NAME slots=N, one per line; `file` NULL: localhost with one slot per core. */
+SHOAL_CHECKED shoal_status shoali_hosts_read(const char *file, struct shoali_arena *arena,
+                                             struct shoali_hosts *hosts);
+/* Marks the slots that the filters leave (NULL, NULL: all). */
 SHOAL_CHECKED shoal_status shoali_slots_select(const char *include, const char *exclude,
-                                               int32_t slot_count, struct shoali_arena *arena,
-                                               struct shoali_ints *slots);
+                                               struct shoali_hosts *hosts);
+/* The marked slots of the one host that has any, which must be this machine. `num_nodes`: only that
+ * many of the first hosts; 0: all. *slots ascending. */
+SHOAL_CHECKED shoal_status shoali_slots_here(const struct shoali_hosts *hosts, int32_t num_nodes,
+                                             struct shoali_arena *arena, struct shoali_ints *slots);
+/* The port where the ranks meet, from the arguments, from MASTER_PORT, or a free one, which the
+ * socket *keeper keeps from other jobs (-1: none is needed). */
+SHOAL_CHECKED shoal_status shoali_port_choose(int32_t wanted, int32_t *port, int *keeper);
 /* "0-3,8" as core numbers. Ascending, no overlap. */
 SHOAL_CHECKED shoal_status shoali_cores_parse(const char *list, struct shoali_arena *arena,
                                               struct shoali_ints *cores);
@@ -106,10 +147,19 @@ void shoali_job_kill(struct shoali_job *job);
 
 /* Makes the job's id: pid, pid namespace and a random part. */
 SHOAL_CHECKED shoal_status shoali_job_id_make(char *id, size_t bytes);
-/* Kills every process that carries the job's id except the caller; returns how many were found. */
-int32_t shoali_leftover_processes_kill(const char *job_id);
+/* What to do with the processes of the job beside the launcher and the guards. */
+enum shoali_leftovers {
+    SHOALI_COUNT,
+    SHOALI_ASK,  /* SIGTERM to those that a rank's group does not reach */
+    SHOALI_KILL, /* SIGKILL to all */
+};
+/* Returns how many were found. */
+int32_t shoali_leftover_processes(const struct shoali_job *job, enum shoali_leftovers what);
 /* Removes the job's segments. */
 void shoali_leftover_segments_unlink(const char *job_id);
+/* Starts the guard, which lives until it is stopped or has cleaned up after the launcher. */
+SHOAL_CHECKED shoal_status shoali_guard_start(struct shoali_job *job);
+void shoali_guard_stop(struct shoali_job *job);
 /* Removes segments of jobs of this pid namespace whose launcher is gone. */
 void shoali_stale_segments_unlink(void);
 

@@ -15,24 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-/* Processes of another namespace have numbers of their own: a job is only judged dead from its own.
- */
-static unsigned long namespace_number(void)
-{
-    struct stat info;
-    return stat("/proc/self/ns/pid", &info) == 0 ? (unsigned long)info.st_ino : 0;
-}
 
 shoal_status shoali_job_id_make(char *id, size_t bytes)
 {
     uint32_t random = 0;
     if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
         return SHOAL_FAIL(SHOAL_EIO, "cannot draw a random job id: %s", strerror(errno));
-    snprintf(id, bytes, "%d.%lx.%08x", (int)getpid(), namespace_number(), (unsigned)random);
+    snprintf(id, bytes, "%d.%lx.%08x", (int)getpid(), shoali_process_namespace(), (unsigned)random);
     return SHOAL_OK;
 }
 
@@ -60,39 +51,70 @@ static void read_environment(int pid, struct shoali_str *block)
     close(descriptor);
 }
 
-/* Kills the process if it belongs to the job. The descriptor is taken before its environment is
- * read, so that the number cannot pass to another process in between. */
-static bool kill_if_ours(int pid, const char *variable)
+static bool carries_id(const struct shoali_job *job, int pid)
 {
+    char variable[96];
     struct shoali_str block = {0};
-    int descriptor = (int)syscall(SYS_pidfd_open, pid, 0);
+    snprintf(variable, sizeof(variable), "SHOAL_JOB_ID=%s", job->id);
     read_environment(pid, &block);
-    bool ours = holds_variable(shoali_str_get(&block), block.length, variable);
+    const bool found = holds_variable(shoali_str_get(&block), block.length, variable);
     shoali_str_fini(&block);
-    if (ours && descriptor >= 0)
-        ours = syscall(SYS_pidfd_send_signal, descriptor, SIGKILL, NULL, 0) == 0;
-    else if (ours)
-        ours = kill(pid, SIGKILL) == 0;
+    return found;
+}
+
+/* A signal to the group of a rank reaches it. Once the launcher is gone the group's number may pass
+ * to a stranger, but not in the same session with a start after the launcher's. */
+static bool in_rank_group(const struct shoali_job *job, const struct shoali_process *process)
+{
+    if (process->session != job->self.session || process->start < job->self.start)
+        return false;
+    for (int32_t i = 0; i < job->ranks; i++)
+        if (job->rank[i].pid > 0 &&
+            (process->pid == job->rank[i].pid ||
+             (job->rank[i].own_group && process->group == job->rank[i].pid)))
+            return true;
+    return false;
+}
+
+static bool is_of_the_job(const struct shoali_job *job, const struct shoali_process *process)
+{
+    if (process->pid == getpid() || process->pid == job->guard ||
+        shoali_process_has_ended(process) || strcmp(process->name, SHOALI_GUARD_NAME) == 0)
+        return false;
+    const bool adopted = job->reaper && process->parent == getpid();
+    return adopted || in_rank_group(job, process) || carries_id(job, process->pid);
+}
+
+/* The descriptor is taken before the process is looked at, so that its number cannot pass to
+ * another one in between. */
+static bool treat(const struct shoali_job *job, int pid, enum shoali_leftovers what)
+{
+    struct shoali_process process;
+    const int descriptor = shoali_process_open(pid);
+    const int signal = what == SHOALI_KILL ? SIGKILL : SIGTERM;
+    bool ours = shoali_process_read(pid, &process) && is_of_the_job(job, &process);
+    if (ours && (what == SHOALI_KILL || (what == SHOALI_ASK && !in_rank_group(job, &process)))) {
+        if (descriptor >= 0)
+            ours = syscall(SYS_pidfd_send_signal, descriptor, signal, NULL, 0) == 0;
+        else
+            ours = kill(pid, signal) == 0;
+    }
     if (descriptor >= 0)
         close(descriptor);
     return ours;
 }
 
-int32_t shoali_leftover_processes_kill(const char *job_id)
+int32_t shoali_leftover_processes(const struct shoali_job *job, enum shoali_leftovers what)
 {
-    char variable[96];
     int32_t count = 0;
     struct dirent *entry;
     DIR *folder = opendir("/proc");
     if (!folder)
         return 0;
-    snprintf(variable, sizeof(variable), "SHOAL_JOB_ID=%s", job_id);
     while ((entry = readdir(folder))) {
         int64_t pid;
-        if (!isdigit((unsigned char)entry->d_name[0]) || !shoali_parse_i64(entry->d_name, &pid) ||
-            pid == getpid())
-            continue;
-        count += kill_if_ours((int)pid, variable);
+        if (isdigit((unsigned char)entry->d_name[0]) && shoali_parse_i64(entry->d_name, &pid))
+            count += treat(job, (int)pid, what);
     }
     closedir(folder);
     return count;
@@ -139,6 +161,8 @@ static bool is_stale(const char *name, const void *user)
 
 void shoali_stale_segments_unlink(void)
 {
-    unsigned long space = namespace_number();
+    /* Processes of another namespace have numbers of their own: a job is only judged dead from its
+     * own. */
+    unsigned long space = shoali_process_namespace();
     unlink_segments(is_stale, &space);
 }

@@ -19,15 +19,16 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_STRING,
      .offset = AT(hostfile),
      .default_text = default_hostfile,
-     .help = "List of hosts. A missing file means this machine alone; several machines are not "
-             "supported yet."},
+     .help = "Hosts and their slots, one \"NAME slots=N\" per line; one rank is started per slot. "
+             "Only this machine (localhost, its name or an address of it) can be used yet. A file "
+             "that does not exist means this machine alone."},
     {.key = "include",
      .alias = "i",
      .type = SHOALI_STRING,
      .offset = AT(include),
      .default_text = "",
-     .help = "Slots to use: localhost:0,2, or localhost for all. A slot is a core of this machine, "
-             "and one rank is started per slot."},
+     .help = "Slots to use: localhost:0,2, or localhost for all. One rank is started per slot. "
+             "Without a hostfile a slot is a core."},
     {.key = "exclude",
      .alias = "e",
      .type = SHOALI_STRING,
@@ -40,7 +41,8 @@ static const struct shoali_option rows[] = {
      .default_number = -1,
      .min = -1,
      .max = 1e6,
-     .help = "Number of hosts; more than 1 is not supported yet."},
+     .help = "Use only the first N hosts of the hostfile (-1: all); more than 1 are not supported "
+             "yet."},
     {.key = "num_gpus",
      .alias = "num_accelerators",
      .type = SHOALI_INT,
@@ -48,7 +50,8 @@ static const struct shoali_option rows[] = {
      .default_number = -1,
      .min = -1,
      .max = 4096,
-     .help = "Number of ranks. Without it, --include and --exclude: 1."},
+     .help = "Number of ranks. Without it (or -1): the slots that --include, --exclude or the "
+             "hostfile leave; without those 1."},
     {.key = "min_elastic_nodes",
      .type = SHOALI_INT,
      .offset = AT(min_elastic_nodes),
@@ -64,10 +67,11 @@ static const struct shoali_option rows[] = {
     {.key = "master_port",
      .type = SHOALI_INT,
      .offset = AT(master_port),
-     .default_number = SHOALI_DEFAULT_PORT,
+     .default_number = -1,
      .min = 0,
      .max = 65535,
-     .help = "Port where the ranks meet (MASTER_PORT); 0 takes a free one."},
+     .help = "Port where the ranks meet. Without it: MASTER_PORT; without both, or with 0: a free "
+             "one."},
     {.key = "master_addr",
      .type = SHOALI_STRING,
      .offset = AT(master_addr),
@@ -95,17 +99,19 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_BOOL,
      .offset = AT(module),
      .state = SHOALI_NOEFFECT,
-     .help = "Programs are started directly: write the interpreter and its flags yourself "
-             "(python3 -m NAME)."},
+     .help =
+         "Programs are started as they stand: write the interpreter yourself (python3 -m NAME)."},
     {.key = "no_python",
      .type = SHOALI_BOOL,
      .offset = AT(no_python),
      .state = SHOALI_NOEFFECT,
-     .help = "Programs are always started directly, without an interpreter."},
+     .help = "Programs are always started as they stand, without an interpreter."},
     {.key = "no_local_rank",
      .type = SHOALI_BOOL,
      .offset = AT(no_local_rank),
-     .help = "Do not append --local_rank=N to the program's arguments."},
+     .help =
+         "Do not append --local_rank=N to the program's arguments (the number is in LOCAL_RANK, "
+         "too)."},
     {.key = "no_ssh",
      .type = SHOALI_BOOL,
      .offset = AT(no_ssh),
@@ -115,7 +121,7 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_BOOL,
      .offset = AT(no_ssh_check),
      .state = SHOALI_NOEFFECT,
-     .help = "There is no ssh check: only this machine is used."},
+     .help = "Only this machine is used, so there is nothing to check."},
     {.key = "force_multi",
      .type = SHOALI_BOOL,
      .offset = AT(force_multi),
@@ -127,17 +133,21 @@ static const struct shoali_option rows[] = {
      .min = 0,
      .max = 86400,
      .unit = "seconds",
-     .help = "What a signal (SIGTERM, Ctrl-C) leaves the ranks to save and end; 0: 0.3 s. A second "
-             "signal does not wait."},
+     .help = "Time that ranks have to save and end when a signal (SIGTERM, SIGINT, SIGHUP) stops "
+             "the job; the job ends with 0 when all of them did so with 0. With 0 they have 0.3 s "
+             "and the job ends with 128 + the signal. A second signal ends all at once."},
     {.key = "save_pid",
      .type = SHOALI_BOOL,
      .offset = AT(save_pid),
-     .help = "Write the launcher's pid to TMPDIR/PID.deepspeed while the job runs."},
+     .help =
+         "Keep the launcher's pid in the file $TMPDIR/PID.deepspeed (without TMPDIR: /tmp) while "
+         "the job runs."},
     {.key = "enable_each_rank_log",
      .type = SHOALI_STRING,
      .offset = AT(rank_log_folder),
      .default_text = "None",
-     .help = "Folder for one log per rank (TIME_rankN.log) instead of the launcher's output."},
+     .help = "Folder where each rank writes a log of its own (TIME_rankN.log) instead of to the "
+             "launcher's output."},
     {.key = "autotuning",
      .type = SHOALI_STRING,
      .offset = AT(autotuning),
@@ -174,7 +184,7 @@ static const struct shoali_option rows[] = {
      .offset = AT(log_level),
      .default_number = 1,
      .choices = log_levels,
-     .help = "What the launcher itself says."},
+     .help = "How much the launcher itself says; what the ranks say is theirs."},
     {.key = "quiet",
      .alias = "q",
      .type = SHOALI_BOOL,
@@ -202,33 +212,22 @@ static const char *text_or_null(const char *text)
     return text && *text && strcmp(text, "None") != 0 ? text : NULL;
 }
 
-static shoal_status check_hostfile(const struct shoali_launch_options *options)
+/* A file that is not there means this machine alone, as in DeepSpeed; one that cannot be read does
+ * not. */
+static const char *find_hostfile(const struct shoali_launch_options *options)
 {
     const char *path = options->hostfile;
-    bool given = shoali_config_given(&shoali_launch_section, options, "hostfile");
-    if (access(path, F_OK) == 0)
-        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                          "hostfile %s exists, but jobs on several machines are not supported yet: "
-                          "remove it, or name a file that does not exist with --hostfile, to use "
-                          "this machine alone",
-                          path);
-    if (given)
+    if (access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR))
+        return path;
+    if (shoali_config_given(&shoali_launch_section, options, "hostfile"))
         SHOALI_WARN("launcher", "hostfile %s: %s; using this machine alone", path, strerror(errno));
-    return SHOAL_OK;
+    return NULL;
 }
 
 shoal_status shoali_launch_resolve(const struct shoali_launch_options *options,
                                    shoal_launch_args *args)
 {
-    shoal_status status;
-    SHOAL_TRY(status, check_hostfile(options), done);
-    if (options->num_nodes > 1) {
-        status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                            "--num_nodes %lld: jobs on several machines are not supported yet; "
-                            "leave it out to use this machine alone",
-                            (long long)options->num_nodes);
-        goto done;
-    }
+    shoal_status status = SHOAL_OK;
     bool filtered = *options->include || *options->exclude;
     if (filtered && (options->num_nodes >= 0 || options->num_gpus >= 0)) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
@@ -236,15 +235,19 @@ shoal_status shoali_launch_resolve(const struct shoali_launch_options *options,
                             "give --num_gpus or --num_nodes with them");
         goto done;
     }
-    if (options->num_gpus == 0) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "--num_gpus 0 starts nothing: give at least 1");
+    if (options->num_gpus == 0 || options->num_nodes == 0) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "--%s 0 starts nothing: give at least 1",
+                            options->num_gpus == 0 ? "num_gpus" : "num_nodes");
         goto done;
     }
+    args->hostfile = find_hostfile(options);
+    args->num_nodes = options->num_nodes > 0 ? (int32_t)options->num_nodes : 0;
     args->ranks = options->num_gpus > 0 ? (int32_t)options->num_gpus : 0;
     args->include = text_or_null(options->include);
     args->exclude = text_or_null(options->exclude);
     args->master_addr = text_or_null(options->master_addr);
-    args->master_port = options->master_port ? (int32_t)options->master_port : SHOAL_ANY_PORT;
+    if (options->master_port >= 0)
+        args->master_port = options->master_port ? (int32_t)options->master_port : SHOAL_ANY_PORT;
     args->rank_log_folder = text_or_null(options->rank_log_folder);
     args->core_list = text_or_null(options->core_list);
     args->bind_cores = options->bind_cores || args->core_list;

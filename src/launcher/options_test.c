@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -101,7 +102,7 @@ static void test_notices(void **state)
 {
     (void)state;
     expect_exit("--no_python /bin/true", 0);
-    assert_non_null(strstr(lines, "started directly"));
+    assert_non_null(strstr(lines, "as they stand"));
     expect_exit("--module /bin/true", 0);
     assert_non_null(strstr(lines, "interpreter"));
 }
@@ -120,12 +121,107 @@ static void test_mistakes(void **state)
     expect_refused("--master_port 70000 /bin/true", SHOAL_ECONFIG, "master_port");
     expect_refused("--log_level loud /bin/true", SHOAL_ECONFIG, "log_level");
     expect_refused("--bind_core_list 3-1 /bin/true", SHOAL_EINVAL, "ascend");
-    expect_refused("--hostfile /etc/passwd /bin/true", SHOAL_EUNSUPPORTED, "not supported yet");
+    expect_refused("--hostfile /etc/passwd /bin/true", SHOAL_EINVAL, "/etc/passwd:1: ");
+    expect_refused("--num_nodes 0 /bin/true", SHOAL_EINVAL, "at least 1");
     expect_refused("--num_nodes 2 /bin/true", SHOAL_EUNSUPPORTED, "not supported yet");
     expect_refused("--launcher slurm /bin/true", SHOAL_EUNSUPPORTED, "not supported yet");
     expect_refused("--ssh_port 22 /bin/true", SHOAL_EUNSUPPORTED, "not supported yet");
     expect_refused("--elastic_training /bin/true", SHOAL_EUNSUPPORTED, "not supported yet");
     expect_refused("--enable_each_rank_log /dev/null/x /bin/true", SHOAL_EINVAL, "/dev/null");
+}
+
+static char hostfile[64];
+
+/* Writes a hostfile; returns "--hostfile PATH" and the rest of a command line. */
+static const char *with_hosts(const char *text, const char *rest)
+{
+    static char line[256];
+    FILE *file = fopen(hostfile, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+    snprintf(line, sizeof(line), "--hostfile %s %s", hostfile, rest);
+    return line;
+}
+
+/* Is it a job of `ranks` on this machine? */
+static void expect_ranks(const char *hosts, const char *flags, int ranks)
+{
+    char rest[160];
+    snprintf(rest, sizeof(rest), "%s --no_local_rank /bin/sh -c exit$IFS$((WORLD_SIZE!=%d))", flags,
+             ranks);
+    expect_exit(with_hosts(hosts, rest), 0);
+}
+
+static void test_hostfile_of_this_machine(void **state)
+{
+    (void)state;
+    char own[300] = "", full[400];
+    assert_int_equal(gethostname(own, 256), 0);
+    strcat(own, " slots=2");
+    snprintf(full, sizeof(full), "%.*s.some.domain slots=2\n", (int)strcspn(own, ". "), own);
+    expect_ranks("localhost slots=3\n", "", 3);
+    expect_ranks("# all of it\n\n  127.0.0.1\tslots=2 # a comment\r\n", "", 2);
+    expect_ranks("127.0.1.1 slots=1", "", 1);
+    expect_ranks("::1 slots=2 max_slots=4\n", "", 2);
+    expect_ranks(own, "", 2);
+    if (!strchr(own, '.'))
+        expect_ranks(full, "", 2);
+    expect_ranks("localhost slots=4\n", "--num_gpus 1", 1);
+    expect_ranks("localhost slots=4\n", "--num_nodes 1", 4);
+    expect_ranks("localhost slots=4\n", "--include localhost:1,3", 2);
+    expect_ranks("localhost slots=4\n", "--include 127.0.0.1:1", 1);
+    expect_ranks("localhost slots=4\n", "--exclude localhost:0", 3);
+    expect_exit(with_hosts("localhost slots=4\n",
+                           "--include localhost:1,3 --no_local_rank /bin/sh -c "
+                           "test$IFS$CUDA_VISIBLE_DEVICES$IFS=$IFS'1,3'"),
+                0);
+    /* the others are not needed */
+    expect_ranks("localhost slots=2\nworker-1 slots=4\n", "--num_nodes 1", 2);
+    expect_ranks("worker-1 slots=4\nlocalhost slots=2\n", "--include localhost", 2);
+    expect_ranks("worker-1 slots=4\nlocalhost slots=2\n", "--exclude worker-1", 2);
+}
+
+static void expect_bad_hosts(const char *hosts, const char *flags, shoal_status expected,
+                             const char *in_message)
+{
+    char rest[160];
+    snprintf(rest, sizeof(rest), "%s /bin/true", flags);
+    expect_refused(with_hosts(hosts, rest), expected, in_message);
+}
+
+static void test_hostfile_mistakes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *hosts, *flags;
+        shoal_status status;
+        const char *message;
+    } mistakes[] = {
+        {"", "", SHOAL_EINVAL, "names no host"},
+        {"# nothing\n", "", SHOAL_EINVAL, "names no host"},
+        {"\nlocalhost\n", "", SHOAL_EINVAL, ":2: \"localhost\" is no host"},
+        {"localhost slots=0\n", "", SHOAL_EINVAL, ":1: "},
+        {"localhost slots=-1\n", "", SHOAL_EINVAL, ":1: "},
+        {"localhost slots=4x\n", "", SHOAL_EINVAL, ":1: "},
+        {"localhost slots=99999999999999999999\n", "", SHOAL_EINVAL, ":1: "},
+        {"localhost slot=4\n", "", SHOAL_EINVAL, "slots=2"},
+        {"slots=4\n", "", SHOAL_EINVAL, ":1: "},
+        {"localhost slots=1\nlocalhost slots=1\n", "", SHOAL_EINVAL, ":2: host localhost stands"},
+        {"localhost slots=1\n127.0.0.1 slots=1\n", "", SHOAL_EINVAL, ":2: 127.0.0.1 is this"},
+        {"localhost slots=1\nworker-1 slots=4\n", "", SHOAL_EUNSUPPORTED, ":2: host worker-1"},
+        {"worker-1 slots=4\n", "", SHOAL_EUNSUPPORTED, ":1: host worker-1 is another machine"},
+        {"192.0.2.7 slots=4\n", "", SHOAL_EUNSUPPORTED, ":1: host 192.0.2.7"},
+        {"worker-1 slots=4\nlocalhost slots=1\n", "--num_nodes 1", SHOAL_EUNSUPPORTED, ":1: "},
+        {"localhost slots=4\n", "--num_nodes 2", SHOAL_EINVAL, "names only 1"},
+        {"localhost slots=4\n", "--include localhost:4", SHOAL_EINVAL, "0 to 3"},
+        {"localhost slots=4\n", "--exclude localhost", SHOAL_EINVAL, "leaves no slot"},
+        {"localhost slots=4\n", "--include worker-1", SHOAL_EINVAL, "\"worker-1\" is not in"},
+    };
+    for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++)
+        expect_bad_hosts(mistakes[i].hosts, mistakes[i].flags, mistakes[i].status,
+                         mistakes[i].message);
+    expect_refused("--hostfile /tmp /bin/true", SHOAL_EINVAL, "hostfile /tmp");
 }
 
 static void test_help_names_every_flag_that_works(void **state)
@@ -144,10 +240,18 @@ static void test_help_names_every_flag_that_works(void **state)
 
 int main(void)
 {
+    snprintf(hostfile, sizeof(hostfile), "/tmp/shoal_hosts_%d", (int)getpid());
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flags),    cmocka_unit_test(test_arguments_are_the_programs),
-        cmocka_unit_test(test_quiet),    cmocka_unit_test(test_notices),
-        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_help_names_every_flag_that_works),
+        cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_arguments_are_the_programs),
+        cmocka_unit_test(test_quiet),
+        cmocka_unit_test(test_notices),
+        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_help_names_every_flag_that_works),
+        cmocka_unit_test(test_hostfile_of_this_machine),
+        cmocka_unit_test(test_hostfile_mistakes),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int failures = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(hostfile);
+    return failures;
 }

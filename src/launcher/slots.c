@@ -1,18 +1,34 @@
 /* SPEC(@SPEC)*, SPEC = HOST[:SLOT(,SLOT)*]. Repeated hosts merge; a bare host means all its slots.
- */
+ * A host is named as in the hostfile, or this machine by any of its names. */
 #include "launcher/launcher.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
-/* One filter: which slots it names. */
+enum { NAME_BYTES = 256 };
+
 struct filter {
     const char *flag, *text;
-    int32_t slot_count;
-    bool *named; /* [slot_count] */
+    struct shoali_hosts *hosts;
+    bool value; /* of the slots that it names */
 };
 
-static shoal_status name_slots(const struct filter *filter, const char *list, size_t length)
+static shoal_status no_such_slot(const struct filter *filter, const struct shoali_host *host,
+                                 int64_t slot)
+{
+    if (filter->hosts->file)
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s %s: %s has no slot %lld: %s:%d gives it slots 0 to %d",
+                          filter->flag, filter->text, host->name, (long long)slot,
+                          filter->hosts->file, host->line, host->slots - 1);
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "%s %s: %s has no slot %lld: its slots are 0 to %d, one per core; use "
+                      "--num_gpus for more ranks than cores",
+                      filter->flag, filter->text, host->name, (long long)slot, host->slots - 1);
+}
+
+static shoal_status name_slots(const struct filter *filter, const struct shoali_host *host,
+                               const char *list, size_t length)
 {
     for (size_t at = 0; at <= length;) {
         size_t digits = 0;
@@ -25,35 +41,51 @@ static shoal_status name_slots(const struct filter *filter, const char *list, si
                               "%s %s: \"%.*s\" is no list of slots: write numbers with commas, "
                               "such as localhost:0,2",
                               filter->flag, filter->text, (int)length, list);
-        if (slot >= filter->slot_count)
-            return SHOAL_FAIL(SHOAL_EINVAL,
-                              "%s %s: localhost has no slot %lld: its slots are 0 to %d, one per "
-                              "core; use --num_gpus for more ranks than cores",
-                              filter->flag, filter->text, (long long)slot, filter->slot_count - 1);
-        filter->named[slot] = true;
+        if (slot >= host->slots)
+            return no_such_slot(filter, host, slot);
+        host->selected[slot] = filter->value;
         at = end + 1;
     }
     return SHOAL_OK;
 }
 
+/* As in the file, or both are this machine. */
+static struct shoali_host *find_host(const struct shoali_hosts *hosts, const char *name)
+{
+    for (int32_t i = 0; i < hosts->count; i++)
+        if (strcmp(hosts->host[i].name, name) == 0)
+            return &hosts->host[i];
+    if (!shoali_host_is_here(name))
+        return NULL;
+    for (int32_t i = 0; i < hosts->count; i++)
+        if (hosts->host[i].here)
+            return &hosts->host[i];
+    return NULL;
+}
+
 static shoal_status name_host(const struct filter *filter, const char *spec, size_t length)
 {
-    static const char localhost[] = "localhost";
+    char name[NAME_BYTES];
     const char *colon = memchr(spec, ':', length);
-    size_t host_length = colon ? (size_t)(colon - spec) : length;
-    if (host_length != sizeof(localhost) - 1 || memcmp(spec, localhost, host_length) != 0)
+    const size_t name_length = colon ? (size_t)(colon - spec) : length;
+    snprintf(name, sizeof(name), "%.*s", (int)name_length, spec);
+    const struct shoali_host *host = name_length > 0 ? find_host(filter->hosts, name) : NULL;
+    if (!host && filter->hosts->file)
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s %s: host \"%s\" is not in the hostfile %s",
+                          filter->flag, filter->text, name, filter->hosts->file);
+    if (!host)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "%s %s: host \"%.*s\" is not known: without a hostfile the only host is "
+                          "%s %s: host \"%s\" is not known: without a hostfile the only host is "
                           "localhost",
-                          filter->flag, filter->text, (int)host_length, spec);
+                          filter->flag, filter->text, name);
     if (colon)
-        return name_slots(filter, colon + 1, length - host_length - 1);
-    for (int32_t i = 0; i < filter->slot_count; i++)
-        filter->named[i] = true;
+        return name_slots(filter, host, colon + 1, length - name_length - 1);
+    for (int32_t i = 0; i < host->slots; i++)
+        host->selected[i] = filter->value;
     return SHOAL_OK;
 }
 
-static shoal_status parse(const struct filter *filter)
+static shoal_status apply(const struct filter *filter)
 {
     for (const char *spec = filter->text;; spec++) {
         size_t length = strcspn(spec, "@");
@@ -64,29 +96,94 @@ static shoal_status parse(const struct filter *filter)
     }
 }
 
-shoal_status shoali_slots_select(const char *include, const char *exclude, int32_t slot_count,
-                                 struct shoali_arena *arena, struct shoali_ints *slots)
+static int32_t count_selected(const struct shoali_host *host)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < host->slots; i++)
+        count += host->selected[i];
+    return count;
+}
+
+shoal_status shoali_slots_select(const char *include, const char *exclude,
+                                 struct shoali_hosts *hosts)
 {
     shoal_status status = SHOAL_OK;
-    *slots = (struct shoali_ints){0};
-    if (!include && !exclude)
-        return SHOAL_OK;
+    int32_t left = 0;
     if (include && exclude)
         return SHOAL_FAIL(SHOAL_EINVAL, "--include and --exclude exclude each other: give one");
-    struct filter filter = {.flag = include ? "--include" : "--exclude",
-                            .text = include ? include : exclude,
-                            .slot_count = slot_count};
-    filter.named = shoali_arena_alloc(arena, (size_t)slot_count * sizeof(bool));
-    slots->value = shoali_arena_alloc(arena, (size_t)slot_count * sizeof(int64_t));
-    if (!filter.named || !slots->value)
-        return SHOAL_ENOMEM;
-    SHOAL_TRY(status, parse(&filter), done);
-    for (int32_t i = 0; i < slot_count; i++)
-        if (filter.named[i] == (include != NULL))
-            slots->value[slots->count++] = i;
-    if (slots->count == 0)
+    for (int32_t i = 0; i < hosts->count; i++)
+        memset(hosts->host[i].selected, include ? 0 : 1,
+               (size_t)hosts->host[i].slots * sizeof(bool));
+    if (!include && !exclude)
+        return SHOAL_OK;
+    const struct filter filter = {.flag = include ? "--include" : "--exclude",
+                                  .text = include ? include : exclude,
+                                  .hosts = hosts,
+                                  .value = include != NULL};
+    SHOAL_TRY(status, apply(&filter), done);
+    for (int32_t i = 0; i < hosts->count; i++)
+        left += count_selected(&hosts->host[i]);
+    if (left == 0 && hosts->file)
+        status = SHOAL_FAIL(SHOAL_EINVAL, "%s %s leaves no slot of those in %s", filter.flag,
+                            filter.text, hosts->file);
+    else if (left == 0)
         status = SHOAL_FAIL(SHOAL_EINVAL, "%s %s leaves no slot: localhost has slots 0 to %d",
-                            filter.flag, filter.text, slot_count - 1);
+                            filter.flag, filter.text, hosts->host[0].slots - 1);
+done:
+    return status;
+}
+
+/* The hosts that the job would use: those with slots, at most `limit` of them. */
+static int32_t count_hosts(const struct shoali_hosts *hosts, int32_t limit)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < hosts->count && (limit == 0 || count < limit); i++)
+        count += count_selected(&hosts->host[i]) > 0;
+    return count;
+}
+
+static shoal_status check_hosts(const struct shoali_hosts *hosts, int32_t num_nodes,
+                                const struct shoali_host *first)
+{
+    const int32_t used = count_hosts(hosts, num_nodes);
+    if (num_nodes > used && hosts->file)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--num_nodes %d: hostfile %s names only %d", (int)num_nodes,
+                          hosts->file, (int)used);
+    if (num_nodes > used)
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                          "--num_nodes %d: jobs on several machines are not supported yet; leave "
+                          "it out to use this machine alone",
+                          (int)num_nodes);
+    if (used == 1 && first->here)
+        return SHOAL_OK;
+    const struct shoali_host *other = first;
+    for (int32_t i = 0; i < hosts->count && other->here; i++)
+        if (count_selected(&hosts->host[i]) > 0)
+            other = &hosts->host[i];
+    return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                      "%s:%d: host %s is another machine, and jobs on several machines are not "
+                      "supported yet: leave this machine alone in the file, or select it with "
+                      "--include localhost",
+                      hosts->file, other->line, other->name);
+}
+
+shoal_status shoali_slots_here(const struct shoali_hosts *hosts, int32_t num_nodes,
+                               struct shoali_arena *arena, struct shoali_ints *slots)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_host *first = hosts->host;
+    *slots = (struct shoali_ints){0};
+    while (count_selected(first) == 0)
+        first++;
+    SHOAL_TRY(status, check_hosts(hosts, num_nodes, first), done);
+    slots->value = shoali_arena_alloc(arena, (size_t)first->slots * sizeof(int64_t));
+    if (!slots->value) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    for (int32_t i = 0; i < first->slots; i++)
+        if (first->selected[i])
+            slots->value[slots->count++] = i;
 done:
     return status;
 }

@@ -9,10 +9,16 @@
 static void expect(const char *include, const char *exclude, const char *slots_text)
 {
     struct shoali_arena arena;
-    struct shoali_ints slots;
+    struct shoali_ints slots = {0};
+    struct shoali_hosts hosts;
     char text[64] = "";
     shoali_arena_init(&arena);
-    shoal_status status = shoali_slots_select(include, exclude, 4, &arena, &slots);
+    assert_int_equal(shoali_hosts_read(NULL, &arena, &hosts), SHOAL_OK);
+    hosts.host[0].slots = 4;
+    hosts.host[0].selected = shoali_arena_alloc(&arena, 4 * sizeof(bool));
+    shoal_status status = shoali_slots_select(include, exclude, &hosts);
+    if (status == SHOAL_OK)
+        status = shoali_slots_here(&hosts, 0, &arena, &slots);
     for (int32_t i = 0; status == SHOAL_OK && i < slots.count; i++) {
         size_t length = strlen(text);
         text[length] = (char)('0' + slots.value[i]);
@@ -30,7 +36,7 @@ static void expect(const char *include, const char *exclude, const char *slots_t
 static void test_grammar(void **state)
 {
     (void)state;
-    expect(NULL, NULL, "");
+    expect(NULL, NULL, "0123");
     expect("localhost", NULL, "0123");
     expect("localhost:2", NULL, "2");
     expect("localhost:3,0,3", NULL, "03");

@@ -113,13 +113,14 @@ static shoal_status spawn_rank(struct shoali_job *job, int32_t rank, const sigse
     SHOAL_TRY(status, shoali_rank_environment(job, rank, &start.envp), done);
     SHOAL_TRY(status, open_files(job, rank, &start), done);
     choose_cores(job, rank, &start);
-    self->pid = fork();
-    if (self->pid == 0)
+    const pid_t pid = fork();
+    if (pid == 0)
         run_child(&start);
-    if (self->pid < 0) {
+    if (pid < 0) {
         status = SHOAL_FAIL(SHOAL_EIO, "cannot start rank %d: fork: %s", rank, strerror(errno));
         goto done;
     }
+    self->pid = pid; /* by this process alone: the child shares the table */
     self->running = true;
     job->running++;
     close(start.report[1]);

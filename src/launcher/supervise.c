@@ -1,6 +1,7 @@
 /* Ranks are watched through one signalfd: nothing is polled while the job is healthy. When a rank
- * fails the others get SIGTERM and a grace, then SIGKILL with all that they started. That one has
- * ended without a failure is noted for those that wait for it to join. */
+ * fails the others get SIGTERM and a grace, then SIGKILL with all that they started. What ranks
+ * leave behind that end well gets the same grace. That one has ended without a failure is noted for
+ * those that wait for it to join. */
 #include "launcher/launcher.h"
 
 #include "base/clock.h"
@@ -19,7 +20,34 @@
 #define GRACE_NS INT64_C(300000000)
 #define KILL_WAIT_NS INT64_C(600000000)
 #define SWEEP_NS INT64_C(10000000)
+#define SAVING_NS INT64_C(50000000)
 #define FOREVER_NS INT64_C(-1)
+
+/* A number of the ranks or of the guard, which stay zombies until the end. */
+static bool is_kept(const struct shoali_job *job, pid_t pid)
+{
+    bool kept = pid == job->guard;
+    for (int32_t i = 0; i < job->ranks && !kept; i++)
+        kept = job->rank[i].pid == pid;
+    return kept;
+}
+
+/* Orphans that were adopted and have ended would else stay zombies as long as the job runs. The
+ * kernel shows the oldest zombie first: once a rank is one, those of which a signal tells have to
+ * do. */
+static void reap_orphans(const struct shoali_job *job, pid_t named)
+{
+    siginfo_t info = {.si_pid = 0};
+    if (!job->reaper)
+        return;
+    if (named > 0 && !is_kept(job, named))
+        waitpid(named, NULL, WNOHANG);
+    while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid > 0 &&
+           !is_kept(job, info.si_pid)) {
+        waitpid(info.si_pid, NULL, WNOHANG);
+        info.si_pid = 0;
+    }
+}
 
 /* Waits for a signal, at most timeout_ns, and takes note of all that came. */
 static void wait_signals(struct shoali_job *job, int64_t timeout_ns)
@@ -32,8 +60,10 @@ static void wait_signals(struct shoali_job *job, int64_t timeout_ns)
     ssize_t bytes;
     while ((bytes = read(job->signal_fd, info, sizeof(info))) > 0) {
         for (size_t i = 0; i < (size_t)bytes / sizeof(info[0]); i++) {
-            if (info[i].ssi_signo == SIGCHLD)
+            if (info[i].ssi_signo == SIGCHLD) {
+                reap_orphans(job, (pid_t)info[i].ssi_pid);
                 continue;
+            }
             /* The first says why the job ends, a second that the user is in a hurry. */
             if (job->stop_signal || job->culprit >= 0)
                 job->impatient = true;
@@ -124,26 +154,67 @@ static bool reader_left(void)
     return poll(&out, 1, 0) == 1 && (out.revents & POLLERR);
 }
 
+/* What happened to a rank: "rank 1 (pid 12) exited with code 5". */
+static void describe(const struct shoali_job *job, int index, char *text, size_t bytes)
+{
+    const struct shoali_rank *rank = &job->rank[index];
+    if (rank->signal)
+        snprintf(text, bytes, "rank %d (pid %d) was killed by signal %d (%s)", index,
+                 (int)rank->pid, rank->signal, strsignal(rank->signal));
+    else
+        snprintf(text, bytes, "rank %d (pid %d) exited with code %d", index, (int)rank->pid,
+                 rank->code);
+}
+
+/* Were the ranks given time to end by themselves, and have all of them ended well? */
+static bool all_saved(const struct shoali_job *job)
+{
+    bool saved = job->args->grace_period > 0 && job->culprit < 0 && job->running == 0;
+    for (int32_t i = 0; i < job->ranks && saved; i++)
+        saved = !failed(&job->rank[i]);
+    return saved;
+}
+
+/* That the user stopped the job, and how its ranks took it. */
+static void report_stop(const struct shoali_job *job)
+{
+    char text[128], signal[64];
+    int failure = -1;
+    snprintf(signal, sizeof(signal), "stopped by signal %d (%s)", job->stop_signal,
+             strsignal(job->stop_signal));
+    for (int32_t i = 0; i < job->ranks && failure < 0; i++)
+        if (job->args->grace_period > 0 && !job->rank[i].running && failed(&job->rank[i]) &&
+            !(job->rank[i].signal == SIGTERM || job->rank[i].code == 128 + SIGTERM))
+            failure = i;
+    if (all_saved(job)) {
+        SHOALI_INFO("launcher", "%s: all ranks have ended by themselves with code 0", signal);
+    } else if (failure >= 0) {
+        describe(job, failure, text, sizeof(text));
+        SHOALI_ERROR("launcher", "%s; %s instead of 0", signal, text);
+    } else if (job->args->grace_period > 0 && job->running > 0) {
+        SHOALI_ERROR("launcher", "%s; %s; ending what still runs (%d of %d ranks)", signal,
+                     job->impatient ? "a second signal came" : "the grace period is over",
+                     job->running, job->ranks);
+    } else {
+        SHOALI_ERROR("launcher", "%s; stopping %d rank%s", signal, count_others(job),
+                     count_others(job) == 1 ? "" : "s");
+    }
+}
+
 static void report(const struct shoali_job *job)
 {
-    int32_t others = count_others(job);
-    char rest[48] = "no other rank was running";
+    char text[128], rest[48] = "no other rank was running";
+    const int32_t others = count_others(job);
     if (job->culprit < 0) {
-        SHOALI_ERROR("launcher", "stopped by signal %d (%s); stopping %d rank%s", job->stop_signal,
-                     strsignal(job->stop_signal), others, others == 1 ? "" : "s");
+        report_stop(job);
         return;
     }
     if (others > 0)
         snprintf(rest, sizeof(rest), "stopping the other %d", others);
-    const struct shoali_rank *rank = &job->rank[job->culprit];
-    if (rank->signal == SIGPIPE && reader_left())
+    if (job->rank[job->culprit].signal == SIGPIPE && reader_left())
         return;
-    if (rank->signal)
-        SHOALI_ERROR("launcher", "rank %d (pid %d) was killed by signal %d (%s); %s", job->culprit,
-                     (int)rank->pid, rank->signal, strsignal(rank->signal), rest);
-    else
-        SHOALI_ERROR("launcher", "rank %d (pid %d) exited with code %d; %s", job->culprit,
-                     (int)rank->pid, rank->code, rest);
+    describe(job, job->culprit, text, sizeof(text));
+    SHOALI_ERROR("launcher", "%s; %s", text, rest);
 }
 
 void shoali_job_kill(struct shoali_job *job)
@@ -152,7 +223,7 @@ void shoali_job_kill(struct shoali_job *job)
     job->kill_sent = true;
     for (;;) {
         send_all(job, SIGKILL);
-        int32_t strangers = shoali_leftover_processes_kill(job->id);
+        int32_t strangers = shoali_leftover_processes(job, SHOALI_KILL);
         collect(job);
         if ((job->running == 0 && strangers == 0) || shoali_deadline_passed(deadline))
             break;
@@ -173,6 +244,13 @@ static int64_t grace_of(const struct shoali_job *job)
     return seconds * INT64_C(1000000000);
 }
 
+/* A wrapper may end of the signal while what it started still saves. */
+static bool is_saving(const struct shoali_job *job)
+{
+    return job->args->grace_period > 0 && job->culprit < 0 &&
+           shoali_leftover_processes(job, SHOALI_COUNT) > 0;
+}
+
 static void stop(struct shoali_job *job)
 {
     int64_t deadline = shoali_deadline_ns(grace_of(job));
@@ -180,18 +258,60 @@ static void stop(struct shoali_job *job)
         job->rank[i].stopped = job->rank[i].running;
     job->term_sent = true;
     send_all(job, SIGTERM);
-    while (job->running > 0 && !job->impatient && !shoali_deadline_passed(deadline)) {
-        wait_signals(job, deadline - shoali_now_ns());
+    (void)shoali_leftover_processes(job, SHOALI_ASK);
+    while (!job->impatient && !shoali_deadline_passed(deadline)) {
+        int64_t wait_ns = deadline - shoali_now_ns();
+        if (job->running == 0) {
+            if (!is_saving(job))
+                break;
+            /* Not all of them are children whose end is a signal. */
+            wait_ns = wait_ns < SAVING_NS ? wait_ns : SAVING_NS;
+        }
+        wait_signals(job, wait_ns);
         collect(job);
     }
     report(job);
     shoali_job_kill(job);
 }
 
+/* Lets go of the ranks, which have all ended, so that what is left as a child is an orphan. */
+static bool has_no_children(struct shoali_job *job)
+{
+    for (int32_t i = 0; i < job->ranks; i++) {
+        waitpid(job->rank[i].pid, NULL, 0);
+        job->rank[i].pid = 0;
+    }
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        continue;
+    return errno == ECHILD;
+}
+
+/* All ranks have ended well. What they started and left, a wrapper's daemon or a helper, ends with
+ * the job: with its ranks gone nobody would look after it. */
+static void clear_up(struct shoali_job *job)
+{
+    const int64_t deadline = shoali_deadline_ns(GRACE_NS);
+    int32_t count;
+    shoali_guard_stop(job);
+    if (job->reaper && has_no_children(job))
+        return;
+    while ((count = shoali_leftover_processes(job, SHOALI_COUNT)) > 0 &&
+           !shoali_deadline_passed(deadline))
+        wait_signals(job, SWEEP_NS);
+    if (count == 0)
+        return;
+    SHOALI_WARN("launcher",
+                "%d process%s outlived the ranks that started %s and %s ended now: a wrapper has "
+                "to wait for what it starts (or exec it)",
+                (int)count, count == 1 ? "" : "es", count == 1 ? "it" : "them",
+                count == 1 ? "is" : "are");
+    shoali_job_kill(job);
+}
+
 static int exit_code_of(const struct shoali_job *job)
 {
     if (job->culprit < 0)
-        return job->stop_signal ? 128 + job->stop_signal : 0;
+        return job->stop_signal && !all_saved(job) ? 128 + job->stop_signal : 0;
     const struct shoali_rank *rank = &job->rank[job->culprit];
     return rank->signal ? 128 + rank->signal : rank->code;
 }
@@ -205,6 +325,8 @@ shoal_status shoali_job_supervise(struct shoali_job *job, int *exit_code)
     }
     if (job->culprit >= 0 || job->stop_signal)
         stop(job);
+    else
+        clear_up(job);
     *exit_code = exit_code_of(job);
     return SHOAL_OK;
 }

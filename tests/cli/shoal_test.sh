@@ -72,6 +72,28 @@ for gone in 0 1 2; do
     says "rank $gone ended before it joined the others"
     [ "$SECONDS" -lt 10 ] || complain "rank $gone was waited for: $SECONDS s"
 done
+# Jobs at the same instant with default flags do not get in each other's way
+jobs=
+for job in 1 2 3 4 5 6 7 8; do
+    env -u MASTER_PORT "$shoal" run --num_gpus 2 --no_local_rank \
+        "$shoal" bench comm --max-bytes 4K --repeats 1 --seconds 0.01 >"$folder/job.$job" 2>&1 &
+    jobs="$jobs $!"
+done
+job=0
+for pid in $jobs; do
+    job=$((job + 1))
+    wait "$pid" || complain "job $job of eight ended with $?: $(cat "$folder/job.$job")"
+done
+# A port that was asked for is not replaced
+expect 2 env MASTER_PORT=x "$shoal" run true
+says 'MASTER_PORT="x" is no port'
+# A hostfile that names this machine alone
+echo "localhost slots=3" >"$folder/hostfile"
+expect 0 $run --hostfile "$folder/hostfile" bash -c 'test "$WORLD_SIZE" = 3'
+expect 0 $run --hostfile "$folder/hostfile" --include localhost:0,2 bash -c 'test "$WORLD_SIZE $CUDA_VISIBLE_DEVICES" = "2 0,2"'
+echo "worker-1 slots=3" >>"$folder/hostfile"
+expect 2 $run --hostfile "$folder/hostfile" true
+says "$folder/hostfile:2: host worker-1 is another machine"
 # A quoted argument stays one
 expect 0 $run --no_local_rank bash -c 'test "$1" = "two words" && test $# = 1' script "two words"
 

@@ -1,0 +1,88 @@
+/* The launcher cannot clean up after its own SIGKILL. The guard is a child of it that sleeps until
+ * then, in a session of its own, so that what kills the launcher's group or terminal spares it. */
+#include "launcher/launcher.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A process between fork and exec carries no environment for a moment: one empty sweep is not
+ * enough. */
+enum { EMPTY_SWEEPS = 3 };
+#define SWEEP_NS INT64_C(10000000)
+#define GIVE_UP_NS INT64_C(3000000000)
+
+static void end_job(const struct shoali_job *job)
+{
+    const int64_t deadline = shoali_deadline_ns(GIVE_UP_NS);
+    for (int empty = 0; empty < EMPTY_SWEEPS && !shoali_deadline_passed(deadline);) {
+        empty = shoali_leftover_processes(job, SHOALI_KILL) > 0 ? 0 : empty + 1;
+        nanosleep(&(struct timespec){0, SWEEP_NS}, NULL);
+    }
+    shoali_leftover_segments_unlink(job->id);
+    if (job->pid_file)
+        unlink(job->pid_file);
+}
+
+/* Lets ps show a guard instead of a second launcher: who ends "shoal run" by its name or picks the
+ * wrong one of two is not to hit the guard. The words of the command line are this process' own
+ * copy. */
+static void show_as_guard(void)
+{
+    struct shoali_process self;
+    prctl(PR_SET_NAME, SHOALI_GUARD_NAME);
+    if (!shoali_process_read(getpid(), &self) || self.words_end <= self.words_begin)
+        return;
+    const size_t bytes = self.words_end - self.words_begin;
+    memset((void *)self.words_begin, 0, bytes);
+    snprintf((char *)self.words_begin, bytes, SHOALI_GUARD_NAME);
+}
+
+static void guard(const struct shoali_job *job) __attribute__((noreturn));
+static void guard(const struct shoali_job *job)
+{
+    sigset_t all, wake;
+    siginfo_t info;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    sigemptyset(&wake);
+    sigaddset(&wake, SIGTERM);
+    setsid();
+    show_as_guard();
+    /* The kernel sends it when the launcher ends; from anybody else it means nothing. */
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    while (getppid() == job->self.pid)
+        sigwaitinfo(&wake, &info);
+    SHOALI_ERROR("launcher", "the launcher (pid %d) is gone; ending what it started",
+                 (int)job->self.pid);
+    end_job(job);
+    _exit(0);
+}
+
+shoal_status shoali_guard_start(struct shoali_job *job)
+{
+    job->guard = fork();
+    if (job->guard == 0)
+        guard(job);
+    if (job->guard > 0)
+        return SHOAL_OK;
+    job->guard = 0;
+    return SHOAL_FAIL(SHOAL_EIO, "cannot start the guard of the job: fork: %s", strerror(errno));
+}
+
+void shoali_guard_stop(struct shoali_job *job)
+{
+    if (job->guard == 0)
+        return;
+    kill(job->guard, SIGKILL);
+    waitpid(job->guard, NULL, 0);
+    job->guard = 0;
+}
