@@ -13,10 +13,10 @@
 
 struct shoali_process {
     int32_t pid, parent, group, session;
-    uint64_t start;                     /* clock ticks since the machine started */
+    uint64_t start;                   /* clock ticks since the machine started */
     uintptr_t words_begin, words_end; /* where its arguments are; 0 unless it may be traced */
-    char state;     /* a letter as in ps: 'Z' has ended and waits to be taken note of */
-    char name[20];  /* of the program file or the main thread, cut by the kernel */
+    char state;    /* a letter as in ps: 'Z' has ended and waits to be taken note of */
+    char name[20]; /* of the program file or the main thread, cut by the kernel */
 };
 
 /* False: there is no such process, or /proc does not show it. */

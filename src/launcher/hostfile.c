@@ -110,8 +110,8 @@ static shoal_status read_line(char *text, struct shoali_hosts *hosts, struct sho
     for (int32_t i = 0; i < hosts->count; i++) {
         const struct shoali_host *other = &hosts->host[i];
         if (strcmp(other->name, host->name) == 0)
-            return SHOAL_FAIL(SHOAL_EINVAL, "%s:%d: host %s stands in line %d already",
-                              hosts->file, host->line, host->name, other->line);
+            return SHOAL_FAIL(SHOAL_EINVAL, "%s:%d: host %s stands in line %d already", hosts->file,
+                              host->line, host->name, other->line);
         if (other->here && host->here)
             return SHOAL_FAIL(SHOAL_EINVAL,
                               "%s:%d: %s is this machine, and so is %s in line %d: name it once, "

@@ -157,14 +157,16 @@ static shoal_status check_hosts(const struct shoali_hosts *hosts, int32_t num_no
     if (used == 1 && first->here)
         return SHOAL_OK;
     const struct shoali_host *other = first;
+    const bool listed = find_host(hosts, "localhost") != NULL;
     for (int32_t i = 0; i < hosts->count && other->here; i++)
         if (count_selected(&hosts->host[i]) > 0)
             other = &hosts->host[i];
     return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
                       "%s:%d: host %s is another machine, and jobs on several machines are not "
-                      "supported yet: leave this machine alone in the file, or select it with "
-                      "--include localhost",
-                      hosts->file, other->line, other->name);
+                      "supported yet: %s",
+                      hosts->file, other->line, other->name,
+                      listed ? "select this one with --include localhost"
+                             : "write localhost slots=N for this one alone");
 }
 
 shoal_status shoali_slots_here(const struct shoali_hosts *hosts, int32_t num_nodes,

@@ -281,9 +281,11 @@ static bool has_no_children(struct shoali_job *job)
         waitpid(job->rank[i].pid, NULL, 0);
         job->rank[i].pid = 0;
     }
-    while (waitpid(-1, NULL, WNOHANG) > 0)
-        continue;
-    return errno == ECHILD;
+    pid_t orphan;
+    do
+        orphan = waitpid(-1, NULL, WNOHANG);
+    while (orphan > 0);
+    return orphan < 0 && errno == ECHILD;
 }
 
 /* All ranks have ended well. What they started and left, a wrapper's daemon or a helper, ends with
