@@ -25,7 +25,8 @@ extern "C" {
 #endif
 
 /* Outcome of a call. Exit codes of the program: 0 for >= 0, 2 for the user's mistakes
- * (SHOAL_EINVAL, SHOAL_ECONFIG, SHOAL_EUNSUPPORTED), 1 for everything else. */
+ * (SHOAL_EINVAL, SHOAL_ECONFIG, SHOAL_EUNSUPPORTED, SHOAL_ENOENT, SHOAL_EEXIST), 1 for everything
+ * else. */
 typedef enum shoal_status {
     SHOAL_OK = 0,
     SHOAL_IN_PROGRESS = 1, /* a request has not completed yet */
@@ -43,7 +44,10 @@ typedef enum shoal_status {
     SHOAL_ENUMERIC = -9,      /* NaN, infinity or a value out of the representable range */
     SHOAL_ECORRUPT = -10,     /* stored data does not verify */
     SHOAL_EINTERRUPTED = -11, /* stopped by a signal or by shoal_engine_request_stop */
-    SHOAL_EINTERNAL = -12     /* a bug in Shoal */
+    SHOAL_EINTERNAL = -12,    /* a bug in Shoal */
+    SHOAL_ENOENT = -13, /* there is no such file, folder or checkpoint: all else that keeps one from
+                           being read has another code */
+    SHOAL_EEXIST = -14  /* what a save would replace is later than what it saves */
 } shoal_status;
 
 /* Returns the name of a status, e.g. "SHOAL_EIO". Never NULL. Borrowed, static. */

@@ -148,6 +148,10 @@ const char *shoal_status_name(shoal_status status)
         return "SHOAL_EINTERRUPTED";
     case SHOAL_EINTERNAL:
         return "SHOAL_EINTERNAL";
+    case SHOAL_ENOENT:
+        return "SHOAL_ENOENT";
+    case SHOAL_EEXIST:
+        return "SHOAL_EEXIST";
     }
     return "unknown status";
 }
@@ -156,7 +160,8 @@ int shoal_status_exit_code(shoal_status status)
 {
     if (status >= 0)
         return 0;
-    bool users_mistake =
-        status == SHOAL_EINVAL || status == SHOAL_ECONFIG || status == SHOAL_EUNSUPPORTED;
+    bool users_mistake = status == SHOAL_EINVAL || status == SHOAL_ECONFIG ||
+                         status == SHOAL_EUNSUPPORTED || status == SHOAL_ENOENT ||
+                         status == SHOAL_EEXIST;
     return users_mistake ? 2 : 1;
 }

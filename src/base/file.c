@@ -5,22 +5,65 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { READ_BYTES = 65536 };
+
+shoal_status shoali_path_status(int error)
+{
+    switch (error) {
+    case ENOENT:
+        return SHOAL_ENOENT;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case ENOTDIR:
+    case EISDIR:
+    case EEXIST:
+    case ENAMETOOLONG:
+    case ELOOP:
+        return SHOAL_EINVAL;
+    default:
+        return SHOAL_EIO;
+    }
+}
+
+bool shoali_file_limit_begin(void)
+{
+    sigset_t limit, before;
+    sigemptyset(&limit);
+    sigaddset(&limit, SIGXFSZ);
+    return pthread_sigmask(SIG_BLOCK, &limit, &before) == 0 && !sigismember(&before, SIGXFSZ);
+}
+
+void shoali_file_limit_end(bool begun)
+{
+    sigset_t limit;
+    if (!begun)
+        return;
+    sigemptyset(&limit);
+    sigaddset(&limit, SIGXFSZ);
+    while (sigtimedwait(&limit, NULL, &(struct timespec){0}) == SIGXFSZ)
+        continue;
+    pthread_sigmask(SIG_UNBLOCK, &limit, NULL);
+}
 
 static shoal_status open_for_reading(const char *path, int *descriptor, size_t *guess_bytes)
 {
     struct stat info;
     *descriptor = shoali_fault("read_file") ? (errno = EIO, -1) : open(path, O_RDONLY | O_CLOEXEC);
-    if (*descriptor < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return SHOAL_FAIL(SHOAL_EINVAL, "%s: no such file", path);
+    if (*descriptor < 0 && errno == ENOENT)
+        return SHOAL_FAIL(SHOAL_ENOENT, "%s: no such file", path);
     if (*descriptor < 0 || fstat(*descriptor, &info) != 0)
-        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot open for reading: %s", path, strerror(errno));
+        return SHOAL_FAIL(shoali_path_status(errno), "%s: cannot open for reading: %s", path,
+                          strerror(errno));
     if (S_ISDIR(info.st_mode))
         return SHOAL_FAIL(SHOAL_EINVAL, "%s is a folder, a file is needed", path);
     *guess_bytes = info.st_size > 0 ? (size_t)info.st_size : 0;
@@ -117,8 +160,12 @@ shoal_status shoali_write_file_atomic(const char *path, const void *data, size_t
     if (!temporary)
         return SHOAL_ENOMEM;
     snprintf(temporary, path_bytes, "%s.tmp", path);
+    const bool limited = shoali_file_limit_begin();
     descriptor = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     bool written = descriptor >= 0 && write_all(descriptor, data, bytes) && fsync(descriptor) == 0;
+    const int error = errno;
+    shoali_file_limit_end(limited);
+    errno = error;
     if (written) {
         /* Some network file systems report a failed write only here. */
         int closing = descriptor;

@@ -45,11 +45,20 @@ const char *shoali_format_count(double count, char *buffer);
 
 /* Files: the fault points "read_file" and "write_file" make the next call fail with SHOAL_EIO.
  * Reads a whole file. *data is owned by the caller (free()), NUL-terminated past *bytes.
- * SHOAL_EINVAL when it does not exist or is a folder, SHOAL_EIO otherwise; both name the path. */
+ * SHOAL_ENOENT when it does not exist, and only then; else as shoali_path_status. All name the
+ * path. */
 SHOAL_CHECKED shoal_status shoali_read_file(const char *path, char **data, size_t *bytes);
 /* Writes PATH.tmp, fsyncs, renames onto PATH, fsyncs the folder: all or nothing. */
 SHOAL_CHECKED shoal_status shoali_write_file_atomic(const char *path, const void *data,
                                                     size_t bytes);
+/* What an errno of a path is: SHOAL_ENOENT; SHOAL_EINVAL where the user must name another path or
+ * change its permissions; SHOAL_EIO where the system fails. */
+shoal_status shoali_path_status(int error);
+/* A write beyond the limit of a file's size (ulimit -f) raises SIGXFSZ, which ends a process:
+ * between these calls those of the calling thread fail with EFBIG instead. `end` takes what `begin`
+ * gave. */
+bool shoali_file_limit_begin(void);
+void shoali_file_limit_end(bool begun);
 /* mkdir -p. */
 SHOAL_CHECKED shoal_status shoali_make_dirs(const char *path);
 

@@ -235,7 +235,7 @@ static void test_unreadable_files(void **state)
     struct folder *folder = *state;
     char *data = NULL;
     size_t bytes;
-    assert_int_equal(shoali_read_file(folder->file, &data, &bytes), SHOAL_EINVAL);
+    assert_int_equal(shoali_read_file(folder->file, &data, &bytes), SHOAL_ENOENT);
     assert_non_null(strstr(shoal_error_message(), folder->file));
     assert_int_equal(shoali_read_file(folder->path, &data, &bytes), SHOAL_EINVAL);
     assert_non_null(strstr(shoal_error_message(), "folder"));

@@ -493,7 +493,7 @@ static void test_source(void **state)
     (void)state;
     struct shoali_ds_config config;
     assert_int_equal(shoali_ds_config_init(&config, NULL, NULL), SHOAL_EINVAL);
-    assert_int_equal(shoali_ds_config_init(&config, "/nowhere/x.json", NULL), SHOAL_EINVAL);
+    assert_int_equal(shoali_ds_config_init(&config, "/nowhere/x.json", NULL), SHOAL_ENOENT);
     assert_non_null(strstr(shoal_error_message(), "/nowhere/x.json"));
 }
 

@@ -69,7 +69,7 @@ static shoal_status read_if_there(const char *path, char **data, size_t *bytes)
     if (access(path, F_OK) != 0)
         return SHOAL_IN_PROGRESS;
     shoal_status status = shoali_read_file(path, data, bytes);
-    return status == SHOAL_EINVAL ? SHOAL_IN_PROGRESS : status; /* removed in between */
+    return status == SHOAL_ENOENT ? SHOAL_IN_PROGRESS : status; /* removed in between */
 }
 
 static shoal_status file_get(struct shoali_store *store, const char *key, void *value,
