@@ -3,48 +3,61 @@
 #include "checkpoint/checkpoint.h"
 #include "monitor/hashes.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 /* The text is PATH/NAME when there is such a file, else empty. */
-static void look_for(const char *path, const char *name, struct shoali_str *found)
+static shoal_status look_for(const char *path, const char *name, struct shoali_str *found)
 {
     struct stat info;
     shoali_str_append(found, "%s/%s", path, name);
-    if (!found->failed && stat(found->text, &info) != 0)
-        found->length = 0;
+    if (found->failed)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a path");
+    if (stat(found->text, &info) == 0)
+        return SHOAL_OK;
+    if (errno != ENOENT)
+        return SHOAL_FAIL(shoali_path_status(errno), "%s: cannot read: %s", found->text,
+                          strerror(errno));
+    found->length = 0;
+    return SHOAL_OK;
 }
 
-static void look_for_hashes(const char *path, struct shoali_str *found)
+static shoal_status look_for_hashes(const char *path, struct shoali_str *found)
 {
     struct stat info;
-    if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
-        shoali_str_append(found, "%s", path);
-    else
-        look_for(path, SHOALI_HASHES_FILE, found);
+    if (stat(path, &info) != 0 || S_ISDIR(info.st_mode))
+        return look_for(path, SHOALI_HASHES_FILE, found);
+    shoali_str_append(found, "%s", path);
+    return SHOAL_OK;
 }
 
 /* PATH is DIR/TAG when it holds a manifest. `text` keeps what *dir and *tag point into. */
-static void split_checkpoint(const char *path, struct shoali_str *text, const char **dir,
-                             const char **tag)
+static shoal_status split_checkpoint(const char *path, struct shoali_str *text, const char **dir,
+                                     const char **tag)
 {
-    look_for(path, "manifest.json", text);
+    shoal_status status;
+    SHOAL_TRY(status, look_for(path, "manifest.json", text), done);
     const bool tagged = text->length > 0;
     text->length = 0;
     shoali_str_append(text, "%s", path);
-    if (text->failed)
-        return;
+    if (text->failed) {
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the checkpoints' names");
+        goto done;
+    }
     while (text->length > 1 && text->text[text->length - 1] == '/')
         text->text[--text->length] = '\0';
     char *slash = strrchr(text->text, '/');
     *dir = tagged && !slash ? "." : text->text;
     *tag = !tagged ? NULL : slash ? slash + 1 : text->text;
     if (!tagged || !slash)
-        return;
+        goto done;
     *slash = '\0';
     if (slash == text->text)
         *dir = "/";
+done:
+    return status;
 }
 
 static shoal_status diff_checkpoints(const char *const paths[2], struct shoali_str *out,
@@ -55,11 +68,7 @@ static shoal_status diff_checkpoints(const char *const paths[2], struct shoali_s
     const char *dirs[2] = {NULL, NULL}, *tags[2];
     bool equal = false;
     for (int s = 0; s < 2; s++)
-        split_checkpoint(paths[s], &text[s], &dirs[s], &tags[s]);
-    if (!dirs[0] || !dirs[1]) {
-        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the checkpoints' names");
-        goto done;
-    }
+        SHOAL_TRY(status, split_checkpoint(paths[s], &text[s], &dirs[s], &tags[s]), done);
     SHOAL_TRY(status, shoali_checkpoint_diff(dirs, tags, out, &equal), done);
     *verdict = equal ? SHOAL_DIFF_EQUAL : SHOAL_DIFF_REAL;
 done:
@@ -75,8 +84,8 @@ shoal_status shoal_diff(const char *path_a, const char *path_b, char **text,
     struct shoali_str out = {0}, a = {0}, b = {0};
     struct shoali_hashes_verdict found;
     *text = NULL;
-    look_for_hashes(path_a, &a);
-    look_for_hashes(path_b, &b);
+    SHOAL_TRY(status, look_for_hashes(path_a, &a), done);
+    SHOAL_TRY(status, look_for_hashes(path_b, &b), done);
     if (a.length > 0 && b.length > 0) {
         SHOAL_TRY(status, shoali_hashes_diff(a.text, b.text, &out, &found), done);
         *verdict = found.equal      ? SHOAL_DIFF_EQUAL

@@ -141,7 +141,7 @@ static void test_nothing_when_off(void **state)
     assert_int_equal(access(path, F_OK), -1);
     char *text;
     shoal_diff_verdict verdict;
-    assert_int_equal(shoal_diff(folder[0], folder[1], &text, &verdict), SHOAL_EINVAL);
+    assert_int_equal(shoal_diff(folder[0], folder[1], &text, &verdict), SHOAL_ENOENT);
 }
 
 /* A folder that cannot be is an error of the first step, on the rank that writes. */

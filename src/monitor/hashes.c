@@ -134,6 +134,7 @@ static bool append_whole(const char *path, bool fresh, const struct shoali_str *
     FILE *file = fopen(path, fresh ? "w+" : "a+");
     if (!file)
         return false;
+    const bool limited = shoali_file_limit_begin();
     const long end = end_of_lines(file);
     bool good = end >= 0 && ftruncate(fileno(file), end) == 0 && fseek(file, end, SEEK_SET) == 0 &&
                 (end > 0 || fputs(shoali_str_get(head), file) >= 0) &&
@@ -143,6 +144,7 @@ static bool append_whole(const char *path, bool fresh, const struct shoali_str *
     good = fclose(file) == 0 && good;
     if (!good && end >= 0 && truncate(path, end) == 0)
         errno = error;
+    shoali_file_limit_end(limited);
     return good;
 }
 

@@ -15,11 +15,13 @@
 struct shoali_hashes_place {
     int64_t step;
     long at;                /* of its first line in the file */
+    int64_t line;           /* its number, from 1 */
     int32_t lines, weights; /* weights: lines of the last kind, one per tensor */
 };
 struct shoali_hashes_file {
     const char *path; /* borrowed */
     FILE *file;
+    int64_t line; /* the number of the last one that was read */
     json_t *facts;
     struct shoali_hashes_place *place; /* by step; a step that was run again counts once, as last */
     int32_t place_count, place_capacity;

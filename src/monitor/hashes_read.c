@@ -13,18 +13,20 @@ static shoal_status next_line(struct shoali_hashes_file *file, json_t **line)
     char *text = NULL;
     size_t capacity = 0;
     json_error_t error;
-    const long at = ftell(file->file);
     const ssize_t bytes = getline(&text, &capacity, file->file);
     *line = NULL;
+    file->line++;
     if (bytes < 0 && ferror(file->file))
         status = SHOAL_FAIL(SHOAL_EIO, "cannot read %s: %s", file->path, strerror(errno));
     else if (bytes > 0 && text[bytes - 1] == '\n') {
         *line = json_loadb(text, (size_t)bytes, 0, &error);
         if (!json_is_object(*line)) {
+            *error.text = *line ? '\0' : *error.text;
             json_decref(*line);
             *line = NULL;
-            status = SHOAL_FAIL(SHOAL_ECORRUPT, "%s, byte %ld: this line cannot be read: %s",
-                                file->path, at, error.text);
+            status = SHOAL_FAIL(SHOAL_ECORRUPT, "%s, line %lld: this line cannot be read: %s",
+                                file->path, (long long)file->line,
+                                *error.text ? error.text : "it is no object");
         }
     }
     free(text);
@@ -45,9 +47,90 @@ static shoal_status append_place(struct shoali_hashes_file *file, int64_t step, 
         file->place = grown;
         file->place_capacity = capacity;
     }
-    file->place[file->place_count++] = (struct shoali_hashes_place){.step = step, .at = at};
+    file->place[file->place_count++] =
+        (struct shoali_hashes_place){.step = step, .at = at, .line = file->line};
     return SHOAL_OK;
 }
+
+/* ---- what a line must hold ------------------------------------------------------------------ */
+
+enum member_type { COUNT, VALUE, TEXT, FLAG, HASH, SKETCH };
+struct member {
+    const char *key; /* NULL: the last */
+    enum member_type type;
+};
+static const struct member fact_members[] = {{"dtype", TEXT},          {"kernels", TEXT},
+                                             {"micro_batches", COUNT}, {"tensors", COUNT},
+                                             {"elements", COUNT},      {NULL, TEXT}};
+static const struct member number_members[] = {
+    {"step", COUNT}, {"applied", FLAG},     {"loss", VALUE}, {"grad_norm", VALUE},
+    {"lr", VALUE},   {"loss_scale", VALUE}, {NULL, TEXT}};
+static const struct member tensor_members[] = {
+    {"step", COUNT},      {"kind", TEXT},  {"tensor", TEXT},   {"count", COUNT},   {"hash", HASH},
+    {"nonfinite", COUNT}, {"norm", VALUE}, {"largest", VALUE}, {"sketch", SKETCH}, {NULL, TEXT}};
+
+static bool is_value(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    return json_is_number(value) ||
+           (text &&
+            (strcmp(text, "nan") == 0 || strcmp(text, "inf") == 0 || strcmp(text, "-inf") == 0));
+}
+
+static bool is_sketch(const json_t *value)
+{
+    size_t i;
+    const json_t *counter;
+    bool good = json_array_size(value) == SHOALI_SKETCH_COUNTERS;
+    json_array_foreach(value, i, counter)
+    {
+        good = good && json_is_number(counter);
+    }
+    return good;
+}
+
+static bool is_of_type(const json_t *value, enum member_type type)
+{
+    const char *text = json_string_value(value);
+    switch (type) {
+    case COUNT:
+        return json_is_integer(value) && json_integer_value(value) >= 0;
+    case VALUE:
+        return is_value(value);
+    case TEXT:
+        return text != NULL;
+    case FLAG:
+        return json_is_boolean(value);
+    case HASH:
+        return text && strlen(text) == 16 && strspn(text, "0123456789abcdef") == 16;
+    case SKETCH:
+        return is_sketch(value);
+    }
+    return false;
+}
+
+/* What is damaged must not be compared as if it were a number of the run. */
+static shoal_status check_members(const struct shoali_hashes_file *file, const json_t *line,
+                                  const struct member *member)
+{
+    for (; member->key; member++) {
+        const json_t *value = json_object_get(line, member->key);
+        if (is_of_type(value, member->type))
+            continue;
+        char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+        const shoal_status status =
+            SHOAL_FAIL(SHOAL_ECORRUPT, "%s, line %lld: `%s` is %.40s, the file is damaged",
+                       file->path, (long long)file->line, member->key, text ? text : "missing");
+        free(text);
+        return status;
+    }
+    if (json_integer_value(json_object_get(line, "step")) < 1 && json_object_get(line, "step"))
+        return SHOAL_FAIL(SHOAL_ECORRUPT, "%s, line %lld: `step` is 0, the file is damaged",
+                          file->path, (long long)file->line);
+    return SHOAL_OK;
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
 
 /* A run that was continued from an older checkpoint does some steps again: the older ones do not
  * count. Lines of a step follow each other; its line of numbers is the only one without a tensor,
@@ -58,8 +141,7 @@ static shoal_status add_line(struct shoali_hashes_file *file, const json_t *line
     shoal_status status = SHOAL_OK;
     const int64_t step = json_integer_value(json_object_get(line, "step"));
     const bool numbers = !json_object_get(line, "tensor");
-    if (step < 1)
-        return SHOAL_FAIL(SHOAL_ECORRUPT, "%s, byte %ld: this line has no step", file->path, at);
+    SHOAL_TRY(status, check_members(file, line, numbers ? number_members : tensor_members), done);
     int32_t *count = &file->place_count;
     const bool same = *count > 0 && file->place[*count - 1].step == step;
     if (!same || (numbers && *numbers_seen)) {
@@ -89,7 +171,7 @@ static shoal_status read_facts(struct shoali_hashes_file *file)
     if (json_integer_value(json_object_get(file->facts, "version")) != 1)
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "%s was written by a newer version: use that one",
                           file->path);
-    return SHOAL_OK;
+    return check_members(file, file->facts, fact_members);
 }
 
 /* A run that died, or still writes, is not compared in the step that it is in. */
@@ -147,6 +229,7 @@ shoal_status shoali_hashes_read(struct shoali_hashes_file *file,
 {
     shoal_status status = SHOAL_OK;
     *lines = json_array();
+    file->line = place->line - 1;
     if (!*lines || fseek(file->file, place->at, SEEK_SET) != 0)
         return SHOAL_FAIL(SHOAL_EIO, "cannot read step %lld of %s", (long long)place->step,
                           file->path);
