@@ -51,6 +51,11 @@ typedef struct shoal_engine_args {
     const char *const *recompute_modules; /* NULL-terminated, borrowed until destroy; NULL: none */
     int32_t inference;                    /* 1: no gradients, no optimizer */
     const char *output_path; /* folder of hashes.jsonl (key "hashes"); NULL: the current one */
+    /* 1: it will save checkpoints, and what that needs is allocated, and planned, with the engine;
+     * 0: at each save. */
+    int32_t saves;
+    /* 1: a save may replace a checkpoint of a later step, and move `latest` back to its own. */
+    int32_t override_existing_checkpoint;
 } shoal_engine_args;
 
 /* Reads the configuration, places and initialises the model, plans the activation memory. *engine
@@ -136,6 +141,7 @@ typedef struct shoal_memory_info {
     int64_t offload_read_bytes, offload_written_bytes; /* masters and states, from and to the drive
                                                           since the engine was created */
     int64_t activations_host_bytes; /* cpu_checkpointing: a part of host_peak_bytes */
+    int64_t checkpoint_bytes;       /* host memory for saves (`saves`) */
 } shoal_memory_info;
 SHOAL_API void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info *info);
 /* Asks every rank to stop at the next step boundary; safe in a signal handler. */
@@ -167,18 +173,26 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_fingerprint(shoal_engine *engi
 
 /* Writes DIR/TAG as checkpoint/checkpoint.h describes; tag NULL: "global_stepN". client_json: text
  * stored in the manifest
- * (tokenizer, model flags ...), may be NULL. Only at a step boundary. */
+ * (tokenizer, model flags ...), may be NULL. Only at a step boundary. SHOAL_EEXIST, and nothing is
+ * written: DIR/TAG or DIR/latest is of a later step than this engine, unless TAG is given and new
+ * (`latest` then stays) or override_existing_checkpoint was set. Waits while another job saves in
+ * DIR. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_save_checkpoint(shoal_engine *engine,
                                                                   const char *dir, const char *tag,
                                                                   const char *client_json);
-/* tag NULL: DIR/latest. Without a checkpoint: SHOAL_EINVAL. *client_json (optional) is owned by the
- * caller (free()). weights_only: no
- * optimizer states, step 0. */
+/* Says before the first step whether saves in DIR could succeed: makes DIR, writes and removes a
+ * file there, removes what saves that died have left, compares free space and the limit of a file's
+ * size with what a checkpoint needs. SHOAL_EEXIST: DIR holds a later step than this engine's.
+ * ignore_space 1: too little of it is only a warning. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_check_save(shoal_engine *engine, const char *dir,
+                                                             int32_t ignore_space);
+/* tag NULL: DIR/latest. Without a checkpoint, and only then: SHOAL_ENOENT. *client_json (optional)
+ * is owned by the caller (free()). weights_only: no optimizer states, step 0. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_load_checkpoint(shoal_engine *engine,
                                                                   const char *dir, const char *tag,
                                                                   int32_t weights_only,
                                                                   char **client_json);
-/* Reads just the client JSON and the step of a checkpoint. Not collective. */
+/* Reads just the client JSON and the step of a checkpoint; statuses as above. Not collective. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_checkpoint_peek(const char *dir, const char *tag,
                                                            char **client_json, int64_t *step);
 

@@ -63,6 +63,7 @@ typedef struct shoal_plan {
     int64_t comm_bytes;       /* control memory and bounce areas of groups in one machine */
     int64_t data_bytes;       /* batches kept ready and in use, the tokenizer */
     int64_t host_state_bytes; /* offloaded weights, states and their buffers */
+    int64_t checkpoint_bytes; /* of saves, with `saves` of the engine's arguments */
     int64_t host_bytes;       /* sum */
     int64_t nvme_bytes;       /* files of offloaded states and weights */
     int64_t shared_bytes;     /* of device_bytes: in memory that all ranks of the machine map */

@@ -16,6 +16,11 @@ SHOAL_API const char *shoal_version(void);
  * collective nor costly. DeepSpeed: ds_report. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_report(char **text);
 
+/* Lists the checkpoints in folder DIR as lines of text: step, size, whether the manifest verifies
+ * and the files are there with their sizes; and what saves that died have left. *text is owned by
+ * the caller: free(). Not collective. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_report_checkpoints(const char *dir, char **text);
+
 /* Describes every key of the configuration file in Markdown: docs/CONFIG.md. *text is owned by the
  * caller: free(). Not collective. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_config_help(char **text);

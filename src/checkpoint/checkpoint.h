@@ -30,14 +30,21 @@
  *       the end), fsync of DIR, `latest` by temp + rename. A failure at any point leaves older
  *       checkpoints untouched and removes TAG.partial. One writer: rank 0; other ranks' elements
  *       reach it in pieces of at most 16 MiB in flat order, so memory is bounded. DIR is locked
- *       (flock) meanwhile: a second job that saves there waits for its turn. Fault points:
- *       ckpt.create, ckpt.write, ckpt.fsync, ckpt.manifest, ckpt.rename.
+ *       (flock) meanwhile, and DIR/.saving says by whom: a second job that saves there waits for
+ *       its turn. Whoever has the lock removes what saves that died have left of other tags, too.
+ *       Fault points: ckpt.create, ckpt.write, ckpt.fsync, ckpt.manifest, ckpt.rename.
+ *
+ *       Nothing of a later step is replaced, and `latest` does not go back: where TAG or `latest`
+ *       is of a later step than the save, it is refused with SHOAL_EEXIST, unless it is told to
+ *       override. A tag that the user chose and that does not exist is saved; `latest` stays.
  *
  * LOAD  the writer reads and verifies each chunk once and sends every rank the elements it holds.
- *       Without `latest`, or when it dangles, the directories of DIR are scanned for the verifying
- *       manifest with the highest step, and that is said. Names and shapes must match exactly: the
- *       message lists what is missing, extra or of another shape. Any hash mismatch:
- *       SHOAL_ECORRUPT naming file and byte range.
+ *       Without `latest`, or when it names what does not exist (a crash between two renames), the
+ *       directories of DIR are scanned for the verifying manifest with the highest step, and that
+ *       is said. Only what does not exist is absent: a `latest` or a manifest that is there and
+ *       cannot be read, or does not verify, is an error that names the file, for what it says may
+ *       be what is meant. Names and shapes must match exactly: the message lists what is missing,
+ *       extra or of another shape. Any hash mismatch: SHOAL_ECORRUPT naming file and byte range.
  */
 #ifndef SHOALI_CHECKPOINT_H
 #define SHOALI_CHECKPOINT_H
@@ -85,9 +92,27 @@ struct shoali_checkpoint_args {
     const char *client_json; /* save: object text or NULL */
     int64_t step;
     int64_t max_shard_bytes; /* 0: 5 GB */
+    bool tag_chosen;         /* save: by the user; else it follows from the step */
+    bool override_existing;  /* save: may replace a later step, and move `latest` back */
+    void *buffer;            /* of buffer_bytes, for chunks; too small or NULL: one is allocated */
+    int64_t buffer_bytes;
 };
-/* Collective over the group. */
+/* Collective over the group. SHOAL_EEXIST: DIR holds a later step (see above). */
 SHOAL_CHECKED shoal_status shoali_checkpoint_save(const struct shoali_checkpoint_args *args);
+
+/* What a save writes, from names, shapes, kinds and max_shard_bytes. Not collective. */
+struct shoali_checkpoint_size {
+    int64_t bytes, largest_file_bytes; /* of all files, without the manifest */
+    int64_t buffer_bytes;              /* that a save needs on each rank */
+};
+SHOAL_CHECKED shoal_status shoali_checkpoint_get_size(const struct shoali_checkpoint_args *args,
+                                                      struct shoali_checkpoint_size *size);
+/* Whether a save into args->dir could succeed, from args->step on: makes the folder, writes and
+ * removes a file, removes what saves that died have left, and looks at free space and limits;
+ * SHOAL_EEXIST when it holds a later step. ignores_space: too little of it is only said.
+ * Collective. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_check(const struct shoali_checkpoint_args *args,
+                                                   bool ignores_space);
 
 /* What a manifest says besides tensors; texts owned by the caller (free()). */
 struct shoali_checkpoint_info {
@@ -99,12 +124,19 @@ struct shoali_checkpoint_info {
     shoal_dtype kind_dtype[16];
 };
 void shoali_checkpoint_info_fini(struct shoali_checkpoint_info *info);
-/* Finds and verifies the manifest, reads no tensors. Not collective. SHOAL_EINVAL: no checkpoint
+/* Finds and verifies the manifest, reads no tensors. Not collective. SHOAL_ENOENT: no checkpoint
  * there. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_open(const char *dir, const char *tag,
                                                   struct shoali_checkpoint_info *info);
+/* The same without a word about how it was found, for who opens it next. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_peek(const char *dir, const char *tag,
+                                                  struct shoali_checkpoint_info *info);
 /* Reads args->kinds from dir/tag (tag as found by open). Collective. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_load(const struct shoali_checkpoint_args *args);
+
+/* Lines of text: each checkpoint of DIR by step, its size, whether its manifest verifies and its
+ * files are there with their sizes; what saves that died have left. Not collective. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_list(const char *dir, struct shoali_str *out);
 
 /* Says in lines of text what differs between two checkpoints (tags NULL: latest): per kind the
  * first tensor and element, how many elements, and by how many units in the last place at most.

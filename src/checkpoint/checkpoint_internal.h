@@ -6,7 +6,9 @@
  *   run.c          the ranks of one save or load: agreement, pieces
  *   holders.c      who holds what
  *   files.c        creating, sizing, writing, removing files and folders
+ *   folder.c       the folder a save works in: turns, leftovers, what must not be replaced
  *   save.c load.c  the two collectives
+ *   list.c         what a folder holds, for people
  *   diff.c         two checkpoints, tensor by tensor
  */
 #ifndef SHOALI_CHECKPOINT_INTERNAL_H
@@ -79,8 +81,8 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_read_head(struct shoali_checkpoint_
 SHOAL_CHECKED shoal_status shoali_manifest_format(const struct shoali_checkpoint_args *args,
                                                   const struct shoali_checkpoint_plan *plans,
                                                   char **text);
-/* Reads and verifies DIR/TAG/manifest.json; *manifest is owned (json_decref). SHOAL_EINVAL: there
- * is none; SHOAL_ECORRUPT: it does not verify. */
+/* Reads and verifies DIR/TAG/manifest.json; *manifest is owned (json_decref). SHOAL_ENOENT: there
+ * is none; SHOAL_ECORRUPT: it does not verify; else as shoali_path_status. */
 SHOAL_CHECKED shoal_status shoali_manifest_read(const char *dir, const char *tag,
                                                 struct json_t **manifest);
 int64_t shoali_manifest_step(const struct json_t *manifest);
@@ -102,9 +104,10 @@ SHOAL_CHECKED shoal_status shoali_manifest_info(const struct json_t *manifest,
 
 /* A tag is one folder's name that is neither `latest` nor one of this format's own temporaries. */
 bool shoali_checkpoint_tag_valid(const char *tag);
-/* tag NULL: the latest. *found is owned (free()), *manifest too (json_decref). */
-SHOAL_CHECKED shoal_status shoali_checkpoint_find(const char *dir, const char *tag, char **found,
-                                                  struct json_t **manifest);
+/* tag NULL: the latest. *found is owned (free()), *manifest too (json_decref). says: one line when
+ * `latest` was of no use. SHOAL_ENOENT: there is none, and nothing that could be one. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_find(const char *dir, const char *tag, bool says,
+                                                  char **found, struct json_t **manifest);
 
 /* ---- run.c ---- */
 
@@ -119,7 +122,8 @@ struct shoali_checkpoint_run {
     int32_t rank, size;
     int64_t flat_count;
     struct shoali_arena arena;
-    char *buffer; /* SHOALI_CHECKPOINT_CHUNK */
+    char *buffer;    /* see shoali_checkpoint_run_buffer */
+    bool own_buffer; /* else the caller's */
     /* Of each kind that is not replicated: what the ranks hold, in the order of the flat space. */
     struct shoali_checkpoint_holding *holding[SHOALI_CHECKPOINT_KINDS];
     int32_t holding_count[SHOALI_CHECKPOINT_KINDS];
@@ -131,6 +135,8 @@ struct shoali_checkpoint_run {
 void shoali_checkpoint_run_init(struct shoali_checkpoint_run *run,
                                 const struct shoali_checkpoint_args *args, const char *verb);
 void shoali_checkpoint_run_fini(struct shoali_checkpoint_run *run);
+/* Room for the largest chunk of the plans, args->buffer where that is large enough. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_run_buffer(struct shoali_checkpoint_run *run);
 /* Checks the arguments and learns who holds what. Collective. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_run_begin(struct shoali_checkpoint_run *run);
 /* All ranks get the status of the lowest failing rank, and its sentence. Collective; clears
@@ -162,6 +168,37 @@ int32_t shoali_checkpoint_owner(const struct shoali_checkpoint_run *run, int32_t
 int32_t shoali_checkpoint_holder(const struct shoali_checkpoint_run *run, int32_t kind, int32_t nth,
                                  int64_t at, int64_t end, int64_t *count);
 
+/* ---- folder.c ---- */
+
+struct shoali_checkpoint_folders {
+    const char *dir, *final, *partial, *old, *latest, *holder;
+    int lock;         /* dir, open and locked while this save is at work there; -1: not */
+    bool alone;       /* the lock is held, so no other save is at work in dir */
+    bool begun;       /* partial is this save's own */
+    bool keep_latest; /* it names a later step */
+    int64_t wait_begin_ns, said;
+};
+SHOAL_CHECKED shoal_status shoali_checkpoint_folders_init(
+    struct shoali_checkpoint_run *run, struct shoali_checkpoint_folders *folders);
+/* Jobs that save in one folder take turns, or one would clear away what the other is writing; the
+ * system takes the lock from who dies. Waits as long as another holds it, and says so at once and
+ * each minute. Collective; none of its collectives lasts. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_take_turn(struct shoali_checkpoint_run *run,
+                                                       struct shoali_checkpoint_folders *folders);
+void shoali_checkpoint_end_turn(struct shoali_checkpoint_folders *folders);
+SHOAL_CHECKED shoal_status shoali_checkpoint_move(const char *from, const char *to);
+/* Puts DIR/TAG back in place where a save died between its renames. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_recover(const char *dir, const char *tag);
+/* NAME is TAG.partial or TAG.old. */
+bool shoali_checkpoint_is_leftover(const char *name, char tag[SHOALI_CHECKPOINT_TAG_BYTES + 1]);
+/* Recovers and removes what saves that died have left; in a turn only. */
+void shoali_checkpoint_sweep(const struct shoali_checkpoint_folders *folders);
+/* SHOAL_EEXIST: a save of args would replace what is of a later step, or move `latest` back to its
+ * own. keep_latest: a chosen and new tag does neither, as long as `latest` stays. args->tag NULL:
+ * of a save to come. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_check_later(const struct shoali_checkpoint_args *args,
+                                                         bool *keep_latest);
+
 /* ---- files.c: DIR, TAG and FILE make a path; FILE "" is the folder, TAG and FILE "" is DIR ----
  */
 
@@ -173,6 +210,14 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_make_dir(const char *path);
 /* Removes a folder of plain files; one that does not exist is fine. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_remove_dir(const char *path);
 SHOAL_CHECKED shoal_status shoali_checkpoint_sync_dir(const char *path);
+/* Of DIR/NAME. What does not exist is no folder; what cannot be looked at is an error. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_is_folder(const char *dir, const char *name,
+                                                       bool *folder);
+SHOAL_CHECKED shoal_status shoali_checkpoint_exists(const char *dir, const char *name, bool *found);
+/* Whether DIR/TAG has a manifest that verifies; one that cannot be read is an error. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_verifies(const char *dir, const char *tag, bool *good);
+/* ulimit -f; INT64_MAX: none. */
+int64_t shoali_checkpoint_file_limit(void);
 /* Creates a file with its space reserved; missing_bytes: of this and all later files. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_create_file(const char *path, int64_t bytes,
                                                          int64_t missing_bytes);

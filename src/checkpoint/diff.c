@@ -270,7 +270,8 @@ shoal_status shoali_checkpoint_diff(const char *const dirs[2], const char *const
     shoali_arena_init(&diff.arena);
     for (int s = 0; s < 2; s++) {
         struct side *side = &diff.side[s];
-        SHOAL_TRY(status, shoali_checkpoint_find(dirs[s], tags[s], &side->tag, &side->manifest),
+        SHOAL_TRY(status,
+                  shoali_checkpoint_find(dirs[s], tags[s], true, &side->tag, &side->manifest),
                   done);
         side->folder = shoali_checkpoint_path(&diff.arena, dirs[s], side->tag, "");
         diff.buffer[s] = shoali_arena_alloc(&diff.arena, AT_ONCE_BYTES);

@@ -3,7 +3,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -15,22 +17,57 @@ char *shoali_checkpoint_path(struct shoali_arena *arena, const char *dir, const 
                                file);
 }
 
-/* What the user can change is SHOAL_EINVAL; broken or full disks are SHOAL_EIO. */
+/* Of a folder that is to be made or changed: one that does not exist is a mistake, too. */
 static shoal_status folder_status(int error)
 {
-    switch (error) {
-    case EACCES:
-    case EPERM:
-    case EROFS:
-    case ENOTDIR:
-    case EEXIST:
-    case ENOENT:
-    case ENAMETOOLONG:
-    case ELOOP:
-        return SHOAL_EINVAL;
-    default:
-        return SHOAL_EIO;
-    }
+    const shoal_status status = shoali_path_status(error);
+    return status == SHOAL_ENOENT ? SHOAL_EINVAL : status;
+}
+
+/* Of DIR/NAME, with what `look` (stat or lstat) sees; false with errno 0: there is none. */
+static shoal_status look_at(const char *dir, const char *name,
+                            int (*look)(const char *, struct stat *), struct stat *info,
+                            bool *found)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_str path = {0};
+    shoali_str_append(&path, "%s/%s", dir, name);
+    if (path.failed)
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a path");
+    else if (look(path.text, info) == 0)
+        *found = true;
+    else if (errno == ENOENT)
+        *found = false;
+    else
+        status = SHOAL_FAIL(shoali_path_status(errno), "%s: cannot read: %s", path.text,
+                            strerror(errno));
+    shoali_str_fini(&path);
+    return status;
+}
+
+shoal_status shoali_checkpoint_is_folder(const char *dir, const char *name, bool *folder)
+{
+    struct stat info;
+    shoal_status status;
+    SHOAL_TRY(status, look_at(dir, name, stat, &info, folder), done);
+    *folder = *folder && S_ISDIR(info.st_mode);
+done:
+    return status;
+}
+
+shoal_status shoali_checkpoint_exists(const char *dir, const char *name, bool *found)
+{
+    struct stat info;
+    return look_at(dir, name, lstat, &info, found);
+}
+
+shoal_status shoali_checkpoint_verifies(const char *dir, const char *tag, bool *good)
+{
+    json_t *manifest = NULL;
+    const shoal_status status = shoali_manifest_read(dir, tag, &manifest);
+    *good = status == SHOAL_OK;
+    json_decref(manifest);
+    return status == SHOAL_ENOENT || status == SHOAL_ECORRUPT ? SHOAL_OK : status;
 }
 
 shoal_status shoali_checkpoint_make_dir(const char *path)
@@ -82,18 +119,38 @@ static int reserve(int descriptor, int64_t bytes)
     if (shoali_fault("ckpt.create"))
         return ENOSPC;
     int error;
+    const bool limited = shoali_file_limit_begin();
     do {
         error = posix_fallocate(descriptor, 0, (off_t)bytes);
     } while (error == EINTR);
     if (error == EOPNOTSUPP || error == EINVAL)
         error = ftruncate(descriptor, (off_t)bytes) == 0 ? 0 : errno;
+    shoali_file_limit_end(limited);
     return error;
 }
 
-static shoal_status full_disk(int descriptor, const char *path, int64_t missing_bytes, int error)
+int64_t shoali_checkpoint_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        limit.rlim_cur > INT64_MAX)
+        return INT64_MAX;
+    return (int64_t)limit.rlim_cur;
+}
+
+static shoal_status no_space(int descriptor, const char *path, int64_t bytes, int64_t missing_bytes,
+                             int error)
 {
     struct statvfs info;
     char need[32], have[32];
+    if (error == EFBIG)
+        return SHOAL_FAIL(SHOAL_EIO,
+                          "%s: a file of %lld bytes (%s) is larger than may be written here; the "
+                          "limit (ulimit -f) is %s",
+                          path, (long long)bytes, shoali_format_bytes((double)bytes, need),
+                          shoali_checkpoint_file_limit() == INT64_MAX
+                              ? "none, so it is the file system's"
+                              : shoali_format_bytes((double)shoali_checkpoint_file_limit(), have));
     if ((error != ENOSPC && error != EDQUOT) || fstatvfs(descriptor, &info) != 0)
         return SHOAL_FAIL(SHOAL_EIO, "%s: cannot reserve space: %s", path, strerror(error));
     const double free_bytes = (double)info.f_bavail * (double)info.f_frsize;
@@ -113,7 +170,7 @@ shoal_status shoali_checkpoint_create_file(const char *path, int64_t bytes, int6
         return SHOAL_FAIL(folder_status(errno), "%s: cannot create: %s", path, strerror(errno));
     const int error = reserve(descriptor, bytes);
     if (error != 0)
-        status = full_disk(descriptor, path, missing_bytes, error);
+        status = no_space(descriptor, path, bytes, missing_bytes, error);
     close(descriptor);
     return status;
 }
@@ -121,20 +178,25 @@ shoal_status shoali_checkpoint_create_file(const char *path, int64_t bytes, int6
 shoal_status shoali_checkpoint_pwrite(int descriptor, const char *path, const char *data,
                                       int64_t bytes, int64_t at)
 {
+    shoal_status status = SHOAL_OK;
+    const bool limited = shoali_file_limit_begin();
     while (bytes > 0) {
         const bool fault = shoali_fault("ckpt.write");
         const ssize_t count =
             fault ? (errno = EIO, -1) : pwrite(descriptor, data, (size_t)bytes, (off_t)at);
         if (count < 0 && errno == EINTR)
             continue;
-        if (count <= 0)
-            return SHOAL_FAIL(SHOAL_EIO, "%s: cannot write %lld bytes at %lld: %s", path,
-                              (long long)bytes, (long long)at, strerror(errno));
+        if (count <= 0) {
+            status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot write %lld bytes at %lld: %s", path,
+                                (long long)bytes, (long long)at, strerror(errno));
+            break;
+        }
         data += count;
         bytes -= count;
         at += count;
     }
-    return SHOAL_OK;
+    shoali_file_limit_end(limited);
+    return status;
 }
 
 shoal_status shoali_checkpoint_pread(int descriptor, const char *path, char *data, int64_t bytes,

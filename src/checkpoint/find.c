@@ -3,9 +3,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -27,11 +29,16 @@ bool shoali_checkpoint_tag_valid(const char *tag)
 
 /* ---- scanning ---- */
 
+enum { SENTENCE_BYTES = 1024 };
+
 struct scan {
     char *tag; /* best so far; owned */
     json_t *manifest;
-    bool damaged;            /* some manifest did not verify */
     struct shoali_str names; /* of all that verify */
+    /* Of what cannot be read: of the first by name, for the folder's order says nothing. */
+    shoal_status failure;
+    char failed_tag[NAME_MAX + 1];
+    char sentence[SENTENCE_BYTES];
 };
 
 /* Of one step: a finished folder, then one that only lacked its rename, then one that had been
@@ -54,17 +61,34 @@ static bool better(const struct scan *scan, const char *tag, const json_t *manif
     return strcmp(tag, scan->tag) > 0; /* any rule that does not depend on the folder's order */
 }
 
+static void note_failure(struct scan *scan, const char *tag, shoal_status status)
+{
+    if (scan->failure < 0 && strcmp(tag, scan->failed_tag) > 0)
+        return;
+    scan->failure = status;
+    snprintf(scan->failed_tag, sizeof scan->failed_tag, "%s", tag);
+    snprintf(scan->sentence, sizeof scan->sentence, "%s", shoal_error_message());
+}
+
 static shoal_status scan_entry(const char *dir, const char *tag, struct scan *scan)
 {
-    shoal_status status = SHOAL_OK;
     json_t *manifest = NULL;
-    const shoal_status found = shoali_manifest_read(dir, tag, &manifest);
-    if (found == SHOAL_ENOMEM)
-        return found;
-    scan->damaged = scan->damaged || found == SHOAL_ECORRUPT;
-    if (found == SHOAL_OK)
-        shoali_str_append(&scan->names, "%s%s", scan->names.length ? ", " : "", tag);
-    if (found == SHOAL_OK && better(scan, tag, manifest)) {
+    bool folder = false;
+    shoal_status status = shoali_checkpoint_is_folder(dir, tag, &folder);
+    if (status == SHOAL_OK && !folder)
+        return SHOAL_OK;
+    if (status == SHOAL_OK)
+        status = shoali_manifest_read(dir, tag, &manifest);
+    if (status == SHOAL_ENOENT)
+        return SHOAL_OK; /* a folder of something else */
+    if (status < 0 && status != SHOAL_ENOMEM) {
+        note_failure(scan, tag, status);
+        return SHOAL_OK;
+    }
+    if (status < 0)
+        return status;
+    shoali_str_append(&scan->names, "%s%s", scan->names.length ? ", " : "", tag);
+    if (better(scan, tag, manifest)) {
         char *copy = strdup(tag);
         if (!copy) {
             status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a tag");
@@ -86,15 +110,19 @@ static shoal_status scan_folder(const char *dir, struct scan *scan)
     DIR *folder = opendir(dir);
     if (!folder && errno == ENOENT)
         return SHOAL_OK;
-    if (!folder && errno == ENOTDIR)
-        return SHOAL_FAIL(SHOAL_ECONFIG, "%s is no folder: give the one that checkpoints are in",
-                          dir);
     if (!folder)
-        return SHOAL_FAIL(errno == EACCES ? SHOAL_EINVAL : SHOAL_EIO, "%s: cannot read: %s", dir,
-                          strerror(errno));
-    for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder))
-        if (name_valid(entry->d_name))
+        return SHOAL_FAIL(shoali_path_status(errno), "%s: cannot read: %s", dir, strerror(errno));
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(folder);
+        if (!entry && errno != 0)
+            status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot read: %s", dir, strerror(errno));
+        if (!entry)
+            break;
+        /* a file system's own lost+found is closed to all but root */
+        if (name_valid(entry->d_name) && strcmp(entry->d_name, "lost+found") != 0)
             SHOAL_TRY(status, scan_entry(dir, entry->d_name, scan), done);
+    }
 done:
     closedir(folder);
     return status;
@@ -109,23 +137,36 @@ static void scan_fini(struct scan *scan)
 
 /* ---- latest ---- */
 
-/* The tag in DIR/latest; NULL when there is none or it is no tag. Owned. */
-static char *read_latest(const char *dir)
+/* The tag in DIR/latest; *tag NULL when there is no such file, else owned. */
+static shoal_status read_latest(const char *dir, char **tag)
 {
+    shoal_status status;
     struct shoali_str path = {0};
     char *text = NULL;
     size_t bytes = 0;
+    *tag = NULL;
     shoali_str_append(&path, "%s/latest", dir);
-    const bool read = !path.failed && shoali_read_file(path.text, &text, &bytes) == SHOAL_OK;
-    shoali_str_fini(&path);
-    if (!read)
-        return NULL;
+    status = path.failed ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a path")
+                         : shoali_read_file(path.text, &text, &bytes);
+    if (status == SHOAL_ENOENT)
+        status = SHOAL_END;
+    if (status != SHOAL_OK)
+        goto done;
     text[strcspn(text, "\r\n")] = '\0';
     if (!name_valid(text)) {
-        free(text);
-        text = NULL;
+        status = SHOAL_FAIL(SHOAL_ECORRUPT,
+                            "%s %s%.60s%s: write the name of a checkpoint's folder into it, or "
+                            "remove it and the one of the highest step is taken",
+                            path.text, *text ? "says \"" : "is empty", text,
+                            *text ? "\", which names no checkpoint" : "");
+        goto done;
     }
-    return text;
+    *tag = text;
+    text = NULL;
+done:
+    free(text);
+    shoali_str_fini(&path);
+    return status < 0 ? status : SHOAL_OK;
 }
 
 /* Several ranks open the same folder; one of them says it. */
@@ -134,51 +175,93 @@ static void say_scanned(const char *dir, const char *latest, const struct scan *
     if (shoali_context_get()->rank != 0)
         return;
     if (latest)
-        SHOALI_WARN("checkpoint", "%s/latest names %s, which does not verify: using %s (step %lld)",
+        SHOALI_WARN("checkpoint", "%s/latest names %s, which does not exist: using %s (step %lld)",
                     dir, latest, scan->tag, (long long)shoali_manifest_step(scan->manifest));
     else
-        SHOALI_WARN("checkpoint", "%s/latest is missing or unreadable: using %s (step %lld)", dir,
-                    scan->tag, (long long)shoali_manifest_step(scan->manifest));
+        SHOALI_WARN("checkpoint", "%s/latest does not exist: using %s (step %lld)", dir, scan->tag,
+                    (long long)shoali_manifest_step(scan->manifest));
 }
 
-/* DIR may be what is meant by DIR/.. and a tag: to begin anew there would be a surprise. */
-static shoal_status refuse_checkpoint_itself(const char *dir)
+/* DIR must be a folder, and may be what is meant by DIR/.. and a tag: to begin anew in these cases
+ * would be a surprise. */
+static shoal_status check_dir(const char *dir)
 {
-    struct shoali_str path = {0};
     shoal_status status = SHOAL_OK;
+    struct stat info;
+    struct shoali_str path = {0};
+    if (stat(dir, &info) != 0)
+        return errno == ENOENT ? SHOAL_FAIL(SHOAL_ENOENT, "there is no checkpoint in %s", dir)
+                               : SHOAL_FAIL(shoali_path_status(errno), "%s: cannot read: %s", dir,
+                                            strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        return SHOAL_FAIL(SHOAL_ECONFIG, "%s is no folder: give the one that checkpoints are in",
+                          dir);
     shoali_str_append(&path, "%s/manifest.json", dir);
-    if (!path.failed && access(path.text, F_OK) == 0)
+    if (path.failed)
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a path");
+    else if (stat(path.text, &info) == 0)
         status = SHOAL_FAIL(SHOAL_ECONFIG,
                             "%s is itself a checkpoint: give the folder that it is in, and its "
                             "name as the tag",
                             dir);
+    else if (errno != ENOENT)
+        status = SHOAL_FAIL(shoali_path_status(errno), "%s: cannot look into the folder: %s", dir,
+                            strerror(errno));
     shoali_str_fini(&path);
     return status;
 }
 
-static shoal_status find_latest(const char *dir, char **found, json_t **manifest)
+/* Something is there that cannot be read, and may be what is meant: says what could be used
+ * instead, which is for the user to choose. */
+static shoal_status suggest(shoal_status status, const char *sentence, const struct scan *scan)
 {
-    shoal_status status = SHOAL_OK;
+    if (!scan->tag)
+        return SHOAL_FAIL(status, "%s", sentence);
+    return SHOAL_FAIL(status, "%s; the newest that can be read is %s (step %lld), by its tag",
+                      sentence, scan->tag, (long long)shoali_manifest_step(scan->manifest));
+}
+
+/* Of a folder without `latest`, or with one that names nothing. */
+static shoal_status find_newest(const char *dir, const char *latest, struct scan *scan)
+{
+    shoal_status status;
+    SHOAL_TRY(status, scan_folder(dir, scan), done);
+    if (scan->failure < 0)
+        status = suggest(scan->failure, scan->sentence, scan);
+    else if (!scan->tag && latest)
+        status = SHOAL_FAIL(SHOAL_ECORRUPT,
+                            "%s/latest names %s, which does not exist, and there is no other "
+                            "checkpoint: remove it to begin anew",
+                            dir, latest);
+    else if (!scan->tag)
+        status = SHOAL_FAIL(SHOAL_ENOENT, "there is no checkpoint in %s", dir);
+done:
+    return status;
+}
+
+static shoal_status find_latest(const char *dir, bool says, char **found, json_t **manifest)
+{
+    shoal_status status;
     struct scan scan = {0};
-    char *latest = read_latest(dir);
+    char *latest = NULL, sentence[SENTENCE_BYTES];
+    SHOAL_TRY(status, check_dir(dir), done);
+    SHOAL_TRY(status, read_latest(dir, &latest), done);
     if (latest) {
         status = shoali_manifest_read(dir, latest, manifest);
         *found = status == SHOAL_OK ? latest : NULL;
         if (status == SHOAL_OK)
             return status;
-        if (status != SHOAL_EINVAL && status != SHOAL_ECORRUPT)
-            goto done; /* out of memory, or of a newer version: another one is not what was meant */
     }
-    SHOAL_TRY(status, scan_folder(dir, &scan), done);
-    if (!scan.tag) {
-        SHOAL_TRY(status, refuse_checkpoint_itself(dir), done);
-        status = scan.damaged
-                     ? SHOAL_FAIL(SHOAL_ECORRUPT,
-                                  "there is no intact checkpoint in %s: no manifest verifies", dir)
-                     : SHOAL_FAIL(SHOAL_EINVAL, "there is no checkpoint in %s", dir);
+    if (status == SHOAL_ECORRUPT || status == SHOAL_EIO || status == SHOAL_EINVAL) {
+        snprintf(sentence, sizeof sentence, "%s", shoal_error_message());
+        const shoal_status scanned = scan_folder(dir, &scan);
+        status = suggest(scanned == SHOAL_ENOMEM ? scanned : status, sentence, &scan);
+    } else if (!latest || status == SHOAL_ENOENT)
+        status = find_newest(dir, latest, &scan);
+    if (status < 0)
         goto done;
-    }
-    say_scanned(dir, latest, &scan);
+    if (says)
+        say_scanned(dir, latest, &scan);
     *found = scan.tag;
     *manifest = scan.manifest;
     scan.tag = NULL;
@@ -195,26 +278,26 @@ static shoal_status no_such_tag(const char *dir, const char *tag)
     shoal_status status;
     struct scan scan = {0};
     SHOAL_TRY(status, scan_folder(dir, &scan), done);
-    status = scan.tag ? SHOAL_FAIL(SHOAL_EINVAL, "there is no checkpoint %s in %s; there are: %s",
+    status = scan.tag ? SHOAL_FAIL(SHOAL_ENOENT, "there is no checkpoint %s in %s; there are: %s",
                                    tag, dir, shoali_str_get(&scan.names))
-                      : SHOAL_FAIL(SHOAL_EINVAL, "there is no checkpoint in %s", dir);
+                      : SHOAL_FAIL(SHOAL_ENOENT, "there is no checkpoint in %s", dir);
 done:
     scan_fini(&scan);
     return status;
 }
 
-shoal_status shoali_checkpoint_find(const char *dir, const char *tag, char **found,
+shoal_status shoali_checkpoint_find(const char *dir, const char *tag, bool says, char **found,
                                     json_t **manifest)
 {
     shoal_status status = SHOAL_OK;
     if (!dir || !*dir)
         return SHOAL_FAIL(SHOAL_EINVAL, "the checkpoint's folder is empty: name one");
     if (!tag)
-        return find_latest(dir, found, manifest);
+        return find_latest(dir, says, found, manifest);
     if (!name_valid(tag))
         return SHOAL_FAIL(SHOAL_EINVAL, "\"%s\" is not the name of a checkpoint's folder", tag);
     status = shoali_manifest_read(dir, tag, manifest);
-    if (status == SHOAL_EINVAL)
+    if (status == SHOAL_ENOENT)
         return no_such_tag(dir, tag);
     if (status < 0)
         return status;
@@ -227,19 +310,31 @@ shoal_status shoali_checkpoint_find(const char *dir, const char *tag, char **fou
     return SHOAL_OK;
 }
 
-shoal_status shoali_checkpoint_open(const char *dir, const char *tag,
+static shoal_status open_checkpoint(const char *dir, const char *tag, bool says,
                                     struct shoali_checkpoint_info *info)
 {
     shoal_status status;
     json_t *manifest = NULL;
     *info = (struct shoali_checkpoint_info){0};
-    SHOAL_TRY(status, shoali_checkpoint_find(dir, tag, &info->tag, &manifest), done);
+    SHOAL_TRY(status, shoali_checkpoint_find(dir, tag, says, &info->tag, &manifest), done);
     SHOAL_TRY(status, shoali_manifest_info(manifest, info), done);
 done:
     json_decref(manifest);
     if (status < 0)
         shoali_checkpoint_info_fini(info);
     return status;
+}
+
+shoal_status shoali_checkpoint_open(const char *dir, const char *tag,
+                                    struct shoali_checkpoint_info *info)
+{
+    return open_checkpoint(dir, tag, true, info);
+}
+
+shoal_status shoali_checkpoint_peek(const char *dir, const char *tag,
+                                    struct shoali_checkpoint_info *info)
+{
+    return open_checkpoint(dir, tag, false, info);
 }
 
 void shoali_checkpoint_info_fini(struct shoali_checkpoint_info *info)

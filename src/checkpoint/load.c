@@ -84,7 +84,7 @@ static shoal_status prepare(struct shoali_checkpoint_run *run)
     shoal_status status;
     char *tag = NULL;
     json_t *manifest = NULL;
-    SHOAL_TRY(status, shoali_checkpoint_find(run->args->dir, run->args->tag, &tag, &manifest),
+    SHOAL_TRY(status, shoali_checkpoint_find(run->args->dir, run->args->tag, true, &tag, &manifest),
               done);
     const char *folder = shoali_checkpoint_path(&run->arena, run->args->dir, tag, "");
     if (!folder) {
@@ -278,6 +278,7 @@ shoal_status shoali_checkpoint_load(const struct shoali_checkpoint_args *args)
     SHOAL_TRY(status, shoali_checkpoint_agree(&run, SHOAL_OK), done);
     if (run.size > 1)
         SHOAL_TRY(status, share_plans(&run), done);
+    SHOAL_TRY(status, shoali_checkpoint_agree(&run, shoali_checkpoint_run_buffer(&run)), done);
     for (int32_t k = 0; k < args->kind_count; k++)
         for (int32_t f = 0; f < run.plan[k].file_count; f++)
             SHOAL_TRY(status, load_file(&run, k, &run.plan[k].file[f]), done);

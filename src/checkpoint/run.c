@@ -22,7 +22,8 @@ void shoali_checkpoint_run_init(struct shoali_checkpoint_run *run,
 
 void shoali_checkpoint_run_fini(struct shoali_checkpoint_run *run)
 {
-    shoali_free(run->buffer);
+    if (run->own_buffer)
+        shoali_free(run->buffer);
     shoali_arena_fini(&run->arena);
 }
 
@@ -130,11 +131,53 @@ static shoal_status check_args(struct shoali_checkpoint_run *run)
     SHOAL_TRY(status, check_names(args, &run->arena), done);
     for (int32_t k = 0; k < args->kind_count; k++)
         SHOAL_TRY(status, check_kind(args, k, run->flat_count), done);
-    run->buffer = shoali_calloc(1, SHOALI_CHECKPOINT_CHUNK, "a checkpoint's buffer");
-    if (!run->buffer)
-        status = SHOAL_ENOMEM;
 done:
     return status;
+}
+
+/* ---- memory ---- */
+
+static void add_plan(const struct shoali_checkpoint_plan *plan, struct shoali_checkpoint_size *size)
+{
+    for (int32_t f = 0; f < plan->file_count; f++) {
+        const int64_t bytes = plan->file[f].bytes;
+        size->bytes += bytes;
+        if (bytes > size->largest_file_bytes)
+            size->largest_file_bytes = bytes;
+    }
+    size->buffer_bytes = size->largest_file_bytes < SHOALI_CHECKPOINT_CHUNK
+                             ? size->largest_file_bytes
+                             : SHOALI_CHECKPOINT_CHUNK;
+}
+
+shoal_status shoali_checkpoint_get_size(const struct shoali_checkpoint_args *args,
+                                        struct shoali_checkpoint_size *size)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_arena arena;
+    shoali_arena_init(&arena);
+    *size = (struct shoali_checkpoint_size){0};
+    for (int32_t k = 0; k < args->kind_count; k++) {
+        struct shoali_checkpoint_plan plan = {0};
+        SHOAL_TRY(status, shoali_checkpoint_plan_make(args, &args->kinds[k], &arena, &plan), done);
+        add_plan(&plan, size);
+        shoali_arena_reset(&arena);
+    }
+done:
+    shoali_arena_fini(&arena);
+    return status;
+}
+
+shoal_status shoali_checkpoint_run_buffer(struct shoali_checkpoint_run *run)
+{
+    struct shoali_checkpoint_size size = {0};
+    for (int32_t k = 0; k < run->args->kind_count; k++)
+        add_plan(&run->plan[k], &size);
+    run->own_buffer = !run->args->buffer || run->args->buffer_bytes < size.buffer_bytes;
+    run->buffer = run->own_buffer
+                      ? shoali_malloc((size_t)size.buffer_bytes + 1, "a checkpoint's buffer")
+                      : run->args->buffer;
+    return run->buffer ? SHOAL_OK : SHOAL_ENOMEM;
 }
 
 /* ---- agreement ---- */

@@ -6,87 +6,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-/* Folders of one save; known to the writer. */
-struct folders {
-    const char *dir, *final, *partial, *old, *latest;
-    int lock; /* dir, open and locked while this save is at work there; -1: not */
-};
-
-static shoal_status name_folders(struct shoali_checkpoint_run *run, struct folders *folders)
-{
-    const char *dir = run->args->dir, *tag = run->args->tag;
-    struct shoali_arena *arena = &run->arena;
-    *folders = (struct folders){.lock = -1,
-                                .dir = dir,
-                                .final = shoali_checkpoint_path(arena, dir, tag, ""),
-                                .partial = shoali_arena_printf(arena, "%s/%s.partial", dir, tag),
-                                .old = shoali_arena_printf(arena, "%s/%s.old", dir, tag),
-                                .latest = shoali_checkpoint_path(arena, dir, "", "latest")};
-    return folders->final && folders->partial && folders->old && folders->latest ? SHOAL_OK
-                                                                                 : SHOAL_ENOMEM;
-}
 
 /* ---- before ---- */
 
-static bool exists(const char *path)
+/* Files that are not ours are never moved aside: they would be removed at the end. */
+static shoal_status check_final(struct shoali_checkpoint_run *run,
+                                const struct shoali_checkpoint_folders *folders)
 {
-    struct stat info;
-    return lstat(path, &info) == 0;
-}
-
-static bool verifies(const char *dir, const char *tag)
-{
-    json_t *manifest = NULL;
-    const bool good = shoali_manifest_read(dir, tag, &manifest) == SHOAL_OK;
-    json_decref(manifest);
-    return good;
-}
-
-static shoal_status move_folder(const char *from, const char *to)
-{
-    if (shoali_fault("ckpt.rename"))
-        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot rename to %s: %s", from, to, strerror(EIO));
-    if (rename(from, to) != 0)
-        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot rename to %s: %s", from, to, strerror(errno));
-    return SHOAL_OK;
-}
-
-/* A save that died between its two renames left no TAG, but a complete TAG.partial and the TAG.old
- * that it was to replace. Puts the newer one in place before this save clears the temporaries. */
-static shoal_status recover(const struct shoali_checkpoint_run *run, const struct folders *folders)
-{
-    shoal_status status = SHOAL_OK;
-    char name[SHOALI_CHECKPOINT_TAG_BYTES + 16];
-    if (exists(folders->final))
-        return SHOAL_OK;
-    snprintf(name, sizeof name, "%s.partial", run->args->tag);
-    if (verifies(run->args->dir, name))
-        return move_folder(folders->partial, folders->final);
-    if (exists(folders->old))
-        SHOAL_TRY(status, move_folder(folders->old, folders->final), done);
+    shoal_status status;
+    bool there = false, manifest = false;
+    const char *path = shoali_arena_printf(&run->arena, "%s/manifest.json", run->args->tag);
+    if (!path)
+        return SHOAL_ENOMEM;
+    SHOAL_TRY(status, shoali_checkpoint_exists(run->args->dir, run->args->tag, &there), done);
+    if (there)
+        SHOAL_TRY(status, shoali_checkpoint_exists(run->args->dir, path, &manifest), done);
+    if (there && !manifest && rmdir(folders->final) != 0)
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s exists and is no checkpoint: choose another tag, or remove it",
+                            folders->final);
 done:
     return status;
 }
 
-/* Files that are not ours are never moved aside: they would be removed at the end. */
-static shoal_status check_final(struct shoali_checkpoint_run *run, const struct folders *folders)
-{
-    const char *manifest =
-        shoali_checkpoint_path(&run->arena, run->args->dir, run->args->tag, "manifest.json");
-    if (!manifest)
-        return SHOAL_ENOMEM;
-    if (!exists(folders->final) || exists(manifest) || rmdir(folders->final) == 0)
-        return SHOAL_OK;
-    return SHOAL_FAIL(SHOAL_EINVAL,
-                      "%s exists and is no checkpoint: choose another tag, or remove it",
-                      folders->final);
-}
-
-static shoal_status create_files(struct shoali_checkpoint_run *run, const struct folders *folders)
+static shoal_status create_files(struct shoali_checkpoint_run *run,
+                                 const struct shoali_checkpoint_folders *folders)
 {
     shoal_status status = SHOAL_OK;
     int64_t missing_bytes = 0;
@@ -108,29 +53,18 @@ done:
     return status;
 }
 
-/* Two jobs that save in one folder take turns, or one would clear away what the other is writing.
- * The system takes the lock from who dies. File systems without locks go without. */
-static void lock_dir(struct folders *folders)
-{
-    folders->lock = open(folders->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folders->lock < 0 || flock(folders->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-        return;
-    SHOALI_WARN("checkpoint", "another job is saving in %s: waiting for it", folders->dir);
-    while (flock(folders->lock, LOCK_EX) != 0 && errno == EINTR)
-        continue;
-}
-
 /* The writer's work before data moves. */
-static shoal_status prepare(struct shoali_checkpoint_run *run, struct folders *folders)
+static shoal_status prepare(struct shoali_checkpoint_run *run,
+                            struct shoali_checkpoint_folders *folders)
 {
     shoal_status status;
-    SHOAL_TRY(status, name_folders(run, folders), done);
-    SHOAL_TRY(status, shoali_checkpoint_make_dir(run->args->dir), done);
-    lock_dir(folders);
     SHOAL_TRY(status, check_final(run, folders), done);
-    SHOAL_TRY(status, recover(run, folders), done);
+    SHOAL_TRY(status, shoali_checkpoint_recover(run->args->dir, run->args->tag), done);
+    shoali_checkpoint_sweep(folders);
+    SHOAL_TRY(status, shoali_checkpoint_check_later(run->args, &folders->keep_latest), done);
     SHOAL_TRY(status, shoali_checkpoint_remove_dir(folders->partial), done);
     SHOAL_TRY(status, shoali_checkpoint_make_dir(folders->partial), done);
+    folders->begun = true;
     SHOAL_TRY(status, create_files(run, folders), done);
 done:
     return status;
@@ -226,7 +160,8 @@ done:
 
 /* ---- commit ---- */
 
-static shoal_status write_index(struct shoali_checkpoint_run *run, const struct folders *folders,
+static shoal_status write_index(struct shoali_checkpoint_run *run,
+                                const struct shoali_checkpoint_folders *folders,
                                 const struct shoali_checkpoint_plan *plan)
 {
     shoal_status status = SHOAL_ENOMEM;
@@ -256,7 +191,8 @@ done:
     return status;
 }
 
-static shoal_status write_manifest(struct shoali_checkpoint_run *run, const struct folders *folders)
+static shoal_status write_manifest(struct shoali_checkpoint_run *run,
+                                   const struct shoali_checkpoint_folders *folders)
 {
     shoal_status status = SHOAL_OK;
     char *text = NULL;
@@ -281,22 +217,31 @@ done:
 
 /* Moves an existing TAG out of the way. *moved: it is TAG.old now. A damaged TAG must not push
  * out a good TAG.old. */
-static shoal_status put_aside(struct shoali_checkpoint_run *run, const struct folders *folders,
-                              bool *moved)
+static shoal_status put_aside(struct shoali_checkpoint_run *run,
+                              const struct shoali_checkpoint_folders *folders, bool *moved)
 {
-    shoal_status status = SHOAL_OK;
-    if (!exists(folders->final))
-        return SHOAL_OK;
-    if (exists(folders->old) && !verifies(run->args->dir, run->args->tag))
-        return shoali_checkpoint_remove_dir(folders->final);
-    SHOAL_TRY(status, shoali_checkpoint_remove_dir(folders->old), done);
-    SHOAL_TRY(status, move_folder(folders->final, folders->old), done);
+    shoal_status status;
+    bool there = false, old = false, good = true;
+    const char *name = shoali_arena_printf(&run->arena, "%s.old", run->args->tag);
+    if (!name)
+        return SHOAL_ENOMEM;
+    SHOAL_TRY(status, shoali_checkpoint_exists(run->args->dir, run->args->tag, &there), done);
+    if (!there)
+        goto done;
+    SHOAL_TRY(status, shoali_checkpoint_exists(run->args->dir, name, &old), done);
+    if (old)
+        SHOAL_TRY(status, shoali_checkpoint_verifies(run->args->dir, run->args->tag, &good), done);
+    SHOAL_TRY(status, shoali_checkpoint_remove_dir(good ? folders->old : folders->final), done);
+    if (!good)
+        goto done;
+    SHOAL_TRY(status, shoali_checkpoint_move(folders->final, folders->old), done);
     *moved = true;
 done:
     return status;
 }
 
-static shoal_status write_latest(struct shoali_checkpoint_run *run, const struct folders *folders)
+static shoal_status write_latest(struct shoali_checkpoint_run *run,
+                                 const struct shoali_checkpoint_folders *folders)
 {
     shoal_status status;
     const char *text = shoali_arena_printf(&run->arena, "%s\n", run->args->tag);
@@ -305,19 +250,22 @@ static shoal_status write_latest(struct shoali_checkpoint_run *run, const struct
     if (shoali_fault("ckpt.rename"))
         return SHOAL_FAIL(SHOAL_EIO, "%s: cannot write: %s", folders->latest, strerror(EIO));
     SHOAL_TRY(status, shoali_checkpoint_sync_dir(folders->dir), done);
+    if (folders->keep_latest)
+        goto done;
     SHOAL_TRY(status, shoali_write_file_atomic(folders->latest, text, strlen(text)), done);
 done:
     return status;
 }
 
 /* Makes the complete TAG.partial the checkpoint, or puts everything back. */
-static shoal_status commit(struct shoali_checkpoint_run *run, const struct folders *folders)
+static shoal_status commit(struct shoali_checkpoint_run *run,
+                           const struct shoali_checkpoint_folders *folders)
 {
     shoal_status status;
     bool moved = false, placed = false;
     SHOAL_TRY(status, write_manifest(run, folders), done);
     SHOAL_TRY(status, put_aside(run, folders, &moved), done);
-    SHOAL_TRY(status, move_folder(folders->partial, folders->final), done);
+    SHOAL_TRY(status, shoali_checkpoint_move(folders->partial, folders->final), done);
     placed = true;
     SHOAL_TRY(status, write_latest(run, folders), done);
 done:
@@ -334,11 +282,11 @@ done:
 }
 
 /* Takes the unfinished folder away; the error record keeps the first sentence. */
-static shoal_status discard(const struct folders *folders, shoal_status status)
+static shoal_status discard(const struct shoali_checkpoint_folders *folders, shoal_status status)
 {
     char sentence[1024];
     snprintf(sentence, sizeof sentence, "%s", shoal_error_message());
-    if (folders->partial && shoali_checkpoint_remove_dir(folders->partial) < 0)
+    if (shoali_checkpoint_remove_dir(folders->partial) < 0)
         status = SHOAL_FAIL(status, "%s", sentence);
     return status;
 }
@@ -364,6 +312,18 @@ static shoal_status make_plans(struct shoali_checkpoint_run *run)
                   shoali_checkpoint_plan_make(run->args, &run->args->kinds[k], &run->arena,
                                               &run->plan[k]),
                   done);
+    SHOAL_TRY(status, shoali_checkpoint_run_buffer(run), done);
+done:
+    return status;
+}
+
+/* The writer's work before its turn. */
+static shoal_status open_dir(struct shoali_checkpoint_run *run,
+                             struct shoali_checkpoint_folders *folders)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_checkpoint_folders_init(run, folders), done);
+    SHOAL_TRY(status, shoali_checkpoint_make_dir(run->args->dir), done);
 done:
     return status;
 }
@@ -372,12 +332,14 @@ shoal_status shoali_checkpoint_save(const struct shoali_checkpoint_args *args)
 {
     shoal_status status;
     struct shoali_checkpoint_run run;
-    struct folders folders = {.lock = -1};
-    bool begun = false;
+    struct shoali_checkpoint_folders folders = {.lock = -1};
     shoali_checkpoint_run_init(&run, args, "save");
     SHOAL_TRY(status, shoali_checkpoint_run_begin(&run), done);
     SHOAL_TRY(status, shoali_checkpoint_agree(&run, make_plans(&run)), done);
-    begun = run.rank == 0;
+    if (run.rank == 0)
+        run.local = open_dir(&run, &folders);
+    SHOAL_TRY(status, shoali_checkpoint_agree(&run, SHOAL_OK), done);
+    SHOAL_TRY(status, shoali_checkpoint_take_turn(&run, &folders), done);
     if (run.rank == 0)
         run.local = prepare(&run, &folders);
     SHOAL_TRY(status, shoali_checkpoint_agree(&run, SHOAL_OK), done);
@@ -388,10 +350,9 @@ shoal_status shoali_checkpoint_save(const struct shoali_checkpoint_args *args)
         run.local = commit(&run, &folders);
     SHOAL_TRY(status, shoali_checkpoint_agree(&run, SHOAL_OK), done);
 done:
-    if (status < 0 && begun)
+    if (status < 0 && folders.begun)
         status = discard(&folders, status);
-    if (folders.lock >= 0)
-        close(folders.lock);
+    shoali_checkpoint_end_turn(&folders);
     shoali_checkpoint_run_fini(&run);
     return status;
 }

@@ -412,7 +412,7 @@ done:
  * was shared, are found by all ranks alike, and the group stays good for another attempt. */
 static void tell_others(const struct shoal_engine *engine, shoal_status status)
 {
-    const bool alike = status == SHOAL_ECONFIG || status == SHOAL_EINVAL;
+    const bool alike = status == SHOAL_ECONFIG || status == SHOAL_EINVAL || status == SHOAL_ENOENT;
     if (engine->world > 1 && (engine->zero || !alike))
         shoal_comm_abort(engine->group, status);
 }
@@ -438,6 +438,7 @@ shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_
     engine->group = args->group ? args->group : args->mesh ? shoal_mesh_world(args->mesh) : NULL;
     engine->inference = args->inference != 0;
     engine->meta = meta;
+    engine->override_existing_checkpoint = args->override_existing_checkpoint != 0;
     const char *output_path = args->output_path ? args->output_path : "";
     engine->output_path = shoali_malloc(strlen(output_path) + 1, "the output folder's name");
     if (!engine->output_path)
@@ -460,6 +461,8 @@ shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_
     if (!engine->inference)
         SHOAL_TRY(status, shoali_engine_need_micros(engine), done);
     SHOAL_TRY(status, create_monitor(engine), done);
+    if (args->saves && !engine->inference)
+        SHOAL_TRY(status, shoali_engine_prepare_saves(engine), done);
     *engine_out = engine;
 done:
     if (status < 0) {
@@ -489,5 +492,6 @@ void shoal_engine_destroy(shoal_engine *engine)
         shoali_ds_config_fini(&engine->config);
     shoal_mesh_destroy(engine->own_mesh);
     shoali_free(engine->output_path);
+    shoali_free(engine->save_buffer);
     shoali_free(engine);
 }

@@ -83,6 +83,9 @@ struct shoal_engine {
     struct shoali_zero *zero;
     shoal_monitor *monitor;
     char *output_path; /* owned; "": the current folder */
+    bool override_existing_checkpoint;
+    void *save_buffer; /* NULL: not, or in a plan */
+    int64_t save_buffer_bytes;
 
     int64_t micros_done; /* micro-batches of this step whose backward is done */
     int64_t global_steps, applied_steps, skipped_in_a_row;
@@ -131,6 +134,8 @@ SHOAL_CHECKED shoal_status shoali_engine_finish_step(struct shoal_engine *engine
  * or NULL. */
 SHOAL_CHECKED shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta,
                                               shoal_engine **engine);
+/* engine_checkpoint.c: what a save needs, now. In a plan it is only counted. */
+SHOAL_CHECKED shoal_status shoali_engine_prepare_saves(struct shoal_engine *engine);
 /* engine_unused.c: at a step's begin; after its reduction, an error unless they are allowed. */
 void shoali_engine_forget_touched(struct shoal_engine *engine);
 SHOAL_CHECKED shoal_status shoali_engine_check_unused(struct shoal_engine *engine);

@@ -94,6 +94,7 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
         .offload_pinned_bytes = zero.pinned_bytes,
         .offload_read_bytes = zero.states_read_bytes,
         .offload_written_bytes = zero.states_written_bytes,
+        .checkpoint_bytes = engine->save_buffer_bytes,
         .activations_host_bytes = engine->recompute.cpu ? kept : 0,
     };
 }

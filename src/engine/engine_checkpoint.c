@@ -154,7 +154,11 @@ static struct shoali_checkpoint_args checkpoint_args(const struct tensors *tenso
                                            .aliases = tensors->aliases,
                                            .alias_count = engine->module.alias_count,
                                            .kinds = tensors->kind,
-                                           .kind_count = tensors->kind_count};
+                                           .kind_count = tensors->kind_count,
+                                           .override_existing =
+                                               engine->override_existing_checkpoint,
+                                           .buffer = engine->save_buffer,
+                                           .buffer_bytes = engine->save_buffer_bytes};
 }
 
 /* ---- the engine's numbers ------------------------------------------------------------------- */
@@ -225,6 +229,64 @@ done:
 
 /* ---- save ----------------------------------------------------------------------------------- */
 
+static shoal_status add_all_kinds(struct tensors *tensors, const struct shoal_engine *engine)
+{
+    shoal_status status = SHOAL_OK;
+    for (int32_t k = 0; k < shoali_zero_kind_count(engine->zero); k++)
+        SHOAL_TRY(status, add_kind(tensors, engine, k, NULL), done);
+done:
+    return status;
+}
+
+/* Memory that nobody has written to is only promised: it is touched, so that the system says now
+ * whether it has it. */
+static void *allocate_touched(size_t bytes)
+{
+    enum { PAGE = 4096 };
+    volatile char *memory = shoali_malloc(bytes, "the buffer of checkpoints");
+    for (size_t at = 0; memory && at < bytes; at += PAGE)
+        memory[at] = 0;
+    return (void *)memory;
+}
+
+shoal_status shoali_engine_prepare_saves(struct shoal_engine *engine)
+{
+    shoal_status status;
+    struct tensors tensors;
+    struct shoali_checkpoint_size size;
+    SHOAL_TRY(status, tensors_init(&tensors, engine), done);
+    SHOAL_TRY(status, add_all_kinds(&tensors, engine), done);
+    const struct shoali_checkpoint_args args = checkpoint_args(&tensors, engine, "", NULL);
+    SHOAL_TRY(status, shoali_checkpoint_get_size(&args, &size), done);
+    if (!engine->meta)
+        engine->save_buffer = allocate_touched((size_t)size.buffer_bytes);
+    if (!engine->meta && !engine->save_buffer)
+        status = SHOAL_ENOMEM;
+    else
+        engine->save_buffer_bytes = size.buffer_bytes;
+done:
+    tensors_fini(&tensors);
+    return status;
+}
+
+shoal_status shoal_engine_check_save(shoal_engine *engine, const char *dir, int32_t ignore_space)
+{
+    shoal_status status;
+    struct tensors tensors;
+    SHOAL_TRY(status, tensors_init(&tensors, engine), done);
+    if (!dir || !*dir) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "the folder to save in is empty: give --save DIR");
+        goto done;
+    }
+    SHOAL_TRY(status, add_all_kinds(&tensors, engine), done);
+    struct shoali_checkpoint_args args = checkpoint_args(&tensors, engine, dir, NULL);
+    args.step = engine->global_steps;
+    SHOAL_TRY(status, shoali_checkpoint_check(&args, ignore_space != 0), done);
+done:
+    tensors_fini(&tensors);
+    return status;
+}
+
 shoal_status shoal_engine_save_checkpoint(shoal_engine *engine, const char *dir, const char *tag,
                                           const char *client_json)
 {
@@ -249,14 +311,14 @@ shoal_status shoal_engine_save_checkpoint(shoal_engine *engine, const char *dir,
         status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot format the checkpoint's numbers");
         goto done;
     }
-    for (int32_t k = 0; k < shoali_zero_kind_count(engine->zero); k++)
-        SHOAL_TRY(status, add_kind(&tensors, engine, k, NULL), done);
+    SHOAL_TRY(status, add_all_kinds(&tensors, engine), done);
     snprintf(default_tag, sizeof default_tag, "global_step%lld", (long long)engine->global_steps);
     struct shoali_checkpoint_args args =
         checkpoint_args(&tensors, engine, dir, tag ? tag : default_tag);
     args.engine_json = numbers;
     args.client_json = client_json;
     args.step = engine->global_steps;
+    args.tag_chosen = tag != NULL;
     SHOAL_TRY(status, shoali_checkpoint_save(&args), done);
 done:
     tensors_fini(&tensors);
@@ -358,7 +420,7 @@ shoal_status shoal_checkpoint_peek(const char *dir, const char *tag, char **clie
 {
     shoal_status status;
     struct shoali_checkpoint_info info = {0};
-    SHOAL_TRY(status, shoali_checkpoint_open(dir, tag, &info), done);
+    SHOAL_TRY(status, shoali_checkpoint_peek(dir, tag, &info), done);
     if (client_json) {
         *client_json = info.client_json;
         info.client_json = NULL;

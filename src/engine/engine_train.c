@@ -126,7 +126,15 @@ static shoal_status judge_overflow(struct shoal_engine *engine,
         SHOAL_TRY(status, shoali_loss_scaler_update(&engine->scaler, verdict->overflow), done);
         return status;
     }
-    if (verdict->rejected_param >= 0)
+    if (engine->scaler.scale > 1 && isfinite(verdict->loss))
+        status =
+            SHOAL_FAIL(SHOAL_ENUMERIC,
+                       "three steps in a row were skipped because gradients overflowed, and the "
+                       "loss (%g) is a usual number: fp16.loss_scale %g is too large; give a "
+                       "lower one, such as %g, or 0, which finds one by itself",
+                       verdict->loss, engine->scaler.scale,
+                       engine->scaler.scale > 65536 ? 65536 : engine->scaler.scale / 16);
+    else if (verdict->rejected_param >= 0)
         status =
             SHOAL_FAIL(SHOAL_ENUMERIC,
                        "three steps in a row were skipped: the gradient of `%s` has NaN, infinity "

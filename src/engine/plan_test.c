@@ -22,6 +22,7 @@ static shoal_engine_args engine_args(const struct gpt_seat *seat, const char *co
                                .seed = seat->run->seed,
                                .threads = 1,
                                .accelerator = seat->run->accelerator,
+                               .saves = 1,
                                .recompute_granularity = subject->recompute};
 }
 
@@ -76,6 +77,8 @@ static bool compare_memory(const struct gpt_seat *seat, const shoal_plan *plan)
     EXPECT(plan->comm_bytes == info.comm_bytes && (plan->comm_bytes > 0) == (seat->group != NULL));
     EXPECT(plan->host_state_bytes == info.offload_host_bytes);
     EXPECT(plan->nvme_bytes == info.offload_nvme_bytes);
+    EXPECT(plan->checkpoint_bytes == info.checkpoint_bytes && info.checkpoint_bytes > 0);
+    EXPECT(plan->host_bytes >= plan->pinned_bytes + plan->comm_bytes + plan->checkpoint_bytes);
     const int64_t sum = info.weights_bytes + info.gradients_bytes + info.states_bytes +
                         info.activations_bytes + info.buffers_bytes + info.packed_weights_bytes;
     const int64_t counted = info.device_peak_bytes > sum ? info.device_peak_bytes : sum;

@@ -4,6 +4,7 @@
 #include "accelerator/accelerator.h"
 #include "base/pool.h"
 #include "base/str.h"
+#include "checkpoint/checkpoint.h"
 #include "comm/comm.h"
 #include "engine/config.h"
 #include "ops/ops.h"
@@ -245,6 +246,18 @@ shoal_status shoal_report(char **text)
     add_environment(&out);
     SHOAL_TRY(status, hand_over(&out, "the report", text), done);
 done:
+    return status;
+}
+
+shoal_status shoal_report_checkpoints(const char *dir, char **text)
+{
+    shoal_status status;
+    struct shoali_str out = {0};
+    *text = NULL;
+    SHOAL_TRY(status, shoali_checkpoint_list(dir, &out), done);
+    return hand_over(&out, "the list of checkpoints", text);
+done:
+    shoali_str_fini(&out);
     return status;
 }
 

@@ -155,6 +155,7 @@ static inline shoal_status gpt_open(struct gpt_seat *seat, const char *config)
                                                        .config_text = config ? config : text,
                                                        .group = seat->group,
                                                        .output_path = run->output_path,
+                                                       .saves = 1,
                                                        .seed = run->seed,
                                                        .threads = run->threads,
                                                        .accelerator = run->accelerator,

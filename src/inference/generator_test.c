@@ -365,11 +365,11 @@ static void test_refusals(void **state)
     shoal_generator *generator = NULL;
     const shoal_gpt_config shape = plain_shape();
     shoal_generator_args open = {.load = "/nowhere", .threads = 1};
-    refused(shoal_generator_create(&open, &generator), SHOAL_EINVAL, "/nowhere");
+    refused(shoal_generator_create(&open, &generator), SHOAL_ENOENT, "/nowhere");
     train_and_save(&trained, &shape, false);
     open.load = folder;
     open.tag = "global_step1";
-    refused(shoal_generator_create(&open, &generator), SHOAL_EINVAL, "global_step1");
+    refused(shoal_generator_create(&open, &generator), SHOAL_ENOENT, "global_step1");
     ok(shoal_engine_save_checkpoint(trained.engine, folder, "bare", NULL));
     open.tag = "bare";
     refused(shoal_generator_create(&open, &generator), SHOAL_EINVAL, "only checkpoints written by");

@@ -1,7 +1,10 @@
 /* A save that fails or is killed at any point leaves the older checkpoint as it was. */
 #include "checkpoint_model.h"
 
+#include "base/str.h"
+
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -10,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -253,6 +257,144 @@ static void test_two_jobs(void **state)
     model_folder_remove(dir);
 }
 
+/* What another job takes is nobody's delay: the other ranks' deadline is much shorter. */
+static void test_waiting_is_no_timeout(void **state)
+{
+    (void)state;
+    char dir[64], letter;
+    int ends[2], result = -1;
+    struct model model;
+    small_model(&model);
+    model_folder_make(dir);
+    struct model_run run = start(&model, dir, 3);
+    run.timeout_s = 0.5;
+    assert_int_equal(pipe(ends), 0);
+    const pid_t other = fork();
+    if (other == 0) {
+        const int folder = open(dir, O_RDONLY | O_DIRECTORY);
+        const bool locked = folder >= 0 && flock(folder, LOCK_EX) == 0;
+        const bool told = write(ends[1], "x", 1) == 1;
+        nanosleep(&(struct timespec){1, 500000000}, NULL);
+        _exit(locked && told ? 0 : 1);
+    }
+    assert_int_equal(read(ends[0], &letter, 1), 1);
+    model_save_expect(&run, SHOAL_OK);
+    assert_int_equal(waitpid(other, &result, 0), other);
+    assert_int_equal(result, 0);
+    assert_int_equal(load_latest(run), 2);
+    close(ends[0]);
+    close(ends[1]);
+    model_folder_remove(dir);
+}
+
+static void make_file(const char *dir, const char *sub, const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, sub);
+    assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
+    snprintf(path, sizeof path, "%s/%s/%s", dir, sub, name);
+    assert_int_equal(shoali_write_file_atomic(path, "text", 4), SHOAL_OK);
+}
+
+static bool is_there(const char *dir, const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+/* What a save of another tag left is gone, or in place where it was whole, after the next one; what
+ * is not ours stays. */
+static void test_leftovers(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct model model;
+    struct shoali_str text = {0};
+    small_model(&model);
+    model_folder_make(dir);
+    struct model_run run = start(&model, dir, 1);
+    run.tag = "dead";
+    assert_true(killed_at(&run, "ckpt.write", 1)); /* dead.partial, not whole */
+    assert_true(is_there(dir, "dead.partial"));
+    run.tag = "first";
+    assert_true(killed_at(&run, "ckpt.rename", 2)); /* first of step 2, and first.old of step 1 */
+    assert_true(is_there(dir, "first.old") && !is_there(dir, "dead.partial"));
+    run.tag = "whole";
+    run.step = run.content = 3;
+    assert_true(killed_at(&run, "ckpt.rename", 0)); /* whole.partial lacks its rename */
+    assert_true(is_there(dir, "whole.partial") && !is_there(dir, "first.old"));
+    make_file(dir, "notes.old", "diary");
+    make_file(dir, "notes.partial", "diary");
+    make_file(dir, "notes", "diary");
+    make_file(dir, "alone.old", "diary");
+    assert_int_equal(shoali_checkpoint_list(dir, &text), SHOAL_OK);
+    assert_non_null(strstr(text.text, "  whole.partial "));
+    assert_non_null(strstr(text.text, "left by a save that died, whole; the next save"));
+    run.tag = "next";
+    run.step = run.content = 4;
+    model_save_expect(&run, SHOAL_OK);
+    assert_true(is_there(dir, "whole/manifest.json") && !is_there(dir, "whole.partial"));
+    assert_true(is_there(dir, "first/manifest.json"));
+    assert_true(is_there(dir, "notes.old/diary") && is_there(dir, "notes.partial/diary"));
+    assert_true(is_there(dir, "alone.old/diary"));
+    assert_int_equal(load_latest(run), 4);
+    run.tag = "whole";
+    run.content = 3;
+    model_load_expect(&run, SHOAL_OK);
+    shoali_str_fini(&text);
+    model_folder_remove(dir);
+}
+
+/* A save beyond ulimit -f is an error, not a signal, and the older checkpoint is whole. */
+static void test_file_size_limit(void **state)
+{
+    (void)state;
+    char dir[64];
+    int result = -1;
+    struct model model;
+    small_model(&model);
+    model_folder_make(dir);
+    struct model_run run = start(&model, dir, 1);
+    const pid_t child = fork();
+    if (child == 0) {
+        const struct rlimit tight = {.rlim_cur = 6144, .rlim_max = RLIM_INFINITY};
+        bool good = setrlimit(RLIMIT_FSIZE, &tight) == 0;
+        model_save(&run);
+        good =
+            good && run.status[0] == SHOAL_EIO && strstr(run.message[0], "(ulimit -f) is 6.0 KiB");
+        _exit(good ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_int_equal(result, 0);
+    assert_int_equal(count_entries(dir), 2);
+    assert_int_equal(load_latest(run), 1);
+    model_folder_remove(dir);
+}
+
+/* A damaged file shows in the list. */
+static void test_list(void **state)
+{
+    (void)state;
+    char dir[64], path[128];
+    struct model model;
+    struct shoali_str text = {0};
+    small_model(&model);
+    model_folder_make(dir);
+    struct model_run run = start(&model, dir, 1);
+    run.tag = "second";
+    model_save_expect(&run, SHOAL_OK);
+    snprintf(path, sizeof path, "%s/first/master-00001-of-00001.safetensors", dir);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_int_equal(shoali_checkpoint_list(dir, &text), SHOAL_OK);
+    assert_non_null(strstr(text.text, "has 100 bytes, the manifest says"));
+    assert_non_null(strstr(text.text, "whole, latest\n"));
+    assert_true(strstr(text.text, "  first") < strstr(text.text, "  second"));
+    shoali_str_fini(&text);
+    assert_int_equal(shoali_checkpoint_list("/nowhere", &text), SHOAL_ENOENT);
+    model_folder_remove(dir);
+}
+
 static void test_failing_rank(void **state)
 {
     (void)state;
@@ -317,7 +459,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failures),   cmocka_unit_test(test_full_disk_sentence),
         cmocka_unit_test(test_kills),      cmocka_unit_test(test_after_a_kill_between_renames),
-        cmocka_unit_test(test_two_jobs),   cmocka_unit_test(test_failing_rank),
+        cmocka_unit_test(test_two_jobs),   cmocka_unit_test(test_waiting_is_no_timeout),
+        cmocka_unit_test(test_leftovers),  cmocka_unit_test(test_file_size_limit),
+        cmocka_unit_test(test_list),       cmocka_unit_test(test_failing_rank),
         cmocka_unit_test(test_allocations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -90,7 +91,10 @@ static void test_folder_that_cannot_be_written(void **state)
     model_save_expect(run, SHOAL_EINVAL);
     expect_text(run->message[0], "choose another folder to save in");
     expect_text(run->message[1], "rank 0 could not save: ");
-    model_load_expect(run, SHOAL_ECONFIG); /* to begin anew is not what was meant */
+    run->tag = NULL;
+    model_load_expect(run, SHOAL_EINVAL); /* to begin anew is not what was meant */
+    expect_text(run->message[0], "Not a directory");
+    run->tag = "one";
     run->dir = "";
     model_save_expect(run, SHOAL_EINVAL);
     run->dir = fixture->dir;
@@ -142,42 +146,203 @@ static void test_no_checkpoint(void **state)
     struct fixture *fixture = *state;
     char text[256];
     snprintf(text, sizeof text, "there is no checkpoint in %s", fixture->dir);
-    open_expect(fixture->dir, NULL, SHOAL_EINVAL, text);
-    open_expect("no_such_folder", NULL, SHOAL_EINVAL, "there is no checkpoint in no_such_folder");
-    open_expect("no_such_folder", "tag", SHOAL_EINVAL, "there is no checkpoint in no_such_folder");
-    model_load_expect(&fixture->run, SHOAL_EINVAL);
+    open_expect(fixture->dir, NULL, SHOAL_ENOENT, text);
+    open_expect("no_such_folder", NULL, SHOAL_ENOENT, "there is no checkpoint in no_such_folder");
+    open_expect("no_such_folder", "tag", SHOAL_ENOENT, "there is no checkpoint in no_such_folder");
+    model_load_expect(&fixture->run, SHOAL_ENOENT);
     model_save_expect(&fixture->run, SHOAL_OK);
-    open_expect(fixture->dir, "two", SHOAL_EINVAL, "there are: one");
+    open_expect(fixture->dir, "two", SHOAL_ENOENT, "there are: one");
     open_expect(fixture->dir, "../one", SHOAL_EINVAL, "not the name of a checkpoint's folder");
+}
+
+/* "one" of step 0, "nine" of step 9, "two" of step 2. */
+static void save_three(struct fixture *fixture)
+{
+    static const char *const tags[] = {"one", "nine", "two"};
+    fixture->run.override_existing = true;
+    for (int i = 0; i < 3; i++) {
+        fixture->run.tag = tags[i];
+        fixture->run.step = i == 1 ? 9 : i;
+        model_save_expect(&fixture->run, SHOAL_OK);
+    }
+    fixture->run.override_existing = false;
+}
+
+static void remove_latest(const struct fixture *fixture)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/latest", fixture->dir);
+    assert_true(unlink(path) == 0 || rmdir(path) == 0);
 }
 
 static void test_latest(void **state)
 {
     struct fixture *fixture = *state;
     struct model_run *run = &fixture->run;
-    static const char *const tags[] = {"one", "nine", "two"};
-    static const char *const dangling[] = {"gone\n", "../one", "", "latest"};
+    static const char *const wrong[] = {"../one", "", "latest", "\n"};
     char path[128];
-    for (int i = 0; i < 3; i++) {
-        run->tag = tags[i];
-        run->step = i == 1 ? 9 : i;
-        model_save_expect(run, SHOAL_OK);
-    }
+    save_three(fixture);
     open_expect(fixture->dir, NULL, SHOAL_OK, "two");
+    write_text(fixture->dir, "latest", "gone\n");
+    open_expect(fixture->dir, NULL, SHOAL_OK, "nine");
     for (int i = 0; i < 4; i++) {
-        write_text(fixture->dir, "latest", dangling[i]);
-        open_expect(fixture->dir, NULL, SHOAL_OK, "nine");
+        write_text(fixture->dir, "latest", wrong[i]);
+        open_expect(fixture->dir, NULL, SHOAL_ECORRUPT, "write the name of a checkpoint's folder");
     }
-    snprintf(path, sizeof path, "%s/latest", fixture->dir);
-    assert_int_equal(unlink(path), 0);
+    remove_latest(fixture);
     open_expect(fixture->dir, NULL, SHOAL_OK, "nine");
     run->tag = NULL;
     model_load_expect(run, SHOAL_OK);
-    /* The best one is damaged: the next is taken; asked for by name it is an error. */
+    /* The best one is damaged: it may be what is meant, so the user chooses. */
     snprintf(path, sizeof path, "%s/nine", fixture->dir);
     write_text(path, "manifest.json", "{\"format\":\"shoal-checkpoint\"}");
-    open_expect(fixture->dir, NULL, SHOAL_OK, "two");
+    open_expect(fixture->dir, NULL, SHOAL_ECORRUPT, "nine/manifest.json, bytes 0 to");
+    open_expect(fixture->dir, NULL, SHOAL_ECORRUPT, "can be read is two (step 2), by its tag");
+    write_text(fixture->dir, "latest", "nine\n");
+    open_expect(fixture->dir, NULL, SHOAL_ECORRUPT, "can be read is two (step 2), by its tag");
     open_expect(fixture->dir, "nine", SHOAL_ECORRUPT, "nine/manifest.json");
+    open_expect(fixture->dir, "two", SHOAL_OK, "two");
+}
+
+/* Only what does not exist is absent: whatever else keeps a file from being read is an error that
+ * names it, with and without `latest`, and no save goes on over it. */
+static void test_unreadable(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model_run *run = &fixture->run;
+    char path[128], loop[128];
+    save_three(fixture);
+    remove_latest(fixture);
+    snprintf(path, sizeof path, "%s/latest", fixture->dir);
+    assert_int_equal(symlink("latest", path), 0);
+    open_expect(fixture->dir, NULL, SHOAL_EINVAL, "latest: cannot open for reading: Too many");
+    run->tag = "new";
+    run->step = 10;
+    model_save_expect(run, SHOAL_EINVAL);
+    expect_text(run->message[1], "latest: cannot open for reading: Too many");
+    remove_latest(fixture);
+    assert_int_equal(mkdir(path, 0700), 0);
+    open_expect(fixture->dir, NULL, SHOAL_EINVAL, "latest is a folder");
+    remove_latest(fixture);
+    snprintf(loop, sizeof loop, "%s/nine/manifest.json", fixture->dir);
+    assert_int_equal(unlink(loop), 0);
+    assert_int_equal(symlink("manifest.json", loop), 0);
+    open_expect(fixture->dir, NULL, SHOAL_EINVAL, "nine/manifest.json: cannot open for reading");
+    model_save_expect(run, SHOAL_EINVAL);
+    write_text(fixture->dir, "latest", "nine\n");
+    open_expect(fixture->dir, NULL, SHOAL_EINVAL, "can be read is two (step 2), by its tag");
+    /* the disk fails, at `latest` and at the manifest */
+    write_text(fixture->dir, "latest", "two\n");
+    for (int pass = 0; pass < 2; pass++) {
+        assert_true(shoali_fault_arm(pass ? "read_file:1" : "read_file"));
+        open_expect(fixture->dir, NULL, SHOAL_EIO, pass ? "two/manifest.json" : "/latest");
+        assert_true(shoali_fault_arm(NULL));
+    }
+    open_expect(fixture->dir, NULL, SHOAL_OK, "two");
+    /* what `latest` names is gone, and nothing is left: not the same as an empty folder */
+    write_text(fixture->dir, "latest", "gone\n");
+    assert_int_equal(unlink(loop), 0);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s/manifest.json", fixture->dir, i ? "one" : "two");
+        assert_int_equal(unlink(path), 0);
+    }
+    open_expect(fixture->dir, NULL, SHOAL_ECORRUPT, "remove it to begin anew");
+}
+
+/* Folders of another user, which root reads all the same. */
+static void test_no_permission(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model_run *run = &fixture->run;
+    char path[128];
+    int result = -1;
+    save_three(fixture);
+    snprintf(path, sizeof path, "%s/two", fixture->dir);
+    assert_int_equal(chmod(path, 0), 0);
+    assert_int_equal(chmod(fixture->dir, 0777), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        bool good = geteuid() != 0 || setuid(65534) == 0;
+        struct shoali_checkpoint_info info;
+        for (int pass = 0; pass < 2; pass++) { /* with and without latest */
+            const shoal_status status = shoali_checkpoint_open(fixture->dir, NULL, &info);
+            good = good && status == SHOAL_EINVAL &&
+                   strstr(shoal_error_message(), "two/manifest.json: cannot open") &&
+                   strstr(shoal_error_message(), "Permission denied") &&
+                   strstr(shoal_error_message(), "can be read is nine (step 9)");
+            snprintf(path, sizeof path, "%s/latest", fixture->dir);
+            good = good && (pass || unlink(path) == 0);
+        }
+        run->tag = "new";
+        run->step = 10;
+        run->ranks = 1;
+        model_save(run);
+        good = good && run->status[0] == SHOAL_EINVAL && strstr(run->message[0], "Permission");
+        _exit(good ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &result, 0), child);
+    snprintf(path, sizeof path, "%s/two", fixture->dir);
+    assert_int_equal(chmod(path, 0700), 0);
+    assert_int_equal(result, 0);
+}
+
+/* ---- later steps ---- */
+
+static void expect_latest(const struct fixture *fixture, const char *tag)
+{
+    size_t bytes;
+    char *text = model_read_file(fixture->dir, "latest", &bytes);
+    text[strcspn(text, "\n")] = '\0';
+    assert_string_equal(text, tag);
+    free(text);
+}
+
+static void test_later_steps(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model_run *run = &fixture->run;
+    char text[256];
+    run->tag = "nine";
+    run->step = 9;
+    model_save_expect(run, SHOAL_OK);
+    run->step = 8;
+    run->content = 2;
+    model_save_expect(run, SHOAL_EEXIST);
+    expect_text(run->message[0], "holds nine of step 9, and this run is at step 8");
+    expect_text(run->message[1], "--override-existing-checkpoint");
+    /* a tag that follows from the step */
+    run->tag = "global_step8";
+    run->default_tag = true;
+    model_save_expect(run, SHOAL_EEXIST);
+    expect_text(run->message[0], "holds nine of step 9, its latest,");
+    expect_latest(fixture, "nine");
+    snprintf(text, sizeof text, "%s/global_step8", fixture->dir);
+    assert_int_equal(access(text, F_OK), -1);
+    run->content = 1;
+    run->tag = NULL;
+    model_load_expect(run, SHOAL_OK);
+    /* a fresh tag that was chosen is saved, `latest` stays; once it exists it is refused, too */
+    run->tag = "branch";
+    run->default_tag = false;
+    model_save_expect(run, SHOAL_OK);
+    model_load_expect(run, SHOAL_OK);
+    expect_latest(fixture, "nine");
+    model_save_expect(run, SHOAL_EEXIST);
+    /* told to */
+    run->override_existing = true;
+    model_save_expect(run, SHOAL_OK);
+    expect_latest(fixture, "branch");
+    run->override_existing = false;
+    run->step = 9; /* the same step is no later one */
+    run->tag = "nine";
+    model_save_expect(run, SHOAL_OK);
+    expect_latest(fixture, "nine");
+    /* a crash between the rename and `latest`: what it names is older, and saving goes on */
+    write_text(fixture->dir, "latest", "branch\n");
+    run->tag = "global_step9";
+    run->default_tag = true;
+    model_save_expect(run, SHOAL_OK);
+    expect_latest(fixture, "global_step9");
 }
 
 static void test_newer_version(void **state)
@@ -357,7 +522,7 @@ static void test_impossible_models(void **state)
     expect_text(run->message[0], "client_json is not the text of a JSON object");
     run->client_json = "{";
     model_save_expect(run, SHOAL_EINVAL);
-    open_expect(fixture->dir, NULL, SHOAL_EINVAL, "there is no checkpoint in ");
+    open_expect(fixture->dir, NULL, SHOAL_ENOENT, "there is no checkpoint in ");
 }
 
 /* ---- ranks that do not fit together ---- */
@@ -460,6 +625,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_tags, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_checkpoint, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_latest, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_unreadable, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_permission, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_later_steps, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_newer_version, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_flipped_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_truncated_and_missing_files, set_up, tear_down),

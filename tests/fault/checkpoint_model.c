@@ -209,6 +209,8 @@ static void act(struct rank *rank, shoal_group *group)
                                                 .engine_json = "{\"seed\":7,\"scale\":0.1}",
                                                 .client_json = run->client_json,
                                                 .step = run->step,
+                                                .tag_chosen = !run->default_tag,
+                                                .override_existing = run->override_existing,
                                                 .max_shard_bytes = model->max_shard_bytes};
     shoali_fault_arm(run->fault);
     shoal_status status =
@@ -233,7 +235,8 @@ static void *rank_main(void *user)
                                   .world_size = rank->run->ranks,
                                   .backend = "thread",
                                   .threads = rank->world,
-                                  .timeout_s = 60};
+                                  .timeout_s =
+                                      rank->run->timeout_s > 0 ? rank->run->timeout_s : 60};
     if (shoal_comm_init(&args, &group) != SHOAL_OK)
         abort();
     shoali_context_get()->rank = rank->rank;
