@@ -136,6 +136,10 @@ int main(int argc, char **argv)
     const struct tool *tool = tool_find(argv[1]);
     if (!tool)
         return 2;
+    /* A file that grows beyond ulimit -f is an error with a sentence. Ranks of `run`, which would
+     * inherit this, choose for themselves. */
+    if (tool->run != tool_run)
+        signal(SIGXFSZ, SIG_IGN);
     const shoal_status status = shoal_log_configure(NULL, NULL, NULL); /* SHOAL_LOG */
     return status < 0 ? tool_fail(status) : tool->run(argc - 1, argv + 1);
 }

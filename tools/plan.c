@@ -201,9 +201,13 @@ static const struct text_row device_rows[] = {
     {"device, in all", P(device_bytes), true},
 };
 static const struct text_row host_rows[] = {
-    {"pinned", P(pinned_bytes), false},    {"communication", P(comm_bytes), false},
-    {"data", P(data_bytes), false},        {"offloaded states", P(host_state_bytes), false},
-    {"host, in all", P(host_bytes), true}, {"NVMe", P(nvme_bytes), false},
+    {"pinned", P(pinned_bytes), false},
+    {"communication", P(comm_bytes), false},
+    {"data", P(data_bytes), false},
+    {"offloaded states", P(host_state_bytes), false},
+    {"checkpoints", P(checkpoint_bytes), false},
+    {"host, in all", P(host_bytes), true},
+    {"NVMe", P(nvme_bytes), false},
 };
 
 static int64_t value_of(const struct column *column, size_t offset)

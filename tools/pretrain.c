@@ -6,6 +6,7 @@
 #include "tool.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -30,35 +31,79 @@ static bool is_first(const struct pretrain *run)
 
 /* ---- what the run is made of ---------------------------------------------------------------- */
 
-/* Continuing needs the same token ids, so the stored tokenizer is used. *found: a checkpoint
- * exists. */
-static shoal_status peek_checkpoint(struct pretrain *run, bool *found)
+/* What rank 0 finds counts for all: folders may look different from elsewhere, and a rank that
+ * begins anew beside others that continue would be worse than an error. *found: a checkpoint
+ * exists; client is owned (free()). */
+static shoal_status peek(struct pretrain *run, bool *found, char **client)
 {
     shoal_status status;
-    char *client = NULL;
     const struct pretrain_options *options = &run->options;
-    *found = false;
-    if (!options->load)
-        return SHOAL_OK;
-    status = shoal_checkpoint_peek(options->load, options->load_tag, &client, NULL);
-    if (status == SHOAL_EINVAL && !options->load_tag && !options->finetune &&
-        !options->exit_on_missing_checkpoint) {
-        if (is_first(run))
+    int64_t facts[2] = {0, -1}; /* found, bytes of the client's text */
+    const bool may_miss =
+        !options->load_tag && !options->finetune && !options->exit_on_missing_checkpoint;
+    if (is_first(run)) {
+        status = shoal_checkpoint_peek(options->load, options->load_tag, client, NULL);
+        if (status == SHOAL_ENOENT && may_miss)
             fprintf(stderr, "shoal pretrain: %s; starting from the beginning\n",
                     shoal_error_message());
-        return SHOAL_OK;
+        else if (status < 0)
+            return status;
+        facts[0] = status == SHOAL_OK;
+        facts[1] = *client ? (int64_t)strlen(*client) : -1;
     }
+    if (run->group)
+        SHOAL_TRY(status, shoal_broadcast(run->group, facts, 2, SHOAL_I64, 0, NULL), done);
+    *found = facts[0] != 0;
+    if (facts[1] >= 0 && !is_first(run))
+        *client = shoali_calloc((size_t)facts[1] + 1, 1, "the checkpoint's description");
+    if (facts[1] >= 0 && !*client)
+        return SHOAL_ENOMEM;
+    if (run->group && facts[1] >= 0)
+        SHOAL_TRY(status, shoal_broadcast(run->group, *client, facts[1], SHOAL_U8, 0, NULL), done);
+    status = SHOAL_OK;
+done:
+    return status;
+}
+
+/* Continuing needs the same token ids, so the stored tokenizer is used. */
+static shoal_status take_tokenizer(struct pretrain *run, const char *client)
+{
+    shoal_status status = SHOAL_OK;
+    json_error_t error;
+    char *text = NULL;
+    json_t *root = json_loads(client, 0, &error);
+    const json_t *tokenizer = json_object_get(root, "tokenizer");
+    if (!root) {
+        status = SHOAL_FAIL(SHOAL_ECORRUPT, "%s: the checkpoint's description cannot be read: %s",
+                            run->options.load, error.text);
+        goto done;
+    }
+    if (!tokenizer) /* of another program, or trained on random tokens */
+        goto done;
+    text = json_dumps(tokenizer, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (!text) {
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the checkpoint's tokenizer");
+        goto done;
+    }
+    status = shoal_tokenizer_from_json(text, strlen(text), &run->stored_tokenizer);
     if (status < 0)
-        return status;
-    *found = true;
-    const char *at = client ? strstr(client, "\"tokenizer\":") : NULL;
-    if (at) {
-        const char *end = strstr(at, "}");
-        at += strlen("\"tokenizer\":");
-        while (end && (status = shoal_tokenizer_from_json(at, (size_t)(end + 1 - at),
-                                                          &run->stored_tokenizer)) < 0)
-            end = strstr(end + 1, "}");
-    }
+        shoali_error_prefix(status, "%s", run->options.load);
+done:
+    free(text);
+    json_decref(root);
+    return status;
+}
+
+static shoal_status peek_checkpoint(struct pretrain *run)
+{
+    shoal_status status = SHOAL_OK;
+    char *client = NULL;
+    if (!run->options.load)
+        return SHOAL_OK;
+    SHOAL_TRY(status, peek(run, &run->found, &client), done);
+    if (client)
+        SHOAL_TRY(status, take_tokenizer(run, client), done);
+done:
     free(client);
     return status;
 }
@@ -234,6 +279,14 @@ static bool asked_to_leave(struct pretrain *run, int64_t begin_ns)
            shoal_engine_global_steps(run->engine) % options->exit_interval == 0;
 }
 
+/* Whether what the run began with is what --save holds: else also a run of no steps saves it, as
+ * initial weights or in another folder. */
+static bool is_saved(const struct pretrain *run)
+{
+    const struct pretrain_options *options = &run->options;
+    return run->found && !options->finetune && strcmp(options->load, options->save) == 0;
+}
+
 static shoal_status train(struct pretrain *run)
 {
     shoal_status status = SHOAL_OK;
@@ -261,7 +314,7 @@ static shoal_status train(struct pretrain *run)
     if (run->progress)
         shoal_progress_finish(run->progress);
     const int64_t last = shoal_engine_global_steps(run->engine);
-    if (options->save && saved_step != last && last > first)
+    if (options->save && saved_step != last && (last > first || !is_saved(run)))
         SHOAL_TRY(status, save(run), done);
     snprintf(where, sizeof where, "iteration %lld on validation set", (long long)last);
     if (last >= options->train_iters && !shoal_engine_stop_requested(run->engine))
@@ -286,12 +339,25 @@ static shoal_status check_save(const struct pretrain *run)
     return SHOAL_OK;
 }
 
+/* A run that could not save must not begin. What can be known about it only now: its step, and what
+ * a checkpoint needs. */
+static shoal_status check_saves(struct pretrain *run)
+{
+    const char *folder = run->options.save;
+    if (!folder)
+        return SHOAL_OK;
+    const shoal_status status =
+        shoal_engine_check_save(run->engine, folder, run->options.ignore_plan);
+    if (status < 0 && is_first(run))
+        return shoali_error_prefix(status, "--save %s", folder);
+    return status;
+}
+
 static shoal_status prepare(struct pretrain *run)
 {
     shoal_status status;
-    bool found;
     SHOAL_TRY(status, shoal_comm_init(&(shoal_comm_args){0}, &run->group), done);
-    SHOAL_TRY(status, peek_checkpoint(run, &found), done);
+    SHOAL_TRY(status, peek_checkpoint(run), done);
     const shoal_dataset_args data = pretrain_data_args(&run->options, run->stored_tokenizer);
     SHOAL_TRY(status, shoal_dataset_create(&data, &run->dataset), done);
     SHOAL_TRY(
@@ -305,11 +371,12 @@ static shoal_status prepare(struct pretrain *run)
     SHOAL_TRY(status, make_engine(run), done);
     SHOAL_TRY(status, make_loaders(run), done);
     SHOAL_TRY(status, describe_client(run), done);
-    if (found)
+    if (run->found)
         SHOAL_TRY(status,
                   shoal_engine_load_checkpoint(run->engine, run->options.load,
                                                run->options.load_tag, run->options.finetune, NULL),
                   done);
+    SHOAL_TRY(status, check_saves(run), done);
     if (run->options.exit_signal_handler) {
         signalled_engine = run->engine;
         signal(SIGTERM, on_signal);

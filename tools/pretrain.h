@@ -59,7 +59,8 @@ struct pretrain_options {
     int64_t vocab_size; /* 0: not given */
     /* run */
     const char *deepspeed_config, *save, *load, *load_tag;
-    bool deepspeed, finetune, exit_signal_handler, exit_on_missing_checkpoint, ignore_plan;
+    bool deepspeed, finetune, exit_signal_handler, exit_on_missing_checkpoint, ignore_plan,
+        override_existing_checkpoint;
     int64_t train_iters, eval_interval, eval_iters, save_interval, log_interval, exit_interval,
         exit_minutes, ckpt_step, local_rank;
     uint64_t given[SHOALI_GIVEN_WORDS];
@@ -124,6 +125,7 @@ struct pretrain {
     int64_t train_batch, micro_batch;
     int64_t micro_per_step; /* M: global micro-batches of a step */
     char *client_json;
+    bool found; /* the checkpoint of --load */
     double final_loss;
     bool output_lost; /* standard output took no line; said once */
 };

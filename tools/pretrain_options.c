@@ -215,10 +215,15 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_STRING,
      .offset = O(load_tag),
      .help = "the checkpoint of that folder; default: the latest"},
+    {.key = "override-existing-checkpoint",
+     .type = SHOALI_BOOL,
+     .offset = O(override_existing_checkpoint),
+     .help = "let this run replace checkpoints of later steps in --save, and move latest back"},
     {.key = "ckpt-step",
      .type = SHOALI_INT,
      .offset = O(ckpt_step),
-     .min = 1,
+     .default_number = -1,
+     .min = 0,
      .max = 1e15,
      .unit = "steps",
      .help = "the checkpoint of that step: --load-tag global_stepN"},
@@ -419,14 +424,14 @@ const struct shoali_section pretrain_shared_section = {.name = "shared",
 static shoal_status check_loading(struct pretrain_options *options, struct shoali_arena *arena)
 {
     const char *flag = options->load_tag                     ? "--load-tag"
-                       : options->ckpt_step                  ? "--ckpt-step"
+                       : options->ckpt_step >= 0             ? "--ckpt-step"
                        : options->finetune                   ? "--finetune"
                        : options->exit_on_missing_checkpoint ? "--exit-on-missing-checkpoint"
                                                              : NULL;
     if (flag && !options->load)
         return SHOAL_FAIL(SHOAL_EINVAL, "%s without --load: name the folder with checkpoints",
                           flag);
-    if (!options->ckpt_step)
+    if (options->ckpt_step < 0)
         return SHOAL_OK;
     if (options->load_tag)
         return SHOAL_FAIL(SHOAL_EINVAL,
@@ -445,9 +450,10 @@ static shoal_status check_training(struct pretrain_options *options, struct shoa
     if ((options->save && !*options->save) || (options->load && !*options->load))
         return SHOAL_FAIL(SHOAL_EINVAL, "--%s names no folder: its value is empty",
                           options->save && !*options->save ? "save" : "load");
-    if (options->save_interval && !options->save)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "--save-interval without --save: name the folder for checkpoints");
+    if ((options->save_interval || options->override_existing_checkpoint) && !options->save)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--%s without --save: name the folder for checkpoints",
+                          options->save_interval ? "save-interval"
+                                                 : "override-existing-checkpoint");
     if (!options->data_path.count && !options->mock_data)
         return SHOAL_FAIL(
             SHOAL_EINVAL,

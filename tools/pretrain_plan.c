@@ -88,7 +88,8 @@ void pretrain_show_memory(struct pretrain *run)
     const int64_t data =
         shoal_dataset_host_bytes(run->dataset) + shoal_loader_host_bytes(run->train) + batch;
     const int64_t counted = info.device_peak_bytes + info.host_peak_bytes + data + info.comm_bytes +
-                            info.offload_host_bytes - info.offload_pinned_bytes;
+                            info.checkpoint_bytes + info.offload_host_bytes -
+                            info.offload_pinned_bytes;
     snprintf(line, sizeof line, "memory: planned %s, used %s, peak RSS %s",
              shoali_format_bytes((double)(plan->device_bytes + plan->host_bytes), planned),
              shoali_format_bytes((double)counted, used),

@@ -73,17 +73,20 @@ shoal_status pretrain_setup_init(struct pretrain_setup *setup,
     SHOAL_TRY(status, list_modules(&options->recompute_modules, &setup->modules), done);
     SHOAL_TRY(status, make_lean(model, &setup->lean), done);
     SHOAL_TRY(status, pretrain_config(options, &path, &setup->text), done);
-    setup->args = (shoal_engine_args){.model = model,
-                                      .config_path = path,
-                                      .config_text = setup->text,
-                                      .group = group,
-                                      .seed = (uint64_t)options->shared.seed,
-                                      .threads = (int32_t)options->shared.threads,
-                                      .output_path = options->save,
-                                      .recompute_granularity = options->recompute_granularity,
-                                      .recompute_method = options->recompute_method,
-                                      .recompute_num_layers = options->recompute_num_layers,
-                                      .recompute_modules = setup->modules};
+    setup->args =
+        (shoal_engine_args){.model = model,
+                            .config_path = path,
+                            .config_text = setup->text,
+                            .group = group,
+                            .seed = (uint64_t)options->shared.seed,
+                            .threads = (int32_t)options->shared.threads,
+                            .output_path = options->save,
+                            .saves = options->save != NULL,
+                            .override_existing_checkpoint = options->override_existing_checkpoint,
+                            .recompute_granularity = options->recompute_granularity,
+                            .recompute_method = options->recompute_method,
+                            .recompute_num_layers = options->recompute_num_layers,
+                            .recompute_modules = setup->modules};
 done:
     return status;
 }

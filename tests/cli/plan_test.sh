@@ -46,7 +46,7 @@ if [ -z "$SANITIZE" ]; then
         # 127: there is no room for the program itself
         [ $code -lt 126 ] || [ $code = 127 ] || complain "a plan in $kib KiB of addresses ended with $code: $output"
     done
-    [ $code = 0 ] || complain "60 MB are not enough for a plan: $output"
+    [ $code = 3 ] || complain "60 MB are not enough for a plan, which says that the training does not fit: $output"
 fi
 
 # ---- mistakes ----
