@@ -116,7 +116,8 @@ static inline shoal_status gpt_next(void *user, int64_t step, int64_t micro, sho
 
 static inline void gpt_config_text(const struct gpt_run *run, char *text, size_t bytes)
 {
-    const char *adam = "{\"type\":\"AdamW\",\"params\":{\"lr\":0.01,\"weight_decay\":0.1}}";
+    const char *adam =
+        "{\"type\":\"AdamW\",\"params\":{\"lr\":0.01,\"weight_decay\":0.1},\"no_decay\":[\"1-D\"]}";
     snprintf(text, bytes,
              "{\"train_batch_size\":%lld,\"train_micro_batch_size_per_gpu\":%lld,"
              "\"steps_per_print\":1000000,\"optimizer\":%s%s%s}",

@@ -33,8 +33,8 @@
 
 #include "base/arena.h"
 #include "base/config_table.h"
-#include "comm/bootstrap/secret.h"
 #include "base/process.h"
+#include "comm/bootstrap/secret.h"
 #include "shoal/launcher.h"
 
 #include <stdbool.h>

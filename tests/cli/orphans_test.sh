@@ -16,7 +16,9 @@ limit_ms=2000
 # What stands for a rank. It notes its own number and that of a child.
 cat >"$folder/rank.sh" <<EOF
 echo \$SHOAL_JOB_ID >"$folder/shared/id"
-[ -z "\$SHOAL_JOB_ID" ] || : >"/dev/shm/shoal-\$SHOAL_JOB_ID-\$\$"
+own="/dev/shm/shoal-\$(id -u)"
+mkdir -p -m 700 "\$own"
+[ -z "\$SHOAL_JOB_ID" ] || : >"\$own/shoal-\$SHOAL_JOB_ID-\$\$"
 sleep 60 &
 echo \$\$ \$! >>"$pids"
 wait
@@ -53,7 +55,7 @@ is_gone() { # also a zombie that nobody has looked at
     case ${stat##*)} in " Z"* | " X"*) return 0 ;; esac
     return 1
 }
-has_segments() { [ -n "$1" ] && [ -n "$(find /dev/shm -maxdepth 1 -name "shoal-$1-*")" ]; }
+has_segments() { [ -n "$1" ] && [ -n "$(find /dev/shm -maxdepth 2 -name "shoal-$1-*")" ]; }
 count_pids() { cat "$pids" 2>/dev/null | wc -w; }
 await_pids() {
     for _ in $(seq 1000); do
@@ -81,7 +83,7 @@ gone() {
     while has_segments "$id"; do
         if [ $(($(now_ms) - begin)) -gt "$limit_ms" ]; then
             complain "$1: segments are left in /dev/shm"
-            rm -f "/dev/shm/shoal-$id-"*
+            rm -f /dev/shm/shoal-*/"shoal-$id-"*
         fi
         sleep 0.01
     done
