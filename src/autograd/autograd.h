@@ -12,6 +12,10 @@
  * per tape and parameter. scope   a marked range of nodes with a path ("transformer.h.0/attn");
  * layers are outermost scopes.
  *
+ * FOLDERS
+ *   tape/   the tape itself: recording, liveness, slots, replay, backward (tape.h)
+ *   rows/   ops on top of it, one file per family (rows.h); the tape knows none of them
+ *
  * INVARIANTS
  *   - A parameter's address is resolved when a kernel is launched, never when a node is recorded.
  *   - Writing a parameter (shoali_param_begin_write) while a live tape reads it is an error.

@@ -5,7 +5,7 @@
  * sized by a run in meta mode, so that steps allocate nothing. Bits are those of the unpacked
  * weight.
  */
-#include "autograd/rows.h"
+#include "autograd/rows/rows.h"
 
 #define ALIGN_BYTES 64u
 

@@ -7,7 +7,7 @@
 #ifndef SHOALI_AUTOGRAD_TEST_RIG_H
 #define SHOALI_AUTOGRAD_TEST_RIG_H
 
-#include "autograd/tape.h"
+#include "autograd/tape/tape.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

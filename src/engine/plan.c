@@ -1,7 +1,7 @@
 /* One step of an engine without memory, and what it counted. */
 #include "shoal/plan.h"
 
-#include "autograd/slot.h"
+#include "autograd/tape/slot.h"
 #include "engine/engine.h"
 #include "shoal/data.h"
 

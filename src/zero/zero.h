@@ -4,8 +4,12 @@
  * All parameters of a module lie in one flat space in canonical order without gaps: flat order =
  * file order. Frozen ones take part in weights only by having no segment in the optimizer's walk.
  *
- *   unit     parameters that are fetched and reduced together: in stages 2 and 3 those that one
- *            layer declared first (tied ones belong to their first layer), in stages 0 and 1 all.
+ *   group    the N ranks that hold the same parameters: all of them, or fewer (args.cuts), as ranks
+ *            that hold other experts do not. ZeRO cuts over the group of each parameter; what is
+ *            said of N and r below is of it. Means, norm and verdict are of all ranks.
+ *   unit     parameters of one group that are fetched and reduced together: in stages 2 and 3 those
+ *            that one layer declared first (tied ones belong to their first layer), in stages 0 and
+ *            1 all neighbours.
  *   bucket   a run of a unit, at most reduce_bucket_size and allgather_bucket_size elements: one
  *            message. It is cut in N equal parts of a multiple of 16 elements; rank r owns the
  *            r-th. Only the last bucket of a unit is padded, and only in memory.
@@ -21,11 +25,12 @@
  * With one rank every stage is stage 0, except that weights are fetched when they are offloaded.
  * fp32 models: master = weights (one buffer), unless something is offloaded.
  *
- * GRADIENTS are written by the kernels through sinks; the first micro-batch of a step overwrites,
+ * GRADIENTS are written by the kernels through sinks; the first contribution of a step overwrites,
  * nothing is zeroed. Stages 0 and 1 accumulate in the whole buffer and sum over ranks once per
  * step. In stages 2 and 3 a unit gets a buffer when the backward of a layer that uses it begins;
- * when the backward of its own layer ends no use is left, so it is summed over ranks, added to the
- * own parts, and the buffer goes to the next unit.
+ * when the gradients of all layers that began have come it is summed over ranks, added to the own
+ * parts, and the buffer goes to the next unit. So weight gradients may be deferred, several tapes
+ * may be alive, and backwards may follow in any order: reduce.h says which order of adds that is.
  *
  * FETCHES of stage 3 follow the layer list, which all ranks share: a layer's scope holds the units
  * it declared or is tied to, counted, in forward and again in backward. A unit is given back at the
@@ -56,8 +61,7 @@
  * ZERO++, MICS (stage 3; Wang et al. 2023, Zhang et al. 2022). hpZ: the first gather after an
  * update leaves a second copy of the weights, cut over hpz_size neighbours, from which later
  * gathers come. MiCS: parts are cut over shard_size neighbours; the parts' gradients are summed
- * over the replicas once per step; each replica takes a slice of the norm. qwZ, qgZ:
- * zero_quantized.c.
+ * over the replicas once per step; each replica takes a slice of the norm. qwZ, qgZ: quantized.h.
  *
  * STEP  reduce -> norm2 of the own parts (each element once) -> {limbs, flag, loss} of all ranks
  * gathered in one small message (the step's only host synchronisation) -> host decides norm,

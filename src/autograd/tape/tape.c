@@ -1,5 +1,5 @@
 /* tape.c - a tape's life: create, begin, end, and the lists that grow with a recording. */
-#include "autograd/tape.h"
+#include "autograd/tape/tape.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* rows_linear_cross_entropy.c - the head of a language model, logits = x weight^T and their mean
+/* linear_cross_entropy.c - the head of a language model, logits = x weight^T and their mean
  * cross-entropy, in tiles of the vocabulary.
  *
  * The rows x V logits are never in memory: forward makes a tile of them and keeps each row's
@@ -10,7 +10,7 @@
  * products in increasing order in fp32 and is rounded once; an element of dweight is one product of
  * one tile. So nothing depends on threads or on memory, only on TILE, which is part of the result.
  */
-#include "autograd/rows.h"
+#include "autograd/rows/rows.h"
 
 /* Columns of a tile: a product as wide as its inner dimension is long, and 4 KB of logits per row.
  */

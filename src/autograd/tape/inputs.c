@@ -1,5 +1,5 @@
 /* inputs.c - tensors that come from outside: host arrays and memory of others. */
-#include "autograd/tape.h"
+#include "autograd/tape/tape.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* rows_linear.c - y = act(x w + bias) + residual. */
-#include "autograd/rows.h"
+/* linear.c - y = act(x w + bias) + residual. */
+#include "autograd/rows/rows.h"
 
 struct linear_attr {
     shoal_activation activation;

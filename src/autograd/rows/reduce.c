@@ -1,6 +1,6 @@
-/* rows_reduce.c - sum and mean over one dim or all. A scalar over all dims is fp32 for 16-bit
+/* reduce.c - sum and mean over one dim or all. A scalar over all dims is fp32 for 16-bit
  * tensors, as losses are. */
-#include "autograd/rows.h"
+#include "autograd/rows/rows.h"
 
 struct reduce_attr {
     int32_t dim;

@@ -1,5 +1,5 @@
-/* rows_loss.c - softmax and the losses. */
-#include "autograd/rows.h"
+/* loss.c - softmax and the losses. */
+#include "autograd/rows/rows.h"
 
 /* ---- softmax ---- */
 

@@ -5,7 +5,7 @@
  * ranks; finishing only waits, so ranks may finish at different times. What the collective reads
  * and writes is held until then. Meta mode keeps the same list, so that the plan has what is held.
  */
-#include "autograd/tape.h"
+#include "autograd/tape/tape.h"
 
 /* ---- the list ---- */
 

@@ -1,5 +1,5 @@
-/* rows_elementwise.c - functions of one tensor, of two with broadcast, and dropout. */
-#include "autograd/rows.h"
+/* elementwise.c - functions of one tensor, of two with broadcast, and dropout. */
+#include "autograd/rows/rows.h"
 
 /* ---- one tensor ---- */
 

@@ -1,5 +1,5 @@
-/* rows_embedding.c - rows of a parameter table by id, with learned positions. */
-#include "autograd/rows.h"
+/* embedding.c - rows of a parameter table by id, with learned positions. */
+#include "autograd/rows/rows.h"
 
 enum { TABLE, POSITIONS };
 

@@ -1,5 +1,5 @@
-/* rows_shape.c - reshape, slice, concat, transpose, and a parameter as a tensor. */
-#include "autograd/rows.h"
+/* shape.c - reshape, slice, concat, transpose, and a parameter as a tensor. */
+#include "autograd/rows/rows.h"
 
 /* ---- reshape ---- */
 

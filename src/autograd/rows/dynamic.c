@@ -1,4 +1,4 @@
-/* rows_dynamic.c - rows picked by index or by mask: outputs of data-dependent size.
+/* dynamic.c - rows picked by index or by mask: outputs of data-dependent size.
  *
  * Both gather with the embedding kernels, x being the table; the gradient of a row that is picked
  * twice is added in row order. select_rows turns the mask into indices on the host, once, when it
@@ -8,7 +8,7 @@
  * with an equal part of the bound for each sample. Dropout behind it depends on how samples are
  * cut into micro-batches, as the rows themselves do.
  */
-#include "autograd/rows.h"
+#include "autograd/rows/rows.h"
 
 enum { X, PICK };     /* inputs: PICK is the indices, or the mask */
 enum { RESULT, IDS }; /* outputs: IDS of select_rows */

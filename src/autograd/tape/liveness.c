@@ -1,5 +1,5 @@
 /* liveness.c - when a tensor's memory comes and goes; dropping and replaying a scope. */
-#include "autograd/tape.h"
+#include "autograd/tape/tape.h"
 
 /* ---- memory of one tensor ---- */
 

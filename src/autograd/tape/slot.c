@@ -1,5 +1,5 @@
 /* slot.c - first fit over a list of segments in address order. */
-#include "autograd/slot.h"
+#include "autograd/tape/slot.h"
 
 #include <stdlib.h>
 #include <string.h>

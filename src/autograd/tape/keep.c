@@ -11,7 +11,7 @@
  * Events order the copies against the computing stream, which alone uses the slot's memory
  * otherwise. Meta mode takes and gives the same memory without copying.
  */
-#include "autograd/tape.h"
+#include "autograd/tape/tape.h"
 
 /* ---- streams ---- */
 

@@ -1,6 +1,6 @@
 /* grad.c - gradients of activations: buffers, fan-in, hand-over from a node's output to its input.
  */
-#include "autograd/tape.h"
+#include "autograd/tape/tape.h"
 
 shoal_status shoali_grad_place(struct shoal_tape *tape, struct shoali_tape_tensor *tensor)
 {

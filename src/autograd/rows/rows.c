@@ -1,5 +1,5 @@
 /* rows.c - checks, costs and empty cases that rows share. */
-#include "autograd/rows.h"
+#include "autograd/rows/rows.h"
 
 /* ---- checks ---- */
 

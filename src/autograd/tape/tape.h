@@ -21,7 +21,7 @@
 #define SHOALI_AUTOGRAD_TAPE_H
 
 #include "autograd/autograd.h"
-#include "autograd/slot.h"
+#include "autograd/tape/slot.h"
 
 #define SHOALI_TAPE_MAX_BATCH 16
 #define SHOALI_TAPE_MAX_WORKSPACES 8
@@ -213,6 +213,8 @@ SHOAL_CHECKED shoal_status shoali_node_check_params(const struct shoal_tape *tap
                                                     const struct shoali_node *node);
 /* Runs a node's forward; for views, points the output at the input's memory. */
 SHOAL_CHECKED shoal_status shoali_node_forward(struct shoal_tape *tape, struct shoali_node *node);
+
+/* ---- workspace.c ---- */
 void shoali_tape_free_workspaces(struct shoal_tape *tape);
 
 /* ---- keep.c ---- */

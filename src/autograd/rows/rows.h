@@ -1,4 +1,4 @@
-/* rows - what the files of op rows share. A rows_X.c holds, per op: its row, and the public
+/* rows - what the files of op rows share. A file holds, per op: its row, and the public
  * function that records it.
  *
  * FLOPs count a multiply and an add as two; attention counts the full T x T products, causal or
@@ -8,7 +8,7 @@
 #ifndef SHOALI_AUTOGRAD_ROWS_H
 #define SHOALI_AUTOGRAD_ROWS_H
 
-#include "autograd/tape.h"
+#include "autograd/tape/tape.h"
 
 #define SHOALI_ROW_HEAD .abi = SHOALI_OP_ROW_ABI, .bytes = sizeof(struct shoali_op_row)
 

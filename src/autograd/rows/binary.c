@@ -1,5 +1,5 @@
-/* rows_binary.c - sum, difference, product, quotient; b may be a trailing block of a's shape. */
-#include "autograd/rows.h"
+/* binary.c - sum, difference, product, quotient; b may be a trailing block of a's shape. */
+#include "autograd/rows/rows.h"
 
 struct binary_attr {
     enum shoali_binary kind;

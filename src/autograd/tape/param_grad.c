@@ -1,5 +1,5 @@
 /* param_grad.c - gradients of parameters: into the sink, once per use; grad_ready once per tape. */
-#include "autograd/tape.h"
+#include "autograd/tape/tape.h"
 
 static shoal_dtype gradient_dtype(const struct shoal_param *param)
 {

@@ -1,5 +1,5 @@
-/* rows_collective.c - ops that talk to the other ranks of a group, in forward and in backward. */
-#include "autograd/rows.h"
+/* collective.c - ops that talk to the other ranks of a group, in forward and in backward. */
+#include "autograd/rows/rows.h"
 
 #include <string.h>
 

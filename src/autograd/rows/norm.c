@@ -1,5 +1,5 @@
-/* rows_norm.c - layer norm and RMS norm over the last dim. */
-#include "autograd/rows.h"
+/* norm.c - layer norm and RMS norm over the last dim. */
+#include "autograd/rows/rows.h"
 
 struct norm_attr {
     double eps;

@@ -1,5 +1,5 @@
 /* backward.c - the walk from the outputs' gradients to the inputs' and the parameters'. */
-#include "autograd/tape.h"
+#include "autograd/tape/tape.h"
 
 /* ---- one node ---- */
 

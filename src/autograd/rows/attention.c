@@ -1,5 +1,5 @@
-/* rows_attention.c - causal self-attention from packed qkv. */
-#include "autograd/rows.h"
+/* attention.c - causal self-attention from packed qkv. */
+#include "autograd/rows/rows.h"
 
 struct attention_attr {
     int64_t heads, kv_heads;

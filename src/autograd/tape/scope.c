@@ -1,5 +1,5 @@
 /* scope.c - scopes, their observers, and the layers of a module as outermost scopes. */
-#include "autograd/tape.h"
+#include "autograd/tape/tape.h"
 
 #include <string.h>
 
