@@ -2,6 +2,7 @@
 #   make             build/bin/shoal, build/lib/libshoal.a, build/lib/libshoal.so
 #   make test        builds and runs the tests             make quickstart  trains a small GPT in a minute
 #   make asan tsan   the tests under sanitizers            make sim         the tests on the simulated device
+#   make fuzz        FUZZ_SECONDS=60 FUZZ_TARGET=: searches for inputs that break a parser
 #   make check       formatting, layers, documentation     make format      formats the C files
 #   make install     PREFIX=/usr/local DESTDIR=            make clean       removes all build folders
 
@@ -14,7 +15,7 @@ TARGET := $(DESTDIR)$(PREFIX)
 # What ThreadSanitizer is for: everything with threads of its own or ranks as threads.
 TSAN_TESTS := ^(base\.(pool|log|fault)|accelerator|io|ops|conformance\.comm|comm|fault|autograd|data|monitor|zero|engine|parity|examples)
 
-.PHONY: all test quickstart asan tsan sim check format install clean
+.PHONY: all test quickstart asan tsan sim fuzz check format install clean
 
 all:
 	@scripts/install-deps build
@@ -49,6 +50,10 @@ sim:
 	@cmake --preset release -DSHOAL_TESTS=ON >/dev/null
 	@ninja -C build
 	@SHOAL_ACCELERATOR=sim $(CTEST) --test-dir build
+
+fuzz:
+	@scripts/install-deps fuzz
+	@FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) scripts/fuzz $(FUZZ_TARGET)
 
 check:
 	@scripts/install-deps check

@@ -53,6 +53,10 @@ if(SHOAL_SANITIZE)
     add_compile_definitions(SHOALI_TSAN=1)
   endif()
 endif()
+if(SHOAL_FUZZ)
+  # Coverage for libFuzzer everywhere; its main() only in harnesses. A finding ends the process.
+  add_compile_options(-fsanitize=fuzzer-no-link -fno-sanitize-recover=all)
+endif()
 include_directories(${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
 
 # shoal_folder(NAME DEPENDS folder...): sources are *.c of this folder (and of SUBFOLDERS) except *_test.c.

@@ -200,7 +200,8 @@ static int compare_entries(const void *left, const void *right)
         return a->list_index < b->list_index ? -1 : 1;
     if (a->key_length != b->key_length)
         return a->key_length < b->key_length ? -1 : 1;
-    int order = a->list_index >= 0 ? 0 : memcmp(a->key, b->key, (size_t)a->key_length);
+    /* the text itself and containers in lists have no key */
+    int order = a->key && b->key ? memcmp(a->key, b->key, (size_t)a->key_length) : 0;
     return order ? order : (a->key > b->key) - (a->key < b->key);
 }
 

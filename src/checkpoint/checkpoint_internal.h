@@ -81,6 +81,10 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_read_head(struct shoali_checkpoint_
 SHOAL_CHECKED shoal_status shoali_manifest_format(const struct shoali_checkpoint_args *args,
                                                   const struct shoali_checkpoint_plan *plans,
                                                   char **text);
+/* Verifies a manifest's text; *manifest is owned (json_decref). SHOAL_ECORRUPT, with the path in
+ * front: it does not verify. SHOAL_EUNSUPPORTED: it is of a later version. */
+SHOAL_CHECKED shoal_status shoali_manifest_parse(const char *path, const char *text, size_t bytes,
+                                                 struct json_t **manifest);
 /* Reads and verifies DIR/TAG/manifest.json; *manifest is owned (json_decref). SHOAL_ENOENT: there
  * is none; SHOAL_ECORRUPT: it does not verify; else as shoali_path_status. */
 SHOAL_CHECKED shoal_status shoali_manifest_read(const char *dir, const char *tag,

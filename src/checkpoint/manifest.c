@@ -182,26 +182,35 @@ static shoal_status check_root(const char *path, const json_t *root)
     return SHOAL_OK;
 }
 
+shoal_status shoali_manifest_parse(const char *path, const char *text, size_t bytes,
+                                   json_t **manifest)
+{
+    shoal_status status;
+    json_t *root = NULL;
+    SHOAL_TRY(status, check_text(path, text, bytes), done);
+    root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+    SHOAL_TRY(status, check_root(path, root), done);
+    *manifest = root;
+    root = NULL;
+done:
+    json_decref(root);
+    return status;
+}
+
 shoal_status shoali_manifest_read(const char *dir, const char *tag, json_t **manifest)
 {
     shoal_status status;
     struct shoali_str path = {0};
     char *text = NULL;
     size_t bytes = 0;
-    json_t *root = NULL;
     shoali_str_append(&path, "%s/%s/manifest.json", dir, tag);
     if (path.failed) {
         status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a manifest's path");
         goto done;
     }
     SHOAL_TRY(status, shoali_read_file(path.text, &text, &bytes), done);
-    SHOAL_TRY(status, check_text(path.text, text, bytes), done);
-    root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
-    SHOAL_TRY(status, check_root(path.text, root), done);
-    *manifest = root;
-    root = NULL;
+    SHOAL_TRY(status, shoali_manifest_parse(path.text, text, bytes, manifest), done);
 done:
-    json_decref(root);
     free(text);
     shoali_str_fini(&path);
     return status;

@@ -262,12 +262,13 @@ shoal_status shoali_safetensors_read(const char *text, size_t text_bytes, int64_
     }
     sort_entries(*entries, *count);
     int64_t at = 0;
-    for (int32_t i = 0; i < *count && (*entries)[i].begin == at; i++)
-        at = (*entries)[i].end;
-    if (at != data_bytes || (*count > 0 && (*entries)[*count - 1].end != at))
+    int32_t filled = 0;
+    for (; filled < *count && (*entries)[filled].begin == at; filled++)
+        at = (*entries)[filled].end;
+    if (at != data_bytes || filled < *count)
         status = SHOAL_FAIL(SHOAL_ECORRUPT,
                             "the header's tensors do not fill the %lld bytes behind it without "
-                            "gaps: byte %lld",
+                            "gaps or overlaps: byte %lld",
                             (long long)data_bytes, (long long)at);
 done:
     json_decref(root);

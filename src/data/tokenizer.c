@@ -118,9 +118,10 @@ shoal_status shoali_tokenizer_from_set(const uint8_t *seen, shoal_tokenizer **to
     }
     SHOAL_TRY(status, allocate(true, distinct, &made), done);
     int32_t t = 0;
-    for (uint32_t c = 0; c < CODE_POINTS; c++)
-        if (seen[c >> 3] & 1u << (c & 7))
-            made->code_point[t++] = c;
+    for (uint32_t byte = 0; byte < CODE_POINTS / 8; byte++)
+        for (uint32_t bit = 0; seen[byte] >> bit; bit++)
+            if (seen[byte] >> bit & 1u)
+                made->code_point[t++] = 8 * byte + bit;
     SHOAL_TRY(status, finish(made, tokenizer), done);
 done:
     return status;

@@ -1,0 +1,55 @@
+/* A safetensors file: length word, JSON header, and as many data bytes as the first eight input
+ * bytes say; the rest of the input is the file's beginning. */
+#include "fuzz.h"
+
+#include "checkpoint/checkpoint_internal.h"
+
+#include <string.h>
+
+enum { WORD = 8 };
+
+static int64_t word_at(const uint8_t *data)
+{
+    uint64_t word = 0;
+    for (int i = 0; i < WORD; i++)
+        word |= (uint64_t)data[i] << (8 * i);
+    return (int64_t)word;
+}
+
+/* Entries fill the data without gaps, in order, each as large as its shape says. */
+static void check_entries(const struct shoali_safetensors_entry *entry, int32_t count,
+                          int64_t data_bytes)
+{
+    int64_t at = 0;
+    for (int32_t i = 0; i < count; i++) {
+        FUZZ_CHECK(entry[i].name && entry[i].begin == at && entry[i].end >= at);
+        FUZZ_CHECK(shoal_shape_count(&entry[i].shape) *
+                       (int64_t)shoal_dtype_bytes(entry[i].dtype) ==
+                   entry[i].end - entry[i].begin);
+        at = entry[i].end;
+    }
+    FUZZ_CHECK(at == data_bytes);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct shoali_arena arena;
+    struct shoali_safetensors_entry *entries = NULL;
+    int32_t count = 0;
+    if (size < WORD)
+        return 0;
+    const int64_t data_bytes = word_at(data);
+    shoali_arena_init(&arena);
+    if (shoali_safetensors_read((const char *)data + WORD, size - WORD, data_bytes, &arena,
+                                &entries, &count) == SHOAL_OK)
+        check_entries(entries, count, data_bytes);
+    /* the same bytes as a whole file, of which the length word claims anything */
+    FILE *file = fopen(fuzz_file(data, size), "rb");
+    FUZZ_CHECK(file);
+    struct shoali_checkpoint_file head = {.name = "x", .path = "x", .bytes = (int64_t)size};
+    if (shoali_checkpoint_read_head(&head, fileno(file), &arena, &entries, &count) == SHOAL_OK)
+        check_entries(entries, count, head.bytes - head.data_start);
+    fclose(file);
+    shoali_arena_fini(&arena);
+    return 0;
+}
