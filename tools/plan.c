@@ -2,6 +2,7 @@
 #include "pretrain.h"
 #include "tool.h"
 
+#include "base/json.h"
 #include "base/str.h"
 
 #include <jansson.h>
@@ -401,21 +402,26 @@ static void show_plans(const struct planning *planning)
 static shoal_status column_json(const struct column *column, json_t *list)
 {
     shoal_status status;
+    int failed = 0;
     char *text = NULL;
+    json_t *object = NULL;
     SHOAL_TRY(status, shoal_plan_to_json(&column->plan, &text), done);
-    json_t *object = json_loads(text, 0, NULL);
-    json_object_set_new(object, "need_bytes", json_integer(column->verdict.need_bytes));
-    json_object_set_new(object, "have_bytes", json_integer(column->verdict.have_bytes));
-    json_object_set_new(object, "fits", json_boolean(column->verdict.missing_bytes <= 0));
+    SHOAL_TRY(status, shoali_json_read(text, strlen(text), &object, NULL), done);
+    failed |= json_object_set_new(object, "need_bytes", json_integer(column->verdict.need_bytes));
+    failed |= json_object_set_new(object, "have_bytes", json_integer(column->verdict.have_bytes));
+    failed |= json_object_set_new(object, "fits", json_boolean(column->verdict.missing_bytes <= 0));
     if (column->suggested) {
-        json_object_set_new(object, "suggestion", json_string(column->suggestion.what));
-        json_object_set_new(object, "suggestion_fits", json_boolean(column->suggestion.fits));
+        failed |= json_object_set_new(object, "suggestion", json_string(column->suggestion.what));
+        failed |=
+            json_object_set_new(object, "suggestion_fits", json_boolean(column->suggestion.fits));
     }
-    json_object_set_new(object, "compute_s", json_real(column->time.compute_s));
-    json_object_set_new(object, "network_s", json_real(column->time.network_s));
-    json_object_set_new(object, "update_s", json_real(column->time.update_s));
-    json_object_set_new(object, "step_s", json_real(column->time.step_s));
-    json_array_append_new(list, object);
+    failed |= json_object_set_new(object, "compute_s", json_real(column->time.compute_s));
+    failed |= json_object_set_new(object, "network_s", json_real(column->time.network_s));
+    failed |= json_object_set_new(object, "update_s", json_real(column->time.update_s));
+    failed |= json_object_set_new(object, "step_s", json_real(column->time.step_s));
+    failed |= json_array_append_new(list, object);
+    if (failed)
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the plans");
 done:
     free(text);
     return status;
@@ -426,14 +432,12 @@ static shoal_status show_json(const struct planning *planning)
     shoal_status status = SHOAL_OK;
     char *text = NULL;
     json_t *root = json_object(), *list = json_array();
-    json_object_set_new(root, "plans", list);
+    const int failed = json_object_set_new(root, "plans", list);
     for (int32_t i = 0; i < planning->count; i++)
         SHOAL_TRY(status, column_json(&planning->column[i], list), done);
-    text = json_dumps(root, JSON_COMPACT);
-    if (text)
-        printf("%s\n", text);
-    else
-        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot format the plans");
+    SHOAL_TRY(status, shoali_json_write(failed ? NULL : root, JSON_COMPACT, "the plans", &text),
+              done);
+    printf("%s\n", text);
 done:
     json_decref(root);
     free(text);

@@ -1,6 +1,8 @@
 /* Two sources, one truth: a value given as flag and in ds_config.json must be the same in both. */
 #include "pretrain.h"
 
+#include "base/json.h"
+
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,15 +71,22 @@ static bool same(const json_t *a, const json_t *b)
     return json_equal(a, b);
 }
 
-/* The object that holds the last word of the path, made where it is missing. */
+static shoal_status no_memory(void)
+{
+    return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the configuration that flags change");
+}
+
+/* The object that holds the last word of the path, made where it is missing; NULL without memory.
+ */
 static json_t *parent_of(json_t *root, const struct pair *pair, const char **key)
 {
     int32_t depth = 0;
     while (depth < 2 && pair->path[depth + 1])
         depth++;
     for (int32_t i = 0; i < depth; i++) {
-        if (!json_is_object(json_object_get(root, pair->path[i])))
-            json_object_set_new(root, pair->path[i], json_object());
+        if (!json_is_object(json_object_get(root, pair->path[i])) &&
+            json_object_set_new(root, pair->path[i], json_object()) != 0)
+            return NULL;
         root = json_object_get(root, pair->path[i]);
     }
     *key = pair->path[depth];
@@ -87,18 +96,24 @@ static json_t *parent_of(json_t *root, const struct pair *pair, const char **key
 static shoal_status contradiction(const struct pretrain_options *options, const struct pair *pair,
                                   const json_t *flag, const json_t *file)
 {
-    char *flag_text = json_dumps(flag, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)),
-         *file_text = json_dumps(file, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+    shoal_status status;
+    char *flag_text = NULL, *file_text = NULL;
     const char *const *path = pair->path;
-    const shoal_status status = SHOAL_FAIL(
+    SHOAL_TRY(status, shoali_json_write(flag, JSON_REAL_PRECISION(9), "a flag's value", &flag_text),
+              done);
+    if (file)
+        SHOAL_TRY(status, shoali_json_write(file, JSON_REAL_PRECISION(9), "a value", &file_text),
+                  done);
+    status = SHOAL_FAIL(
         SHOAL_ECONFIG,
         "--%s is %s but %s has %s%s%s%s%s%s = %s: give one of both, or the same value", pair->flag,
-        flag_text ? flag_text : "?", options->deepspeed_config, path[0], path[1] ? "." : "",
-        path[1] ? path[1] : "", path[1] && path[2] ? "." : "", path[1] && path[2] ? path[2] : "",
+        flag_text, options->deepspeed_config, path[0], path[1] ? "." : "", path[1] ? path[1] : "",
+        path[1] && path[2] ? "." : "", path[1] && path[2] ? path[2] : "",
         pair->index < 0 ? ""
         : pair->index   ? "[1]"
                         : "[0]",
-        file_text ? file_text : "?");
+        file_text ? file_text : "nothing");
+done:
     free(flag_text);
     free(file_text);
     return status;
@@ -109,41 +124,46 @@ static shoal_status merge(const struct pretrain_options *options, json_t *root,
                           const struct pair *pair, bool *changed)
 {
     shoal_status status = SHOAL_OK;
-    const char *key;
+    int failed = 0;
+    const char *key = NULL;
     json_t *parent = parent_of(root, pair, &key);
     json_t *flag = flag_value(options, pair->flag);
+    if (!parent || !flag) {
+        json_decref(flag);
+        return no_memory();
+    }
     json_t *file = json_object_get(parent, key);
     if (json_is_null(file) ||
         (json_is_string(file) && strcmp(json_string_value(file), "auto") == 0))
         file = NULL;
     if (pair->index >= 0) {
         if (!file) {
-            json_object_set_new(parent, key, json_pack("[f, f]", 0.9, 0.999));
-            json_array_set(json_object_get(parent, key), (size_t)pair->index, flag);
+            failed = json_object_set_new(parent, key, json_pack("[f, f]", 0.9, 0.999));
+            failed |= json_array_set(json_object_get(parent, key), (size_t)pair->index, flag);
             *changed = true;
         } else {
             file = json_array_get(file, (size_t)pair->index);
             /* the other beta's flag may have made the list: then its default stands here */
             const bool ours = *changed && !same(file, flag);
             if (ours)
-                json_array_set(json_object_get(parent, key), (size_t)pair->index, flag);
+                failed = json_array_set(json_object_get(parent, key), (size_t)pair->index, flag);
             else if (!same(file, flag))
                 status = contradiction(options, pair, flag, file);
         }
     } else if (!file) {
-        json_object_set(parent, key, flag);
+        failed = json_object_set(parent, key, flag);
         *changed = true;
     } else if (!same(file, flag)) {
         status = contradiction(options, pair, flag, file);
     }
     json_decref(flag);
-    return status;
+    return failed ? no_memory() : status;
 }
 
 /* --weight-decay means what it means in Megatron: nothing of one dimension decays. Where the
  * configuration has a weight_decay or says itself what does not decay, it is the configuration's.
  */
-static void merge_no_decay(const struct pretrain_options *options, json_t *root)
+static shoal_status merge_no_decay(const struct pretrain_options *options, json_t *root)
 {
     json_t *optimizer = json_object_get(root, "optimizer");
     json_t *params = json_object_get(optimizer, "params");
@@ -151,25 +171,29 @@ static void merge_no_decay(const struct pretrain_options *options, json_t *root)
     const char *text = json_string_value(decay);
     const bool by_file = decay && !json_is_null(decay) && !(text && strcmp(text, "auto") == 0);
     if (!given(options, "weight-decay") || by_file || json_object_get(optimizer, "no_decay"))
-        return;
+        return SHOAL_OK;
+    int failed = 0;
     if (!optimizer) {
         optimizer = json_object();
-        json_object_set_new(root, "optimizer", optimizer);
+        failed = json_object_set_new(root, "optimizer", optimizer);
     }
-    json_object_set_new(optimizer, "no_decay", json_pack("[s]", "1-D"));
+    if (!failed)
+        failed = json_object_set_new(optimizer, "no_decay", json_pack("[s]", "1-D"));
+    return failed ? no_memory() : SHOAL_OK;
 }
 
 static shoal_status merge_schedule(const struct pretrain_options *options, json_t *root,
                                    bool *changed)
 {
     const char *first = NULL;
+    int failed = 0;
     json_t *params = json_object();
     for (size_t i = 0; i < sizeof schedule_flags / sizeof schedule_flags[0]; i++) {
         if (!given(options, schedule_flags[i][0]))
             continue;
         first = first ? first : schedule_flags[i][0];
-        json_object_set_new(params, schedule_flags[i][1],
-                            flag_value(options, schedule_flags[i][0]));
+        failed |= json_object_set_new(params, schedule_flags[i][1],
+                                      flag_value(options, schedule_flags[i][0]));
     }
     const json_t *file = json_object_get(root, "scheduler");
     if (!first || (file && !json_is_null(file))) {
@@ -183,22 +207,25 @@ static shoal_status merge_schedule(const struct pretrain_options *options, json_
             first, options->deepspeed_config, type ? type : "without type");
     }
     if (!json_object_get(params, "lr_decay_iters"))
-        json_object_set_new(params, "lr_decay_iters",
-                            json_integer(options->train_iters > 0 ? options->train_iters : 1));
-    json_object_set_new(root, "scheduler",
-                        json_pack("{s:s, s:o}", "type", "Megatron", "params", params));
+        failed |=
+            json_object_set_new(params, "lr_decay_iters",
+                                json_integer(options->train_iters > 0 ? options->train_iters : 1));
+    failed |= json_object_set_new(root, "scheduler",
+                                  json_pack("{s:s, s:o}", "type", "Megatron", "params", params));
     *changed = true;
-    return SHOAL_OK;
+    return failed ? no_memory() : SHOAL_OK;
 }
 
 /* Flags of an optimizer without an optimizer section mean AdamW, as Megatron's command line does.
  */
-static void default_optimizer(const struct pretrain_options *options, json_t *root, bool *changed)
+static shoal_status default_optimizer(const struct pretrain_options *options, json_t *root,
+                                      bool *changed)
 {
     if (json_object_get(root, "optimizer") || !given(options, "lr"))
-        return;
-    json_object_set_new(root, "optimizer", json_pack("{s:s}", "type", "AdamW"));
+        return SHOAL_OK;
     *changed = true;
+    const int failed = json_object_set_new(root, "optimizer", json_pack("{s:s}", "type", "AdamW"));
+    return failed ? no_memory() : SHOAL_OK;
 }
 
 shoal_status pretrain_take_seed(struct pretrain_options *options)
@@ -231,8 +258,8 @@ shoal_status pretrain_config(const struct pretrain_options *options, const char 
                             options->deepspeed_config);
         goto done;
     }
-    default_optimizer(options, root, &changed);
-    merge_no_decay(options, root);
+    SHOAL_TRY(status, default_optimizer(options, root, &changed), done);
+    SHOAL_TRY(status, merge_no_decay(options, root), done);
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         bool *flag = pairs[i].index >= 0 ? &betas_changed : &changed;
         if (given(options, pairs[i].flag))
@@ -242,9 +269,8 @@ shoal_status pretrain_config(const struct pretrain_options *options, const char 
     *path = options->deepspeed_config;
     if (!changed && !betas_changed)
         goto done;
-    *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    if (!*text)
-        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot format the configuration");
+    status = shoali_json_write(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17), "the configuration",
+                               text);
 done:
     shoali_json_close(document);
     return status;

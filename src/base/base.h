@@ -6,7 +6,8 @@
  *   error.h         SHOAL_FAIL / SHOAL_TRY, the thread's error record and context
  *   log.h           levelled log lines per subsystem, to a callback sink
  *   arena.h         bump memory with one lifetime; checked arithmetic
- *   str.h           string builder, nearest key, number parsing, small files
+ *   str.h           string builder, nearest key, number parsing, UTF-8, small files
+ *   json.h          JSON texts to values and back
  *   config_table.h  rows of options: JSON sections, flags, help and docs from one table
  *   rng.h           Philox counter-based random numbers, streams by logical name
  *   mathx.h         exp, ln, sin, cos, tanh, erf with the same bits on every machine
@@ -30,6 +31,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mathx.h"
 #include "base/pool.h"

@@ -1,11 +1,13 @@
 /* JSON texts with comments, and the lines of their keys.
  *
- * jansson builds the values but forgets where they stood; a second, shallow scan of the same text
- * notes the line of every key. The scan never fails: on a text that is not JSON it notes what it
- * takes for keys, which is enough to name both places of a duplicate.
+ * Values forget where they stood; a second, shallow scan of the same text notes the line of every
+ * key. The scan never fails but for memory: on a text that is not JSON it notes what it takes for
+ * keys, which is enough to name both places of a duplicate.
  */
 #include "base/config_internal.h"
 
+#include "base/fault.h"
+#include "base/json.h"
 #include "base/str.h"
 
 #include <stdlib.h>
@@ -31,6 +33,7 @@ struct shoali_json {
     struct shoali_json *origin; /* optional: the file that messages speak of */
     struct entry *entries;
     int32_t entry_count, entry_capacity;
+    bool no_memory; /* for an entry */
 };
 
 /* Overwrites comments by spaces; strings are left alone. */
@@ -72,8 +75,9 @@ static int32_t add_entry(struct shoali_json *document, struct entry entry)
 {
     if (document->entry_count == document->entry_capacity) {
         int32_t capacity = document->entry_capacity ? 2 * document->entry_capacity : 64;
-        struct entry *entries =
-            realloc(document->entries, (size_t)capacity * sizeof(*document->entries));
+        const size_t bytes = (size_t)capacity * sizeof(*document->entries);
+        struct entry *entries = shoali_fault("alloc") ? NULL : realloc(document->entries, bytes);
+        document->no_memory = document->no_memory || !entries;
         if (!entries)
             return -1;
         document->entries = entries;
@@ -205,7 +209,7 @@ static int compare_entries(const void *left, const void *right)
     return order ? order : (a->key > b->key) - (a->key < b->key);
 }
 
-/* Names the first key that is given twice; `line` is what jansson says of the second place. */
+/* Names the first key that is given twice; `line` is what the parser says of the second place. */
 static shoal_status fail_duplicate(struct shoali_json *document, int line)
 {
     struct entry *entries = document->entries;
@@ -250,18 +254,22 @@ static shoal_status fail_duplicate(struct shoali_json *document, int line)
 
 static shoal_status parse_text(struct shoali_json *document, size_t bytes)
 {
-    json_error_t error;
-    document->root = json_loadb(document->text, bytes, JSON_REJECT_DUPLICATES, &error);
+    struct shoali_json_error error;
+    const shoal_status status = shoali_json_read(document->text, bytes, &document->root, &error);
+    if (status == SHOAL_ENOMEM)
+        return status;
     scan_keys(document);
-    if (document->root && json_is_object(document->root))
+    if (document->no_memory)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the keys of a JSON text");
+    if (json_is_object(document->root))
         return SHOAL_OK;
     if (document->root)
         return SHOAL_FAIL(SHOAL_ECONFIG, "%s: the text is not a JSON object: begin it with {",
                           document->file_name);
-    if (json_error_code(&error) == json_error_duplicate_key)
+    if (error.duplicate)
         return fail_duplicate(document, error.line);
     return SHOAL_FAIL(SHOAL_ECONFIG, "%s:%d: not valid JSON at column %d: %s", document->file_name,
-                      error.line, error.column, error.text);
+                      (int)error.line, (int)error.column, error.text);
 }
 
 shoal_status shoali_json_parse(const char *text, size_t bytes, const char *file_name,

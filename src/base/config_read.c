@@ -120,8 +120,14 @@ static shoal_status check_required(const struct reader *reader,
 {
     for (int32_t i = 0; i < section->row_count; i++) {
         const struct shoali_option *row = &section->rows[i];
-        if (!(row->flags & SHOALI_OPTION_REQUIRED) || json_object_get(object, row->key) ||
-            (row->alias && json_object_get(object, row->alias)) || shoali_config_env_text(row))
+        json_t *value = json_object_get(object, row->key);
+        if (!value && row->alias)
+            value = json_object_get(object, row->alias);
+        /* "auto" and null ask for the default, and such a text has none */
+        const bool empty =
+            value && row->type == SHOALI_STRING && !row->default_text && leaves_default(row, value);
+        if (!(row->flags & SHOALI_OPTION_REQUIRED) || (value && !empty) ||
+            shoali_config_env_text(row))
             continue;
         const char *key_path = join(reader, path, row->key);
         shoal_status status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: must be given: %s",

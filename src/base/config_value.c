@@ -1,6 +1,7 @@
 /* Values of single rows: conversion from JSON or text, range, default, state. */
 #include "base/config_internal.h"
 
+#include "base/json.h"
 #include "base/str.h"
 
 #include <ctype.h>
@@ -56,7 +57,9 @@ static const char *got(const struct shoali_config_input *input, char buffer[GOT_
         return buffer;
     }
     size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15);
-    char *text = json_dumps(input->json, flags);
+    char *text = NULL;
+    if (shoali_json_write(input->json, flags, "a value", &text) < 0)
+        shoali_error_clear(); /* the message is made all the same */
     snprintf(buffer, GOT_BYTES, "%.70s%s", text ? text : "?",
              text && strlen(text) > 70 ? "..." : "");
     free(text);

@@ -34,6 +34,14 @@ bool shoali_parse_bytes(const char *text, int64_t *bytes);
 /* "true/false/1/0/yes/no/on/off", any case. */
 bool shoali_parse_bool(const char *text, bool *value);
 
+/* Decodes one UTF-8 code point (shortest form, no surrogates); returns its length, 0 when invalid.
+ */
+int shoali_utf8_decode(const char *text, size_t bytes, uint32_t *code_point);
+/* Returns the length. */
+int shoali_utf8_encode(uint32_t code_point, char out[4]);
+/* Offset of the first byte that is not valid UTF-8, `bytes` when all is. */
+size_t shoali_utf8_check(const char *text, size_t bytes);
+
 /* "1.5 GiB" style text in a caller's buffer of at least 32 bytes; returns `buffer`. */
 const char *shoali_format_bytes(double bytes, char *buffer);
 

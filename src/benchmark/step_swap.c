@@ -39,8 +39,10 @@ static char *text_without_file(const struct shoal_engine *engine)
     json_t *offload = json_object_get(zero, "offload_optimizer");
     for (size_t i = 0; i < sizeof of_files / sizeof of_files[0]; i++)
         (void)json_object_del(offload, of_files[i]);
-    (void)json_object_set_new(offload, "device", json_string("cpu"));
-    char *text = json_dumps(root, JSON_REAL_PRECISION(17));
+    char *text = NULL;
+    if (json_object_set_new(offload, "device", json_string("cpu")) != 0 ||
+        shoali_json_write(root, JSON_REAL_PRECISION(17), "the configuration", &text) < 0)
+        text = NULL;
     json_decref(root);
     return text;
 }

@@ -23,21 +23,32 @@ static void format_tail(const char *text, size_t bytes, char tail[TAIL_BYTES + 1
 
 /* ---- format ---- */
 
+/* NULL where something could not be allocated, else the value. */
+static json_t *whole(json_t *value, int failed)
+{
+    if (!failed)
+        return value;
+    json_decref(value);
+    return NULL;
+}
+
 static json_t *tensors_json(const struct shoali_checkpoint_args *args)
 {
+    int failed = 0;
     json_t *list = json_array();
     for (int32_t i = 0; i < args->tensor_count; i++) {
         json_t *shape = json_array();
         for (int32_t d = 0; d < args->shapes[i].ndim; d++)
-            json_array_append_new(shape, json_integer(args->shapes[i].dim[d]));
-        json_array_append_new(list,
-                              json_pack("{s:s, s:o}", "name", args->names[i], "shape", shape));
+            failed |= json_array_append_new(shape, json_integer(args->shapes[i].dim[d]));
+        failed |= json_array_append_new(
+            list, json_pack("{s:s, s:o}", "name", args->names[i], "shape", shape));
     }
-    return list;
+    return whole(list, failed);
 }
 
 static json_t *kind_json(const struct shoali_checkpoint_plan *plan)
 {
+    int failed = 0;
     json_t *files = json_array();
     for (int32_t f = 0; f < plan->file_count; f++) {
         const struct shoali_checkpoint_file *file = &plan->file[f];
@@ -45,21 +56,23 @@ static json_t *kind_json(const struct shoali_checkpoint_plan *plan)
         for (int64_t c = 0; c < file->chunk_count; c++) {
             char hex[17];
             snprintf(hex, sizeof hex, "%016llx", (unsigned long long)file->chunk[c]);
-            json_array_append_new(chunks, json_string(hex));
+            failed |= json_array_append_new(chunks, json_string(hex));
         }
-        json_array_append_new(files, json_pack("{s:s, s:I, s:o}", "name", file->name, "bytes",
-                                               (json_int_t)file->bytes, "chunks", chunks));
+        failed |=
+            json_array_append_new(files, json_pack("{s:s, s:I, s:o}", "name", file->name, "bytes",
+                                                   (json_int_t)file->bytes, "chunks", chunks));
     }
-    return json_pack("{s:s, s:s, s:o}", "name", plan->name, "dtype", shoal_dtype_name(plan->dtype),
-                     "files", files);
+    return whole(json_pack("{s:s, s:s, s:o}", "name", plan->name, "dtype",
+                           shoal_dtype_name(plan->dtype), "files", files),
+                 failed);
 }
 
 static shoal_status parse_part(const char *text, const char *what, json_t **part)
 {
-    json_error_t error;
-    *part = json_loads(text, JSON_REJECT_DUPLICATES, &error);
-    if (json_is_object(*part))
-        return SHOAL_OK;
+    struct shoali_json_error error;
+    const shoal_status status = shoali_json_read(text, strlen(text), part, &error);
+    if (json_is_object(*part) || status == SHOAL_ENOMEM)
+        return status;
     const char *why = *part ? "it is another value" : error.text;
     json_decref(*part);
     *part = NULL;
@@ -72,18 +85,28 @@ static json_t *manifest_json(const struct shoali_checkpoint_args *args,
 {
     json_t *root = json_pack("{s:s, s:i, s:I, s:O}", "format", "shoal-checkpoint", "version",
                              VERSION, "step", (json_int_t)args->step, "engine", engine);
-    json_t *kinds = json_array();
-    if (client)
-        json_object_set(root, "client", client);
+    json_t *kinds = json_array(), *aliases = json_object();
+    int failed = client ? json_object_set(root, "client", client) : 0;
     for (int32_t k = 0; k < args->kind_count; k++)
-        json_array_append_new(kinds, kind_json(&plans[k]));
-    json_object_set_new(root, "kinds", kinds);
-    json_object_set_new(root, "tensors", tensors_json(args));
-    json_t *aliases = json_object();
+        failed |= json_array_append_new(kinds, kind_json(&plans[k]));
+    failed |= json_object_set_new(root, "kinds", kinds);
+    failed |= json_object_set_new(root, "tensors", tensors_json(args));
     for (int32_t i = 0; i < args->alias_count; i++)
-        json_object_set_new(aliases, args->aliases[i].name, json_string(args->aliases[i].primary));
-    json_object_set_new(root, "aliases", aliases);
-    return root;
+        failed |= json_object_set_new(aliases, args->aliases[i].name,
+                                      json_string(args->aliases[i].primary));
+    failed |= json_object_set_new(root, "aliases", aliases);
+    return whole(root, failed);
+}
+
+static shoal_status check_names(const struct shoali_checkpoint_args *args)
+{
+    for (int32_t i = 0; i < args->alias_count; i++) {
+        const char *name = args->aliases[i].name;
+        if (shoali_utf8_check(name, strlen(name)) < strlen(name))
+            return SHOAL_FAIL(SHOAL_EINVAL, "the second name \"%s\" of a tied tensor is not UTF-8",
+                              name);
+    }
+    return SHOAL_OK;
 }
 
 shoal_status shoali_manifest_format(const struct shoali_checkpoint_args *args,
@@ -95,14 +118,15 @@ shoal_status shoali_manifest_format(const struct shoali_checkpoint_args *args,
     SHOAL_TRY(status, parse_part(args->engine_json, "engine_json", &engine), done);
     if (args->client_json)
         SHOAL_TRY(status, parse_part(args->client_json, "client_json", &client), done);
+    SHOAL_TRY(status, check_names(args), done);
     root = manifest_json(args, plans, engine, client);
-    if (json_object_size(json_object_get(root, "aliases")) != (size_t)args->alias_count) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "two tied tensors have the same second name, or one that "
-                                          "is not UTF-8");
+    if (root && json_object_size(json_object_get(root, "aliases")) != (size_t)args->alias_count) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "two tied tensors have the same second name");
         goto done;
     }
-    body = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    char *larger = body ? realloc(body, strlen(body) + TAIL_BYTES + 1) : NULL;
+    SHOAL_TRY(status, shoali_json_write(root, JSON_COMPACT, "the checkpoint's manifest", &body),
+              done);
+    char *larger = shoali_fault("alloc") ? NULL : realloc(body, strlen(body) + TAIL_BYTES + 1);
     if (!larger) {
         status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the checkpoint's manifest");
         goto done;
@@ -188,7 +212,9 @@ shoal_status shoali_manifest_parse(const char *path, const char *text, size_t by
     shoal_status status;
     json_t *root = NULL;
     SHOAL_TRY(status, check_text(path, text, bytes), done);
-    root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+    status = shoali_json_read(text, bytes, &root, NULL);
+    if (status == SHOAL_ENOMEM)
+        goto done;
     SHOAL_TRY(status, check_root(path, root), done);
     *manifest = root;
     root = NULL;
@@ -314,10 +340,12 @@ shoal_status shoali_manifest_match(const json_t *manifest,
     json_array_foreach(tensors, i, tensor)
     {
         const char *name = json_string_value(json_object_get(tensor, "name"));
-        if (!name || json_object_set(stored, name, tensor) != 0) {
-            status = SHOAL_FAIL(SHOAL_ECORRUPT, "the manifest's tensor %zu has no name", i);
+        status = !name ? SHOAL_FAIL(SHOAL_ECORRUPT, "the manifest's tensor %zu has no name", i)
+                 : json_object_set(stored, name, tensor) != 0
+                     ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the manifest's tensors")
+                     : SHOAL_OK;
+        if (status < 0)
             goto done;
-        }
     }
     compare_tensors(stored, json_object_get(manifest, "aliases"), args, found, &list);
     list_extra(stored, args, &list);
@@ -415,10 +443,13 @@ shoal_status shoali_manifest_info(const json_t *manifest, struct shoali_checkpoi
     json_t *kind;
     const json_t *client = json_object_get(manifest, "client");
     info->step = shoali_manifest_step(manifest);
-    info->engine_json = json_dumps(json_object_get(manifest, "engine"), JSON_COMPACT);
-    info->client_json = client ? json_dumps(client, JSON_COMPACT) : NULL;
-    if (!info->engine_json || (client && !info->client_json))
-        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the checkpoint's texts");
+    shoal_status status = shoali_json_write(json_object_get(manifest, "engine"), JSON_COMPACT,
+                                            "the checkpoint's numbers", &info->engine_json);
+    if (status == SHOAL_OK && client)
+        status = shoali_json_write(client, JSON_COMPACT, "the checkpoint's other part",
+                                   &info->client_json);
+    if (status < 0)
+        return status;
     json_array_foreach(json_object_get(manifest, "kinds"), i, kind)
     {
         const int32_t at = info->kind_count++;

@@ -27,15 +27,19 @@ int64_t shoali_checkpoint_flat_count(const shoal_shape *shapes, int32_t count)
 
 static shoal_status append_name(struct shoali_str *text, const char *name)
 {
-    json_t *value = json_string(name);
-    char *quoted = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
-    json_decref(value);
-    if (!quoted)
+    shoal_status status;
+    char *quoted = NULL;
+    json_t *value = NULL;
+    if (shoali_utf8_check(name, strlen(name)) < strlen(name))
         return SHOAL_FAIL(SHOAL_EINVAL, "the tensor name \"%s\" cannot be stored: it is not UTF-8",
                           name);
+    value = json_string(name);
+    SHOAL_TRY(status, shoali_json_write(value, 0, "a tensor's name", &quoted), done);
     shoali_str_append(text, "%s", quoted);
+done:
     free(quoted);
-    return SHOAL_OK;
+    json_decref(value);
+    return status;
 }
 
 static void append_shape(struct shoali_str *text, const shoal_shape *shape)
@@ -239,12 +243,14 @@ shoal_status shoali_safetensors_read(const char *text, size_t text_bytes, int64_
                                      struct shoali_arena *arena,
                                      struct shoali_safetensors_entry **entries, int32_t *count)
 {
-    shoal_status status = SHOAL_OK;
-    json_error_t error;
+    shoal_status status;
+    struct shoali_json_error error;
     const char *name;
-    json_t *value;
-    json_t *root = json_loadb(text, text_bytes, JSON_REJECT_DUPLICATES, &error);
+    json_t *value, *root = NULL;
     *count = 0;
+    status = shoali_json_read(text, text_bytes, &root, &error);
+    if (status == SHOAL_ENOMEM)
+        goto done;
     if (!json_is_object(root)) {
         status = SHOAL_FAIL(SHOAL_ECORRUPT, "the header is no JSON object: %s",
                             root ? "another value" : error.text);

@@ -179,8 +179,7 @@ static shoal_status write_index(struct shoali_checkpoint_run *run,
                                     json_string(file->name)) != 0)
                 goto done;
     }
-    text = index ? json_dumps(index, JSON_INDENT(2)) : NULL;
-    if (text && path)
+    if (path && shoali_json_write(index, JSON_INDENT(2), "an index", &text) == SHOAL_OK)
         SHOAL_TRY(status, shoali_write_file_atomic(path, text, strlen(text)), done);
 done:
     if (status == SHOAL_ENOMEM)

@@ -4,7 +4,6 @@
  *   files.c        finds the text files of a dataset, and says whether they have changed
  *   text.c         reads them as a stream; the scan that comes before encoding
  *   tokenizer.c    byte and char; JSON form
- *   utf8.c         code points
  *   token_source.h where tokens come from: a table of functions
  *   token_mock.c   random tokens
  *   token_file.h   the token cache: the file (token_read.c), its making (token_build.c), its place
@@ -91,13 +90,6 @@ SHOAL_CHECKED shoal_status shoali_tokenizer_encode_at(const struct shoal_tokeniz
                                                       int64_t offset, int32_t *tokens,
                                                       int64_t capacity, int64_t *count);
 int64_t shoali_tokenizer_host_bytes(const struct shoal_tokenizer *tokenizer);
-/* Decodes one UTF-8 code point (shortest form, no surrogates); returns its length, 0 when invalid.
- */
-int shoali_utf8_decode(const char *text, size_t bytes, uint32_t *code_point);
-/* Returns the length. */
-int shoali_utf8_encode(uint32_t code_point, char out[4]);
-/* Offset of the first byte that is not valid UTF-8, `bytes` when all is. */
-size_t shoali_utf8_check(const char *text, size_t bytes);
 
 /* loader.c: the pure function, used by the caller and by the prefetch thread. */
 shoal_status shoali_loader_make(const struct shoal_loader_args *args, int64_t step, int64_t micro,

@@ -36,7 +36,9 @@ static void log_config(const struct shoali_ds_config *config)
     json_t *value;
     json_object_foreach(shoali_json_root(config->document), key, value)
     {
-        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        char *text = NULL;
+        if (shoali_json_write(value, JSON_COMPACT, "a value", &text) < 0)
+            shoali_error_clear(); /* a line of the log less */
         SHOALI_INFO("config", "%s: %s", key, text ? text : "?");
         free(text);
     }

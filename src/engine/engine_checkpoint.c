@@ -163,7 +163,7 @@ static struct shoali_checkpoint_args checkpoint_args(const struct tensors *tenso
 
 /* ---- the engine's numbers ------------------------------------------------------------------- */
 
-static char *engine_json(const struct shoal_engine *engine)
+static shoal_status engine_json(const struct shoal_engine *engine, char **text)
 {
     struct shoali_loss_scaler_state scaler;
     shoali_loss_scaler_save(&engine->scaler, &scaler);
@@ -177,9 +177,10 @@ static char *engine_json(const struct shoal_engine *engine)
         "kernels", engine->ops.name, "loss_scaler", "scale", scaler.scale, "iteration",
         (json_int_t)scaler.iteration, "last_overflow", (json_int_t)scaler.last_overflow,
         "hysteresis_left", (json_int_t)scaler.hysteresis_left);
-    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    const shoal_status status =
+        shoali_json_write(object, JSON_COMPACT, "the engine's numbers", text);
     json_decref(object);
-    return text;
+    return status;
 }
 
 static shoal_status restore_numbers(struct shoal_engine *engine, const char *text)
@@ -188,14 +189,18 @@ static shoal_status restore_numbers(struct shoal_engine *engine, const char *tex
     json_int_t steps, applied, skipped, train, seed, iteration, last, left;
     double scale;
     const char *kernels;
-    json_t *object = json_loads(text, 0, NULL);
-    if (json_unpack(object, "{s:I, s:I, s:I, s:I, s:I, s:s, s:{s:F, s:I, s:I, s:I}}",
-                    "global_steps", &steps, "applied_steps", &applied, "skipped_steps", &skipped,
-                    "train_batch_size", &train, "seed", &seed, "kernels", &kernels, "loss_scaler",
-                    "scale", &scale, "iteration", &iteration, "last_overflow", &last,
-                    "hysteresis_left", &left) != 0) {
-        status = SHOAL_FAIL(SHOAL_ECORRUPT,
-                            "the checkpoint's `engine` part lacks a number this version needs");
+    json_t *object = NULL;
+    json_error_t error;
+    SHOAL_TRY(status, shoali_json_read(text, strlen(text), &object, NULL), done);
+    if (json_unpack_ex(object, &error, 0, "{s:I, s:I, s:I, s:I, s:I, s:s, s:{s:F, s:I, s:I, s:I}}",
+                       "global_steps", &steps, "applied_steps", &applied, "skipped_steps", &skipped,
+                       "train_batch_size", &train, "seed", &seed, "kernels", &kernels,
+                       "loss_scaler", "scale", &scale, "iteration", &iteration, "last_overflow",
+                       &last, "hysteresis_left", &left) != 0) {
+        status = json_error_code(&error) == json_error_out_of_memory
+                     ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the engine's numbers")
+                     : SHOAL_FAIL(SHOAL_ECORRUPT, "the checkpoint's `engine` part lacks a number "
+                                                  "this version needs");
         goto done;
     }
     SHOAL_TRY(status,
@@ -306,11 +311,7 @@ shoal_status shoal_engine_save_checkpoint(shoal_engine *engine, const char *dir,
         status = SHOAL_FAIL(SHOAL_EINVAL, "the folder to save in is empty: give --save DIR");
         goto done;
     }
-    numbers = engine_json(engine);
-    if (!numbers) {
-        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot format the checkpoint's numbers");
-        goto done;
-    }
+    SHOAL_TRY(status, engine_json(engine, &numbers), done);
     SHOAL_TRY(status, add_all_kinds(&tensors, engine), done);
     snprintf(default_tag, sizeof default_tag, "global_step%lld", (long long)engine->global_steps);
     struct shoali_checkpoint_args args =

@@ -237,10 +237,13 @@ struct json_member {
     int64_t value;
 };
 
-static void set_members(json_t *object, const struct json_member *member, size_t count)
+/* Returns 0 or, without memory, -1. */
+static int set_members(json_t *object, const struct json_member *member, size_t count)
 {
+    int failed = 0;
     for (size_t i = 0; i < count; i++)
-        json_object_set_new(object, member[i].key, json_integer(member[i].value));
+        failed |= json_object_set_new(object, member[i].key, json_integer(member[i].value));
+    return failed;
 }
 
 shoal_status shoal_plan_to_json(const shoal_plan *plan, char **json)
@@ -283,17 +286,19 @@ shoal_status shoal_plan_to_json(const shoal_plan *plan, char **json)
         {"overlaps", plan->overlaps},
     };
     json_t *object = json_object(), *traffic = json_object();
-    set_members(object, members, sizeof members / sizeof members[0]);
+    int failed = set_members(object, members, sizeof members / sizeof members[0]);
     for (int32_t i = 0; i < plan->traffic_count; i++) {
         const shoal_plan_traffic *one = &plan->traffic[i];
         const struct json_member counts[] = {
             {"calls", one->calls}, {"elements", one->elements}, {"bytes", one->bytes}};
         json_t *entry = json_object();
-        set_members(entry, counts, sizeof counts / sizeof counts[0]);
-        json_object_set_new(traffic, one->name, entry);
+        failed |= set_members(entry, counts, sizeof counts / sizeof counts[0]);
+        failed |= json_object_set_new(traffic, one->name, entry);
     }
-    json_object_set_new(object, "traffic", traffic);
-    *json = json_dumps(object, JSON_COMPACT);
+    failed |= json_object_set_new(object, "traffic", traffic);
+    *json = NULL;
+    const shoal_status status = failed ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the plan")
+                                       : shoali_json_write(object, JSON_COMPACT, "the plan", json);
     json_decref(object);
-    return *json ? SHOAL_OK : SHOAL_FAIL(SHOAL_ENOMEM, "cannot format the plan");
+    return status;
 }

@@ -3,6 +3,7 @@
 #include "shoal/plan.h"
 
 #include "base/config_table.h"
+#include "base/json.h"
 #include "base/str.h"
 
 #include <jansson.h>
@@ -38,44 +39,57 @@ static json_t *member_object(json_t *root, const char *key)
     json_t *object = json_object_get(root, key);
     if (!json_is_object(object)) {
         object = json_object();
-        json_object_set_new(root, key, object);
+        if (json_object_set_new(root, key, object) != 0)
+            return NULL;
     }
     return object;
 }
 
-static void set_offload(json_t *object, const char *device)
+/* These return 0 or, without memory, -1. */
+static int set_offload(json_t *object, const char *device)
 {
-    json_object_set_new(object, "device", json_string(device));
+    int failed = json_object_set_new(object, "device", json_string(device));
     if (!json_is_string(json_object_get(object, "nvme_path"))) /* a plan opens no file there */
-        json_object_set_new(object, "nvme_path", json_string("/"));
+        failed |= json_object_set_new(object, "nvme_path", json_string("/"));
+    return failed;
+}
+
+static int change_zero(json_t *zero, const struct change *change)
+{
+    int failed = 0;
+    if (change->stage > 0)
+        failed |= json_object_set_new(zero, "stage", json_integer(change->stage));
+    if (change->sub_group > 0)
+        failed |= json_object_set_new(zero, "sub_group_size", json_integer(change->sub_group));
+    if (change->offload)
+        failed |= set_offload(member_object(zero, "offload_optimizer"), change->offload);
+    if (change->offload && change->stage == 3) {
+        json_t *param = member_object(zero, "offload_param");
+        failed |= set_offload(param, change->offload);
+        failed |= json_object_set_new(param, "max_in_cpu", json_integer(0));
+    }
+    return failed;
 }
 
 static char *changed_config(const struct search *search, const struct change *change)
 {
     json_t *root = json_deep_copy(search->root);
+    char *text = NULL;
     if (change->stage > 0 || change->offload)
         (void)member_object(root, "zero_optimization");
     json_t *zero = json_object_get(root, "zero_optimization");
-    if (change->stage > 0)
-        json_object_set_new(zero, "stage", json_integer(change->stage));
-    if (change->sub_group > 0)
-        json_object_set_new(zero, "sub_group_size", json_integer(change->sub_group));
-    if (change->offload)
-        set_offload(member_object(zero, "offload_optimizer"), change->offload);
-    if (change->offload && change->stage == 3) {
-        set_offload(member_object(zero, "offload_param"), change->offload);
-        json_object_set_new(json_object_get(zero, "offload_param"), "max_in_cpu", json_integer(0));
-    }
+    int failed = zero || change->stage > 0 || change->offload ? change_zero(zero, change) : 0;
     if (search->packs)
-        json_object_set_new(root, "packed_weights", json_false());
+        failed |= json_object_set_new(root, "packed_weights", json_false());
     if (change->micro_batch > 0 || change->ranks > 0) {
         json_object_del(root, "gradient_accumulation_steps");
-        json_object_set_new(root, "train_batch_size", json_integer(search->train_batch));
+        failed |= json_object_set_new(root, "train_batch_size", json_integer(search->train_batch));
     }
     if (change->micro_batch > 0)
-        json_object_set_new(root, "train_micro_batch_size_per_gpu",
-                            json_integer(change->micro_batch));
-    char *text = json_dumps(root, JSON_REAL_PRECISION(17));
+        failed |= json_object_set_new(root, "train_micro_batch_size_per_gpu",
+                                      json_integer(change->micro_batch));
+    if (!failed && shoali_json_write(root, JSON_REAL_PRECISION(17), "a plan", &text) < 0)
+        text = NULL;
     json_decref(root);
     return text;
 }

@@ -14,15 +14,21 @@ static shoal_status make_model(shoal_generator *generator, const char *client_js
     shoal_status status;
     shoal_gpt_config config;
     char *model = NULL, *tokenizer = NULL;
-    json_t *client = client_json ? json_loads(client_json, 0, NULL) : NULL;
-    model = json_dumps(json_object_get(client, "model"), JSON_COMPACT);
-    tokenizer = json_dumps(json_object_get(client, "tokenizer"), JSON_COMPACT);
-    if (!model || !tokenizer) {
+    json_t *client = NULL;
+    if (client_json)
+        SHOAL_TRY(status, shoali_json_read(client_json, strlen(client_json), &client, NULL), done);
+    const json_t *model_part = json_object_get(client, "model");
+    const json_t *tokenizer_part = json_object_get(client, "tokenizer");
+    if (!model_part || !tokenizer_part) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "the checkpoint does not say which model and tokenizer it is of: only "
                             "checkpoints written by `shoal pretrain` can generate");
         goto done;
     }
+    SHOAL_TRY(status, shoali_json_write(model_part, JSON_COMPACT, "a model's options", &model),
+              done);
+    SHOAL_TRY(status, shoali_json_write(tokenizer_part, JSON_COMPACT, "a tokenizer", &tokenizer),
+              done);
     SHOAL_TRY(status, shoal_gpt_config_from_json(model, &config), done);
     SHOAL_TRY(status, shoal_gpt_create(&config, &generator->model), done);
     SHOAL_TRY(status,

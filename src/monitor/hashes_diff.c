@@ -224,20 +224,21 @@ static void compare_numbers(struct comparison *c, const json_t *a, const json_t 
 }
 
 /* kind/tensor -> line; the line of numbers under "". */
-static json_t *by_name(const json_t *lines)
+static shoal_status by_name(const json_t *lines, json_t **map)
 {
     size_t i;
     json_t *line;
-    json_t *map = json_object();
+    int failed = 0;
+    *map = json_object();
     json_array_foreach(lines, i, line)
     {
         struct shoali_str key = {0};
         if (json_object_get(line, "tensor"))
             shoali_str_append(&key, "%s/%s", text(line, "kind"), text(line, "tensor"));
-        json_object_set(map, shoali_str_get(&key), line);
+        failed |= key.failed || json_object_set(*map, shoali_str_get(&key), line) != 0;
         shoali_str_fini(&key);
     }
-    return map;
+    return failed ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the lines of a step") : SHOAL_OK;
 }
 
 /* Weights after the step, for the next one's loss. */
@@ -250,12 +251,11 @@ static void add_weights(struct comparison *c, const json_t *a, const json_t *b)
     c->weight_norm += norm * norm;
 }
 
-static void compare_lines(struct comparison *c, const json_t *lines_a, const json_t *lines_b)
+static void compare_maps(struct comparison *c, json_t *map_a, json_t *map_b)
 {
-    json_t *map_a = by_name(lines_a), *map_b = by_name(lines_b), *b;
     const json_t *numbers = json_object_get(map_a, "");
     const char *key;
-    json_t *a;
+    json_t *a, *b;
     json_object_foreach(map_a, key, a)
     {
         b = json_object_get(map_b, key);
@@ -279,19 +279,21 @@ static void compare_lines(struct comparison *c, const json_t *lines_a, const jso
     }
     c->weight_difference = sqrt(c->weight_difference);
     c->weight_norm = sqrt(c->weight_norm);
-    json_decref(map_a);
-    json_decref(map_b);
 }
 
 static shoal_status compare_step(struct comparison *c, const struct shoali_hashes_place *a,
                                  const struct shoali_hashes_place *b)
 {
     shoal_status status;
-    json_t *lines_a = NULL, *lines_b = NULL;
+    json_t *lines_a = NULL, *lines_b = NULL, *map_a = NULL, *map_b = NULL;
     SHOAL_TRY(status, shoali_hashes_read(&c->a, a, &lines_a), done);
     SHOAL_TRY(status, shoali_hashes_read(&c->b, b, &lines_b), done);
-    compare_lines(c, lines_a, lines_b);
+    SHOAL_TRY(status, by_name(lines_a, &map_a), done);
+    SHOAL_TRY(status, by_name(lines_b, &map_b), done);
+    compare_maps(c, map_a, map_b);
 done:
+    json_decref(map_a);
+    json_decref(map_b);
     json_decref(lines_a);
     json_decref(lines_b);
     return status;

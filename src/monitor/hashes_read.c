@@ -12,21 +12,20 @@ static shoal_status next_line(struct shoali_hashes_file *file, json_t **line)
     shoal_status status = SHOAL_OK;
     char *text = NULL;
     size_t capacity = 0;
-    json_error_t error;
+    struct shoali_json_error error = {.text = "it is no object"};
     const ssize_t bytes = getline(&text, &capacity, file->file);
     *line = NULL;
     file->line++;
     if (bytes < 0 && ferror(file->file))
         status = SHOAL_FAIL(SHOAL_EIO, "cannot read %s: %s", file->path, strerror(errno));
     else if (bytes > 0 && text[bytes - 1] == '\n') {
-        *line = json_loadb(text, (size_t)bytes, 0, &error);
-        if (!json_is_object(*line)) {
-            *error.text = *line ? '\0' : *error.text;
+        status = shoali_json_read(text, (size_t)bytes, line, &error);
+        if (status != SHOAL_ENOMEM && !json_is_object(*line)) {
             json_decref(*line);
             *line = NULL;
             status = SHOAL_FAIL(SHOAL_ECORRUPT, "%s, line %lld: this line cannot be read: %s",
                                 file->path, (long long)file->line,
-                                *error.text ? error.text : "it is no object");
+                                error.text);
         }
     }
     free(text);
@@ -230,16 +229,20 @@ shoal_status shoali_hashes_read(struct shoali_hashes_file *file,
     shoal_status status = SHOAL_OK;
     *lines = json_array();
     file->line = place->line - 1;
-    if (!*lines || fseek(file->file, place->at, SEEK_SET) != 0)
+    if (!*lines)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the lines of a step of %s", file->path);
+    if (fseek(file->file, place->at, SEEK_SET) != 0)
         return SHOAL_FAIL(SHOAL_EIO, "cannot read step %lld of %s", (long long)place->step,
                           file->path);
     for (int32_t i = 0; i < place->lines; i++) {
         json_t *line = NULL;
         SHOAL_TRY(status, next_line(file, &line), done);
-        if (!line || json_array_append_new(*lines, line) != 0) {
-            status = SHOAL_FAIL(SHOAL_EIO, "%s was changed while it was read", file->path);
+        status = !line ? SHOAL_FAIL(SHOAL_EIO, "%s was changed while it was read", file->path)
+                 : json_array_append_new(*lines, line) != 0
+                     ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a step of %s", file->path)
+                     : SHOAL_OK;
+        if (status < 0)
             goto done;
-        }
     }
 done:
     return status;

@@ -183,18 +183,22 @@ double shoal_gpt_flops_per_token(const shoal_gpt_config *config)
 
 shoal_status shoal_gpt_config_to_json(const shoal_gpt_config *config, char **json)
 {
+    shoal_status status;
+    int failed = 0;
     json_t *object = json_object();
+    *json = NULL;
     for (size_t i = 0; i < ROW_COUNT; i++) {
         const char *at = (const char *)config + rows[i].offset;
         json_t *value = rows[i].type == ROW_INT64 ? json_integer(*(const int64_t *)(const void *)at)
                         : rows[i].type == ROW_DOUBLE
                             ? json_real(*(const double *)(const void *)at)
                             : json_boolean(*(const int32_t *)(const void *)at);
-        json_object_set_new(object, rows[i].key, value);
+        failed |= json_object_set_new(object, rows[i].key, value);
     }
-    *json = json_dumps(object, JSON_COMPACT);
+    status = failed ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the model configuration")
+                    : shoali_json_write(object, JSON_COMPACT, "the model configuration", json);
     json_decref(object);
-    return *json ? SHOAL_OK : SHOAL_FAIL(SHOAL_ENOMEM, "cannot format the model configuration");
+    return status;
 }
 
 static bool read_row(const struct config_row *row, const json_t *value, shoal_gpt_config *config)
@@ -214,8 +218,11 @@ static bool read_row(const struct config_row *row, const json_t *value, shoal_gp
 shoal_status shoal_gpt_config_from_json(const char *json, shoal_gpt_config *config)
 {
     shoal_status status = SHOAL_OK;
-    json_error_t error;
-    json_t *object = json_loads(json, 0, &error);
+    struct shoali_json_error error;
+    json_t *object = NULL;
+    status = shoali_json_read(json, strlen(json), &object, &error);
+    if (status == SHOAL_ENOMEM)
+        goto done;
     if (!json_is_object(object)) {
         status =
             SHOAL_FAIL(SHOAL_ECORRUPT, "the stored model configuration is not a JSON object (%s)",

@@ -24,6 +24,11 @@ says "src/base/a.c:1: " "upward" "src/optimizer/a.c:1: " "sideways" "src/comm/sh
     "src/engine/a.c:1: " "src/new/a.c:1: " "no level" "include/shoal/a.h:1: " "tools/a.c:1: " \
     "examples/a.c:1: " "8 wrong includes"
 
+rm -f "$folder"/{src/*/a.c,src/comm/shm/a.c,include/shoal/a.h,tools/a.c,examples/a.c}
+put src/base/a.c 'json_t *root = json_loads(text, 0, NULL);'
+expect 1 "$root/scripts/check-layers" "$folder"
+says "src/base/a.c:1:" "base/json.h"
+
 rm -rf "$folder"/{src,include,tools,examples}
 mkdir -p "$folder"/{src/base,include/shoal}
 put src/base/base.h '/* base - good */'

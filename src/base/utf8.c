@@ -1,5 +1,5 @@
 /* UTF-8 as RFC 3629 defines it: shortest form, no surrogates, at most U+10FFFF. */
-#include "data/data.h"
+#include "base/str.h"
 
 int shoali_utf8_decode(const char *text, size_t bytes, uint32_t *code_point)
 {
