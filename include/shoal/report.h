@@ -11,9 +11,9 @@ extern "C" {
 /* Returns the version, e.g. "0.1.0". Never NULL. Borrowed, static. */
 SHOAL_API const char *shoal_version(void);
 
-/* Describes build, machine, limits, devices, communication backends and which kernels serve which
- * operation, as lines of text. *text is owned by the caller: free(). Probes every backend; neither
- * collective nor costly. DeepSpeed: ds_report. */
+/* Describes build, machine, limits, devices, communication and file backends, and which kernels
+ * serve which operation, as lines of text. *text is owned by the caller: free(). Probes every
+ * backend; neither collective nor costly. DeepSpeed: ds_report. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_report(char **text);
 
 /* Lists the checkpoints in folder DIR as lines of text: step, size, whether the manifest verifies

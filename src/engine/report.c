@@ -7,6 +7,7 @@
 #include "checkpoint/checkpoint.h"
 #include "comm/comm.h"
 #include "engine/config.h"
+#include "io/io.h"
 #include "ops/ops.h"
 
 #include <stdio.h>
@@ -160,6 +161,10 @@ static void add_backends(struct shoali_str *out)
     add_heading(out, "communication");
     for (const struct shoali_comm_ops *const *at = shoali_comm_all(); *at; at++)
         add_line(out, (*at)->name, found((*at)->probe));
+    char io[240];
+    shoali_io_describe(io, sizeof io);
+    add_heading(out, "files");
+    add_line(out, "backend", io);
     add_heading(out, "kernels");
     for (const struct shoali_ops_table *const *at = shoali_ops_all(); *at; at++)
         add_line(out, (*at)->name, found((*at)->probe));

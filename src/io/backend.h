@@ -49,7 +49,7 @@ struct shoali_io_file {
 
 struct shoali_io_table {
     const char *name;
-    bool (*probe)(void);
+    int (*probe)(void); /* 0: it can be used here; else the errno that says why not */
     /* Makes io->backend of io->args. */
     shoal_status (*start)(struct shoali_io *io);
     /* Nothing is in flight any more. */

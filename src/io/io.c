@@ -4,6 +4,7 @@
 #include "io/backend.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -30,7 +31,50 @@ static const struct shoali_io_table *find_table(const char *name)
 bool shoali_io_probe(const char *backend)
 {
     const struct shoali_io_table *table = find_table(backend);
-    return table && table->probe();
+    return table && table->probe() == 0;
+}
+
+/* Why io_uring cannot be used here; "" when it can. */
+static void why_no_uring(char *text, size_t bytes)
+{
+    const struct shoali_io_table *table = find_table("uring");
+    const int error = table ? table->probe() : 0;
+    if (!table)
+        snprintf(text, bytes, "io_uring is not built in: install liburing-dev and build anew");
+    else if (error == EPERM || error == EACCES)
+        snprintf(text, bytes,
+                 "the kernel refuses io_uring (%s): a container's seccomp filter, or sysctl "
+                 "kernel.io_uring_disabled",
+                 strerror(error));
+    else if (error == ENOSYS || error == EOPNOTSUPP)
+        snprintf(text, bytes, "the kernel has no io_uring (%s), or a seccomp filter hides it",
+                 strerror(error));
+    else if (error)
+        snprintf(text, bytes, "the kernel gives no io_uring: %s", strerror(error));
+    else
+        *text = '\0';
+}
+
+void shoali_io_describe(char *text, size_t bytes)
+{
+    char why[160];
+    const char *variable = getenv("SHOAL_IO");
+    why_no_uring(why, sizeof why);
+    if (!variable || !*variable) {
+        if (*why)
+            snprintf(text, bytes, "posix; %s", why);
+        else
+            snprintf(text, bytes, "uring");
+        return;
+    }
+    const struct shoali_io_table *table = find_table(variable);
+    const bool uring = strcasecmp(variable, "uring") == 0;
+    if (!table && !uring)
+        snprintf(text, bytes, "none: SHOAL_IO=%s names no backend: uring, posix", variable);
+    else if (uring && *why)
+        snprintf(text, bytes, "none: SHOAL_IO asks for uring, but %s", why);
+    else
+        snprintf(text, bytes, "%s, as SHOAL_IO says", table->name);
 }
 
 /* Starts the backend that was asked for, or the first that works. */

@@ -58,6 +58,9 @@ void shoali_io_destroy(struct shoali_io *io);
 const char *shoali_io_backend(const struct shoali_io *io);
 /* Whether a backend of that name can be used here. */
 bool shoali_io_probe(const char *backend);
+/* What a context of whose backend the caller says nothing gets, and why it is not uring where it is
+ * not: "posix; the kernel refuses io_uring ...". */
+void shoali_io_describe(char *text, size_t bytes);
 
 /* Opens for reading and writing. create_bytes > 0: creates or empties it (mode 0600) and reserves
  * that size; a full disk is found here, and then no file stays. create_bytes 0: must exist. */

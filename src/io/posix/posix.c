@@ -108,9 +108,9 @@ static void posix_progress(struct shoali_io *io, bool wait)
         pthread_cond_broadcast(&self->work);
 }
 
-static bool posix_probe(void)
+static int posix_probe(void)
 {
-    return true;
+    return 0;
 }
 
 const struct shoali_io_table shoali_io_posix = {

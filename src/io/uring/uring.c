@@ -11,25 +11,28 @@ struct uring {
     int32_t submitted; /* blocks the kernel has */
 };
 
-static bool uring_probe(void)
+static int uring_probe(void)
 {
     struct io_uring ring;
-    if (io_uring_queue_init(2, &ring, 0) < 0)
-        return false;
+    const int error = io_uring_queue_init(2, &ring, 0);
+    if (error < 0)
+        return -error;
     struct io_uring_probe *probe = io_uring_get_probe_ring(&ring);
     const bool works = probe && io_uring_opcode_supported(probe, IORING_OP_READ) &&
                        io_uring_opcode_supported(probe, IORING_OP_WRITE);
     io_uring_free_probe(probe);
     io_uring_queue_exit(&ring);
-    return works;
+    return works ? 0 : EOPNOTSUPP; /* a kernel before 5.6 */
 }
 
 static shoal_status uring_start(struct shoali_io *io)
 {
-    if (!uring_probe())
+    const int refused = uring_probe();
+    if (refused)
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                          "io: this kernel does not allow io_uring reads and writes; use the "
-                          "backend \"posix\"");
+                          "io: the kernel refuses io_uring: %s (shoal report says more); use the "
+                          "backend \"posix\"",
+                          strerror(refused));
     struct uring *self = calloc(1, sizeof *self);
     if (!self)
         return SHOAL_FAIL(SHOAL_ENOMEM, "io: no memory for an io_uring");
