@@ -3,6 +3,7 @@
 #   make test        builds and runs the tests             make quickstart  trains a small GPT in a minute
 #   make asan tsan   the tests under sanitizers            make sim         the tests on the simulated device
 #   make fuzz        FUZZ_SECONDS=60 FUZZ_TARGET=: searches for inputs that break a parser
+#   make soak        SOAK_SECONDS=120: training that is killed and hurt at random, and must lose nothing
 #   make check       formatting, layers, documentation     make format      formats the C files
 #   make install     PREFIX=/usr/local DESTDIR=            make clean       removes all build folders
 
@@ -15,7 +16,7 @@ TARGET := $(DESTDIR)$(PREFIX)
 # What ThreadSanitizer is for: everything with threads of its own or ranks as threads.
 TSAN_TESTS := ^(base\.(pool|log|fault)|accelerator|io|ops|conformance\.comm|comm|fault|autograd|data|monitor|zero|engine|parity|examples)
 
-.PHONY: all test quickstart asan tsan sim fuzz check format install clean
+.PHONY: all test quickstart asan tsan sim fuzz soak check format install clean
 
 all:
 	@scripts/install-deps build
@@ -54,6 +55,10 @@ sim:
 fuzz:
 	@scripts/install-deps fuzz
 	@FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) scripts/fuzz $(FUZZ_TARGET)
+
+soak: all
+	@scripts/install-deps soak
+	@SOAK_SECONDS=$(or $(SOAK_SECONDS),120) tests/soak/soak build/bin/shoal
 
 check:
 	@scripts/install-deps check
