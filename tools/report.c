@@ -8,8 +8,8 @@
 
 static const char usage[] =
     "usage: shoal report [--load DIR]\n\n"
-    "Shows version, machine, limits, devices, communication backends and which kernels\n"
-    "serve which operation.\n\n"
+    "Shows version, machine, limits, devices, communication, how files are read and written,\n"
+    "and which kernels serve which operation.\n\n"
     "  --load DIR   shows the checkpoints in DIR instead: step, size, whether the manifest\n"
     "               verifies and the files are there with their sizes; and what saves that\n"
     "               died have left";

@@ -24,8 +24,7 @@ static shoal_status next_line(struct shoali_hashes_file *file, json_t **line)
             json_decref(*line);
             *line = NULL;
             status = SHOAL_FAIL(SHOAL_ECORRUPT, "%s, line %lld: this line cannot be read: %s",
-                                file->path, (long long)file->line,
-                                error.text);
+                                file->path, (long long)file->line, error.text);
         }
     }
     free(text);
