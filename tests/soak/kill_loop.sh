@@ -56,6 +56,7 @@ disturb() {
     SOAK_TRIAL=$trials SHOAL_IO=$backend setsid "$shoal" run --master_port 0 --num_gpus $ranks \
         $(train $config "$1") >disturbed.log 2>&1 </dev/null &
     launcher=$!
+    disown "$launcher" # the shell's own word about a killed job is of no use
     launchers+=("$launcher")
     sleep "$(printf '%d.%03d' $((delay / 1000)) $((delay % 1000)))"
     hit "$launcher"
@@ -63,7 +64,6 @@ disturb() {
         failed hangs "the launcher did not end within 30 s after a disturbance"
         kill -KILL "$launcher"
     }
-    { wait "$launcher"; } 2>/dev/null
     wait_gone 3 processes || {
         failed orphans "still running: $(processes | tr '\n' ' ')"
         # shellcheck disable=SC2046
@@ -71,10 +71,10 @@ disturb() {
     }
 }
 
-# A launcher that was killed cannot remove its segments; the next one does.
-left_segments() {
+# segments: what this trial's jobs have left in memory. Names hold the job's id, which begins with its launcher's pid.
+segments() {
     local launcher
-    for launcher in "${launchers[@]}"; do compgen -G "/dev/shm/shoal-$launcher.*"; done
+    for launcher in "${launchers[@]}"; do compgen -G "/dev/shm/shoal-$EUID/*-$launcher.*"; done
 }
 
 kill_loop() {
@@ -92,7 +92,8 @@ kill_loop() {
         choose_job
         # shellcheck disable=SC2046
         resume $dir "$shoal" run --master_port 0 --num_gpus $ranks $(train $config $dir)
-        [ -z "$(left_segments)" ] || failed orphans "left in /dev/shm: $(left_segments | tr '\n' ' ')"
+        # a launcher that was killed cannot remove its segments; the next one does
+        [ -z "$(segments)" ] || failed orphans "left in /dev/shm: $(segments | tr '\n' ' ')"
         [ -z "$(ls -A drive 2>/dev/null)" ] || failed orphans "left on the drive: $(ls -A drive)"
     done
 }
