@@ -2,6 +2,7 @@
 #include "pretrain.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/str.h"
 #include "tool.h"
 
@@ -69,26 +70,19 @@ done:
 static shoal_status take_tokenizer(struct pretrain *run, const char *client)
 {
     shoal_status status = SHOAL_OK;
-    json_error_t error;
     char *text = NULL;
-    json_t *root = json_loads(client, 0, &error);
+    json_t *root = NULL;
+    SHOAL_TRY(status, shoali_json_read(client, strlen(client), &root, NULL), done);
     const json_t *tokenizer = json_object_get(root, "tokenizer");
-    if (!root) {
-        status = SHOAL_FAIL(SHOAL_ECORRUPT, "%s: the checkpoint's description cannot be read: %s",
-                            run->options.load, error.text);
-        goto done;
-    }
     if (!tokenizer) /* of another program, or trained on random tokens */
         goto done;
-    text = json_dumps(tokenizer, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (!text) {
-        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the checkpoint's tokenizer");
-        goto done;
-    }
-    status = shoal_tokenizer_from_json(text, strlen(text), &run->stored_tokenizer);
-    if (status < 0)
-        shoali_error_prefix(status, "%s", run->options.load);
+    SHOAL_TRY(status,
+              shoali_json_write(tokenizer, JSON_COMPACT, "the checkpoint's tokenizer", &text),
+              done);
+    SHOAL_TRY(status, shoal_tokenizer_from_json(text, strlen(text), &run->stored_tokenizer), done);
 done:
+    if (status < 0)
+        shoali_error_prefix(status, "%s: the checkpoint's description", run->options.load);
     free(text);
     json_decref(root);
     return status;

@@ -115,10 +115,15 @@ static shoal_status check_members(const struct shoali_hashes_file *file, const j
         const json_t *value = json_object_get(line, member->key);
         if (is_of_type(value, member->type))
             continue;
-        char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-        const shoal_status status =
+        char *text = NULL;
+        shoal_status status = SHOAL_OK;
+        if (value)
+            SHOAL_TRY(status, shoali_json_write(value, JSON_COMPACT, "a damaged line", &text),
+                      done);
+        status =
             SHOAL_FAIL(SHOAL_ECORRUPT, "%s, line %lld: `%s` is %.40s, the file is damaged",
                        file->path, (long long)file->line, member->key, text ? text : "missing");
+    done:
         free(text);
         return status;
     }

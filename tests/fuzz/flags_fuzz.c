@@ -16,6 +16,7 @@ static void read_run(int argc, char **argv)
     struct shoali_strings rest = {0};
     struct shoali_arena arena;
     struct shoali_ints list;
+    struct shoali_hosts hosts = {0};
     shoal_launch_args args = {0};
     const struct shoali_flags table = {&shoali_launch_section, &options};
     const struct shoali_flag_args flags = {
@@ -29,8 +30,10 @@ static void read_run(int argc, char **argv)
         if (args.core_list && shoali_cores_parse(args.core_list, &arena, &list) == SHOAL_OK)
             for (int32_t i = 1; i < list.count; i++)
                 FUZZ_CHECK(list.value[i] > list.value[i - 1]);
-        if (shoali_slots_select(args.include, args.exclude, 8, &arena, &list) == SHOAL_OK)
-            FUZZ_CHECK(list.count <= 8);
+        if (shoali_hosts_read(NULL, &arena, &hosts) == SHOAL_OK &&
+            shoali_slots_select(args.include, args.exclude, &hosts) == SHOAL_OK &&
+            shoali_slots_here(&hosts, args.num_nodes, &arena, &list) == SHOAL_OK)
+            FUZZ_CHECK(list.count <= hosts.host[0].slots);
     }
     shoali_arena_fini(&arena);
 }
