@@ -108,7 +108,7 @@ const struct shoali_ops_entry *shoali_ops_choose(const struct shoali_ops *ops,
             *table = ops->chain[t];
         return entry;
     }
-    SHOAL_ASSERT(!"the last table takes all arguments");
+    SHOAL_ASSERT(false && "the last table takes all arguments");
     return NULL;
 }
 
