@@ -398,11 +398,14 @@ static shoal_status open_mesh(struct shoal_engine *engine, const shoal_engine_ar
     engine->world = shoal_mesh_ranks(engine->mesh);
     engine->data_ranks = shoal_mesh_size(engine->mesh, SHOAL_AXIS_DP);
     engine->data_rank = shoal_mesh_coordinate(engine->mesh, SHOAL_AXIS_DP, engine->rank);
-    if (shoal_mesh_size(engine->mesh, SHOAL_AXIS_PP) > 1) {
-        status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                            "the engine cannot run a pipeline yet: the mesh has "
-                            "%d ranks along pp",
-                            (int)shoal_mesh_size(engine->mesh, SHOAL_AXIS_PP));
+    if (engine->data_ranks != engine->world) {
+        char where[64];
+        status =
+            SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                       "the engine divides samples alone yet, and of the mesh's %d ranks %d are "
+                       "along dp (this one is %s): give a mesh without other axes",
+                       (int)engine->world, (int)engine->data_ranks,
+                       shoal_mesh_format(engine->mesh, engine->rank, where, sizeof where));
         goto done;
     }
     SHOAL_TRY(status, shoal_mesh_group(engine->mesh, SHOAL_AXIS_DP, &engine->data_group), done);
@@ -415,7 +418,7 @@ done:
 static void tell_others(const struct shoal_engine *engine, shoal_status status)
 {
     const bool alike = status == SHOAL_ECONFIG || status == SHOAL_EINVAL || status == SHOAL_ENOENT;
-    if (engine->world > 1 && (engine->zero || !alike))
+    if (engine->group && (engine->zero || !alike))
         shoal_comm_abort(engine->group, status);
 }
 

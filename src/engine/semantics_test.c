@@ -341,10 +341,78 @@ static void test_scale_exhausted(void **state)
                   seats);
 }
 
+/* ---- which ranks divide the samples --------------------------------------------------------- */
+
+static shoal_status open_on_mesh(struct gpt_seat *seat, shoal_mesh *mesh)
+{
+    shoal_status status = SHOAL_OK;
+    char text[2048];
+    gpt_config_text(seat->run, text, sizeof text);
+    if (!seat->model)
+        SHOAL_TRY(status, gpt_make_model(seat->run, &seat->model), done);
+    status = shoal_engine_create(&(shoal_engine_args){.model = seat->model,
+                                                      .config_text = text,
+                                                      .mesh = mesh,
+                                                      .seed = seat->run->seed,
+                                                      .threads = 1},
+                                 &seat->engine);
+done:
+    return status;
+}
+
+/* A mesh of all ranks along dp is the plain group, and says which micro-batches are whose. */
+static bool train_on_mesh(struct gpt_seat *seat)
+{
+    shoal_mesh *mesh = NULL;
+    int64_t first, count, train, micro, gas;
+    EXPECT(shoal_mesh_create(&(shoal_mesh_args){.group = seat->group}, &mesh) == SHOAL_OK);
+    EXPECT(open_on_mesh(seat, mesh) == SHOAL_OK);
+    shoal_engine_get_micro_range(seat->engine, &first, &count);
+    shoal_engine_get_batch_info(seat->engine, &train, &micro, &gas);
+    EXPECT(count == gas && first == seat->rank * gas);
+    const bool trained = gpt_train(seat);
+    shoal_engine_destroy(seat->engine);
+    seat->engine = NULL;
+    shoal_mesh_destroy(mesh);
+    return trained;
+}
+
+/* Axes that the engine does not divide by yet are refused, not silently computed twice. */
+static bool refused_mesh(struct gpt_seat *seat)
+{
+    static const shoal_mesh_args meshes[] = {{.ranks = 4, .rank = 3, .tensor = 2},
+                                             {.ranks = 4, .pipeline = 4},
+                                             {.ranks = 2, .context = 2}};
+    static const char *const sentences[] = {"4 ranks 2 are along dp (this one is tp 1, dp 1)",
+                                            "4 ranks 1 are along dp (this one is pp 0)",
+                                            "2 ranks 1 are along dp (this one is cp 0)"};
+    for (int32_t i = 0; i < 3; i++) {
+        shoal_mesh *mesh;
+        EXPECT(shoal_mesh_create(&meshes[i], &mesh) == SHOAL_OK);
+        EXPECT_REFUSED(open_on_mesh(seat, mesh), SHOAL_EUNSUPPORTED, sentences[i]);
+        shoal_mesh_destroy(mesh);
+    }
+    return true;
+}
+
+static void test_mesh(void **state)
+{
+    (void)state;
+    struct gpt_run run = {.options = "\"reduction\":\"exact\"", .dropout = 0.1, .steps = 2};
+    gpt_run_ranks(run, reference);
+    run.run = train_on_mesh;
+    for (run.ranks = 1; run.ranks <= 4; run.ranks *= 2) {
+        gpt_run_ranks(run, seats);
+        gpt_assert_same(seats, run.ranks, reference, "on a mesh");
+    }
+    gpt_run_ranks((struct gpt_run){.run = refused_mesh}, seats);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_mesh),
         cmocka_unit_test(test_abandoned_forward),
         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_stop),
