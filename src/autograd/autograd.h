@@ -4,13 +4,15 @@
  * WORDS
  *   row     const description of an op kind {infer, forward, backward_input, backward_weight, cost,
  *           saves}; lives in the folder that owns the op; there is no central list.
- *   node    one recorded op: row, attributes, inputs, parameters, outputs. Replayable:
- * forward(node) may run again at any time and gives the same bits (random numbers come from
- * coordinates). slot    memory of one tape: one device block and an offset allocator (first fit,
- * deterministic). In meta mode the allocator runs without memory, so its peak *is* the plan, and a
- * run needs exactly that. sink    where a parameter's gradient goes. grad_ready fires exactly once
- * per tape and parameter. scope   a marked range of nodes with a path ("transformer.h.0/attn");
- * layers are outermost scopes.
+ *   node    one recorded op: row, attributes, inputs, parameters, outputs. Replayable: forward(node)
+ *           may run again at any time and gives the same bits (random numbers come from
+ *           coordinates).
+ *   slot    memory of one tape: one device block and an offset allocator (first fit, deterministic).
+ *           In meta mode the allocator runs without memory, so its peak *is* the plan, and a run
+ *           needs exactly that.
+ *   sink    where a parameter's gradient goes. grad_ready fires exactly once per tape and parameter.
+ *   scope   a marked range of nodes with a path ("transformer.h.0/attn"); layers are outermost
+ *           scopes.
  *
  * FOLDERS
  *   tape/   the tape itself: recording, liveness, slots, replay, backward (tape.h)

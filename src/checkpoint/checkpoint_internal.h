@@ -203,8 +203,7 @@ void shoali_checkpoint_sweep(const struct shoali_checkpoint_folders *folders);
 SHOAL_CHECKED shoal_status shoali_checkpoint_check_later(const struct shoali_checkpoint_args *args,
                                                          bool *keep_latest);
 
-/* ---- files.c: DIR, TAG and FILE make a path; FILE "" is the folder, TAG and FILE "" is DIR ----
- */
+/* ---- files.c: DIR, TAG and FILE make a path; FILE "" is the folder, TAG and FILE "" is DIR --- */
 
 /* From the arena; NULL when memory is exhausted. */
 char *shoali_checkpoint_path(struct shoali_arena *arena, const char *dir, const char *tag,

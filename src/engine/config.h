@@ -10,7 +10,8 @@
  *   config_zero.c      zero_optimization with offload and zenflow, aio
  *   config_features.c  sections of one feature each: activation checkpointing, compile, ...
  *   config_tools.c     sections about observing and tuning: profilers, elasticity, autotuning,
- * checkpoint config_rows.h      how rows are written
+ *                      checkpoint
+ *   config_rows.h      how rows are written
  */
 #ifndef SHOALI_ENGINE_CONFIG_H
 #define SHOALI_ENGINE_CONFIG_H

@@ -59,8 +59,7 @@ static bool feasible(const struct cell *cell)
     return feasible_pair(STAGE, cell->value[STAGE], OFFLOAD, cell->value[OFFLOAD]);
 }
 
-/* ---- the covering array ------------------------------------------------------------------------
- */
+/* ---- the covering array ---------------------------------------------------------------------- */
 
 struct pairs {
     bool seen[FACTORS][VALUES_MAX][FACTORS][VALUES_MAX];
@@ -122,8 +121,7 @@ static int32_t make_covering_array(uint64_t seed, struct cell *cells)
     return count;
 }
 
-/* ---- one cell ----------------------------------------------------------------------------------
- */
+/* ---- one cell -------------------------------------------------------------------------------- */
 
 static void cell_name(const struct cell *cell, char *text, size_t bytes)
 {
@@ -230,8 +228,7 @@ static void test_exact_everywhere(void **state)
            (unsigned long long)seed, (int)count, STEPS);
 }
 
-/* ---- fast --------------------------------------------------------------------------------------
- */
+/* ---- fast ------------------------------------------------------------------------------------ */
 
 enum { MICRO = 8, GRADIENT_MAX = 60000 };
 struct gradient {

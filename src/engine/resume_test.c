@@ -149,8 +149,7 @@ static void test_weights_only(void **state)
     gpt_run_ranks(run, seats);
 }
 
-/* ---- what does not fit ------------------------------------------------------------------------
- */
+/* ---- what does not fit ----------------------------------------------------------------------- */
 
 static bool refuse(struct gpt_seat *seat)
 {
@@ -188,8 +187,7 @@ static void test_refusals(void **state)
     gpt_run_ranks(run, seats);
 }
 
-/* ---- saves that fail ---------------------------------------------------------------------------
- */
+/* ---- saves that fail ------------------------------------------------------------------------- */
 
 static const char *const faults[] = {"ckpt.create", "ckpt.write", "ckpt.fsync", "ckpt.manifest",
                                      "ckpt.rename"};

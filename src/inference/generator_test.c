@@ -119,8 +119,7 @@ static int remove_folder(void **state)
     return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* ---- what the training forward pass says ------------------------------------------------------
- */
+/* ---- what the training forward pass says ----------------------------------------------------- */
 
 struct question {
     struct trained *trained;
@@ -160,8 +159,7 @@ static shoal_generator *open_generator(const char *accelerator)
     return generator;
 }
 
-/* ---- tests ------------------------------------------------------------------------------------
- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static float logits[512];
 
@@ -347,8 +345,7 @@ static void test_draws(void **state)
     }
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------
- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void refused(shoal_status got, shoal_status expected, const char *sentence)
 {

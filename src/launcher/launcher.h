@@ -14,9 +14,9 @@
  *
  * Invariants: everything that can be wrong is checked before the first fork. A rank's process stays
  * a zombie until the job is over, so that its pid and group number cannot be taken by a stranger.
- * Every process of a job carries SHOAL_JOB_ID in its environment; segments, in the
- * user's folder of /dev/shm, begin with "shoal-" and that id. A job's secret is in its environment
- * alone: never in an argument, a file or a line of output.
+ * Every process of a job carries SHOAL_JOB_ID in its environment; segments, in the user's folder of
+ * /dev/shm, begin with "shoal-" and that id. A job's secret is in its environment alone: never in an
+ * argument, a file or a line of output.
  *
  * How nothing of a job outlives it, whatever its ranks start (wrappers, helpers, daemons):
  *   a process of the job is    in the group of a rank, or carries the job's id, or is an orphan

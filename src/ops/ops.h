@@ -13,10 +13,11 @@
  *               (fp64 for F64). Blocking of K continues the same accumulator. 16-bit operands are
  *               widened first; the instruction vdpbf16ps (backend avx512_bf16 alone) sums pairs
  *               its own way: bf16 products are not [bits] across backends.
- *   lane order  reduction of a contiguous row of n: 16 partial sums, partial j takes elements j,
- *               j+16, ... in order from +0; then p[j] += p[j+8] (j<8), p[j] += p[j+4] (j<4), p[j]
- *               += p[j+2], p[0] + p[1]. Elements beyond n do not take part. Sums of products use
- *               fma into the partial. Max is order-free.
+ *   lane order  reduction of a contiguous row of n: 16 partial sums, partial j takes elements
+ *               j, j+16, ... in order from +0; then
+ *                 p[j] += p[j+8] (j < 8), p[j] += p[j+4] (j < 4), p[j] += p[j+2] (j < 2), p[0] + p[1]
+ *               Elements beyond n do not take part. Sums of products use fma into the partial. Max
+ *               is order-free.
  *   row order   reduction over rows (column sums): one accumulator per column, rows in increasing
  *               order.
  * Threads split outputs, never a sum. Values are computed in fp32 whatever the storage (fp64 for
@@ -30,17 +31,17 @@
  * those of ops/vmath.h):
  *   norm            a row's n is (float)columns; y without beta: ((x-mean)*rstd)*gamma
  *   norm_backward   a = sum(h)/n (rms: a = 0), b = sum(h*xhat)/n, dx = rstd * fma(-xhat, b, h - a)
- *   cross_entropy   lse = max + log(sum exp(x-max));  backward: g = dloss/max(count,1), dx =
- *                   (exp(x-lse) - onehot) * g
+ *   cross_entropy   lse = max + log(sum exp(x-max))
+ *                   backward: g = dloss/max(count,1), dx = (exp(x-lse) - onehot) * g
  *   softmax         y = exp(x-max) / sum;  backward: s = sum(y*dy) (fma), dx = y * (dy - s)
  *   dropout         scale = (float)(1/(1-(double)p)); v = keep ? x*scale : +0; v = residual + v
- *   unary backward  exp dy*exp(x), log dy/x, sqrt dy*(0.5/sqrt(x)), square dy*(x+x), scale
- *                   dy*alpha, the others dy times the *_derivative of vmath
+ *   unary backward  exp dy*exp(x), log dy/x, sqrt dy*(0.5/sqrt(x)), square dy*(x+x),
+ *                   scale dy*alpha, the others dy times the *_derivative of vmath
  *   reduce          v = factor * sum;  accumulate everywhere: y + v, never fused
- *   adam            (1-b1), (1-b2), (-lr*wd) are fp32; d = sqrt(v)*inv_sqrt_c2, d = d + eps; u =
- *                   m/d, u = step_size*u, p = p - u
- *   sgd             g = fma(wd,p,g); buf = fma(momentum,buf,(1-dampening)*g); g =
- *                   fma(momentum,buf,g); p = fma(-lr,g,p)
+ *   adam            (1-b1), (1-b2), (-lr*wd) are fp32; d = sqrt(v)*inv_sqrt_c2, d = d + eps;
+ *                   u = m/d, u = step_size*u, p = p - u
+ *   sgd             g = fma(wd,p,g); buf = fma(momentum,buf,(1-dampening)*g);
+ *                   g = fma(momentum,buf,g); p = fma(-lr,g,p)
  *   reduce_sources  acc = x[0]; acc = acc op x[s] (min, max: v16_min(acc, x), v16_max(acc, x));
  *                   avg: acc * (1/sources)
  *   loss_mean, random_fill, to_fixed, from_fixed
@@ -61,8 +62,7 @@ struct shoali_exec {
     struct shoali_device_stream *stream;
 };
 
-/* ---- argument blocks; SHOALI_KERNEL declares the kernel and its front -------------------------
- */
+/* ---- argument blocks; SHOALI_KERNEL declares the kernel and its front ------------------------ */
 
 enum shoali_activation {
     SHOALI_ACT_NONE,
@@ -71,16 +71,17 @@ enum shoali_activation {
     SHOALI_ACT_RELU
 };
 
-/* C[M,N] = epilogue(op(A)[M,K] op(B)[K,N]).  op transposes when the flag is set: A is then stored
- *                                            [K,M], B [N,K]. lda/ldb/ldc: row strides of the
- *                                            stored matrices. dot order, then:  v = sum; if
- *                                            accumulate v = C + v; if bias v += bias[n]; if preact
- *                                            preact[m,n] = round(v) (and v = that rounded value,
- *                                            so that backward sees the same); v = act(v); if
- *                                            residual v = residual[m,n] + v; C = round(v).  A, B
- *                                            same dtype; bias, residual, preact of dtype_c or, for
- *                                            bias, of dtype_ab; dtype_c is F32 or dtype_ab. [bits
- *                                            for F32]
+/* C[M,N] = epilogue(op(A)[M,K] op(B)[K,N]). [bits for F32]
+ * op transposes when the flag is set: A is then stored [K,M], B [N,K]. lda, ldb, ldc: row strides of
+ * the stored matrices. The sum is in dot order, then, each step only where it is asked for:
+ *   accumulate   v = C + v
+ *   bias         v = v + bias[n]
+ *   preact       preact[m,n] = round(v), and v = that rounded value, so that backward sees the same
+ *   activation   v = act(v)
+ *   residual     v = residual[m,n] + v
+ *   C = round(v)
+ * A and B have one dtype; dtype_c is F32 or dtype_ab; residual and preact are of dtype_c, bias of
+ * dtype_c or dtype_ab.
  * packed_b: what pack_b made of b with the same n, k, trans_b and dtype; read in b's place, with
  * the same bits. */
 struct shoali_gemm_args {
@@ -111,10 +112,12 @@ SHOALI_KERNEL(pack_b);
 size_t shoali_op_packed_b_bytes(const struct shoali_ops *ops, int64_t n, int64_t k,
                                 shoal_dtype dtype);
 
-/* y = (x - mean) * rstd * gamma + beta per row of `columns`; mean and rstd are saved (fp32). mean
- * = sum/n (lane order); var = sum((x-mean)^2)/n (lane order, fma); rstd = 1/sqrt(var+eps); y =
- * fma((x-mean)*rstd, gamma, beta). beta NULL: no bias. rms != 0: RMSNorm (mean = 0, var =
- * sum(x^2)/n). [bits] */
+/* y = (x - mean) * rstd * gamma + beta per row of `columns`; mean and rstd are saved (fp32). [bits]
+ *   mean = sum(x)/n               lane order
+ *   var  = sum((x-mean)^2)/n      lane order, fma
+ *   rstd = 1/sqrt(var+eps)
+ *   y    = fma((x-mean)*rstd, gamma, beta)
+ * beta NULL: no bias. rms != 0: RMSNorm (mean = 0, var = sum(x^2)/n). */
 struct shoali_norm_args {
     const void *x, *gamma, *beta;
     void *y;
@@ -293,8 +296,7 @@ struct shoali_cross_entropy_tile_backward_args {
 };
 SHOALI_KERNEL(cross_entropy_tile_backward);
 
-/* Softmax over the last dim; lane order. Backward: dx = y*(dy - sum(y*dy)). `causal_offset` unused
- * by now. [bits] */
+/* Softmax over the last dim; lane order. Backward: dx = y*(dy - sum(y*dy)). [bits] */
 struct shoali_softmax_args {
     const void *x;  /* forward: input; backward: y */
     const void *dy; /* backward only */

@@ -31,8 +31,7 @@ static shoal_gpt_config small(void)
     return config;
 }
 
-/* ---- parameters -------------------------------------------------------------------------------
- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 /* The count that plans and FLOPs use is that of the declared parameters, in every form. */
 static void test_param_count(void **state)
@@ -119,8 +118,7 @@ static void test_parameters(void **state)
     shoal_gpt_destroy(model);
 }
 
-/* ---- the stored configuration ------------------------------------------------------------------
- */
+/* ---- the stored configuration ---------------------------------------------------------------- */
 
 static void test_json(void **state)
 {
@@ -163,8 +161,7 @@ static void test_json(void **state)
     free(twice);
 }
 
-/* ---- refusals ----------------------------------------------------------------------------------
- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void refused(const shoal_gpt_config *config, const char *sentence)
 {

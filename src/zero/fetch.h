@@ -1,10 +1,11 @@
 /* fetch - the weights: where they are, and, where each rank keeps own parts alone, which units are
  * gathered, when they come and when they go.
  *
- *   data       compute dtype: everything (stages 0 to 2), or own parts; NULL when those wait
- * outside the device gathered   a unit's whole weights in a buffer of the pool, held by the scopes
- * that use it position   of a pass over the layers: layer i computes forward at position i, and
- * backward, when there is training, at 2 * layers - 1 - i
+ *   data       compute dtype: everything (stages 0 to 2), or own parts; NULL when those wait outside
+ *              the device
+ *   gathered   a unit's whole weights in a buffer of the pool, held by the scopes that use it
+ *   position   of a pass over the layers: layer i computes forward at position i, and backward, when
+ *              there is training, at 2 * layers - 1 - i
  *
  * A layer's scope holds the units that it declared or is tied to, counted, in forward and again in
  * backward. A unit is given back at the scope's end unless it is used again within

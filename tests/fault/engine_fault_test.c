@@ -8,8 +8,7 @@
 
 static struct gpt_seat reference[GPT_RANKS_MAX], seats[GPT_RANKS_MAX];
 
-/* ---- one rank: the 1st, 2nd, ... pass of a fault point ----------------------------------------
- */
+/* ---- one rank: the 1st, 2nd, ... pass of a fault point --------------------------------------- */
 
 /* Everything an engine does, once. */
 static shoal_status live(struct gpt_seat *seat)
@@ -67,8 +66,7 @@ static void test_each(void **state)
                       seats);
 }
 
-/* ---- several ranks: one of them fails in its k-th collective -----------------------------------
- */
+/* ---- several ranks: one of them fails in its k-th collective --------------------------------- */
 
 static bool fail_collective(struct gpt_seat *seat)
 {
@@ -185,8 +183,7 @@ static void test_alone(void **state)
     assert_true(failed > 50 && in_files > 10);
 }
 
-/* ---- a step that failed -------------------------------------------------------------------------
- */
+/* ---- a step that failed ---------------------------------------------------------------------- */
 
 /* The source of batches fails: its status comes through, and the step can be made after all. */
 static shoal_status moody_next(void *user, int64_t step, int64_t micro, shoal_batch *batch)

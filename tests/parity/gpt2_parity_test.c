@@ -31,8 +31,7 @@ struct variant {
 };
 static const struct variant variants[] = {{"erf_tied", 0, 0}, {"tanh_untied", 1, 1}};
 
-/* ---- the formulas of the script ---------------------------------------------------------------
- */
+/* ---- the formulas of the script -------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t x)
 {
@@ -67,8 +66,7 @@ static shoal_status next_batch(void *user, int64_t step, int64_t micro, shoal_ba
     return SHOAL_OK;
 }
 
-/* ---- the model ---------------------------------------------------------------------------------
- */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 static void ok(shoal_status status)
 {
@@ -121,8 +119,7 @@ static FILE *open_golden(const struct variant *variant, const char *ending)
     return file;
 }
 
-/* ---- comparisons --------------------------------------------------------------------------------
- */
+/* ---- comparisons ----------------------------------------------------------------------------- */
 
 /* Elements of a parameter, from its name: the shapes of the script. */
 static int64_t count_of(const char *name)

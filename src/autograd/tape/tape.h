@@ -2,11 +2,13 @@
  * uses.
  *
  * LIVENESS. Memory belongs to a root tensor; a view shares its root's. root->refs counts the
- * reasons to keep it: open    the forward code may still name the tensor: its scope has not ended,
- * or it was listed as an output saves   one per node whose backward reads it and has not run holds
- * one per input that a node of a recomputed scope reads from outside of that scope At 0 the memory
- * returns to the slot. A recomputed scope gives the memory of its inner tensors back while refs >
- * 0; replay brings it back.
+ * reasons to keep it:
+ *   open    the forward code may still name the tensor: its scope has not ended, or it was listed
+ *           as an output
+ *   saves   one per node whose backward reads it and has not run
+ *   holds   one per input that a node of a recomputed scope reads from outside of that scope
+ * At 0 the memory returns to the slot. A recomputed scope gives the memory of its inner tensors
+ * back while refs > 0; replay brings it back.
  *
  * TIME. `event` is the order of everything that happened: node recorded, scope begun, scope ended.
  * Backward walks it in reverse, so it needs no other rule for nested and empty scopes.

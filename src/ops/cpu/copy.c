@@ -2,8 +2,7 @@
 #include "ops/cpu/range.h"
 #include "ops/storage.h"
 
-/* ---- convert ----------------------------------------------------------------------------------
- */
+/* ---- convert --------------------------------------------------------------------------------- */
 
 /* Every 16-bit float is a float, so one rounding is all there is. */
 static void convert_range(const void *block, int64_t begin, int64_t end)
@@ -21,8 +20,7 @@ void SHOALI_CPU_SYMBOL(convert)(const void *args, const struct shoali_kernel_con
     range_run(context->threads, convert_range, convert, convert->count, 64, 8);
 }
 
-/* ---- set --------------------------------------------------------------------------------------
- */
+/* ---- set ------------------------------------------------------------------------------------- */
 
 struct fill {
     char *y;
@@ -48,8 +46,7 @@ void SHOALI_CPU_SYMBOL(set)(const void *args, const struct shoali_kernel_context
         memcpy(fill.y + 4 * words, &fill.pattern, 2);
 }
 
-/* ---- strided copies ---------------------------------------------------------------------------
- */
+/* ---- strided copies -------------------------------------------------------------------------- */
 
 /* Runs of the last dim; `begin` .. `end` count the elements of all dims before it. */
 static void copy_range(const void *block, int64_t begin, int64_t end)

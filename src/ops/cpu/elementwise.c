@@ -11,8 +11,7 @@ SHOALI_INLINE void put(void *y, int64_t i, int64_t lanes, v16 v, int32_t accumul
     lanes_store(y, i, lanes, v, dtype);
 }
 
-/* ---- dropout ----------------------------------------------------------------------------------
- */
+/* ---- dropout --------------------------------------------------------------------------------- */
 
 /* Elements [begin, end), the first of them global element `index`. */
 static void dropout_run(const struct shoali_dropout_args *args, int64_t begin, int64_t end,
@@ -51,8 +50,7 @@ void SHOALI_CPU_SYMBOL(dropout)(const void *args, const struct shoali_kernel_con
     range_run(context->threads, dropout_range, dropout, dropout->count, 64, 16);
 }
 
-/* ---- functions --------------------------------------------------------------------------------
- */
+/* ---- functions ------------------------------------------------------------------------------- */
 
 SHOALI_INLINE v16 function(enum shoali_unary kind, v16 x, v16 alpha)
 {
@@ -160,8 +158,7 @@ void SHOALI_CPU_SYMBOL(unary)(const void *args, const struct shoali_kernel_conte
     range_run(context->threads, unary_range, unary, unary->count, 64, 16);
 }
 
-/* ---- arithmetic -------------------------------------------------------------------------------
- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
 SHOALI_INLINE v16 combine(enum shoali_binary kind, v16 a, v16 b)
 {
@@ -221,8 +218,7 @@ void SHOALI_CPU_SYMBOL(binary)(const void *args, const struct shoali_kernel_cont
     range_run(context->threads, binary_range, binary, binary->count, 64, 12);
 }
 
-/* ---- scaling ----------------------------------------------------------------------------------
- */
+/* ---- scaling --------------------------------------------------------------------------------- */
 
 SHOALI_INLINE void axpy_typed(const struct shoali_axpy_args *args, int64_t begin, int64_t end,
                               const shoal_dtype dtype)

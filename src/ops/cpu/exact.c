@@ -20,8 +20,7 @@ static bool is_power_of_two(double x)
     return x > 0 && (bits & 0xfffffffffffffu) == 0;
 }
 
-/* ---- fixed point ------------------------------------------------------------------------------
- */
+/* ---- fixed point ----------------------------------------------------------------------------- */
 
 /* Eight elements; a lane that is not below the limit gives 0. Returns whether there was one. */
 SHOALI_INLINE bool fix_eight(const float *x, int64_t *fixed, double unit, double limit,
@@ -99,8 +98,7 @@ void SHOALI_CPU_SYMBOL(from_fixed)(const void *args, const struct shoali_kernel_
     range_run(context->threads, from_fixed_range, fixed, fixed->count, 64, 12);
 }
 
-/* ---- sum of squares ---------------------------------------------------------------------------
- */
+/* ---- sum of squares -------------------------------------------------------------------------- */
 
 #define BLOCK 1024
 #define FAST_LIMIT 256.0f

@@ -293,8 +293,7 @@ static void work(void *arg, int32_t index, int32_t count)
     run_rectangle(&at, i1, j1, i0, j0);
 }
 
-/* ---- plan -------------------------------------------------------------------------------------
- */
+/* ---- plan ------------------------------------------------------------------------------------ */
 
 /* Cycles of one step of k over all panels that cover `units` of columns: a narrow panel at the end
  * has less to do than loads and latencies allow for. */

@@ -69,8 +69,7 @@ SHOALI_INLINE void pair_up(const uint16_t *x, const uint16_t *y, int64_t n, uint
 #define FETCH_AHEAD 16 /* rows */
 #define FETCH_BYTES_AHEAD 128
 
-/* ---- rows that already run along the panel ----------------------------------------------------
- */
+/* ---- rows that already run along the panel --------------------------------------------------- */
 
 SHOALI_INLINE void pack_one_row(const struct gemm_source *from, int64_t k, bool last_half,
                                 int64_t c0, int64_t columns, uint32_t *to)
@@ -139,8 +138,7 @@ void SHOALI_CPU_SYMBOL(pack_rows)(const struct gemm_source *from, int64_t k0, in
         pack_rows_as(from, k0, k, c0, columns, width, to);
 }
 
-/* ---- tiles of A from columns ------------------------------------------------------------------
- */
+/* ---- tiles of A from columns ----------------------------------------------------------------- */
 
 #if GEMM_ROWS == 8 && defined(__AVX512F__)
 /* Two tiles at a time, whose rows of fp32 are one cache line: every line is read once. Runs of rows
@@ -210,8 +208,7 @@ void SHOALI_CPU_SYMBOL(pack_straight)(const struct gemm_source *from, int64_t k0
     }
 }
 
-/* ---- transposing ------------------------------------------------------------------------------
- */
+/* ---- transposing ----------------------------------------------------------------------------- */
 
 /* to[s][0..16) = word s of 16 rows; four steps. */
 #if defined(__AVX512F__)

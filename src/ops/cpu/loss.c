@@ -69,8 +69,7 @@ void SHOALI_CPU_SYMBOL(cross_entropy_backward)(const void *args,
               loss->columns * 8);
 }
 
-/* ---- softmax ----------------------------------------------------------------------------------
- */
+/* ---- softmax --------------------------------------------------------------------------------- */
 
 SHOALI_INLINE void softmax_store(const struct shoali_softmax_args *args, int64_t at, int64_t lanes,
                                  v16 v)

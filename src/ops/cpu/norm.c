@@ -6,8 +6,7 @@
 
 #define ROWS 4
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 /* Inlined with constant rows and dtype. */
 SHOALI_INLINE void norm_rows(const struct shoali_norm_args *args, int64_t row, const int rows,
@@ -93,8 +92,7 @@ void SHOALI_CPU_SYMBOL(norm)(const void *args, const struct shoali_kernel_contex
     range_run(context->threads, norm_range, norm, norm->rows, 1, norm->columns * 8);
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 SHOALI_INLINE v16 xhat_at(const struct shoali_norm_backward_args *args, int64_t at, int64_t lanes,
                           v16 mean, v16 rstd, const shoal_dtype dtype)

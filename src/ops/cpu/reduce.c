@@ -13,8 +13,7 @@ SHOALI_INLINE void put(void *y, int64_t i, int64_t lanes, v16 v, int32_t accumul
     lanes_store(y, i, lanes, v, dtype);
 }
 
-/* ---- sums -------------------------------------------------------------------------------------
- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 /* Contiguous rows, lane order. */
 static void reduce_rows_range(const void *block, int64_t begin, int64_t end)
@@ -72,8 +71,7 @@ void SHOALI_CPU_SYMBOL(reduce)(const void *args, const struct shoali_kernel_cont
               reduce->outer * reduce->inner, rows ? 1 : 16, 4 * reduce->reduced);
 }
 
-/* ---- the reverse ------------------------------------------------------------------------------
- */
+/* ---- the reverse ----------------------------------------------------------------------------- */
 
 /* Rows of y: with inner 1 each is one value repeated, else a copy of x's row. */
 static void broadcast_range(const void *block, int64_t begin, int64_t end)
@@ -104,8 +102,7 @@ void SHOALI_CPU_SYMBOL(broadcast)(const void *args, const struct shoali_kernel_c
               8 * (repeat ? broadcast->reduced : broadcast->inner));
 }
 
-/* ---- arithmetic of collectives ----------------------------------------------------------------
- */
+/* ---- arithmetic of collectives --------------------------------------------------------------- */
 
 SHOALI_INLINE v16 combine(enum shoali_reduce_op op, v16 a, v16 b)
 {
