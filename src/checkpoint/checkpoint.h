@@ -18,11 +18,8 @@
  * function of the model alone. Tied tensors are stored once under the primary name; `aliases` says
  * which further names stand for it. A model that knows a tensor by such a name finds it on load.
  *
- * manifest.json: {"format":"shoal-checkpoint","version":1, "step", "engine":{... numbers the
- * engine needs: step, data position, scaler, schedule, seed, kernel set, config}, "client":{...},
- * "kinds":[{"name","dtype","files":[{"name","bytes","chunks":["<xxh3 hex>", ... one per 16 MiB of
- * the file]}]}], "tensors":[{"name","shape"}], "aliases":{"<name>":"<primary>"}} and, last member,
- * "hash": xxh3 of everything before it. No host names, no times.
+ * docs/CHECKPOINT-FORMAT.md specifies the files, members and hashes, and what each crash leaves: a
+ * change here is a change there, and mostly a new version.
  *
  * SAVE  into DIR/TAG.partial; files are created, sized with posix_fallocate (a full disk is known
  *       before anything is written), filled by pwrite, fsynced; statuses of all ranks reduced;
