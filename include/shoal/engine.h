@@ -157,7 +157,9 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_param(shoal_engine *engine
                                                             float *out);
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_gradient(shoal_engine *engine,
                                                                const char *name, float *out);
-/* "exp_avg", "exp_avg_sq", "momentum". */
+/* A state that the optimizer keeps of the parameter, by its name in checkpoints ("exp_avg",
+ * "exp_avg_sq", "momentum_buffer"): as many numbers as the parameter has elements, of a state per
+ * row or column ("exp_avg_sq_row", "exp_avg_sq_col" of Adafactor) as many as it has of those. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_state(shoal_engine *engine, const char *name,
                                                             const char *state, float *out);
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_set_param(shoal_engine *engine, const char *name,

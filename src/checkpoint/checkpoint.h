@@ -9,9 +9,12 @@
  *   DIR/TAG/model.safetensors.index.json         which file holds which tensor
  *   DIR/TAG/master-..., exp_avg-..., ...         same names and shapes: fp32 masters and optimizer
  *                                                states
+ *   DIR/TAG/exp_avg_sq_row-..., ...              same names, shapes of their own: states per row,
+ *                                                per column, per tensor
  *
  * A *kind* is one set of tensors ("model", "master", "exp_avg"): all parameters in canonical
- * order, one dtype. File order = flat order: within a file tensors follow each other without gaps
+ * order, one dtype. A kind with shapes of its own has a flat space of its own; the files' headers
+ * say the shapes, `tensors` in the manifest says those of the others. File order = flat order: within a file tensors follow each other without gaps
  * (safetensors readers reject holes); the JSON header is padded with spaces so that data starts at
  * a multiple of 4096; header bytes are a pure function of (names, dtype, shapes). Files are cut at
  * tensor boundaries, at most max_shard_bytes each (a single larger tensor has its own file): a
@@ -63,8 +66,9 @@ struct shoali_checkpoint_kind {
     /* Instead of the one above, when range_count > 0: several; the same number on every rank. */
     const struct shoali_checkpoint_range *ranges;
     int32_t range_count;
-    bool replicated; /* all ranks hold everything */
-    int32_t copies;  /* so many ranks hold each of the ranges; 0: one */
+    const shoal_shape *shapes; /* its own; NULL: args->shapes */
+    bool replicated;           /* all ranks hold everything */
+    int32_t copies;            /* so many ranks hold each of the ranges; 0: one */
     void *user;
     shoal_status (*read)(void *user, int64_t first, int64_t count, void *out);
     shoal_status (*write)(void *user, int64_t first, int64_t count, const void *in);

@@ -49,6 +49,9 @@ struct shoali_checkpoint_plan {
 
 /* The sum of all tensors' elements; -1 when a shape is impossible or the sum too large. */
 int64_t shoali_checkpoint_flat_count(const shoal_shape *shapes, int32_t count);
+/* The shapes of a kind's tensors. */
+const shoal_shape *shoali_checkpoint_shapes(const struct shoali_checkpoint_args *args,
+                                            const struct shoali_checkpoint_kind *kind);
 /* Cuts one kind into files with their heads. SHOAL_EINVAL: names that cannot be stored. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_plan_make(const struct shoali_checkpoint_args *args,
                                                        const struct shoali_checkpoint_kind *kind,
@@ -124,7 +127,7 @@ struct shoali_checkpoint_run {
     const struct shoali_checkpoint_args *args;
     const char *verb; /* "save", "load" */
     int32_t rank, size;
-    int64_t flat_count;
+    int64_t flat_count[SHOALI_CHECKPOINT_KINDS]; /* elements of each kind */
     struct shoali_arena arena;
     char *buffer;    /* see shoali_checkpoint_run_buffer */
     bool own_buffer; /* else the caller's */

@@ -52,18 +52,19 @@ int32_t shoali_checkpoint_owner(const struct shoali_checkpoint_run *run, int32_t
 static shoal_status check_cover(const struct shoali_checkpoint_run *run, int32_t kind)
 {
     const char *name = run->args->kinds[kind].name;
+    const int64_t flat_count = run->flat_count[kind];
     int64_t sum = 0, count = 0;
     for (int32_t h = 0; h < run->holding_count[kind]; h++)
         sum += run->holding[kind][h].count;
-    for (int64_t at = 0; at < run->flat_count; at += count)
-        if (shoali_checkpoint_owner(run, kind, at, run->flat_count, &count) < 0)
+    for (int64_t at = 0; at < flat_count; at += count)
+        if (shoali_checkpoint_owner(run, kind, at, flat_count, &count) < 0)
             return SHOAL_FAIL(SHOAL_EINVAL, "kind `%s`: no rank holds element %lld of %lld", name,
-                              (long long)at, (long long)run->flat_count);
+                              (long long)at, (long long)flat_count);
     const int32_t copies = run->args->kinds[kind].copies;
-    if (sum != run->flat_count * (copies > 1 ? copies : 1))
+    if (sum != flat_count * (copies > 1 ? copies : 1))
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "kind `%s`: the ranks hold %lld elements together, the tensors have %lld",
-                          name, (long long)sum, (long long)run->flat_count);
+                          name, (long long)sum, (long long)flat_count);
     return SHOAL_OK;
 }
 

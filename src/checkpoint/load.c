@@ -13,6 +13,7 @@
 /* The header must say what the manifest says: tensors from *tensor on, of this dtype. */
 static shoal_status match_header(const struct shoali_checkpoint_run *run, const char *const *found,
                                  const struct shoali_checkpoint_plan *plan,
+                                 const shoal_shape *shapes,
                                  const struct shoali_safetensors_entry *entries, int32_t count,
                                  int32_t *tensor)
 {
@@ -20,7 +21,7 @@ static shoal_status match_header(const struct shoali_checkpoint_run *run, const 
     for (int32_t i = 0; i < count; i++, (*tensor)++) {
         if (*tensor < args->tensor_count && entries[i].dtype == plan->dtype &&
             strcmp(entries[i].name, found[*tensor]) == 0 &&
-            shoali_shape_equal(&entries[i].shape, &args->shapes[*tensor]))
+            shoali_shape_equal(&entries[i].shape, &shapes[*tensor]))
             continue;
         return SHOAL_FAIL(SHOAL_ECORRUPT, "the header's entry `%s` is not what the manifest lists",
                           entries[i].name);
@@ -30,7 +31,7 @@ static shoal_status match_header(const struct shoali_checkpoint_run *run, const 
 
 /* Fills in what only the file's own header tells. */
 static shoal_status read_file(struct shoali_checkpoint_run *run, const char *const *found,
-                              const struct shoali_checkpoint_plan *plan,
+                              const struct shoali_checkpoint_plan *plan, const shoal_shape *shapes,
                               struct shoali_checkpoint_file *file, int32_t *tensor)
 {
     shoal_status status;
@@ -41,7 +42,7 @@ static shoal_status read_file(struct shoali_checkpoint_run *run, const char *con
     SHOAL_TRY(status, shoali_checkpoint_open_file(file, &descriptor), done);
     status = shoali_checkpoint_read_head(file, descriptor, &run->arena, &entries, &count);
     if (status == SHOAL_OK)
-        status = match_header(run, found, plan, entries, count, tensor);
+        status = match_header(run, found, plan, shapes, entries, count, tensor);
     if (status == SHOAL_OK && file->data_start % SHOALI_SAFETENSORS_ALIGN != 0)
         status = SHOAL_FAIL(SHOAL_ECORRUPT, "the header is not padded to whole pages");
     if (status == SHOAL_ECORRUPT)
@@ -60,6 +61,7 @@ static shoal_status read_plan(struct shoali_checkpoint_run *run, const char *fol
 {
     shoal_status status;
     struct shoali_checkpoint_plan *plan = &run->plan[k];
+    const shoal_shape *shapes = shoali_checkpoint_shapes(run->args, &run->args->kinds[k]);
     int32_t tensor = 0;
     int64_t flat = 0;
     SHOAL_TRY(status, shoali_manifest_plan(manifest, &run->args->kinds[k], &run->arena, plan),
@@ -69,7 +71,7 @@ static shoal_status read_plan(struct shoali_checkpoint_run *run, const char *fol
         plan->file[f].path = shoali_checkpoint_path(&run->arena, folder, "", plan->file[f].name);
         if (!plan->file[f].path)
             return SHOAL_ENOMEM;
-        SHOAL_TRY(status, read_file(run, found, plan, &plan->file[f], &tensor), done);
+        SHOAL_TRY(status, read_file(run, found, plan, shapes, &plan->file[f], &tensor), done);
         flat += plan->file[f].flat_count;
     }
     if (tensor != run->args->tensor_count)

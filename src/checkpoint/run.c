@@ -55,6 +55,9 @@ static shoal_status check_kind(const struct shoali_checkpoint_args *args, int32_
     if (shoal_dtype_bytes(kind->dtype) == 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "kind `%s` has the unknown dtype %d", kind->name,
                           (int)kind->dtype);
+    if (flat_count < 0)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "kind `%s`: the tensors' shapes are impossible or too large", kind->name);
     for (int32_t r = 0; r < ranges && !kind->replicated; r++) {
         const int64_t begin = range[r].begin, count = range[r].count;
         if (begin < 0 || count < 0 || (count > 0 && begin > flat_count - count))
@@ -125,12 +128,14 @@ static shoal_status check_args(struct shoali_checkpoint_run *run)
     if (args->max_shard_bytes < 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "max_shard_bytes is %lld, it must be at least 0",
                           (long long)args->max_shard_bytes);
-    run->flat_count = shoali_checkpoint_flat_count(args->shapes, args->tensor_count);
-    if (run->flat_count < 0)
+    if (shoali_checkpoint_flat_count(args->shapes, args->tensor_count) < 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "the tensors' shapes are impossible or too large");
     SHOAL_TRY(status, check_names(args, &run->arena), done);
-    for (int32_t k = 0; k < args->kind_count; k++)
-        SHOAL_TRY(status, check_kind(args, k, run->flat_count), done);
+    for (int32_t k = 0; k < args->kind_count; k++) {
+        run->flat_count[k] = shoali_checkpoint_flat_count(
+            shoali_checkpoint_shapes(args, &args->kinds[k]), args->tensor_count);
+        SHOAL_TRY(status, check_kind(args, k, run->flat_count[k]), done);
+    }
 done:
     return status;
 }
@@ -240,6 +245,9 @@ static int64_t digest_of(const struct shoali_checkpoint_run *run)
                                   kind->copies};
         digest = mix(digest, kind->name, strlen(kind->name) + 1);
         digest = mix(digest, facts, sizeof facts);
+        for (int32_t i = 0; kind->shapes && i < args->tensor_count; i++)
+            digest = mix(digest, kind->shapes[i].dim,
+                         (size_t)kind->shapes[i].ndim * sizeof kind->shapes[i].dim[0]);
     }
     int64_t bits;
     memcpy(&bits, &digest, sizeof bits);

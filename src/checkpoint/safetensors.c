@@ -25,6 +25,12 @@ int64_t shoali_checkpoint_flat_count(const shoal_shape *shapes, int32_t count)
     return sum;
 }
 
+const shoal_shape *shoali_checkpoint_shapes(const struct shoali_checkpoint_args *args,
+                                            const struct shoali_checkpoint_kind *kind)
+{
+    return kind->shapes ? kind->shapes : args->shapes;
+}
+
 static shoal_status append_name(struct shoali_str *text, const char *name)
 {
     shoal_status status;
@@ -52,20 +58,23 @@ static void append_shape(struct shoali_str *text, const shoal_shape *shape)
 
 /* Length word and padded JSON of one file. The metadata is what loaders of PyTorch weights ask for.
  */
-static shoal_status make_head(const struct shoali_checkpoint_args *args, shoal_dtype dtype,
-                              struct shoali_arena *arena, struct shoali_checkpoint_file *file)
+static shoal_status make_head(const struct shoali_checkpoint_args *args,
+                              const struct shoali_checkpoint_kind *kind, struct shoali_arena *arena,
+                              struct shoali_checkpoint_file *file)
 {
+    const shoal_dtype dtype = kind->dtype;
+    const shoal_shape *shapes = shoali_checkpoint_shapes(args, kind);
     shoal_status status = SHOAL_OK;
     struct shoali_str text = {0};
     const int64_t item = (int64_t)shoal_dtype_bytes(dtype);
     int64_t at = 0;
     shoali_str_append(&text, "{\"__metadata__\":{\"format\":\"pt\"}");
     for (int32_t i = file->first_tensor; i < file->first_tensor + file->tensor_count; i++) {
-        const int64_t end = at + shoal_shape_count(&args->shapes[i]) * item;
+        const int64_t end = at + shoal_shape_count(&shapes[i]) * item;
         shoali_str_append(&text, ",");
         SHOAL_TRY(status, append_name(&text, args->names[i]), done);
         shoali_str_append(&text, ":{\"dtype\":\"%s\",\"shape\":", shoal_dtype_name(dtype));
-        append_shape(&text, &args->shapes[i]);
+        append_shape(&text, &shapes[i]);
         shoali_str_append(&text, ",\"data_offsets\":[%lld,%lld]}", (long long)at, (long long)end);
         at = end;
     }
@@ -98,13 +107,16 @@ done:
 
 /* Tensor indices at which files begin; `starts` NULL only counts. A tensor that does not fit into
  * the current file begins the next one, unless the current one has none yet. */
-static int32_t cut(const struct shoali_checkpoint_args *args, int64_t item, int32_t *starts)
+static int32_t cut(const struct shoali_checkpoint_args *args,
+                   const struct shoali_checkpoint_kind *kind, int32_t *starts)
 {
+    const shoal_shape *shapes = shoali_checkpoint_shapes(args, kind);
+    const int64_t item = (int64_t)shoal_dtype_bytes(kind->dtype);
     const int64_t limit = args->max_shard_bytes > 0 ? args->max_shard_bytes : default_shard_bytes;
     int32_t files = 0;
     int64_t used = 0;
     for (int32_t i = 0; i < args->tensor_count; i++) {
-        const int64_t bytes = shoal_shape_count(&args->shapes[i]) * item;
+        const int64_t bytes = shoal_shape_count(&shapes[i]) * item;
         if (i == 0 || (bytes > 0 && bytes > limit - used)) {
             if (starts)
                 starts[files] = i;
@@ -118,13 +130,14 @@ static int32_t cut(const struct shoali_checkpoint_args *args, int64_t item, int3
     return files > 0 ? files : 1; /* a model without tensors has one file without any */
 }
 
-static shoal_status fill_file(const struct shoali_checkpoint_args *args, shoal_dtype dtype,
-                              struct shoali_arena *arena, struct shoali_checkpoint_file *file)
+static shoal_status fill_file(const struct shoali_checkpoint_args *args,
+                              const struct shoali_checkpoint_kind *kind, struct shoali_arena *arena,
+                              struct shoali_checkpoint_file *file)
 {
     shoal_status status;
-    SHOAL_TRY(status, make_head(args, dtype, arena, file), done);
+    SHOAL_TRY(status, make_head(args, kind, arena, file), done);
     const int64_t chunk = SHOALI_CHECKPOINT_CHUNK;
-    file->flat_count = (file->bytes - file->data_start) / (int64_t)shoal_dtype_bytes(dtype);
+    file->flat_count = (file->bytes - file->data_start) / (int64_t)shoal_dtype_bytes(kind->dtype);
     file->chunk_count = (file->bytes + chunk - 1) / chunk;
     file->chunk = shoali_arena_alloc(arena, (size_t)file->chunk_count * sizeof *file->chunk);
     if (!file->chunk)
@@ -139,8 +152,7 @@ shoal_status shoali_checkpoint_plan_make(const struct shoali_checkpoint_args *ar
                                          struct shoali_checkpoint_plan *plan)
 {
     shoal_status status = SHOAL_OK;
-    const int64_t item = (int64_t)shoal_dtype_bytes(kind->dtype);
-    const int32_t files = cut(args, item, NULL);
+    const int32_t files = cut(args, kind, NULL);
     int32_t *starts = shoali_arena_alloc(arena, (size_t)files * sizeof *starts);
     plan->name = kind->name;
     plan->dtype = kind->dtype;
@@ -148,7 +160,7 @@ shoal_status shoali_checkpoint_plan_make(const struct shoali_checkpoint_args *ar
     plan->file = shoali_arena_alloc(arena, (size_t)files * sizeof *plan->file);
     if (!starts || !plan->file)
         return SHOAL_ENOMEM;
-    (void)cut(args, item, starts);
+    (void)cut(args, kind, starts);
     int64_t flat = 0;
     for (int32_t f = 0; f < files; f++) {
         struct shoali_checkpoint_file *file = &plan->file[f];
@@ -160,7 +172,7 @@ shoal_status shoali_checkpoint_plan_make(const struct shoali_checkpoint_args *ar
             shoali_arena_printf(arena, "%s-%05d-of-%05d.safetensors", kind->name, f + 1, files);
         if (!file->name)
             return SHOAL_ENOMEM;
-        SHOAL_TRY(status, fill_file(args, kind->dtype, arena, file), done);
+        SHOAL_TRY(status, fill_file(args, kind, arena, file), done);
         flat += file->flat_count;
     }
 done:

@@ -166,7 +166,8 @@ static shoal_status write_index(struct shoali_checkpoint_run *run,
 {
     shoal_status status = SHOAL_ENOMEM;
     char *text = NULL;
-    const int64_t bytes = run->flat_count * (int64_t)shoal_dtype_bytes(plan->dtype);
+    const int64_t bytes =
+        run->flat_count[plan - run->plan] * (int64_t)shoal_dtype_bytes(plan->dtype);
     json_t *map = json_object();
     json_t *index =
         json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);

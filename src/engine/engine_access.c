@@ -176,6 +176,24 @@ done:
     return status;
 }
 
+/* A state that is not per element: every rank has it. */
+static shoal_status get_small(struct shoal_engine *engine, const char *name, int32_t kind,
+                              float *out)
+{
+    shoal_status status;
+    struct shoal_param *param;
+    SHOAL_TRY(status, find_param(engine, name, &param), done);
+    SHOAL_TRY(status,
+              shoali_zero_read(engine->zero, kind,
+                               shoali_zero_kind_offset(engine->zero, kind, param->index),
+                               shoali_zero_kind_offset(engine->zero, kind, param->index + 1) -
+                                   shoali_zero_kind_offset(engine->zero, kind, param->index),
+                               out),
+              done);
+done:
+    return status;
+}
+
 shoal_status shoal_engine_get_param(shoal_engine *engine, const char *name, float *out)
 {
     return get_kind(engine, name, 0, out);
@@ -187,8 +205,10 @@ shoal_status shoal_engine_get_state(shoal_engine *engine, const char *name, cons
     for (int32_t k = 1; k < shoali_zero_kind_count(engine->zero); k++) {
         struct shoali_zero_kind kind;
         shoali_zero_get_kind(engine->zero, k, &kind);
-        if (strcmp(kind.name, state) == 0 && kind.dtype == SHOAL_F32)
-            return get_kind(engine, name, k, out);
+        if (strcmp(kind.name, state) != 0 || kind.dtype != SHOAL_F32)
+            continue;
+        return kind.of == SHOALI_STATE_ELEMENT ? get_kind(engine, name, k, out)
+                                               : get_small(engine, name, k, out);
     }
     return SHOAL_FAIL(SHOAL_EINVAL, "the optimizer keeps no state `%s`", state);
 }
@@ -248,8 +268,7 @@ static shoal_status hash_kind(struct shoal_engine *engine, int32_t index, float 
         return SHOAL_OK;
     if (kind.replicated) {
         int64_t begin, end;
-        shoali_pool_slice(shoali_zero_flat_count(engine->zero), SLICE_GRAIN, engine->rank,
-                          engine->world, &begin, &end);
+        shoali_pool_slice(kind.count, SLICE_GRAIN, engine->rank, engine->world, &begin, &end);
         return hash_range(engine, index, begin, end, buffer, sum);
     }
     for (int32_t i = 0; i < kind.range_count && kind.copy == 0; i++)

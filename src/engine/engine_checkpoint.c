@@ -79,6 +79,7 @@ struct tensors {
     struct shoali_checkpoint_kind kind[MAX_KINDS];
     struct kind_access access[MAX_KINDS];
     struct shoali_checkpoint_range *ranges[MAX_KINDS]; /* owned */
+    shoal_shape *kind_shapes[MAX_KINDS];               /* owned; NULL: those of the parameters */
     int32_t kind_count;
     struct shoali_checkpoint_alias *aliases; /* owned */
 };
@@ -90,6 +91,8 @@ static void tensors_fini(struct tensors *tensors)
     shoali_free(tensors->aliases);
     for (int32_t k = 0; k < tensors->kind_count; k++)
         shoali_free(tensors->ranges[k]);
+    for (int32_t k = 0; k < tensors->kind_count; k++)
+        shoali_free(tensors->kind_shapes[k]);
 }
 
 static shoal_status tensors_init(struct tensors *tensors, const struct shoal_engine *engine)
@@ -128,11 +131,21 @@ static shoal_status add_kind(struct tensors *tensors, const struct shoal_engine 
         tensors->ranges[at][r] =
             (struct shoali_checkpoint_range){kind.range[r].begin, kind.range[r].count};
     tensors->kind_count++;
+    if (kind.of != SHOALI_STATE_ELEMENT) {
+        const struct shoali_module *module = &engine->module;
+        tensors->kind_shapes[at] = shoali_calloc((size_t)module->param_count + 1,
+                                                 sizeof *tensors->kind_shapes[at], "tensor shapes");
+        if (!tensors->kind_shapes[at])
+            return SHOAL_ENOMEM;
+        for (int32_t i = 0; i < module->param_count; i++)
+            tensors->kind_shapes[at][i] = shoali_state_shape(kind.of, &module->param[i]->shape);
+    }
     tensors->access[at] = (struct kind_access){engine, engine->zero, index, SHOAL_F32};
     tensors->kind[at] = (struct shoali_checkpoint_kind){.name = name ? name : kind.name,
                                                         .dtype = kind.dtype,
                                                         .ranges = tensors->ranges[at],
                                                         .range_count = kind.range_count,
+                                                        .shapes = tensors->kind_shapes[at],
                                                         .replicated = kind.replicated,
                                                         .copies = kind.copies,
                                                         .user = &tensors->access[at],

@@ -39,13 +39,19 @@ static shoal_status hashing_init(struct hashing *hashing, struct shoal_engine *e
 
 /* ---- one kind -------------------------------------------------------------------------------- */
 
-/* Elements [begin, begin + count) of the flat space, of which `values` are a copy. */
-static void add_values(struct hashing *hashing, int64_t begin, int64_t count, const float *values)
+/* Where a parameter begins in the kind's flat space; of the one behind the last: where that ends. */
+static int64_t offset_of(const struct shoal_engine *engine, int32_t kind, int32_t param)
+{
+    return shoali_zero_kind_offset(engine->zero, kind == GRADIENT ? 0 : kind, param);
+}
+
+/* Elements [begin, begin + count) of the kind's flat space, of which `values` are a copy. */
+static void add_values(struct hashing *hashing, int32_t kind, int64_t begin, int64_t count,
+                       const float *values)
 {
     const struct shoal_engine *engine = hashing->engine;
     for (int32_t p = 0; p < engine->module.param_count; p++) {
-        const int64_t first = shoali_zero_param_offset(engine->zero, p);
-        const int64_t end = first + engine->module.param[p]->count;
+        const int64_t first = offset_of(engine, kind, p), end = offset_of(engine, kind, p + 1);
         const int64_t from = begin > first ? begin : first;
         const int64_t to = begin + count < end ? begin + count : end;
         if (from < to)
@@ -63,7 +69,7 @@ static shoal_status add_range(struct hashing *hashing, int32_t kind, int64_t beg
         status = kind == GRADIENT ? shoali_zero_read_gradient(zero, at, count, hashing->buffer)
                                   : shoali_zero_read(zero, kind, at, count, hashing->buffer);
         SHOAL_TRY(status, status, done);
-        add_values(hashing, at, count, hashing->buffer);
+        add_values(hashing, kind, at, count, hashing->buffer);
     }
 done:
     return status;
@@ -76,9 +82,14 @@ static shoal_status add_kind(struct hashing *hashing, int32_t kind)
     const struct shoal_engine *engine = hashing->engine;
     int64_t first, last;
     int32_t ranges;
-    struct shoali_zero_kind masters;
+    struct shoali_zero_kind masters, own;
     const struct shoali_zero_range *range = shoali_zero_own_ranges(engine->zero, &ranges);
     shoali_zero_get_kind(engine->zero, 0, &masters);
+    shoali_zero_get_kind(engine->zero, kind == GRADIENT ? 0 : kind, &own);
+    if (own.of != SHOALI_STATE_ELEMENT) {
+        shoali_pool_slice(own.count, SLICE_GRAIN, engine->rank, engine->world, &first, &last);
+        return add_range(hashing, kind, first, last);
+    }
     shoali_pool_slice(shoali_zero_flat_count(engine->zero), SLICE_GRAIN, masters.copy,
                       masters.copies, &first, &last);
     for (int32_t i = 0; i < ranges; i++) {
@@ -126,8 +137,9 @@ static shoal_status hash_kind(struct hashing *hashing, int32_t kind, const char 
         if (kind == GRADIENT && (module->param[p]->tags & SHOAL_PARAM_FROZEN))
             continue;
         shoali_fingerprint_finish(&hashing->sums[p], hashing->largest[p], &hash);
-        shoali_hashes_append_tensor(&hashing->text, engine->global_steps + 1, name,
-                                    module->param[p]->name, module->param[p]->count, &hash);
+        shoali_hashes_append_tensor(
+            &hashing->text, engine->global_steps + 1, name, module->param[p]->name,
+            offset_of(engine, kind, p + 1) - offset_of(engine, kind, p), &hash);
     }
 done:
     return status;

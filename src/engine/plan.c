@@ -142,8 +142,11 @@ static void fill_work(const struct shoal_engine *engine, const struct shoali_zer
     /* backward reads what forward read and its outputs' gradients, and writes its inputs' */
     plan->kernel_bytes =
         times((int64_t)((3 + replay) * (double)cost->forward_bytes), micro_batches);
-    plan->update_bytes =
-        zero->updated_elements * (gradient + master + 8 * engine->optimizer.state_count);
+    const bool trains = engine->optimizer.type != NULL;
+    const int64_t states = trains ? shoali_optimizer_element_states(&engine->optimizer) : 0;
+    const int64_t measures = trains ? engine->optimizer.type->measure_count : 0;
+    plan->update_bytes = zero->updated_elements * (gradient + master + 8 * states);
+    plan->update_bytes += measures * zero->updated_elements * (gradient + 4 + 4 * states);
     plan->overlaps = engine->config.zero_optimization.overlap_comm;
 }
 

@@ -1,4 +1,5 @@
-/* limbs - sums of squares as 192-bit integers, little end first: see shoali_norm2_args. */
+/* limbs - sums of squares as 192-bit integers, little end first: see shoali_norm2_args, and
+ * shoali_square_sums_args for those of tensors. */
 #ifndef SHOALI_OPS_LIMBS_H
 #define SHOALI_OPS_LIMBS_H
 
@@ -40,6 +41,26 @@ static inline uint32_t limbs_add_square(uint64_t limbs[3], float x)
         return 1;
     limbs_add_integer(limbs, rint(wide * wide * 0x1p62));
     return 0;
+}
+
+/* Adds the square of one element of a tensor, in units of 2^-98. */
+static inline void limbs_add_term(uint64_t limbs[3], float x)
+{
+    const double square = (double)x * (double)x;
+    limbs_add_integer(limbs, rint((square < 0x1p56 ? square : 0x1p56) * 0x1p98));
+}
+
+/* a += b */
+static inline void limbs_add(uint64_t a[3], const uint64_t b[3])
+{
+    for (int32_t i = 0; i < 3; i++)
+        limbs_add_at(a, i, b[i]);
+}
+
+/* A sum of terms as a number: rounded a few times. */
+static inline double limbs_sum_of_terms(const uint64_t limbs[3])
+{
+    return ((double)limbs[2] * 0x1p128 + ((double)limbs[1] * 0x1p64 + (double)limbs[0])) * 0x1p-98;
 }
 
 #endif

@@ -112,6 +112,70 @@ struct shoali_sgd_args {
 };
 SHOALI_KERNEL(sgd);
 
+/* ---- sums over whole tensors ----------------------------------------------------------------- */
+
+/* What an optimizer needs to know of a whole tensor of which a rank holds a piece: sums of squares
+ * over the tensor, over each of its rows, over each of its columns. A sum is a 192-bit integer in
+ * units of 2^-98 (limbs, little end first), so the order of pieces, ranks and threads does not
+ * matter. Of each term x the square is exact in fp64, at most 2^56 (NaN counts as that), and
+ * rounded to the unit: 2^37 terms fit.
+ *
+ * The tensor is `matrices` matrices of `rows` x `columns`; the piece is its elements [first, first +
+ * count). Element e is in row e / columns and in column e / (rows * columns) * columns +
+ * e % columns. */
+
+/* Adds the squares of x[i]*control[1] (control NULL: of x[i]) to tensor[3], row[matrices*rows][3]
+ * and column[matrices*columns][3], each of which may be NULL. control[2] != 0: adds nothing. */
+struct shoali_square_sums_args {
+    const float *x, *control;
+    uint64_t *tensor, *row, *column;
+    int64_t count, first, matrices, rows, columns;
+};
+SHOALI_KERNEL(square_sums);
+/* First half of LAMB. g = grad[i]*control[1]; m = fma(b1, m, (1-b1)*g); v = fma(b2, v,
+ * (1-b2)*(g*g)); d = sqrt(v) + eps, or sqrt(v + eps) with eps_inside; u = fma(wd, p, m/d). Writes m
+ * and v; adds p^2 to param_sum[3] and u^2 to update_sum[3]. control[2] != 0: does nothing. [bits] */
+struct shoali_lamb_args {
+    const float *param, *grad, *control;
+    float *exp_avg, *exp_avg_sq;
+    uint64_t *param_sum, *update_sum;
+    int64_t count;
+    float beta1, beta2, eps, weight_decay;
+    int32_t eps_inside;
+};
+SHOALI_KERNEL(lamb);
+/* Second half: the same u of the new m and v; p = fma(-factor[0], u, p); low = round(p). [bits] */
+struct shoali_lamb_apply_args {
+    float *param;
+    const float *exp_avg, *exp_avg_sq, *factor, *control;
+    void *low;
+    int64_t count;
+    float eps, weight_decay;
+    int32_t eps_inside;
+    shoal_dtype low_dtype;
+};
+SHOALI_KERNEL(lamb_apply);
+/* Adafactor's update u = g / sqrt(max(row[r] * column[c], floor)), g = grad[i]*control[1], r and c
+ * the element's row and column (column NULL: 1). Adds u^2 to sum[3]. control[2] != 0: does
+ * nothing. */
+struct shoali_adafactor_args {
+    const float *grad, *control, *row, *column;
+    uint64_t *sum;
+    int64_t count, first, matrices, rows, columns;
+    float floor;
+};
+SHOALI_KERNEL(adafactor);
+/* The same u; p = fma(-decay, p, p); p = fma(-factor[0], u, p); low = round(p). [bits] */
+struct shoali_adafactor_apply_args {
+    float *param;
+    const float *grad, *control, *row, *column, *factor;
+    void *low;
+    int64_t count, first, matrices, rows, columns;
+    float floor, decay;
+    shoal_dtype low_dtype;
+};
+SHOALI_KERNEL(adafactor_apply);
+
 /* ---- collectives' arithmetic ---------------------------------------------------------------- */
 
 enum shoali_reduce_op { SHOALI_SUM, SHOALI_MIN, SHOALI_MAX, SHOALI_PROD, SHOALI_BOR, SHOALI_AVG };

@@ -4,9 +4,6 @@
 
 #include <math.h>
 
-/* DeepSpeed's OneCycle sets betas to (momentum, this). */
-#define CYCLED_BETA2 0.99
-
 #define AT(member) offsetof(struct shoali_adam_params, member)
 static const struct shoali_option adam_rows[] = {
     SHOALI_OPTIMIZER_ROW_LR(shoali_adam_params),
@@ -65,13 +62,7 @@ static const struct shoali_option adam_rows[] = {
 static shoal_status adam_validate(void *config)
 {
     const struct shoali_adam_params *params = config;
-    if (params->betas.count != 2)
-        return SHOAL_FAIL(SHOAL_ECONFIG, "betas: got %d numbers, give two such as [0.9, 0.999]",
-                          params->betas.count);
-    for (int i = 0; i < 2; i++)
-        if (!(params->betas.value[i] >= 0 && params->betas.value[i] < 1))
-            return SHOAL_FAIL(SHOAL_ECONFIG, "betas: %g is outside [0, 1)", params->betas.value[i]);
-    return SHOAL_OK;
+    return shoali_optimizer_check_betas(&params->betas);
 }
 
 static const struct shoali_section adam_section = {
@@ -99,13 +90,23 @@ static void adam_configure(struct shoali_optimizer *optimizer)
     optimizer->state_count = 2;
 }
 
+static void adam_take_group(struct shoali_optimizer *optimizer,
+                            const struct shoali_param_group_config *group)
+{
+    struct shoali_adam_params *params = &optimizer->params.adam;
+    SHOALI_OPTIMIZER_TAKE(params, group, lr);
+    SHOALI_OPTIMIZER_TAKE(params, group, betas);
+    SHOALI_OPTIMIZER_TAKE(params, group, eps);
+    SHOALI_OPTIMIZER_TAKE(params, group, weight_decay);
+}
+
 static shoal_status adam_step(const struct shoali_optimizer *optimizer,
                               const struct shoali_optimizer_now *now,
                               const struct shoali_optimizer_segment *segment)
 {
     const struct shoali_adam_params *params = &optimizer->params.adam;
     double beta1 = now->cycle_momentum ? now->momentum : optimizer->beta[0];
-    double beta2 = now->cycle_momentum ? CYCLED_BETA2 : optimizer->beta[1];
+    double beta2 = now->cycle_momentum ? SHOALI_OPTIMIZER_CYCLED_BETA2 : optimizer->beta[1];
     double correction1 = 1, correction2 = 1;
     if (params->bias_correction) {
         correction1 = 1 - shoali_powi(beta1, (long)now->t);
@@ -139,6 +140,7 @@ const struct shoali_optimizer_type shoali_optimizer_adam = {
     .state_count = 2,
     .params = &adam_section,
     .configure = adam_configure,
+    .take_group = adam_take_group,
     .step = adam_step,
 };
 const struct shoali_optimizer_type shoali_optimizer_adamw = {
@@ -147,5 +149,6 @@ const struct shoali_optimizer_type shoali_optimizer_adamw = {
     .state_count = 2,
     .params = &adam_section,
     .configure = adam_configure,
+    .take_group = adam_take_group,
     .step = adam_step,
 };

@@ -7,13 +7,14 @@
 #include <string.h>
 
 static const struct shoali_optimizer_type *const types[] = {
-    &shoali_optimizer_adam, &shoali_optimizer_adamw, &shoali_optimizer_sgd, NULL};
+    &shoali_optimizer_adam, &shoali_optimizer_adamw,     &shoali_optimizer_sgd,
+    &shoali_optimizer_lamb, &shoali_optimizer_adafactor, NULL};
 
 /* Names a DeepSpeed or torch.optim user may bring; matched after `types`. */
 static const char *const known_names[] = {
-    "lamb",       "onebitadam", "zerooneadam", "onebitlamb", "lion",  "adagrad",  "muadam",
-    "muadamw",    "musgd",      "muon",        "adadelta",   "nadam", "radam",    "adamax",
-    "sparseadam", "asgd",       "rmsprop",     "rprop",      "lbfgs", "adafactor"};
+    "onebitadam", "zerooneadam", "onebitlamb", "lion",     "adagrad", "muadam",
+    "muadamw",    "musgd",       "muon",       "adadelta", "nadam",   "radam",
+    "adamax",     "sparseadam",  "asgd",       "rmsprop",  "rprop",   "lbfgs"};
 
 static bool variant_at(int32_t index, struct shoali_variant *variant)
 {
@@ -33,7 +34,8 @@ static const struct shoali_option section_rows[] = {
     {.key = "type",
      .type = SHOALI_STRING,
      .offset = offsetof(struct shoali_optimizer_config, type),
-     .help = "Name of the optimizer: Adam, AdamW or SGD; upper and lower case are equal."},
+     .help = "Name of the optimizer: Adam, AdamW, SGD, Lamb or Adafactor; upper and "
+             "lower case are equal."},
     {.key = "params",
      .type = SHOALI_JSON,
      .offset = offsetof(struct shoali_optimizer_config, params),
@@ -76,7 +78,7 @@ const struct shoali_optimizer_type *const *shoali_optimizer_all(void)
 shoal_status shoali_optimizer_find(const char *name, const struct shoali_optimizer_type **type)
 {
     static const struct shoali_names names = {.what = "optimizer",
-                                              .use = "adamw, adam or sgd",
+                                              .use = "adamw, adam, sgd, lamb or adafactor",
                                               .variant = variant_at,
                                               .known = known_names,
                                               .known_count =
@@ -130,12 +132,61 @@ done:
     return status;
 }
 
-shoal_status shoali_optimizer_step(const struct shoali_optimizer *optimizer,
-                                   const struct shoali_optimizer_now *now,
-                                   const struct shoali_optimizer_segment *segment)
+int32_t shoali_optimizer_element_states(const struct shoali_optimizer *optimizer)
 {
-    if (segment->count == 0)
-        return SHOAL_OK;
+    int32_t count = 0;
+    while (count < optimizer->state_count &&
+           optimizer->type->states[count].kind == SHOALI_STATE_ELEMENT)
+        count++;
+    return count;
+}
+
+shoal_status shoali_optimizer_check_betas(const struct shoali_floats *betas)
+{
+    if (betas->count != 2)
+        return SHOAL_FAIL(SHOAL_ECONFIG, "betas: got %d numbers, give two such as [0.9, 0.999]",
+                          betas->count);
+    for (int i = 0; i < 2; i++)
+        if (!(betas->value[i] >= 0 && betas->value[i] < 1))
+            return SHOAL_FAIL(SHOAL_ECONFIG, "betas: %g is outside [0, 1)", betas->value[i]);
+    return SHOAL_OK;
+}
+
+/* ---- whole tensors -------------------------------------------------------------------------- */
+
+shoal_shape shoali_state_shape(enum shoali_state_kind kind, const shoal_shape *param)
+{
+    shoal_shape shape = *param;
+    if (kind == SHOALI_STATE_TENSOR)
+        return shoal_shape_1(1);
+    if (kind == SHOALI_STATE_COLUMN && param->ndim < 2)
+        return shoal_shape_1(0);
+    if (kind == SHOALI_STATE_ELEMENT || param->ndim < 2)
+        return shape;
+    shape.ndim--;
+    if (kind == SHOALI_STATE_COLUMN)
+        shape.dim[shape.ndim - 1] = param->dim[shape.ndim];
+    shape.dim[shape.ndim] = 0;
+    return shape;
+}
+
+void shoali_optimizer_tensor_init(struct shoali_optimizer_tensor *tensor, const shoal_shape *shape)
+{
+    *tensor = (struct shoali_optimizer_tensor){
+        .count = shoal_shape_count(shape), .matrices = 1, .is_matrix = shape->ndim >= 2};
+    tensor->rows = tensor->is_matrix ? shape->dim[shape->ndim - 2] : tensor->count;
+    tensor->columns = tensor->is_matrix ? shape->dim[shape->ndim - 1] : 1;
+    for (int32_t i = 0; i < shape->ndim - 2; i++)
+        tensor->matrices *= shape->dim[i];
+}
+
+/* ---- the step ------------------------------------------------------------------------------- */
+
+static shoal_status check_segment(const struct shoali_optimizer *optimizer,
+                                  const struct shoali_optimizer_now *now,
+                                  const struct shoali_optimizer_segment *segment)
+{
+    const struct shoali_optimizer_tensor *tensor = segment->tensor;
     if (now->t < 1)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "%s step: t is %lld, but the first applied update has t = 1",
@@ -143,9 +194,42 @@ shoal_status shoali_optimizer_step(const struct shoali_optimizer *optimizer,
     if (segment->count < 0 || !segment->param || !segment->grad)
         return SHOAL_FAIL(SHOAL_EINVAL, "%s step: a segment of %lld elements needs param and grad",
                           optimizer->type->name, (long long)segment->count);
-    for (int32_t s = 0; s < optimizer->state_count; s++)
+    for (int32_t s = 0; s < shoali_optimizer_element_states(optimizer); s++)
         if (!segment->state[s])
             return SHOAL_FAIL(SHOAL_EINVAL, "%s step: the state `%s` of a segment is missing",
                               optimizer->type->name, optimizer->type->states[s].name);
-    return optimizer->type->step(optimizer, now, segment);
+    if (optimizer->type->measure_count > 0 &&
+        (!tensor || segment->first < 0 || segment->first > tensor->count - segment->count))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "%s step: a segment of %lld elements from %lld on is not inside its "
+                          "tensor",
+                          optimizer->type->name, (long long)segment->count,
+                          (long long)segment->first);
+    return SHOAL_OK;
+}
+
+shoal_status shoali_optimizer_measure(const struct shoali_optimizer *optimizer, int32_t index,
+                                      const struct shoali_optimizer_now *now,
+                                      const struct shoali_optimizer_segment *segment)
+{
+    shoal_status status = SHOAL_OK;
+    if (segment->count == 0)
+        return SHOAL_OK;
+    SHOAL_TRY(status, check_segment(optimizer, now, segment), done);
+    SHOAL_TRY(status, optimizer->type->measures[index].add(optimizer, now, segment), done);
+done:
+    return status;
+}
+
+shoal_status shoali_optimizer_step(const struct shoali_optimizer *optimizer,
+                                   const struct shoali_optimizer_now *now,
+                                   const struct shoali_optimizer_segment *segment)
+{
+    shoal_status status = SHOAL_OK;
+    if (segment->count == 0)
+        return SHOAL_OK;
+    SHOAL_TRY(status, check_segment(optimizer, now, segment), done);
+    SHOAL_TRY(status, optimizer->type->step(optimizer, now, segment), done);
+done:
+    return status;
 }

@@ -460,7 +460,15 @@ static void test_config_refusals(void **state)
         const char *word;
     } cases[] = {
         {"\"type\": \"adamv\"", SHOAL_ECONFIG, "adamw"},
-        {"\"type\": \"Lamb\"", SHOAL_EUNSUPPORTED, "known but not supported yet"},
+        {"\"type\": \"Lion\"", SHOAL_EUNSUPPORTED, "known but not supported yet"},
+        {"\"type\": \"Lamb\", \"params\": {\"min_coeff\": 11}", SHOAL_ECONFIG,
+         "11 is above max_coeff, which is 10"},
+        {"\"type\": \"lamb\", \"params\": {\"betas\": [0.9, 1]}", SHOAL_ECONFIG, "[0, 1)"},
+        {"\"type\": \"lamb\", \"params\": {\"max_grad_norm\": 1}", SHOAL_ECONFIG,
+         "gradient_clipping"},
+        {"\"type\": \"Adafactor\", \"params\": {\"eps\": [1e-7]}", SHOAL_ECONFIG, "give two"},
+        {"\"type\": \"Adafactor\", \"params\": {\"d\": 0}", SHOAL_ECONFIG, "d: 0 is not above 0"},
+        {"\"type\": \"Adafactor\", \"params\": {\"betas\": [0.9, 0.99]}", SHOAL_ECONFIG, "betas"},
         {"\"type\": \"OneBitAdam\"", SHOAL_EUNSUPPORTED, ":2: optimizer.type: "},
         {"\"type\": \"RMSprop\"", SHOAL_EUNSUPPORTED, "RMSprop"},
         {"\"type\": \"adam\", \"params\": {\"beta\": [0.9, 0.99]}", SHOAL_ECONFIG, "betas"},

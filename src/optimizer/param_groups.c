@@ -35,13 +35,13 @@ static const struct shoali_option group_rows[] = {
     {.key = "betas",
      .type = SHOALI_FLOATS,
      .offset = AT(betas),
-     .help = "Adam and AdamW: instead of params.betas."},
+     .help = "Adam, AdamW and Lamb: instead of params.betas."},
     {.key = "eps",
      .type = SHOALI_FLOAT,
      .offset = AT(eps),
      .flags = SHOALI_OPTION_NO_DEFAULT,
      .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "Adam and AdamW: instead of params.eps."},
+     .help = "Adam, AdamW and Lamb: instead of params.eps."},
     {.key = "momentum",
      .type = SHOALI_FLOAT,
      .offset = AT(momentum),
@@ -133,43 +133,28 @@ static shoal_status fail_unmatched(const struct maker *maker, const char *key, c
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
-/* A key that the optimizer does not have, NULL none. */
+static const struct shoali_option *find_row(const struct shoali_section *section, const char *key)
+{
+    for (int32_t r = 0; r < section->row_count; r++)
+        if (strcmp(section->rows[r].key, key) == 0)
+            return &section->rows[r];
+    return NULL;
+}
+
+/* A key that the optimizer does not have, or with values of another type; NULL none. */
 static const char *foreign_key(const struct shoali_optimizer *base,
                                const struct shoali_param_group_config *group)
 {
     static const char *const keys[] = {"weight_decay", "betas",     "eps",
                                        "momentum",     "dampening", "nesterov"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        bool known = false;
-        for (int32_t r = 0; r < base->type->params->row_count; r++)
-            known = known || strcmp(base->type->params->rows[r].key, keys[i]) == 0;
-        if (!known && shoali_config_given(&shoali_param_group_section, group, keys[i]))
+        const struct shoali_option *row = find_row(base->type->params, keys[i]);
+        const struct shoali_option *own = find_row(&shoali_param_group_section, keys[i]);
+        if ((!row || row->type != own->type) &&
+            shoali_config_given(&shoali_param_group_section, group, keys[i]))
             return keys[i];
     }
     return NULL;
-}
-
-#define TAKE(member)                                                      \
-    if (shoali_config_given(&shoali_param_group_section, group, #member)) \
-    params->member = group->member
-
-static void take_adam(struct shoali_adam_params *params,
-                      const struct shoali_param_group_config *group)
-{
-    TAKE(lr);
-    TAKE(betas);
-    TAKE(eps);
-    TAKE(weight_decay);
-}
-
-static void take_sgd(struct shoali_sgd_params *params,
-                     const struct shoali_param_group_config *group)
-{
-    TAKE(lr);
-    TAKE(momentum);
-    TAKE(dampening);
-    TAKE(weight_decay);
-    TAKE(nesterov);
 }
 
 /* `optimizer` is a copy of that of `params`. */
@@ -183,10 +168,7 @@ static shoal_status configure_group(const struct shoali_param_group_config *grou
     if (foreign)
         return SHOAL_FAIL(SHOAL_ECONFIG, "%s: is no parameter of %s", foreign,
                           optimizer->type->name);
-    if (optimizer->type == &shoali_optimizer_sgd)
-        take_sgd(&optimizer->params.sgd, group);
-    else
-        take_adam(&optimizer->params.adam, group);
+    optimizer->type->take_group(optimizer, group);
     if (optimizer->type->params->validate)
         SHOAL_TRY(status, optimizer->type->params->validate(&optimizer->params), done);
     shoali_optimizer_configure(optimizer);

@@ -67,6 +67,17 @@ static void sgd_configure(struct shoali_optimizer *optimizer)
     optimizer->state_count = params->momentum != 0;
 }
 
+static void sgd_take_group(struct shoali_optimizer *optimizer,
+                           const struct shoali_param_group_config *group)
+{
+    struct shoali_sgd_params *params = &optimizer->params.sgd;
+    SHOALI_OPTIMIZER_TAKE(params, group, lr);
+    SHOALI_OPTIMIZER_TAKE(params, group, momentum);
+    SHOALI_OPTIMIZER_TAKE(params, group, dampening);
+    SHOALI_OPTIMIZER_TAKE(params, group, weight_decay);
+    SHOALI_OPTIMIZER_TAKE(params, group, nesterov);
+}
+
 static shoal_status sgd_step(const struct shoali_optimizer *optimizer,
                              const struct shoali_optimizer_now *now,
                              const struct shoali_optimizer_segment *segment)
@@ -98,5 +109,6 @@ const struct shoali_optimizer_type shoali_optimizer_sgd = {
     .state_count = 1,
     .params = &sgd_section,
     .configure = sgd_configure,
+    .take_group = sgd_take_group,
     .step = sgd_step,
 };

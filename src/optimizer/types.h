@@ -3,9 +3,22 @@
 #define SHOALI_OPTIMIZER_TYPES_H
 
 #include "optimizer/optimizer.h"
+#include "optimizer/param_groups.h"
 
 extern const struct shoali_optimizer_type shoali_optimizer_adam, shoali_optimizer_adamw;
 extern const struct shoali_optimizer_type shoali_optimizer_sgd;
+extern const struct shoali_optimizer_type shoali_optimizer_lamb, shoali_optimizer_adafactor;
+
+/* DeepSpeed's OneCycle sets betas to (momentum, this). */
+#define SHOALI_OPTIMIZER_CYCLED_BETA2 0.99
+
+/* Gives a group's key to the optimizer's params. */
+#define SHOALI_OPTIMIZER_TAKE(params, group, member)                      \
+    if (shoali_config_given(&shoali_param_group_section, group, #member)) \
+    (params)->member = (group)->member
+
+/* SHOAL_ECONFIG unless there are two, both in [0, 1). */
+SHOAL_CHECKED shoal_status shoali_optimizer_check_betas(const struct shoali_floats *betas);
 
 /* Beyond any learning rate, decay or eps that makes sense; the upper end of ranges that only need a
  * lower. */

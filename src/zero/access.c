@@ -1,11 +1,47 @@
 /* What this rank holds, for checkpoints, fingerprints and getters. */
 #include "zero/parts.h"
 
+/* The state that a kind is, -1: none. */
+static int32_t state_of(const struct shoali_zero *zero, int32_t kind)
+{
+    const struct shoali_zero_setup *setup = &zero->setup;
+    return setup->args.optimizer && kind <= setup->optimizer.state_count ? kind - 1 : -1;
+}
+
+/* A state that is not per element. */
+static bool is_small(const struct shoali_zero *zero, int32_t kind)
+{
+    const int32_t state = state_of(zero, kind);
+    return state >= 0 && zero->setup.optimizer.type->states[state].kind != SHOALI_STATE_ELEMENT;
+}
+
 /* Kind 0 is the fp32 master (for fp32 models the weights themselves), then the states, then 16-bit
  * weights. */
 int32_t shoali_zero_kind_count(const struct shoali_zero *zero)
 {
-    return shoali_zero_state_rows(&zero->setup) + (shoali_zero_dtype(&zero->setup) != SHOAL_F32);
+    const struct shoali_zero_setup *setup = &zero->setup;
+    return 1 + (setup->args.optimizer ? setup->optimizer.state_count : 0) +
+           (shoali_zero_dtype(setup) != SHOAL_F32);
+}
+
+int64_t shoali_zero_kind_offset(const struct shoali_zero *zero, int32_t index, int32_t param)
+{
+    if (!is_small(zero, index))
+        return zero->layout.offset[param];
+    return zero->tensors
+        .begin[zero->setup.optimizer.type->states[state_of(zero, index)].kind][param];
+}
+
+static void get_small_kind(const struct shoali_zero *zero, int32_t state,
+                           struct shoali_zero_kind *kind)
+{
+    const struct shoali_optimizer_state *what = &zero->setup.optimizer.type->states[state];
+    *kind = (struct shoali_zero_kind){
+        .name = what->name,
+        .dtype = SHOAL_F32,
+        .of = what->kind,
+        .count = zero->tensors.begin[what->kind][zero->setup.args.module->param_count],
+        .replicated = true};
 }
 
 void shoali_zero_get_kind(const struct shoali_zero *zero, int32_t index,
@@ -14,7 +50,12 @@ void shoali_zero_get_kind(const struct shoali_zero *zero, int32_t index,
     const struct shoali_zero_setup *setup = &zero->setup;
     const struct shoali_zero_layout *layout = &zero->layout;
     const bool low = shoali_zero_dtype(setup) != SHOAL_F32;
+    if (is_small(zero, index)) {
+        get_small_kind(zero, state_of(zero, index), kind);
+        return;
+    }
     *kind = (struct shoali_zero_kind){.dtype = SHOAL_F32,
+                                      .count = layout->flat_count,
                                       .range = layout->part_range,
                                       .range_count = layout->bucket_count,
                                       .replicated = setup->stage == 0,
@@ -132,6 +173,12 @@ shoal_status shoali_zero_read(struct shoali_zero *zero, int32_t kind, int64_t fi
                               void *out)
 {
     shoal_status status = SHOAL_OK;
+    if (is_small(zero, kind)) {
+        shoali_pinned_read(zero->setup.args.device, out,
+                           zero->tensors.state[state_of(zero, kind)] + first,
+                           (size_t)count * sizeof(float));
+        return SHOAL_OK;
+    }
     struct transfer transfer = {.kind = kind};
     shoali_zero_get_kind(zero, kind, &transfer.held);
     int64_t run = 0;
@@ -147,6 +194,12 @@ shoal_status shoali_zero_write(struct shoali_zero *zero, int32_t kind, int64_t f
                                const void *in)
 {
     shoal_status status = SHOAL_OK;
+    if (is_small(zero, kind)) {
+        shoali_pinned_write(zero->setup.args.device,
+                            zero->tensors.state[state_of(zero, kind)] + first, in,
+                            (size_t)count * sizeof(float));
+        return SHOAL_OK;
+    }
     struct transfer transfer = {.kind = kind};
     shoali_zero_get_kind(zero, kind, &transfer.held);
     const size_t item = shoal_dtype_bytes(transfer.held.dtype);
@@ -205,7 +258,7 @@ void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memor
         .updated_elements = updated,
         .buffers_bytes = (trains ? shoali_zero_gradients_buffer_bytes(&zero->gradients) : 0) +
                          shoali_zero_pool_bytes(&zero->pool) + zero->quantized.message_bytes +
-                         zero->quantized.error_bytes,
+                         zero->quantized.error_bytes + zero->tensors.device_bytes,
     };
     if (setup->offloads)
         shoali_zero_outside_memory(&zero->outside, &zero->store, memory);

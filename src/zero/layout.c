@@ -248,12 +248,13 @@ int32_t shoali_zero_first_part(const struct shoali_zero_layout *layout, int64_t 
 
 /* ---- segments ------------------------------------------------------------------------------- */
 
-static struct shoali_param_rule rule_of(const struct shoali_zero_layout *layout,
-                                        const struct shoal_param *param)
+struct shoali_param_rule shoali_zero_rule_of(const struct shoali_param_rule *rules,
+                                             const struct shoali_optimizer *optimizer,
+                                             const struct shoal_param *param)
 {
-    if (layout->args.rule)
-        return layout->args.rule[param->index];
-    return (struct shoali_param_rule){.optimizer = layout->args.optimizer,
+    if (rules)
+        return rules[param->index];
+    return (struct shoali_param_rule){.optimizer = optimizer,
                                       .lr_multiplier = param->lr_mult,
                                       .weight_decay_multiplier =
                                           param->tags & SHOAL_PARAM_NO_DECAY ? 0 : 1};
@@ -266,10 +267,12 @@ static void add_segment(struct shoali_zero_layout *layout, const struct shoal_pa
 {
     const struct shoali_zero_range *part = &layout->part_range[range];
     const int64_t inside = begin - part->begin;
-    const struct shoali_param_rule rule = rule_of(layout, param);
+    const struct shoali_param_rule rule =
+        shoali_zero_rule_of(layout->args.rule, layout->args.optimizer, param);
+    const bool one_by_one = rule.optimizer && rule.optimizer->type->measure_count > 0;
     struct shoali_zero_segment *last =
         layout->segment_count ? &layout->segment[layout->segment_count - 1] : NULL;
-    if (last && last->local + last->count == part->at + inside && inside > 0 &&
+    if (last && !one_by_one && last->local + last->count == part->at + inside && inside > 0 &&
         last->begin + last->count == begin && last->optimizer == rule.optimizer &&
         last->lr_multiplier == rule.lr_multiplier &&
         last->weight_decay_multiplier == rule.weight_decay_multiplier) {
@@ -282,6 +285,7 @@ static void add_segment(struct shoali_zero_layout *layout, const struct shoal_pa
                                      .count = end - begin,
                                      .local = part->at + inside,
                                      .weight = layout->weight_range[range].at + inside,
+                                     .param = param->index,
                                      .optimizer = rule.optimizer,
                                      .lr_multiplier = rule.lr_multiplier,
                                      .weight_decay_multiplier = rule.weight_decay_multiplier};
@@ -370,6 +374,7 @@ shoal_status shoali_zero_layout_init(struct shoali_zero_layout *layout,
         layout->offset[i] = layout->flat_count;
         layout->flat_count += module->param[i]->count;
     }
+    layout->offset[module->param_count] = layout->flat_count;
     make_units(layout);
     list_needs(layout);
     list_uses(layout);

@@ -13,7 +13,7 @@
  *   part space    the same for the own parts alone
  *   range         elements that lie together in the flat space and in a buffer
  *   segment       a run of trainable parameters with equal rules inside one own range: what the
- *                 optimizer updates in one launch
+ *                 optimizer updates in one launch; of one parameter, when the optimizer measures
  *
  * INVARIANTS. Units, buckets, ranges and segments rise in all three spaces. A bucket's parts cover
  * it once over the seats of its group; the padding is behind all elements of its unit. Ranks of one
@@ -49,6 +49,7 @@ struct shoali_zero_segment {
     int32_t group;
     int64_t begin, count;  /* flat space */
     int64_t local, weight; /* in the part space; in the buffer of weights */
+    int32_t param;         /* the first one */
     const struct shoali_optimizer *optimizer;
     double lr_multiplier, weight_decay_multiplier;
 };
@@ -70,7 +71,7 @@ struct shoali_zero_layout {
     struct shoali_zero_layout_args args; /* group: a copy */
     struct shoali_zero_group *group;
     int64_t flat_count, whole_count, part_count;
-    int64_t *offset;        /* [params], flat space */
+    int64_t *offset;        /* [params + 1], flat space */
     int32_t *unit_of_param; /* [params] */
     struct shoali_zero_unit *unit;
     struct shoali_zero_bucket *bucket;
@@ -92,6 +93,10 @@ struct shoali_zero_layout {
 SHOAL_CHECKED shoal_status shoali_zero_layout_init(struct shoali_zero_layout *layout,
                                                    const struct shoali_zero_layout_args *args);
 void shoali_zero_layout_fini(struct shoali_zero_layout *layout);
+/* How a parameter is updated: rules[its index], or, without rules, by `optimizer`. */
+struct shoali_param_rule shoali_zero_rule_of(const struct shoali_param_rule *rules,
+                                             const struct shoali_optimizer *optimizer,
+                                             const struct shoal_param *param);
 
 static inline const struct shoali_zero_group *
 shoali_zero_group_of(const struct shoali_zero_layout *layout,

@@ -14,7 +14,8 @@ struct walk {
     struct shoali_zero_masters *masters;
     const struct shoali_optimizer_now *now; /* control on the device; NULL: masters are rounded */
     struct shoali_optimizer_now host_now;   /* control on the host */
-    uint32_t rows;                          /* that the walk needs */
+    int32_t measure;                        /* of the optimizer; -1: the step */
+    uint32_t rows, dirty;                   /* that the walk needs; that it changes */
     int32_t count;                          /* sub-groups */
 };
 /* Sub-group `index`: elements [begin, end) of the part space. */
@@ -27,6 +28,8 @@ struct sub_group {
 /* Elements that are updated, or rounded, together. */
 struct piece {
     int64_t local, weight, count;
+    int64_t begin; /* flat space */
+    int32_t param;
     const struct shoali_optimizer *optimizer;
     double lr_multiplier, weight_decay_multiplier;
 };
@@ -51,6 +54,7 @@ static void cut_piece(struct piece *piece, int64_t at, int64_t end)
     const int64_t skip = at > piece->local ? at - piece->local : 0;
     piece->local += skip;
     piece->weight += skip;
+    piece->begin += skip;
     piece->count -= skip;
     piece->count = piece->count < end - piece->local ? piece->count : end - piece->local;
 }
@@ -73,6 +77,8 @@ static bool next_segment(const struct shoali_zero_layout *layout, int64_t at, in
     *piece = (struct piece){.local = segment->local,
                             .weight = segment->weight,
                             .count = segment->count,
+                            .begin = segment->begin,
+                            .param = segment->param,
                             .optimizer = segment->optimizer,
                             .lr_multiplier = segment->lr_multiplier,
                             .weight_decay_multiplier = segment->weight_decay_multiplier};
@@ -187,6 +193,23 @@ static shoal_status round_masters(struct shoali_zero_masters *masters,
                                             .dtype_out = shoali_zero_dtype(masters->setup)});
 }
 
+/* Lets the optimizer see a piece; `segment` says where it is. */
+static shoal_status update(struct walk *walk, const struct piece *piece, bool on_host,
+                           struct shoali_optimizer_segment *segment)
+{
+    const struct shoali_zero_masters *masters = walk->masters;
+    segment->low_dtype = shoali_zero_dtype(masters->setup);
+    if (segment->low_dtype == SHOAL_F32)
+        segment->low = NULL;
+    segment->count = piece->count;
+    segment->lr_multiplier = piece->lr_multiplier;
+    segment->weight_decay_multiplier = piece->weight_decay_multiplier;
+    shoali_zero_tensors_point(masters->tensors, walk->measure, piece->param, piece->begin, on_host,
+                              segment);
+    return shoali_zero_update_piece(piece->optimizer, on_host ? &walk->host_now : walk->now,
+                                    walk->measure, segment);
+}
+
 /* One piece of a sub-group whose masters and states are at row[] from group->begin on. */
 static shoal_status host_piece(struct walk *walk, const struct sub_group *group,
                                void *const row[SHOALI_SWAP_MAX_ROWS], const struct piece *piece)
@@ -199,17 +222,12 @@ static shoal_status host_piece(struct walk *walk, const struct sub_group *group,
     void *low = shoali_zero_at(group->stage->low, inside, dtype);
     if (walk->now) {
         struct shoali_optimizer_segment segment = {
-            .param = master,
-            .grad = group->stage->gradient + inside,
-            .low = dtype == SHOAL_F32 ? NULL : low,
-            .low_dtype = dtype,
-            .count = piece->count,
-            .lr_multiplier = piece->lr_multiplier,
-            .weight_decay_multiplier = piece->weight_decay_multiplier,
-        };
-        for (int32_t s = 0; s < masters->setup->optimizer.state_count; s++)
+            .param = master, .grad = group->stage->gradient + inside, .low = low};
+        for (int32_t s = 0; s < shoali_zero_state_rows(masters->setup) - 1; s++)
             segment.state[s] = (float *)row[1 + s] + inside;
-        SHOAL_TRY(status, shoali_optimizer_step(piece->optimizer, &walk->host_now, &segment), done);
+        SHOAL_TRY(status, update(walk, piece, true, &segment), done);
+        if (walk->measure >= 0)
+            return SHOAL_OK;
     } else if (dtype != SHOAL_F32) {
         SHOAL_TRY(status,
                   round_masters(masters, &masters->outside->exec, master, low, piece->count), done);
@@ -242,8 +260,7 @@ static shoal_status finish_on_host(struct walk *walk, const struct sub_group *gr
         SHOAL_TRY(status, host_piece(walk, group, row, &piece), done);
         SHOAL_TRY(status, shoali_swap_poll(outside->optimizer), done);
     }
-    SHOAL_TRY(status, shoali_swap_put(outside->optimizer, chunk, walk->now ? walk->rows : 0, NULL),
-              done);
+    SHOAL_TRY(status, shoali_swap_put(outside->optimizer, chunk, walk->dirty, NULL), done);
 done:
     return status;
 }
@@ -258,21 +275,16 @@ static shoal_status device_piece(struct walk *walk, const struct piece *piece, v
     const shoal_dtype dtype = shoali_zero_dtype(masters->setup);
     float *master = masters->master + piece->local;
     if (walk->now) {
-        struct shoali_optimizer_segment segment = {
-            .param = master,
-            .low = dtype == SHOAL_F32 ? NULL : low,
-            .low_dtype = dtype,
-            .count = piece->count,
-            .lr_multiplier = piece->lr_multiplier,
-            .weight_decay_multiplier = piece->weight_decay_multiplier,
-        };
-        for (int32_t s = 0; s < masters->setup->optimizer.state_count; s++)
+        struct shoali_optimizer_segment segment = {.param = master, .low = low};
+        for (int32_t s = 0; s < shoali_zero_state_rows(masters->setup) - 1; s++)
             segment.state[s] = masters->state[s] + piece->local;
         SHOAL_TRY(status,
                   shoali_zero_final_gradient(masters->gradients, piece->local, piece->count,
                                              &segment.grad),
                   done);
-        SHOAL_TRY(status, shoali_optimizer_step(piece->optimizer, walk->now, &segment), done);
+        SHOAL_TRY(status, update(walk, piece, false, &segment), done);
+        if (walk->measure >= 0)
+            return SHOAL_OK;
     }
     if (dtype == SHOAL_F32)
         return shoali_copy(exec->stream, low, master, (size_t)piece->count * sizeof(float),
@@ -299,7 +311,7 @@ static shoal_status finish_on_device(struct walk *walk, const struct sub_group *
                         ? shoali_zero_at(outside->device_low, piece.local - group->begin, dtype)
                         : shoali_zero_at(masters->weights->data, piece.weight, dtype);
         SHOAL_TRY(status, device_piece(walk, &piece, low), done);
-        if (masters->weights->store->swap)
+        if (masters->weights->store->swap && walk->measure < 0)
             SHOAL_TRY(status,
                       shoali_copy(
                           stream,
@@ -307,7 +319,7 @@ static shoal_status finish_on_device(struct walk *walk, const struct sub_group *
                           (size_t)piece.count * shoal_dtype_bytes(dtype), SHOALI_DEVICE_TO_HOST),
                       done);
     }
-    if (!masters->weights->store->swap)
+    if (!masters->weights->store->swap || walk->measure >= 0)
         return SHOAL_OK;
     SHOAL_TRY(status, shoali_stream_synchronize(stream), done);
     for (int64_t at = group->begin; next_piece(walk, at, group->end, &piece);
@@ -368,30 +380,23 @@ done:
     return status;
 }
 
-shoal_status shoali_zero_offload_step(struct shoali_zero_masters *masters,
-                                      const struct shoali_zero_now *now)
+shoal_status shoali_zero_offload_pass(struct shoali_zero_masters *masters,
+                                      const struct shoali_optimizer_now *now, int32_t measure)
 {
-    const float *record = shoali_zero_host_control(masters->judge);
-    float control[3];
-    const int32_t rows = now ? shoali_zero_state_rows(masters->setup) : 1;
     const int64_t length = masters->outside->sub_group;
-    struct shoali_optimizer_now device_now = {.exec = &masters->setup->args.exec,
-                                              .control = masters->judge->clip.control};
     struct walk walk = {.masters = masters,
-                        .now = now ? &device_now : NULL,
-                        .rows = SHOALI_SWAP_ROW(rows) - 1,
+                        .now = now,
+                        .measure = measure,
+                        .rows =
+                            SHOALI_SWAP_ROW(now ? shoali_zero_state_rows(masters->setup) : 1) - 1,
                         .count = (int32_t)((masters->layout->part_count + length - 1) / length)};
     if (now) {
-        shoali_pinned_read(masters->setup->args.device, control, record, sizeof control);
-        if (control[2] != 0.0f)
-            return SHOAL_OK;
-        device_now.lr = now->lr;
-        device_now.t = now->t;
-        device_now.cycle_momentum = now->cycle_momentum;
-        device_now.momentum = now->momentum;
-        walk.host_now = device_now;
+        const bool states =
+            measure < 0 || masters->setup->optimizer.type->measures[measure].writes_states;
+        walk.dirty = states ? walk.rows : 0;
+        walk.host_now = *now;
         walk.host_now.exec = &masters->outside->exec;
-        walk.host_now.control = record;
+        walk.host_now.control = shoali_zero_host_control(masters->judge);
     }
     return walk_all(&walk);
 }

@@ -18,6 +18,7 @@ struct shoali_zero {
     struct shoali_zero_param_store store;
     struct shoali_zero_weights weights;
     struct shoali_zero_judge judge;
+    struct shoali_zero_tensors tensors;
     struct shoali_zero_gradients gradients;
     struct shoali_zero_masters masters;
     struct shoali_observer observer;

@@ -19,6 +19,7 @@
  *   reduce.h       sinks and sums over ranks;  mics.h  over replicas
  *   verdict.h      from the sums to one decision;  touched.h  a part of its message
  *   update.h       masters, states, the optimizer
+ *   tensors.h      what the optimizer knows of whole tensors
  *   offload.h      the same outside the device
  */
 #ifndef SHOALI_ZERO_SETUP_H
@@ -52,9 +53,10 @@ static inline bool shoali_zero_master_is_weights(const struct shoali_zero_setup 
 {
     return shoali_zero_dtype(setup) == SHOAL_F32 && !setup->offloads;
 }
+/* Of the flat shard: masters, and states that are per element. */
 static inline int32_t shoali_zero_state_rows(const struct shoali_zero_setup *setup)
 {
-    return 1 + (setup->args.optimizer ? setup->optimizer.state_count : 0); /* masters and states */
+    return 1 + (setup->args.optimizer ? shoali_optimizer_element_states(&setup->optimizer) : 0);
 }
 static inline int32_t shoali_zero_ceil_log2(int64_t value)
 {

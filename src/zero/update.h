@@ -2,11 +2,12 @@
  *
  *   master   the weights that are updated; fp32 models without offload have no others, so there it
  *            is the buffer of weights itself, and lies where weights lie (`weight` of a segment)
- *   state    one buffer of the part space for each state of the optimizer
+ *   state    one buffer of the part space for each state of the optimizer that is per element
  *
  * Both hold the first shoali_zero_outside.device_count elements of the part space; the others are
  * updated outside (offload_step.c). The optimizer sees segments: it knows neither parameters nor
- * ranks.
+ * ranks. An optimizer that measures sees them once for each measure, then for the step: a pass over
+ * the segments each time.
  *
  * INVARIANT. Weights are masters rounded once, wherever the update ran.
  */
@@ -15,6 +16,7 @@
 
 #include "zero/fetch.h"
 #include "zero/offload.h"
+#include "zero/tensors.h"
 #include "zero/verdict.h"
 
 struct shoali_zero_masters {
@@ -24,6 +26,7 @@ struct shoali_zero_masters {
     const struct shoali_zero_judge *judge;
     struct shoali_zero_weights *weights;
     struct shoali_zero_outside *outside;
+    struct shoali_zero_tensors *tensors;
     float *master;
     float *state[SHOALI_OPTIMIZER_MAX_STATES];
 };
@@ -34,9 +37,20 @@ SHOAL_CHECKED shoal_status shoali_zero_masters_initialise(struct shoali_zero_mas
 /* Updates all own parts, or with now NULL rounds masters into weights. */
 SHOAL_CHECKED shoal_status shoali_zero_masters_step(struct shoali_zero_masters *masters,
                                                     const struct shoali_zero_now *now);
-/* The same for what lies outside the device (offload_step.c). */
-SHOAL_CHECKED shoal_status shoali_zero_offload_step(struct shoali_zero_masters *masters,
-                                                    const struct shoali_zero_now *now);
+/* A pass where something is offloaded (offload_step.c): `measure` of all segments, or with -1 the
+ * step. now NULL: masters are rounded into weights. */
+SHOAL_CHECKED shoal_status shoali_zero_offload_pass(struct shoali_zero_masters *masters,
+                                                    const struct shoali_optimizer_now *now,
+                                                    int32_t measure);
+/* What a pass does with a piece. */
+SHOAL_CHECKED static inline shoal_status
+shoali_zero_update_piece(const struct shoali_optimizer *optimizer,
+                         const struct shoali_optimizer_now *now, int32_t measure,
+                         const struct shoali_optimizer_segment *piece)
+{
+    return measure >= 0 ? shoali_optimizer_measure(optimizer, measure, now, piece)
+                        : shoali_optimizer_step(optimizer, now, piece);
+}
 
 /* Where a part's element lies in `master`. */
 static inline float *shoali_zero_master(const struct shoali_zero_masters *masters, int64_t local,

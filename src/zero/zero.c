@@ -307,6 +307,11 @@ static void connect(struct shoali_zero *zero)
                                                  .gradients = &zero->gradients,
                                                  .judge = &zero->judge,
                                                  .weights = &zero->weights,
+                                                 .outside = &zero->outside,
+                                                 .tensors = &zero->tensors};
+    zero->tensors = (struct shoali_zero_tensors){.setup = &zero->setup,
+                                                 .layout = &zero->layout,
+                                                 .jobs = &zero->jobs,
                                                  .outside = &zero->outside};
 }
 
@@ -336,6 +341,7 @@ static shoal_status place(struct shoali_zero *zero)
     SHOAL_TRY(status, shoali_zero_masters_init(&zero->masters), done);
     if (args->optimizer)
         SHOAL_TRY(status, make_training(zero), done);
+    SHOAL_TRY(status, shoali_zero_tensors_init(&zero->tensors), done);
     SHOAL_TRY(status, shoali_zero_outside_init(&zero->outside), done);
     if (args->offload.param != SHOALI_ZERO_DEVICE)
         SHOAL_TRY(
@@ -385,6 +391,7 @@ void shoali_zero_destroy(struct shoali_zero *zero)
     shoali_zero_outside_fini(&zero->outside);
     shoali_zero_gradients_fini(&zero->gradients);
     shoali_zero_judge_fini(&zero->judge);
+    shoali_zero_tensors_fini(&zero->tensors);
     shoali_zero_masters_fini(&zero->masters);
     shoali_zero_weights_fini(&zero->weights);
     shoali_zero_quantized_fini(&zero->quantized);

@@ -69,6 +69,10 @@
  * segment of the own parts -> weights gathered (stages 1-3). The norm is a 192-bit integer sum, so
  * it is the same number for any layout.
  *
+ * WHOLE TENSORS  An optimizer may look at all own segments several times, with sums over whole
+ * tensors between (optimizer.h): one message per group and time, of integers, and one more wait of
+ * the host. Its states per row, column or tensor are on every rank that holds a part (tensors.h).
+ *
  * OFFLOAD (stages 1 to 3; parameters: stage 3). The part space is cut in sub-groups of at most
  * sub_group_size and 2^22 elements. Masters and states of all of them, or with ratio < 1 of all but
  * the first, lie in host memory or in a file and are updated there: gradients of a sub-group are
@@ -196,10 +200,14 @@ SHOAL_CHECKED shoal_status shoali_zero_step(struct shoali_zero *zero,
 struct shoali_zero_range {
     int64_t begin, count, at;
 };
-/* What checkpoints, fingerprints and getters see: one stored kind of element-wise tensors. */
+/* What checkpoints, fingerprints and getters see: one stored kind of tensors. Those of an optimizer's
+ * states that are not per element have a flat space of their own, and no range: every rank holds
+ * all of it, on the host. */
 struct shoali_zero_kind {
     const char *name; /* "model", "master", "exp_avg", ... */
     shoal_dtype dtype;
+    enum shoali_state_kind of; /* shoali_state_shape gives the tensors' shapes */
+    int64_t count;             /* of its flat space */
     void *data; /* device; NULL when none of it is there. With ratio < 1 the first elements are */
     const struct shoali_zero_range *range; /* held by this rank; rising, some may be empty */
     int32_t range_count;                   /* the same on every rank */
@@ -209,6 +217,8 @@ struct shoali_zero_kind {
 int32_t shoali_zero_kind_count(const struct shoali_zero *zero);
 void shoali_zero_get_kind(const struct shoali_zero *zero, int32_t index,
                           struct shoali_zero_kind *kind);
+/* Where a parameter's numbers begin in the kind's flat space; param = their number: its end. */
+int64_t shoali_zero_kind_offset(const struct shoali_zero *zero, int32_t index, int32_t param);
 int64_t shoali_zero_param_offset(const struct shoali_zero *zero,
                                  int32_t param);                /* in the flat space */
 int64_t shoali_zero_flat_count(const struct shoali_zero *zero); /* unpadded */
@@ -241,7 +251,9 @@ SHOAL_CHECKED shoal_status shoali_zero_read_gradient(struct shoali_zero *zero, i
  * and of weights, beside the units that stay gathered
  *   cpu     host w part
  *   nvme    host w (elements kept there) + buffers (pad(w of the largest unit's part) + 4096);
- *           file: over the other units pad(w elements). */
+ *           file: over the other units pad(w elements).
+ * An optimizer that measures has on the device 24 bytes a sum and 4 a factor (in `buffers`), and
+ * pinned 80 bytes a sum (offload: 24 more), 4 a factor and 4 a number of its small states. */
 struct shoali_zero_memory {
     int64_t weights_bytes, gradients_bytes, states_bytes, buffers_bytes;
     int64_t master_bytes;     /* fp32 copies of the weights; part of states_bytes */

@@ -43,6 +43,11 @@
     KERNEL(clip)                        \
     KERNEL(adam)                        \
     KERNEL(sgd)                         \
+    KERNEL(square_sums)                 \
+    KERNEL(lamb)                        \
+    KERNEL(lamb_apply)                  \
+    KERNEL(adafactor)                   \
+    KERNEL(adafactor_apply)             \
     KERNEL(reduce_sources)              \
     KERNEL(quantize)                    \
     KERNEL(dequantize)
