@@ -84,10 +84,11 @@ if(SHOAL_FUZZ)
 endif()
 include_directories(${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
 
-# shoal_folder(NAME DEPENDS folder...): sources are *.c of this folder (and of SUBFOLDERS) except *_test.c.
+# shoal_folder(NAME DEPENDS folder...): sources are *.c of this folder (and of SUBFOLDERS) except *_test.c. TOOL: of the
+# program alone, not of libshoal.
 #   shoali_NAME_o  object library      shoali_NAME  static library for tests, with its dependencies
 function(shoal_folder name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;SUBFOLDERS;EXTRA_OBJECTS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "TOOL" "" "DEPENDS;SUBFOLDERS;EXTRA_OBJECTS;LIBRARIES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS *.c)
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.c$")
@@ -116,7 +117,9 @@ function(shoal_folder name)
     target_link_libraries(shoali_${name} PUBLIC shoali_${dep})
   endforeach()
   target_link_libraries(shoali_${name} PUBLIC ${ARG_LIBRARIES} Threads::Threads)
-  set_property(GLOBAL APPEND PROPERTY SHOAL_OBJECTS ${objects})
+  if(NOT ARG_TOOL)
+    set_property(GLOBAL APPEND PROPERTY SHOAL_OBJECTS ${objects})
+  endif()
   set_property(GLOBAL APPEND PROPERTY SHOAL_LIBRARIES ${ARG_LIBRARIES})
   if(SHOAL_TESTS)
     foreach(test ${tests})

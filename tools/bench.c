@@ -10,54 +10,54 @@
 
 static shoal_status run_gemm(const struct bench_options *options)
 {
-    return shoal_bench_gemm(&(shoal_bench_gemm_args){.run = bench_run(options),
-                                                     .dtype = bench_dtype(options),
-                                                     .set = options->set,
-                                                     .m = options->m,
-                                                     .n = options->n,
-                                                     .k = options->k,
-                                                     .trans_a = options->trans_a,
-                                                     .trans_b = options->trans_b,
-                                                     .prepacked = options->prepacked});
+    return shoali_bench_gemm(&(shoali_bench_gemm_args){.run = bench_run(options),
+                                                       .dtype = bench_dtype(options),
+                                                       .set = options->set,
+                                                       .m = options->m,
+                                                       .n = options->n,
+                                                       .k = options->k,
+                                                       .trans_a = options->trans_a,
+                                                       .trans_b = options->trans_b,
+                                                       .prepacked = options->prepacked});
 }
 
 static shoal_status run_attention(const struct bench_options *options)
 {
-    return shoal_bench_attention(&(shoal_bench_attention_args){.run = bench_run(options),
-                                                               .dtype = bench_dtype(options),
-                                                               .batch = options->batch,
-                                                               .heads = options->heads,
-                                                               .seq_length = options->seq_length,
-                                                               .head_size = options->head_size});
+    return shoali_bench_attention(&(shoali_bench_attention_args){.run = bench_run(options),
+                                                                 .dtype = bench_dtype(options),
+                                                                 .batch = options->batch,
+                                                                 .heads = options->heads,
+                                                                 .seq_length = options->seq_length,
+                                                                 .head_size = options->head_size});
 }
 
 static shoal_status run_adam(const struct bench_options *options)
 {
-    return shoal_bench_stream(&(shoal_bench_stream_args){
+    return shoali_bench_stream(&(shoali_bench_stream_args){
         .run = bench_run(options), .count = options->count, .adam_only = 1});
 }
 
 static shoal_status run_stream(const struct bench_options *options)
 {
-    return shoal_bench_stream(
-        &(shoal_bench_stream_args){.run = bench_run(options), .count = options->count});
+    return shoali_bench_stream(
+        &(shoali_bench_stream_args){.run = bench_run(options), .count = options->count});
 }
 
 static shoal_status run_comm(const struct bench_options *options)
 {
     shoal_status status;
-    shoal_bench_comm_args args = {.run = bench_run(options),
-                                  .op = options->op,
-                                  .step_factor = options->step_factor,
-                                  .dtype = bench_dtype(options),
-                                  .ranks = (int32_t)options->ranks,
-                                  .unshared = options->unshared};
+    shoali_bench_comm_args args = {.run = bench_run(options),
+                                   .op = options->op,
+                                   .step_factor = options->step_factor,
+                                   .dtype = bench_dtype(options),
+                                   .ranks = (int32_t)options->ranks,
+                                   .unshared = options->unshared};
     if (options->ranks > 0 && getenv("RANK"))
         return SHOAL_FAIL(SHOAL_EINVAL, "--ranks makes ranks of threads: leave it out below shoal "
                                         "run, or leave out shoal run");
     SHOAL_TRY(status, bench_bytes("min-bytes", options->min_bytes, &args.min_bytes), done);
     SHOAL_TRY(status, bench_bytes("max-bytes", options->max_bytes, &args.max_bytes), done);
-    SHOAL_TRY(status, shoal_bench_comm(&args), done);
+    SHOAL_TRY(status, shoali_bench_comm(&args), done);
 done:
     return status;
 }
@@ -65,15 +65,15 @@ done:
 static shoal_status run_step(const struct bench_options *options)
 {
     shoal_status status;
-    shoal_bench_step_args args = {.run = bench_run(options),
-                                  .dtype = bench_dtype(options),
-                                  .config_path = options->deepspeed_config,
-                                  .first_step_file = options->first_step_file};
+    shoali_bench_step_args args = {.run = bench_run(options),
+                                   .dtype = bench_dtype(options),
+                                   .config_path = options->deepspeed_config,
+                                   .first_step_file = options->first_step_file};
     if (!(options->seconds > 0))
         args.run.seconds = 10;
     SHOAL_TRY(status, bench_model(&bench_step_flags, options, &args.model, &args.micro_batch),
               done);
-    SHOAL_TRY(status, shoal_bench_step(&args), done);
+    SHOAL_TRY(status, shoali_bench_step(&args), done);
 done:
     return status;
 }
@@ -81,9 +81,9 @@ done:
 static shoal_status run_io(const struct bench_options *options)
 {
     shoal_status status;
-    shoal_bench_io_args args;
+    shoali_bench_io_args args;
     SHOAL_TRY(status, bench_io_args(options, &args), done);
-    SHOAL_TRY(status, shoal_bench_io(&args), done);
+    SHOAL_TRY(status, shoali_bench_io(&args), done);
 done:
     return status;
 }

@@ -11,7 +11,7 @@
 #define SHOAL_BENCH_TOOL_H
 
 #include "base/config_table.h"
-#include "shoal/bench.h"
+#include "benchmark/bench.h"
 
 struct bench_options {
     /* all */
@@ -52,9 +52,9 @@ extern const struct shoali_section bench_gemm_flags, bench_attention_flags, benc
 shoal_dtype bench_dtype(const struct bench_options *options);
 /* "400M", "1GiB" as bytes; NULL leaves *bytes. SHOAL_ECONFIG names the flag. */
 SHOAL_CHECKED shoal_status bench_bytes(const char *flag, const char *text, int64_t *bytes);
-shoal_bench_run bench_run(const struct bench_options *options);
+shoali_bench_run bench_run(const struct bench_options *options);
 SHOAL_CHECKED shoal_status bench_io_args(const struct bench_options *options,
-                                         shoal_bench_io_args *args);
+                                         shoali_bench_io_args *args);
 /* The model of --model, changed by the flags that were given, and its batch. */
 SHOAL_CHECKED shoal_status bench_model(const struct shoali_section *section,
                                        const struct bench_options *options,
@@ -63,7 +63,7 @@ SHOAL_CHECKED shoal_status bench_model(const struct shoali_section *section,
 SHOAL_CHECKED shoal_status bench_start(const struct bench_options *options);
 
 /* Sinks; `user` is unused. */
-shoal_status bench_print_text(void *user, const shoal_bench_result *result);
-shoal_status bench_print_json(void *user, const shoal_bench_result *result);
+shoal_status bench_print_text(void *user, const shoali_bench_result *result);
+shoal_status bench_print_json(void *user, const shoali_bench_result *result);
 
 #endif

@@ -213,27 +213,27 @@ shoal_status bench_bytes(const char *flag, const char *text, int64_t *bytes)
     return SHOAL_OK;
 }
 
-shoal_bench_run bench_run(const struct bench_options *options)
+shoali_bench_run bench_run(const struct bench_options *options)
 {
-    return (shoal_bench_run){.repeats = (int32_t)options->repeats,
-                             .seconds = options->seconds,
-                             .threads = (int32_t)options->threads,
-                             .ops = options->ops,
-                             .sink = options->json ? bench_print_json : bench_print_text};
+    return (shoali_bench_run){.repeats = (int32_t)options->repeats,
+                              .seconds = options->seconds,
+                              .threads = (int32_t)options->threads,
+                              .ops = options->ops,
+                              .sink = options->json ? bench_print_json : bench_print_text};
 }
 
-shoal_status bench_io_args(const struct bench_options *options, shoal_bench_io_args *args)
+shoal_status bench_io_args(const struct bench_options *options, shoali_bench_io_args *args)
 {
     shoal_status status;
-    *args = (shoal_bench_io_args){.run = bench_run(options),
-                                  .folder = options->folder,
-                                  .queue_depth = (int32_t)options->queue_depth,
-                                  .backend = options->backend,
-                                  .single_submit = options->single_submit,
-                                  .no_overlap = options->sequential,
-                                  .buffered = options->buffered,
-                                  .read = options->read,
-                                  .write = options->write};
+    *args = (shoali_bench_io_args){.run = bench_run(options),
+                                   .folder = options->folder,
+                                   .queue_depth = (int32_t)options->queue_depth,
+                                   .backend = options->backend,
+                                   .single_submit = options->single_submit,
+                                   .no_overlap = options->sequential,
+                                   .buffered = options->buffered,
+                                   .read = options->read,
+                                   .write = options->write};
     SHOAL_TRY(status, bench_bytes("size", options->size, &args->bytes), done);
     SHOAL_TRY(status, bench_bytes("block-size", options->block_size, &args->block_bytes), done);
 done:

@@ -12,7 +12,7 @@ static shoal_status flushed(void)
     return SHOAL_OK;
 }
 
-shoal_status bench_print_text(void *user, const shoal_bench_result *result)
+shoal_status bench_print_text(void *user, const shoali_bench_result *result)
 {
     (void)user;
     printf("%-52s %10.4g %s", result->name, result->median, result->unit);
@@ -28,7 +28,7 @@ shoal_status bench_print_text(void *user, const shoal_bench_result *result)
 }
 
 /* Names are ours: they have no quotes and no control characters. */
-shoal_status bench_print_json(void *user, const shoal_bench_result *result)
+shoal_status bench_print_json(void *user, const shoali_bench_result *result)
 {
     (void)user;
     printf("{\"bench\": \"%s\", \"name\": \"%s\", \"unit\": \"%s\", \"median\": %.6g, "

@@ -139,21 +139,21 @@ static double median(double *values, int32_t count)
 static shoal_status emit(const struct bench_options *options, const char *name, double *times,
                          int32_t count, double version)
 {
-    const shoal_bench_value value = {"--version alone", "ms", version};
+    const shoali_bench_value value = {"--version alone", "ms", version};
     const double middle = median(times, count);
-    const shoal_bench_run run = bench_run(options);
-    return run.sink(run.user, &(shoal_bench_result){.bench = "start",
-                                                    .name = name,
-                                                    .unit = "ms",
-                                                    .median = middle,
-                                                    .min = times[0],
-                                                    .max = times[count - 1],
-                                                    .repeats = count,
-                                                    .limit_name = "--version alone",
-                                                    .limit = version,
-                                                    .ratio = version / middle,
-                                                    .values = &value,
-                                                    .value_count = 1});
+    const shoali_bench_run run = bench_run(options);
+    return run.sink(run.user, &(shoali_bench_result){.bench = "start",
+                                                     .name = name,
+                                                     .unit = "ms",
+                                                     .median = middle,
+                                                     .min = times[0],
+                                                     .max = times[count - 1],
+                                                     .repeats = count,
+                                                     .limit_name = "--version alone",
+                                                     .limit = version,
+                                                     .ratio = version / middle,
+                                                     .values = &value,
+                                                     .value_count = 1});
 }
 
 static shoal_status measure(const struct bench_options *options, const struct command *command,

@@ -78,7 +78,11 @@ struct column {
     shoal_plan_limit limit;
     shoal_plan_verdict verdict;
     bool suggested;
-    shoal_plan_suggestion suggestion;
+    struct {
+        char change[256];
+        shoal_plan plan;
+        shoal_plan_verdict verdict;
+    } suggestion;
     shoal_plan_time time;
 };
 struct planning {
@@ -117,21 +121,25 @@ static shoal_status plan_column(struct planning *planning, int32_t world, struct
 {
     shoal_status status;
     const struct plan_options *own = &planning->own;
-    const shoal_plan_args args = {.engine = &planning->setup.args,
-                                  .world_size = world,
-                                  .prefetches = 1,
+    const shoal_engine_args *engine = &planning->setup.args;
+    const shoal_plan_args args = {.world_size = world,
+                                  .prefetches = true,
                                   .dataset_bytes = planning->dataset_bytes,
                                   .lean_model = planning->setup.lean,
                                   .lean_model_flag = PRETRAIN_LEAN_FLAG};
     const shoal_plan_rates rates = {.flops = own->peak_tflops * 1e12,
                                     .memory_bytes = own->memory_bandwidth * 1e9,
                                     .network_bytes = own->network_bandwidth * 1e9};
-    SHOAL_TRY(status, shoal_plan_make(&args, &column->plan), done);
+    SHOAL_TRY(status, shoal_plan_make(engine, &args, &column->plan), done);
     SHOAL_TRY(status, choose_limit(own, world, &column->limit), done);
     shoal_plan_judge(&column->plan, &column->limit, &column->verdict);
     shoal_plan_get_time(&column->plan, &rates, &column->time);
     if (column->verdict.missing_bytes > 0) {
-        SHOAL_TRY(status, shoal_plan_suggest(&args, &column->limit, &column->suggestion), done);
+        SHOAL_TRY(status,
+                  shoal_plan_suggest(engine, &args, &column->limit, &column->suggestion.plan,
+                                     column->suggestion.change, sizeof column->suggestion.change),
+                  done);
+        shoal_plan_judge(&column->suggestion.plan, &column->limit, &column->suggestion.verdict);
         column->suggested = status == SHOAL_OK;
         status = SHOAL_OK;
     }
@@ -365,8 +373,9 @@ static void show_verdict(const struct column *column)
     if (!column->suggested)
         return;
     printf("  %s %s, which needs %s\n",
-           column->suggestion.fits ? "it fits with" : "nothing makes it fit; the least is",
-           column->suggestion.what,
+           column->suggestion.verdict.missing_bytes <= 0 ? "it fits with"
+                                                         : "nothing makes it fit; the least is",
+           column->suggestion.change,
            shoali_format_bytes((double)column->suggestion.verdict.need_bytes, need));
 }
 
@@ -411,9 +420,9 @@ static shoal_status column_json(const struct column *column, json_t *list)
     failed |= json_object_set_new(object, "have_bytes", json_integer(column->verdict.have_bytes));
     failed |= json_object_set_new(object, "fits", json_boolean(column->verdict.missing_bytes <= 0));
     if (column->suggested) {
-        failed |= json_object_set_new(object, "suggestion", json_string(column->suggestion.what));
-        failed |=
-            json_object_set_new(object, "suggestion_fits", json_boolean(column->suggestion.fits));
+        failed |= json_object_set_new(object, "suggestion", json_string(column->suggestion.change));
+        failed |= json_object_set_new(object, "suggestion_fits",
+                                      json_boolean(column->suggestion.verdict.missing_bytes <= 0));
     }
     failed |= json_object_set_new(object, "compute_s", json_real(column->time.compute_s));
     failed |= json_object_set_new(object, "network_s", json_real(column->time.network_s));

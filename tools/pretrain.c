@@ -143,8 +143,10 @@ static shoal_status describe_client(struct pretrain *run)
 {
     shoal_status status;
     char *model = NULL;
+    shoal_gpt_config config;
     const shoal_tokenizer *tokenizer = shoal_dataset_tokenizer(run->dataset);
-    SHOAL_TRY(status, shoal_gpt_config_to_json(shoal_gpt_get_config(run->model), &model), done);
+    shoal_gpt_get_config(run->model, &config);
+    SHOAL_TRY(status, shoal_gpt_config_to_json(&config, &model), done);
     const char *format = tokenizer ? "{\"model\":%s,\"tokenizer\":%s}" : "{\"model\":%s%s}";
     const char *text = tokenizer ? shoal_tokenizer_json(tokenizer) : "";
     const size_t bytes = strlen(model) + strlen(text) + 64;
@@ -380,7 +382,6 @@ static shoal_status prepare(struct pretrain *run)
         SHOAL_TRY(
             status,
             shoal_progress_create(&(shoal_progress_args){.out = stdout,
-                                                         .terminal = -1,
                                                          .total_steps = run->options.train_iters,
                                                          .plain_every = run->options.log_interval},
                                   &run->progress),

@@ -16,18 +16,20 @@ static int32_t local_ranks(int32_t world)
 }
 
 /* "it would fit with ..." of this rank's alternatives. */
-static void suggest(const shoal_plan_args *args, const shoal_plan_limit *limit, char *text,
-                    size_t bytes)
+static void suggest(const shoal_engine_args *engine, const shoal_plan_args *args,
+                    const shoal_plan_limit *limit, char *text, size_t bytes)
 {
-    char size[32];
-    shoal_plan_suggestion found;
-    if (shoal_plan_suggest(args, limit, &found) != SHOAL_OK) {
+    char size[32], change[256];
+    shoal_plan plan;
+    shoal_plan_verdict verdict;
+    if (shoal_plan_suggest(engine, args, limit, &plan, change, sizeof change) != SHOAL_OK) {
         snprintf(text, bytes, "no other setting is known to help");
         return;
     }
+    shoal_plan_judge(&plan, limit, &verdict);
     snprintf(text, bytes, "%s %s, which needs %s",
-             found.fits ? "it fits with" : "nothing makes it fit; the least is", found.what,
-             shoali_format_bytes((double)found.verdict.need_bytes, size));
+             verdict.missing_bytes <= 0 ? "it fits with" : "nothing makes it fit; the least is",
+             change, shoali_format_bytes((double)verdict.need_bytes, size));
 }
 
 static shoal_status refuse(const struct pretrain *run, const shoal_plan_args *args,
@@ -40,7 +42,7 @@ static shoal_status refuse(const struct pretrain *run, const shoal_plan_args *ar
         return SHOAL_FAIL(SHOAL_ECONFIG, "the plan of another rank does not fit its machine");
     shoali_format_bytes((double)verdict.need_bytes, needed);
     shoali_format_bytes((double)verdict.have_bytes, had);
-    suggest(args, limit, way, sizeof way);
+    suggest(&run->setup.args, args, limit, way, sizeof way);
     return SHOAL_FAIL(SHOAL_ECONFIG,
                       "the plan does not fit: this rank needs %s, and %s is %s: %s; --ignore-plan "
                       "starts it all the same",
@@ -53,14 +55,13 @@ shoal_status pretrain_check_plan(struct pretrain *run)
     shoal_plan_limit limit;
     shoal_plan_verdict verdict;
     const int32_t world = run->group ? shoal_comm_size(run->group) : 1;
-    const shoal_plan_args args = {.engine = &run->setup.args,
-                                  .rank = run->group ? shoal_comm_rank(run->group) : 0,
+    const shoal_plan_args args = {.rank = run->group ? shoal_comm_rank(run->group) : 0,
                                   .world_size = world,
-                                  .prefetches = 1,
+                                  .prefetches = true,
                                   .dataset_bytes = shoal_dataset_host_bytes(run->dataset),
                                   .lean_model = run->setup.lean,
                                   .lean_model_flag = PRETRAIN_LEAN_FLAG};
-    SHOAL_TRY(status, shoal_plan_make(&args, &run->plan), done);
+    SHOAL_TRY(status, shoal_plan_make(&run->setup.args, &args, &run->plan), done);
     SHOAL_TRY(status, shoal_plan_get_limit(NULL, local_ranks(world), &limit), done);
     shoal_plan_judge(&run->plan, &limit, &verdict);
     int64_t missing = verdict.missing_bytes;

@@ -44,10 +44,11 @@ shoal_status pretrain_make_model(const struct pretrain_options *options, int64_t
 /* The same model without logits in memory; none when it has none. */
 static shoal_status make_lean(const shoal_model *model, shoal_model **lean)
 {
-    shoal_gpt_config config = *shoal_gpt_get_config(model);
+    shoal_gpt_config config;
+    shoal_gpt_get_config(model, &config);
     if (config.cross_entropy_loss_fusion)
         return SHOAL_OK;
-    config.cross_entropy_loss_fusion = 1;
+    config.cross_entropy_loss_fusion = true;
     return shoal_gpt_create(&config, lean);
 }
 

@@ -21,10 +21,10 @@ static const char *yes_or_no(int32_t yes)
 
 static shoal_status tune_io(const struct bench_options *options)
 {
-    shoal_bench_io_args args, best;
+    shoali_bench_io_args args, best;
     shoal_status status;
     SHOAL_TRY(status, bench_io_args(options, &args), done);
-    SHOAL_TRY(status, shoal_tune_io(&args, &best), done);
+    SHOAL_TRY(status, shoali_tune_io(&args, &best), done);
     if (!options->json)
         printf("\nthe least time to write and read, as a section of the configuration:\n");
     printf("{\"aio\": {\"block_size\": %lld, \"queue_depth\": %d, \"intra_op_parallelism\": %d, "

@@ -31,7 +31,8 @@ static void forward(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *
     shoal_tensor *x = shoal_tape_input(tape, 0); /* [samples, 2] */
     x = shoal_linear(tape, x, shoal_layer_param(layer, 0), &in);
     x = shoal_linear(tape, x, shoal_layer_param(layer, 2), &out);
-    *boundary = (shoal_boundary){1, {shoal_mse(tape, x, shoal_tape_input(tape, 1))}};
+    x = shoal_mse(tape, x, shoal_tape_input(tape, 1));
+    shoal_boundary_set(tape, boundary, &x, 1);
 }
 
 /* Points are a function of (step, micro-batch), never of the rank: any number of ranks sees the
@@ -48,17 +49,20 @@ static shoal_status fill(void *user, int64_t step, int64_t micro, shoal_batch *b
         }
         y[i] = x[i][0] * x[i][1];
     }
-    *batch = (shoal_batch){.data = {x, y}};
+    batch->data[0] = x;
+    batch->data[1] = y;
     return SHOAL_OK;
 }
 
 int main(void)
 {
-    const shoal_layer_type type = {"mlp", declare, forward};
+    const shoal_layer_type type = {.name = "mlp", .declare = declare, .forward = forward};
     const shoal_layer_spec layer = {&type, "mlp", NULL};
-    const shoal_input_spec inputs[] = {{"x", SHOAL_F32, shoal_shape_1(2)},
-                                       {"y", SHOAL_F32, shoal_shape_1(1)}};
-    const shoal_model model = {"product", &layer, 1, inputs, 2, 1};
+    const shoal_input_spec inputs[] = {
+        {.name = "x", .dtype = SHOAL_F32, .sample_shape = shoal_shape_1(2)},
+        {.name = "y", .dtype = SHOAL_F32, .sample_shape = shoal_shape_1(1)}};
+    const shoal_model model = {
+        .name = "product", .layers = &layer, .layer_count = 1, .inputs = inputs, .input_count = 2};
     shoal_group *group = NULL;
     shoal_engine *engine = NULL;
     shoal_step_info info = {.loss = 1};

@@ -18,8 +18,6 @@
 #include "shoal/mesh.h"
 #include "shoal/tensor.h"
 
-#include <stdbool.h>
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -70,8 +68,8 @@ typedef struct shoal_param_spec {
 
 /* Declares the layer's next parameter; its index is the number of earlier declarations of this
  * layer. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_declare_param(shoal_declaration *declaration,
-                                                         const shoal_param_spec *spec);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_declare_param(shoal_declaration *declaration,
+                                                            const shoal_param_spec *spec);
 SHOAL_API const char *shoal_param_name(const shoal_param *param);
 /* Of the whole, as declared. */
 SHOAL_API const shoal_shape *shoal_param_shape(const shoal_param *param);
@@ -81,17 +79,23 @@ SHOAL_API const shoal_shape *shoal_param_local_shape(const shoal_param *param);
 
 /* ---- layers --------------------------------------------------------------------------------- */
 
-#define SHOAL_MAX_BOUNDARY 8
 /* The tensors between two layers. A layer reads them and replaces them by its outputs. */
-typedef struct shoal_boundary {
-    int32_t count;
-    shoal_tensor *tensor[SHOAL_MAX_BOUNDARY];
-} shoal_boundary;
+typedef struct shoal_boundary shoal_boundary;
+/* How many tensors the layer before has left; 0 for the first layer. */
+SHOAL_API int32_t shoal_boundary_count(const shoal_boundary *boundary);
+/* The index-th of them. */
+SHOAL_API shoal_tensor *shoal_boundary_get(shoal_tape *tape, const shoal_boundary *boundary,
+                                           int32_t index);
+/* Leaves these for the next layer, instead of those that are there. The array is copied. A layer
+ * that does not call it passes on what it was given. */
+SHOAL_API void shoal_boundary_set(shoal_tape *tape, shoal_boundary *boundary,
+                                  shoal_tensor *const *tensors, int32_t count);
 
 typedef struct shoal_layer_type {
     const char *name; /* "gpt_block" */
     shoal_status (*declare)(const void *config, shoal_declaration *declaration);
     void (*forward)(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary);
+    void (*reserved[6])(void); /* NULL */
 } shoal_layer_type;
 
 /* One layer of a model: the table, its name (prefix of its parameters' names), its configuration
@@ -113,6 +117,7 @@ typedef struct shoal_input_spec {
     const char *name;
     shoal_dtype dtype; /* I32, or F32 (converted to the compute dtype) */
     shoal_shape sample_shape;
+    int64_t reserved[2]; /* 0 */
 } shoal_input_spec;
 
 /* A model: layers in order; the last one's boundary is exactly one scalar, the mean loss of the
@@ -124,6 +129,7 @@ typedef struct shoal_model {
     const shoal_input_spec *inputs;
     int32_t input_count;
     int64_t tokens_per_sample; /* for tokens/s; 0: 1 */
+    const void *reserved[4];   /* NULL */
 } shoal_model;
 
 /* ---- in a forward pass ---------------------------------------------------------------------- */
@@ -131,7 +137,7 @@ typedef struct shoal_model {
 /* The i-th array of the batch, [B, sample shape]. */
 SHOAL_API shoal_tensor *shoal_tape_input(shoal_tape *tape, int32_t index);
 /* True while training (dropout active). */
-SHOAL_API int32_t shoal_tape_training(const shoal_tape *tape);
+SHOAL_API bool shoal_tape_training(const shoal_tape *tape);
 /* True while text is generated: input 0 holds the new tokens of all sequences, [1, R]. Ops that
  * know positions (attention, embedding) then go on where each sequence is. The last layer leaves
  * logits of shoal_generation_rows instead of a loss. */
@@ -162,10 +168,10 @@ typedef struct shoal_linear_args {
     shoal_param *bias;
     shoal_tensor *residual;
     shoal_activation activation;
-    int32_t weight_out_in;
+    bool weight_out_in;
 } shoal_linear_args;
-SHOAL_API shoal_tensor *shoal_linear(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
-                                     const shoal_linear_args *args);
+SHOAL_INLINE shoal_tensor *shoal_linear(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
+                                        const shoal_linear_args *args);
 
 /* [..] I32 ids -> [.., C]: table row, plus positions row by index in the last dim when given. */
 SHOAL_API shoal_tensor *shoal_embedding(shoal_tape *tape, shoal_tensor *ids, shoal_param *table,
@@ -181,10 +187,10 @@ typedef struct shoal_attention_args {
     int64_t heads, kv_heads; /* kv_heads 0: heads */
     double scale;
     double dropout;
-    int32_t full; /* 1: not causal */
+    bool full; /* not causal */
 } shoal_attention_args;
-SHOAL_API shoal_tensor *shoal_attention(shoal_tape *tape, shoal_tensor *qkv,
-                                        const shoal_attention_args *args);
+SHOAL_INLINE shoal_tensor *shoal_attention(shoal_tape *tape, shoal_tensor *qkv,
+                                           const shoal_attention_args *args);
 
 /* dropout(x) + residual (NULL: none); the mask is a function of (seed, step, scope, op, global
  * element). */
@@ -258,6 +264,32 @@ SHOAL_API shoal_tensor *shoal_all_reduce_sum(shoal_tape *tape, shoal_tensor *x, 
  * recv, C] has at most bound_rows rows. Backward is the reverse exchange. Synchronises. */
 SHOAL_API shoal_tensor *shoal_all_to_all_rows(shoal_tape *tape, shoal_tensor *x, shoal_group *group,
                                               const int64_t *send_counts, int64_t bound_rows);
+
+/* ---- structs that grow ---------------------------------------------------------------------- */
+/* The functions behind the inline ones above. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_declare_param_sized(shoal_declaration *declaration,
+                                                               const shoal_param_spec *spec,
+                                                               size_t spec_size);
+SHOAL_API shoal_tensor *shoal_linear_sized(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
+                                           const shoal_linear_args *args, size_t args_size);
+SHOAL_API shoal_tensor *shoal_attention_sized(shoal_tape *tape, shoal_tensor *qkv,
+                                              const shoal_attention_args *args, size_t args_size);
+
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_declare_param(shoal_declaration *declaration,
+                                                            const shoal_param_spec *spec)
+{
+    return shoal_declare_param_sized(declaration, spec, sizeof *spec);
+}
+SHOAL_INLINE shoal_tensor *shoal_linear(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
+                                        const shoal_linear_args *args)
+{
+    return shoal_linear_sized(tape, x, weight, args, sizeof *args);
+}
+SHOAL_INLINE shoal_tensor *shoal_attention(shoal_tape *tape, shoal_tensor *qkv,
+                                           const shoal_attention_args *args)
+{
+    return shoal_attention_sized(tape, qkv, args, sizeof *args);
+}
 
 #ifdef __cplusplus
 }

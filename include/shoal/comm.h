@@ -41,12 +41,12 @@ typedef struct shoal_comm_args {
     int32_t master_port;
     double timeout_s;                   /* of every wait; 0: 600 */
     struct shoal_thread_world *threads; /* ranks are threads: from shoal_thread_world_create */
-    int32_t no_check;                   /* 1: without the agreement checks */
+    bool no_check;                      /* without the agreement checks */
 } shoal_comm_args;
 
 /* Joins the world. Collective over all ranks of the job. *group is owned by the caller. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_comm_init(const shoal_comm_args *args,
-                                                     shoal_group **group);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_comm_init(const shoal_comm_args *args,
+                                                        shoal_group **group);
 /* Leaves: collective unless the group is aborted. NULL is fine. Frees shared buffers. */
 SHOAL_API void shoal_comm_destroy(shoal_group *group);
 SHOAL_API int32_t shoal_comm_rank(const shoal_group *group);
@@ -131,6 +131,17 @@ SHOAL_API void shoal_comm_free(shoal_group *group, void *memory);
 /* Tells all ranks of the world that this one failed, with the sentence of its error record: the
  * verdict the others' waits return. Idempotent. */
 SHOAL_API void shoal_comm_abort(shoal_group *group, shoal_status status);
+
+/* ---- structs that grow ---------------------------------------------------------------------- */
+/* The functions behind the inline ones above. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_comm_init_sized(const shoal_comm_args *args,
+                                                           size_t args_size, shoal_group **group);
+
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_comm_init(const shoal_comm_args *args,
+                                                        shoal_group **group)
+{
+    return shoal_comm_init_sized(args, sizeof *args, group);
+}
 
 #ifdef __cplusplus
 }

@@ -31,7 +31,6 @@
 
 #include "shoal/status.h"
 
-#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -99,7 +98,7 @@ typedef struct shoal_dataset_args {
     const shoal_tokenizer *use_tokenizer; /* borrowed for the call; given: `tokenizer` is not learnt
                                              anew but copied from this one (continuing a run) */
     const char *split;        /* weights "train,valid[,test]"; NULL: "90,10" (Megatron --split) */
-    int32_t mock;             /* 1: random tokens instead of files (Megatron --mock-data) */
+    bool mock;                /* random tokens instead of files (Megatron --mock-data) */
     int32_t mock_vocab_size;  /* 0: 256 */
     int64_t mock_token_count; /* 0: 1048576 */
     uint64_t seed;            /* of the mock tokens */
@@ -109,8 +108,8 @@ typedef struct shoal_dataset_args {
  * bytes of disk per token, a few MB of memory), and splits. Not collective; blocking: when another
  * process makes the same cache it waits, says so once, and fails with SHOAL_ETIMEOUT when that one
  * makes no progress for 10 minutes. SHOAL_EIO: no space; SHOAL_EINVAL: the user's data. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_dataset_create(const shoal_dataset_args *args,
-                                                          shoal_dataset **dataset);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_dataset_create(const shoal_dataset_args *args,
+                                                             shoal_dataset **dataset);
 SHOAL_API void shoal_dataset_destroy(shoal_dataset *dataset); /* NULL is fine */
 /* Borrowed until destroy; NULL for mock data. */
 SHOAL_API const shoal_tokenizer *shoal_dataset_tokenizer(const shoal_dataset *dataset);
@@ -126,8 +125,8 @@ typedef struct shoal_dataset_info {
     int32_t vocab_size;
     int64_t host_bytes;
 } shoal_dataset_info;
-SHOAL_API SHOAL_CHECKED shoal_status shoal_dataset_peek(const shoal_dataset_args *args,
-                                                        shoal_dataset_info *info);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_dataset_peek(const shoal_dataset_args *args,
+                                                           shoal_dataset_info *info);
 /* Tokens in a part; 0 for a part that does not exist. */
 SHOAL_API int64_t shoal_dataset_token_count(const shoal_dataset *dataset, shoal_split split);
 /* Copies tokens [first, first+count) of a part. SHOAL_EINVAL when outside; SHOAL_EIO when the token
@@ -152,7 +151,7 @@ typedef struct shoal_loader shoal_loader;
 typedef struct shoal_loader_args {
     const shoal_dataset *dataset; /* borrowed until the loader is destroyed */
     shoal_split split;
-    int32_t sequential;    /* 0: random; 1: windows over the whole part */
+    bool sequential;       /* windows over the whole part instead of random ones */
     int64_t seq_length;    /* T */
     int64_t micro_batch;   /* samples per micro-batch */
     int64_t micro_batches; /* M: global micro-batches per step (all data-parallel ranks together) */
@@ -160,8 +159,8 @@ typedef struct shoal_loader_args {
 } shoal_loader_args;
 
 /* SHOAL_EINVAL when the part has fewer than seq_length + 1 tokens (sequential: fewer than 2). */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_loader_create(const shoal_loader_args *args,
-                                                         shoal_loader **loader);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_loader_create(const shoal_loader_args *args,
+                                                            shoal_loader **loader);
 /* Stops the prefetch thread and frees. NULL is fine. */
 SHOAL_API void shoal_loader_destroy(shoal_loader *loader);
 SHOAL_API int64_t shoal_loader_seq_length(const shoal_loader *loader);
@@ -194,8 +193,45 @@ SHOAL_API int64_t shoal_loader_host_bytes(const shoal_loader *loader);
 SHOAL_API int64_t shoal_loader_plan_bytes(int64_t batch_bytes, int64_t count);
 /* Starts (or restarts with another list) the prefetch thread. SHOAL_EINVAL when the list leaves [0,
  * M). */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_loader_prefetch(shoal_loader *loader,
-                                                           const shoal_prefetch_args *args);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_loader_prefetch(shoal_loader *loader,
+                                                              const shoal_prefetch_args *args);
+
+/* ---- structs that grow ----------------------------------------------------------------------- */
+/* The functions behind the inline ones above. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_dataset_create_sized(const shoal_dataset_args *args,
+                                                                size_t args_size,
+                                                                shoal_dataset **dataset);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_dataset_peek_sized(const shoal_dataset_args *args,
+                                                              size_t args_size,
+                                                              shoal_dataset_info *info,
+                                                              size_t info_size);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_loader_create_sized(const shoal_loader_args *args,
+                                                               size_t args_size,
+                                                               shoal_loader **loader);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_loader_prefetch_sized(shoal_loader *loader,
+                                                                 const shoal_prefetch_args *args,
+                                                                 size_t args_size);
+
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_dataset_create(const shoal_dataset_args *args,
+                                                             shoal_dataset **dataset)
+{
+    return shoal_dataset_create_sized(args, sizeof *args, dataset);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_dataset_peek(const shoal_dataset_args *args,
+                                                           shoal_dataset_info *info)
+{
+    return shoal_dataset_peek_sized(args, sizeof *args, info, sizeof *info);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_loader_create(const shoal_loader_args *args,
+                                                            shoal_loader **loader)
+{
+    return shoal_loader_create_sized(args, sizeof *args, loader);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_loader_prefetch(shoal_loader *loader,
+                                                              const shoal_prefetch_args *args)
+{
+    return shoal_loader_prefetch_sized(loader, args, sizeof *args);
+}
 
 #ifdef __cplusplus
 }

@@ -49,20 +49,20 @@ typedef struct shoal_engine_args {
     const char *recompute_granularity, *recompute_method; /* method: "uniform" (NULL) or "block" */
     int64_t recompute_num_layers;         /* uniform: layers of a chunk (0: 1); block: how many */
     const char *const *recompute_modules; /* NULL-terminated, borrowed until destroy; NULL: none */
-    int32_t inference;                    /* 1: no gradients, no optimizer */
+    bool inference;                       /* no gradients, no optimizer */
     const char *output_path; /* folder of hashes.jsonl (key "hashes"); NULL: the current one */
-    /* 1: it will save checkpoints, and what that needs is allocated, and planned, with the engine;
-     * 0: at each save. */
-    int32_t saves;
-    /* 1: a save may replace a checkpoint of a later step, and move `latest` back to its own. */
-    int32_t override_existing_checkpoint;
+    /* It will save checkpoints, and what that needs is allocated, and planned, with the engine;
+     * else at each save. */
+    bool saves;
+    /* A save may replace a checkpoint of a later step, and move `latest` back to its own. */
+    bool override_existing_checkpoint;
 } shoal_engine_args;
 
 /* Reads the configuration, places and initialises the model, plans the activation memory. *engine
  * is
  * owned by the caller. SHOAL_ECONFIG and SHOAL_EINVAL name the key or argument; SHOAL_ENOMEM. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_create(const shoal_engine_args *args,
-                                                         shoal_engine **engine);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_engine_create(const shoal_engine_args *args,
+                                                            shoal_engine **engine);
 /* Waits for the other ranks where the engine made groups of its own (overlap_comm, MiCS, hpZ),
  * unless the group is aborted: a rank that fails alone calls shoal_comm_abort first. NULL is fine.
  */
@@ -70,10 +70,10 @@ SHOAL_API void shoal_engine_destroy(shoal_engine *engine);
 
 /* One micro-batch: host arrays in the order of the model's input specs, each samples * sample
  * shape, borrowed for the call. */
-#define SHOAL_MAX_INPUTS 8
 typedef struct shoal_batch {
-    const void *data[SHOAL_MAX_INPUTS];
-    int64_t samples; /* 0: train_micro_batch_size_per_gpu */
+    const void **data;   /* as many as the model has inputs */
+    int64_t samples;     /* 0: train_micro_batch_size_per_gpu */
+    int64_t reserved[4]; /* 0 */
 } shoal_batch;
 
 /* Runs the model forward. *loss is a device scalar borrowed until backward; shoal_tensor_get_scalar
@@ -89,19 +89,19 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_backward(shoal_engine *engine)
  * SHOAL_SKIPPED: overflow, nothing
  * changed but the loss scale. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_step(shoal_engine *engine);
-SHOAL_API int32_t shoal_engine_is_gradient_accumulation_boundary(const shoal_engine *engine);
+SHOAL_API bool shoal_engine_is_gradient_accumulation_boundary(const shoal_engine *engine);
 
 /* What the last step was. Loss is the mean over the global batch, the same on every rank. */
 typedef struct shoal_step_info {
     int64_t step;          /* 0-based index of the step just done */
     int64_t skipped_steps; /* so far */
     double loss, grad_norm, lr, loss_scale;
-    int32_t applied;                                               /* 0: skipped */
+    bool applied;                                                  /* false: skipped */
     double step_ms, forward_ms, backward_ms, reduce_ms, update_ms; /* this rank */
 } shoal_step_info;
 
-/* Fills *batch for global micro-batch `micro` of step `step`; arrays must stay valid until the next
- * call. */
+/* Fills *batch for global micro-batch `micro` of step `step`: sets batch->data[i], of which there
+ * are as many as the model has inputs. Arrays must stay valid until the next call. */
 typedef shoal_status (*shoal_batch_source)(void *user, int64_t step, int64_t micro,
                                            shoal_batch *batch);
 /* Global numbers of the micro-batches that train_batch asks this rank's source for in each step:
@@ -109,9 +109,9 @@ typedef shoal_status (*shoal_batch_source)(void *user, int64_t step, int64_t mic
 SHOAL_API void shoal_engine_get_micro_range(const shoal_engine *engine, int64_t *first,
                                             int64_t *count);
 /* gas micro-batches forward and backward, then the update. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_train_batch(shoal_engine *engine,
-                                                              shoal_batch_source source, void *user,
-                                                              shoal_step_info *info);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_engine_train_batch(shoal_engine *engine,
+                                                                 shoal_batch_source source,
+                                                                 void *user, shoal_step_info *info);
 /* Mean loss over `micro_batches` global evaluation micro-batches (each weighted by its number of
  * valid targets), spread over ranks;
  * the same bits for any N. No dropout. `step` passed to the source is -1. */
@@ -120,7 +120,7 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_eval_batch(shoal_engine *engin
                                                              int64_t micro_batches, double *loss);
 
 /* Not collective: */
-SHOAL_API void shoal_engine_get_step_info(const shoal_engine *engine, shoal_step_info *info);
+SHOAL_INLINE void shoal_engine_get_step_info(const shoal_engine *engine, shoal_step_info *info);
 SHOAL_API int64_t shoal_engine_global_steps(
     const shoal_engine *engine); /* optimizer steps done, skipped ones included */
 /* Each may be NULL. */
@@ -143,11 +143,11 @@ typedef struct shoal_memory_info {
     int64_t activations_host_bytes; /* cpu_checkpointing: a part of host_peak_bytes */
     int64_t checkpoint_bytes;       /* host memory for saves (`saves`) */
 } shoal_memory_info;
-SHOAL_API void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info *info);
+SHOAL_INLINE void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info *info);
 /* Asks every rank to stop at the next step boundary; safe in a signal handler. */
 SHOAL_API void shoal_engine_request_stop(shoal_engine *engine);
-/* 1 on all ranks of the group once any rank asked (agreed with the step's scalars). */
-SHOAL_API int32_t shoal_engine_stop_requested(const shoal_engine *engine);
+/* True on all ranks of the group once any rank asked (agreed with the step's scalars). */
+SHOAL_API bool shoal_engine_stop_requested(const shoal_engine *engine);
 SHOAL_API int32_t shoal_engine_rank(const shoal_engine *engine);
 SHOAL_API int32_t shoal_engine_world_size(const shoal_engine *engine);
 
@@ -185,18 +185,53 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_save_checkpoint(shoal_engine *
 /* Says before the first step whether saves in DIR could succeed: makes DIR, writes and removes a
  * file there, removes what saves that died have left, compares free space and the limit of a file's
  * size with what a checkpoint needs. SHOAL_EEXIST: DIR holds a later step than this engine's.
- * ignore_space 1: too little of it is only a warning. */
+ * ignore_space: too little of it is only a warning. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_check_save(shoal_engine *engine, const char *dir,
-                                                             int32_t ignore_space);
+                                                             bool ignore_space);
 /* tag NULL: DIR/latest. Without a checkpoint, and only then: SHOAL_ENOENT. *client_json (optional)
  * is owned by the caller (free()). weights_only: no optimizer states, step 0. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_load_checkpoint(shoal_engine *engine,
                                                                   const char *dir, const char *tag,
-                                                                  int32_t weights_only,
+                                                                  bool weights_only,
                                                                   char **client_json);
 /* Reads just the client JSON and the step of a checkpoint; statuses as above. Not collective. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_checkpoint_peek(const char *dir, const char *tag,
                                                            char **client_json, int64_t *step);
+
+/* ---- structs that grow ---------------------------------------------------------------------- */
+/* The functions behind the inline ones above. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_create_sized(const shoal_engine_args *args,
+                                                               size_t args_size,
+                                                               shoal_engine **engine);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_train_batch_sized(shoal_engine *engine,
+                                                                    shoal_batch_source source,
+                                                                    void *user,
+                                                                    shoal_step_info *info,
+                                                                    size_t info_size);
+SHOAL_API void shoal_engine_get_step_info_sized(const shoal_engine *engine, shoal_step_info *info,
+                                                size_t info_size);
+SHOAL_API void shoal_engine_get_memory_info_sized(const shoal_engine *engine,
+                                                  shoal_memory_info *info, size_t info_size);
+
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_engine_create(const shoal_engine_args *args,
+                                                            shoal_engine **engine)
+{
+    return shoal_engine_create_sized(args, sizeof *args, engine);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_engine_train_batch(shoal_engine *engine,
+                                                                 shoal_batch_source source,
+                                                                 void *user, shoal_step_info *info)
+{
+    return shoal_engine_train_batch_sized(engine, source, user, info, sizeof *info);
+}
+SHOAL_INLINE void shoal_engine_get_step_info(const shoal_engine *engine, shoal_step_info *info)
+{
+    shoal_engine_get_step_info_sized(engine, info, sizeof *info);
+}
+SHOAL_INLINE void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info *info)
+{
+    shoal_engine_get_memory_info_sized(engine, info, sizeof *info);
+}
 
 #ifdef __cplusplus
 }

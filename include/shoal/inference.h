@@ -36,12 +36,14 @@ typedef struct shoal_generator_args {
 } shoal_generator_args;
 
 /* With `load` reads model, tokenizer and weights. *generator is owned. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_generator_create(const shoal_generator_args *args,
-                                                            shoal_generator **generator);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_generator_create(const shoal_generator_args *args,
+                                                               shoal_generator **generator);
 SHOAL_API void shoal_generator_destroy(shoal_generator *generator); /* NULL is fine */
 /* Borrowed; NULL with `engine`. */
 SHOAL_API const shoal_tokenizer *shoal_generator_tokenizer(const shoal_generator *generator);
-SHOAL_API const shoal_gpt_config *shoal_generator_config(const shoal_generator *generator);
+/* Fills in the model's configuration; false, and zeros, with `engine`. */
+SHOAL_INLINE bool shoal_generator_config(const shoal_generator *generator,
+                                         shoal_gpt_config *config);
 /* Training step of the weights. */
 SHOAL_API int64_t shoal_generator_step(const shoal_generator *generator);
 /* Logits of a token: kinds of tokens, padded ones of the model included. */
@@ -79,9 +81,37 @@ typedef struct shoal_sample_args {
 /* Generates num_tokens tokens on sequence 0, from its beginning. When it is full (max_length) the
  * last half of the text is read again and generation goes on. SHOAL_EINVAL for an empty prompt or
  * values out of range. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_generate(shoal_generator *generator,
-                                                    const shoal_sample_args *args,
-                                                    shoal_token_sink sink, void *user);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_generate(shoal_generator *generator,
+                                                       const shoal_sample_args *args,
+                                                       shoal_token_sink sink, void *user);
+
+/* ---- structs that grow ---------------------------------------------------------------------- */
+/* The functions behind the inline ones above. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_generator_create_sized(const shoal_generator_args *args,
+                                                                  size_t args_size,
+                                                                  shoal_generator **generator);
+SHOAL_API bool shoal_generator_config_sized(const shoal_generator *generator,
+                                            shoal_gpt_config *config, size_t config_size);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_generate_sized(shoal_generator *generator,
+                                                          const shoal_sample_args *args,
+                                                          size_t args_size, shoal_token_sink sink,
+                                                          void *user);
+
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_generator_create(const shoal_generator_args *args,
+                                                               shoal_generator **generator)
+{
+    return shoal_generator_create_sized(args, sizeof *args, generator);
+}
+SHOAL_INLINE bool shoal_generator_config(const shoal_generator *generator, shoal_gpt_config *config)
+{
+    return shoal_generator_config_sized(generator, config, sizeof *config);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_generate(shoal_generator *generator,
+                                                       const shoal_sample_args *args,
+                                                       shoal_token_sink sink, void *user)
+{
+    return shoal_generate_sized(generator, args, sizeof *args, sink, user);
+}
 
 #ifdef __cplusplus
 }

@@ -38,9 +38,9 @@ typedef struct shoal_launch_args {
     int32_t master_port; /* 0: MASTER_PORT, without it a free one; SHOAL_ANY_PORT: a free one */
     const char *rank_log_folder; /* NULL: ranks write where the launcher writes */
     const char *core_list;       /* "0-7,16-23"; NULL: the physical cores, with bind_cores */
-    int32_t bind_cores;          /* 1: each rank gets its own cores */
-    int32_t no_local_rank;       /* 1: do not append --local_rank=N to the arguments */
-    int32_t save_pid;            /* 1: write TMPDIR/PID.deepspeed while the job runs */
+    bool bind_cores;             /* each rank gets its own cores */
+    bool no_local_rank;          /* do not append --local_rank=N to the arguments */
+    bool save_pid;               /* write TMPDIR/PID.deepspeed while the job runs */
     int32_t grace_period; /* seconds that a signal leaves the ranks, to save and to leave with 0;
                              0: 0.3. A second signal, and a rank's failure, do not wait. */
 } shoal_launch_args;
@@ -52,7 +52,7 @@ typedef struct shoal_launch_args {
  * exist, a mistake in the hostfile, a port in use; SHOAL_EUNSUPPORTED: other hosts than this
  * machine. Costs one fork and exec per rank, a fork for the guard, and no polling.
  * DeepSpeed: launcher/launch.py. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_launch(const shoal_launch_args *args, int *exit_code);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_launch(const shoal_launch_args *args, int *exit_code);
 
 /* Runs `shoal run`'s command line: argv[0] is the command's name, then flags, then the program and
  * its arguments. With --help nothing is started and *help is the help text, owned by the caller:
@@ -60,6 +60,16 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_launch(const shoal_launch_args *args,
  * SHOAL_EUNSUPPORTED for flags of several machines. DeepSpeed: launcher/runner.py. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_launch_command(int argc, char *const *argv,
                                                           int *exit_code, char **help);
+
+/* ---- structs that grow ---------------------------------------------------------------------- */
+/* The function behind the inline one above. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_launch_sized(const shoal_launch_args *args,
+                                                        size_t args_size, int *exit_code);
+
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_launch(const shoal_launch_args *args, int *exit_code)
+{
+    return shoal_launch_sized(args, sizeof *args, exit_code);
+}
 
 #ifdef __cplusplus
 }

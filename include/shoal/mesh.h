@@ -23,8 +23,6 @@
 
 #include "shoal/comm.h"
 
-#include <stdbool.h>
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -53,8 +51,8 @@ typedef struct shoal_mesh_args {
 /* Not collective; every rank gives the same sizes and order. SHOAL_EINVAL with a sentence when the
  * sizes do not multiply to the number of ranks, an axis is missing in the order, or the two
  * generators would not have the same pipeline groups. *mesh is owned by the caller. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_mesh_create(const shoal_mesh_args *args,
-                                                       shoal_mesh **mesh);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_mesh_create(const shoal_mesh_args *args,
+                                                          shoal_mesh **mesh);
 /* Collective over each group that was made. NULL is fine. */
 SHOAL_API void shoal_mesh_destroy(shoal_mesh *mesh);
 
@@ -103,6 +101,17 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_mesh_embedding_group(shoal_mesh *mesh
  * order; "" when there are none. Returns `buffer`. */
 SHOAL_API const char *shoal_mesh_format(const shoal_mesh *mesh, int32_t rank, char *buffer,
                                         size_t bytes);
+
+/* ---- structs that grow ---------------------------------------------------------------------- */
+/* The functions behind the inline ones above. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_mesh_create_sized(const shoal_mesh_args *args,
+                                                             size_t args_size, shoal_mesh **mesh);
+
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_mesh_create(const shoal_mesh_args *args,
+                                                          shoal_mesh **mesh)
+{
+    return shoal_mesh_create_sized(args, sizeof *args, mesh);
+}
 
 #ifdef __cplusplus
 }

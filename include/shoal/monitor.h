@@ -15,7 +15,6 @@
 
 #include "shoal/status.h"
 
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -30,11 +29,11 @@ typedef struct shoal_monitor shoal_monitor;
 typedef struct shoal_monitor_args {
     /* One file per event: PATH/JOB/<name with '/' and ' ' as '_'>.csv, header "step,<last part of
      * the name>", lines "x,value", appended. Opened, written, closed per batch. */
-    int32_t csv_enabled;
+    bool csv_enabled;
     const char *csv_output_path, *csv_job_name; /* NULL: "" and "DeepSpeedJobName" */
     /* PATH/JOB.jsonl: one line {"step":..,"samples":..,"<name>":value,...} per batch, appended; a
      * value that is not finite becomes null. */
-    int32_t jsonl_enabled;
+    bool jsonl_enabled;
     const char *jsonl_output_path, *jsonl_job_name;
 } shoal_monitor_args;
 
@@ -44,10 +43,10 @@ typedef struct shoal_event {
 } shoal_event;
 
 /* Makes the folders. With nothing enabled it is a monitor that does nothing. *monitor is owned. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_monitor_create(const shoal_monitor_args *args,
-                                                          shoal_monitor **monitor);
-SHOAL_API void shoal_monitor_destroy(shoal_monitor *monitor);          /* NULL is fine */
-SHOAL_API int32_t shoal_monitor_enabled(const shoal_monitor *monitor); /* 0 for NULL */
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_monitor_create(const shoal_monitor_args *args,
+                                                             shoal_monitor **monitor);
+SHOAL_API void shoal_monitor_destroy(shoal_monitor *monitor);       /* NULL is fine */
+SHOAL_API bool shoal_monitor_enabled(const shoal_monitor *monitor); /* false for NULL */
 /* Writes one batch of events of a step. Not collective; blocking. SHOAL_EIO names the file. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_monitor_write(shoal_monitor *monitor, int64_t step,
                                                          int64_t samples, const shoal_event *events,
@@ -57,12 +56,16 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_monitor_write(shoal_monitor *monitor,
 
 typedef struct shoal_progress shoal_progress;
 
+typedef enum shoal_progress_style {
+    SHOAL_PROGRESS_ASK = 0,  /* whether `out` is a terminal, and TERM what it can do */
+    SHOAL_PROGRESS_LIVE = 1, /* one line that is rewritten */
+    SHOAL_PROGRESS_PLAIN = 2 /* line by line */
+} shoal_progress_style;
+
 typedef struct shoal_progress_args {
-    FILE *out;        /* borrowed */
-    int32_t terminal; /* 1: rewrite one line; 0: plain lines; -1: ask whether `out` is a terminal,
-                         and TERM what it can do */
-    int32_t
-        columns; /* width of the line; 0: ask the terminal, else the variable COLUMNS, else 80 */
+    FILE *out; /* borrowed */
+    shoal_progress_style style;
+    int32_t columns;     /* width of the line; 0: ask the terminal, then COLUMNS, else 80 */
     int64_t total_steps; /* 0: unknown */
     int64_t plain_every; /* plain lines: every this many steps and the last; 0: 10 */
 } shoal_progress_args;
@@ -77,13 +80,14 @@ typedef struct shoal_progress_values {
 } shoal_progress_values;
 
 /* Makes the line; *progress is owned. Not collective; SHOAL_ENOMEM only. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_progress_create(const shoal_progress_args *args,
-                                                           shoal_progress **progress);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_progress_create(const shoal_progress_args *args,
+                                                              shoal_progress **progress);
 /* Finishes. NULL is fine. */
 SHOAL_API void shoal_progress_destroy(shoal_progress *progress);
 /* "step 120/1000  loss 2.3456  lr 3.00e-04  grad 1.23  45.6k tok/s  ETA 1:02:03"; in a narrow
  * window as much of it as fits, the step and the loss last. */
-SHOAL_API void shoal_progress_update(shoal_progress *progress, const shoal_progress_values *values);
+SHOAL_INLINE void shoal_progress_update(shoal_progress *progress,
+                                        const shoal_progress_values *values);
 /* Prints a whole line above the live one (warnings, evaluation results). */
 SHOAL_API void shoal_progress_message(shoal_progress *progress, const char *text);
 /* Leaves the last step's line where it is, printed if it was not yet; messages then stand below it.
@@ -111,8 +115,8 @@ typedef struct shoal_throughput {
     double average_samples_per_s, current_samples_per_s;
     double allocated_bytes, peak_bytes;
 } shoal_throughput;
-SHOAL_API const char *shoal_format_throughput_line(const shoal_throughput *values, char *text,
-                                                   size_t bytes);
+SHOAL_INLINE const char *shoal_format_throughput_line(const shoal_throughput *values, char *text,
+                                                      size_t bytes);
 /* Megatron's training line: " [2025-01-31 12:00:00.123456] iteration       10/     100 | consumed
  * samples: 320 | elapsed time per iteration (ms): 12.3 | ...". */
 typedef struct shoal_iteration_line {
@@ -125,12 +129,55 @@ typedef struct shoal_iteration_line {
     double loss_scale, grad_norm; /* norm NaN: left out */
     int64_t skipped_iterations, nan_iterations;
 } shoal_iteration_line;
-SHOAL_API const char *shoal_format_iteration_line(const shoal_iteration_line *values, char *text,
-                                                  size_t bytes);
+SHOAL_INLINE const char *shoal_format_iteration_line(const shoal_iteration_line *values, char *text,
+                                                     size_t bytes);
 /* Megatron's validation line: " validation loss at iteration 100 | lm loss value: 1.0E+00 | lm loss
  * PPL: 2.7E+00 | "; PPL = exp(min(20, loss)). */
 SHOAL_API const char *shoal_format_validation_line(const char *where, const char *loss_name,
                                                    double loss, char *text, size_t bytes);
+
+/* ---- structs that grow ----------------------------------------------------------------------- */
+/* The functions behind the inline ones above. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_monitor_create_sized(const shoal_monitor_args *args,
+                                                                size_t args_size,
+                                                                shoal_monitor **monitor);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_progress_create_sized(const shoal_progress_args *args,
+                                                                 size_t args_size,
+                                                                 shoal_progress **progress);
+SHOAL_API void shoal_progress_update_sized(shoal_progress *progress,
+                                           const shoal_progress_values *values, size_t values_size);
+SHOAL_API const char *shoal_format_throughput_line_sized(const shoal_throughput *values,
+                                                         size_t values_size, char *text,
+                                                         size_t bytes);
+SHOAL_API const char *shoal_format_iteration_line_sized(const shoal_iteration_line *values,
+                                                        size_t values_size, char *text,
+                                                        size_t bytes);
+
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_monitor_create(const shoal_monitor_args *args,
+                                                             shoal_monitor **monitor)
+{
+    return shoal_monitor_create_sized(args, sizeof *args, monitor);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_progress_create(const shoal_progress_args *args,
+                                                              shoal_progress **progress)
+{
+    return shoal_progress_create_sized(args, sizeof *args, progress);
+}
+SHOAL_INLINE void shoal_progress_update(shoal_progress *progress,
+                                        const shoal_progress_values *values)
+{
+    shoal_progress_update_sized(progress, values, sizeof *values);
+}
+SHOAL_INLINE const char *shoal_format_throughput_line(const shoal_throughput *values, char *text,
+                                                      size_t bytes)
+{
+    return shoal_format_throughput_line_sized(values, sizeof *values, text, bytes);
+}
+SHOAL_INLINE const char *shoal_format_iteration_line(const shoal_iteration_line *values, char *text,
+                                                     size_t bytes)
+{
+    return shoal_format_iteration_line_sized(values, sizeof *values, text, bytes);
+}
 
 #ifdef __cplusplus
 }

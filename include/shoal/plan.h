@@ -1,6 +1,6 @@
 /* plan.h - what a run will need, without running it.
  *
- *   shoal_plan_make(&(shoal_plan_args){.engine = &engine_args, .world_size = 1024}, &plan);
+ *   shoal_plan_make(&engine_args, &(shoal_plan_args){.world_size = 1024}, &plan);
  *   shoal_plan_get_limit(NULL, ranks_of_this_machine, &limit);
  *   shoal_plan_judge(&plan, &limit, &verdict);
  *   if (verdict.missing_bytes > 0) ...
@@ -25,10 +25,9 @@ extern "C" {
 #endif
 
 typedef struct shoal_plan_args {
-    const shoal_engine_args *engine; /* as for shoal_engine_create; `group` is not used */
-    int32_t rank, world_size;        /* world_size 0: 1 */
-    int32_t prefetches;              /* 1: with a loader that prefetches (data.h) */
-    int64_t dataset_bytes;           /* with one: shoal_dataset_host_bytes */
+    int32_t rank, world_size; /* world_size 0: 1 */
+    bool prefetches;          /* with a loader that prefetches (data.h) */
+    int64_t dataset_bytes;    /* with one: shoal_dataset_host_bytes */
     /* For suggestions, optional: the same training with less memory and more work, and what the
      * user writes to have it, e.g. a GPT with cross_entropy_loss_fusion. Borrowed. */
     const shoal_model *lean_model;
@@ -75,17 +74,20 @@ typedef struct shoal_plan {
     int64_t flops_forward, flops_backward, flops_replay; /* replay: forward again by recompute */
     int64_t kernel_bytes; /* read and written by forward, backward and replay */
     int64_t update_bytes; /* read and written by the optimizer */
-    int32_t overlaps;     /* 1: communication runs beside the computation */
+    bool overlaps;        /* communication runs beside the computation */
 } shoal_plan;
 
-/* Plans one rank. SHOAL_ECONFIG and SHOAL_EINVAL as shoal_engine_create. Not collective. Cost: some
- * milliseconds and a few MB for any model; proportional to layers and to the messages of a step. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_plan_make(const shoal_plan_args *args, shoal_plan *plan);
+/* Plans one rank of a training with the arguments of shoal_engine_create, whose `group` is not
+ * used. SHOAL_ECONFIG and SHOAL_EINVAL as there. Not collective. Cost: some milliseconds and a few
+ * MB for any model; proportional to layers and to the messages of a step. */
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_plan_make(const shoal_engine_args *engine,
+                                                        const shoal_plan_args *args,
+                                                        shoal_plan *plan);
 
 /* What a rank may use. INT64_MAX: no limit. */
 typedef struct shoal_plan_limit {
     int64_t device_bytes, host_bytes;
-    int32_t device_is_host; /* 1: device memory is host memory, and the two needs add up */
+    bool device_is_host; /* device memory is host memory, and the two needs add up */
     /* Limits of the process itself: private memory, and addresses (with all ranks' shared memory)
      */
     int64_t data_bytes, address_space_bytes;
@@ -93,11 +95,11 @@ typedef struct shoal_plan_limit {
 } shoal_plan_limit;
 /* This machine's: of the accelerator (NULL: as an engine chooses), and what is free of the host's
  * memory, divided by the ranks that share it. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_plan_get_limit(const char *accelerator,
-                                                          int32_t ranks_per_machine,
-                                                          shoal_plan_limit *limit);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_plan_get_limit(const char *accelerator,
+                                                             int32_t ranks_per_machine,
+                                                             shoal_plan_limit *limit);
 /* A limit given by hand: of device memory. */
-SHOAL_API void shoal_plan_set_limit(int64_t bytes, shoal_plan_limit *limit);
+SHOAL_INLINE void shoal_plan_set_limit(int64_t bytes, shoal_plan_limit *limit);
 
 /* The tightest kind of memory. */
 typedef struct shoal_plan_verdict {
@@ -105,22 +107,19 @@ typedef struct shoal_plan_verdict {
     int64_t missing_bytes; /* need - have: <= 0 it fits */
     const char *what;      /* "its share of this machine's free memory"; static */
 } shoal_plan_verdict;
-SHOAL_API void shoal_plan_judge(const shoal_plan *plan, const shoal_plan_limit *limit,
-                                shoal_plan_verdict *verdict);
+SHOAL_INLINE void shoal_plan_judge(const shoal_plan *plan, const shoal_plan_limit *limit,
+                                   shoal_plan_verdict *verdict);
 
-/* What would make it fit. */
-typedef struct shoal_plan_suggestion {
-    char what[256]; /* "zero_optimization.stage 3, --recompute-granularity full" */
-    int32_t fits;   /* 0: nothing does, and this is the one that needs least */
-    shoal_plan plan;
-    shoal_plan_verdict verdict;
-} shoal_plan_suggestion;
 /* Plans alternatives in the order of what they cost (higher stages, the lean model, recompute,
- * smaller micro-batches, offload, all of them, more ranks) and gives the first that fits.
+ * smaller micro-batches, offload, all of them, more ranks) and gives the first that fits; when
+ * nothing does, the one that needs least: shoal_plan_judge tells. `change` receives what it is, in
+ * the user's words ("zero_optimization.stage 3, --recompute-granularity full"), cut to `bytes`.
  * SHOAL_END: there is no alternative at all. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_plan_suggest(const shoal_plan_args *args,
-                                                        const shoal_plan_limit *limit,
-                                                        shoal_plan_suggestion *suggestion);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_plan_suggest(const shoal_engine_args *engine,
+                                                           const shoal_plan_args *args,
+                                                           const shoal_plan_limit *limit,
+                                                           shoal_plan *plan, char *change,
+                                                           size_t bytes);
 
 /* Seconds of a step on given hardware. */
 typedef struct shoal_plan_rates {
@@ -132,11 +131,77 @@ typedef struct shoal_plan_time {
     double network_s, update_s;
     double step_s; /* with overlap the longer of the first two, else their sum; and the update */
 } shoal_plan_time;
-SHOAL_API void shoal_plan_get_time(const shoal_plan *plan, const shoal_plan_rates *rates,
-                                   shoal_plan_time *time);
+SHOAL_INLINE void shoal_plan_get_time(const shoal_plan *plan, const shoal_plan_rates *rates,
+                                      shoal_plan_time *time);
 
 /* The plan as a JSON object on one line. *json is owned by the caller: free(). */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_plan_to_json(const shoal_plan *plan, char **json);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_plan_to_json(const shoal_plan *plan, char **json);
+
+/* ---- structs that grow ---------------------------------------------------------------------- */
+/* The functions behind the inline ones above. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_plan_make_sized(const shoal_engine_args *engine,
+                                                           size_t engine_size,
+                                                           const shoal_plan_args *args,
+                                                           size_t args_size, shoal_plan *plan,
+                                                           size_t plan_size);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_plan_get_limit_sized(const char *accelerator,
+                                                                int32_t ranks_per_machine,
+                                                                shoal_plan_limit *limit,
+                                                                size_t limit_size);
+SHOAL_API void shoal_plan_set_limit_sized(int64_t bytes, shoal_plan_limit *limit,
+                                          size_t limit_size);
+SHOAL_API void shoal_plan_judge_sized(const shoal_plan *plan, size_t plan_size,
+                                      const shoal_plan_limit *limit, size_t limit_size,
+                                      shoal_plan_verdict *verdict, size_t verdict_size);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_plan_suggest_sized(
+    const shoal_engine_args *engine, size_t engine_size, const shoal_plan_args *args,
+    size_t args_size, const shoal_plan_limit *limit, size_t limit_size, shoal_plan *plan,
+    size_t plan_size, char *change, size_t bytes);
+SHOAL_API void shoal_plan_get_time_sized(const shoal_plan *plan, size_t plan_size,
+                                         const shoal_plan_rates *rates, size_t rates_size,
+                                         shoal_plan_time *time, size_t time_size);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_plan_to_json_sized(const shoal_plan *plan,
+                                                              size_t plan_size, char **json);
+
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_plan_make(const shoal_engine_args *engine,
+                                                        const shoal_plan_args *args,
+                                                        shoal_plan *plan)
+{
+    return shoal_plan_make_sized(engine, sizeof *engine, args, sizeof *args, plan, sizeof *plan);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_plan_get_limit(const char *accelerator,
+                                                             int32_t ranks_per_machine,
+                                                             shoal_plan_limit *limit)
+{
+    return shoal_plan_get_limit_sized(accelerator, ranks_per_machine, limit, sizeof *limit);
+}
+SHOAL_INLINE void shoal_plan_set_limit(int64_t bytes, shoal_plan_limit *limit)
+{
+    shoal_plan_set_limit_sized(bytes, limit, sizeof *limit);
+}
+SHOAL_INLINE void shoal_plan_judge(const shoal_plan *plan, const shoal_plan_limit *limit,
+                                   shoal_plan_verdict *verdict)
+{
+    shoal_plan_judge_sized(plan, sizeof *plan, limit, sizeof *limit, verdict, sizeof *verdict);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_plan_suggest(const shoal_engine_args *engine,
+                                                           const shoal_plan_args *args,
+                                                           const shoal_plan_limit *limit,
+                                                           shoal_plan *plan, char *change,
+                                                           size_t bytes)
+{
+    return shoal_plan_suggest_sized(engine, sizeof *engine, args, sizeof *args, limit,
+                                    sizeof *limit, plan, sizeof *plan, change, bytes);
+}
+SHOAL_INLINE void shoal_plan_get_time(const shoal_plan *plan, const shoal_plan_rates *rates,
+                                      shoal_plan_time *time)
+{
+    shoal_plan_get_time_sized(plan, sizeof *plan, rates, sizeof *rates, time, sizeof *time);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_plan_to_json(const shoal_plan *plan, char **json)
+{
+    return shoal_plan_to_json_sized(plan, sizeof *plan, json);
+}
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,6 @@
  *   inference.h    text from a checkpoint
  *   launcher.h     starting ranks
  *   diff.h         where two runs, or two checkpoints, part
- *   bench.h        speed of the parts and of the whole
  *   report.h       what this build finds on this machine
  *
  * WORDS  A *rank* is one process (or thread) of a job. A *micro-batch* is what one forward pass
@@ -62,7 +61,6 @@
 #define SHOAL_SHOAL_H
 
 #include "shoal/autograd.h"
-#include "shoal/bench.h"
 #include "shoal/comm.h"
 #include "shoal/data.h"
 #include "shoal/diff.h"

@@ -9,6 +9,9 @@
 #ifndef SHOAL_STATUS_H
 #define SHOAL_STATUS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -23,6 +26,10 @@ extern "C" {
 #define SHOAL_PRINTF(format_index, first_arg)
 #define SHOAL_API
 #endif
+/* A call that takes or fills a struct which may grow: it hands the struct's size, as this program's
+ * headers have it, to the function NAME_sized of the library. The definitions stand at each
+ * header's end; docs/COMPATIBILITY.md says how structs grow. */
+#define SHOAL_INLINE static inline
 
 /* Outcome of a call. Exit codes of the program: 0 for >= 0, 2 for the user's mistakes
  * (SHOAL_EINVAL, SHOAL_ECONFIG, SHOAL_EUNSUPPORTED, SHOAL_ENOENT, SHOAL_EEXIST), 1 for everything

@@ -12,7 +12,6 @@
 
 #include "shoal/status.h"
 
-#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus

@@ -29,34 +29,84 @@ typedef struct shoal_gpt_config {
     int64_t make_vocab_size_divisible_by; /* rows of wte are padded to a multiple; 1: no padding */
     double attention_dropout, hidden_dropout;
     double init_method_std, norm_epsilon;
-    int32_t add_bias_linear;  /* 0: no biases in linear and norm layers */
-    int32_t openai_gelu;      /* tanh form */
-    int32_t untie_embeddings; /* an output matrix of its own: lm_head.weight */
+    bool add_bias_linear;  /* false: no biases in linear and norm layers */
+    bool openai_gelu;      /* tanh form */
+    bool untie_embeddings; /* an output matrix of its own: lm_head.weight */
     /* The head and its loss in tiles of the vocabulary (shoal_linear_cross_entropy): no logits in
      * memory, and the head's product once more in backward. */
-    int32_t cross_entropy_loss_fusion;
+    bool cross_entropy_loss_fusion;
 } shoal_gpt_config;
 
 /* Fills in Megatron's defaults: 4h feed-forward, dropout 0.1, std 0.02, epsilon 1e-5, biases on. */
-SHOAL_API void shoal_gpt_config_defaults(shoal_gpt_config *config);
+SHOAL_INLINE void shoal_gpt_config_defaults(shoal_gpt_config *config);
 /* Checks the numbers (heads divide hidden, positions >= sequence ...), SHOAL_EINVAL naming the
  * flags, and builds the layers. *model is owned by the caller: shoal_gpt_destroy. Inputs of the
  * model: "tokens" and "targets", I32 [T] per sample. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_gpt_create(const shoal_gpt_config *config,
-                                                      shoal_model **model);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_gpt_create(const shoal_gpt_config *config,
+                                                         shoal_model **model);
 SHOAL_API void shoal_gpt_destroy(shoal_model *model);
-SHOAL_API const shoal_gpt_config *
-shoal_gpt_get_config(const shoal_model *model); /* borrowed, padded values filled in */
+/* The configuration of a model that shoal_gpt_create made, with what was 0 filled in. */
+SHOAL_INLINE void shoal_gpt_get_config(const shoal_model *model, shoal_gpt_config *config);
 /* Parameters, and training FLOPs per token (6N + 12 L C T; attention counted full as the field
  * does). */
-SHOAL_API int64_t shoal_gpt_param_count(const shoal_gpt_config *config);
-SHOAL_API double shoal_gpt_flops_per_token(const shoal_gpt_config *config);
+SHOAL_INLINE int64_t shoal_gpt_param_count(const shoal_gpt_config *config);
+SHOAL_INLINE double shoal_gpt_flops_per_token(const shoal_gpt_config *config);
 /* The configuration as a JSON object with Megatron's flag names (owned by the caller, free()), and
  * back. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_gpt_config_to_json(const shoal_gpt_config *config,
-                                                              char **json);
-SHOAL_API SHOAL_CHECKED shoal_status shoal_gpt_config_from_json(const char *json,
-                                                                shoal_gpt_config *config);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_gpt_config_to_json(const shoal_gpt_config *config,
+                                                                 char **json);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_gpt_config_from_json(const char *json,
+                                                                   shoal_gpt_config *config);
+
+/* ---- structs that grow ---------------------------------------------------------------------- */
+/* The functions behind the inline ones above. */
+SHOAL_API void shoal_gpt_config_defaults_sized(shoal_gpt_config *config, size_t config_size);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_gpt_create_sized(const shoal_gpt_config *config,
+                                                            size_t config_size,
+                                                            shoal_model **model);
+SHOAL_API void shoal_gpt_get_config_sized(const shoal_model *model, shoal_gpt_config *config,
+                                          size_t config_size);
+SHOAL_API int64_t shoal_gpt_param_count_sized(const shoal_gpt_config *config, size_t config_size);
+SHOAL_API double shoal_gpt_flops_per_token_sized(const shoal_gpt_config *config,
+                                                 size_t config_size);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_gpt_config_to_json_sized(const shoal_gpt_config *config,
+                                                                    size_t config_size,
+                                                                    char **json);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_gpt_config_from_json_sized(const char *json,
+                                                                      shoal_gpt_config *config,
+                                                                      size_t config_size);
+
+SHOAL_INLINE void shoal_gpt_config_defaults(shoal_gpt_config *config)
+{
+    shoal_gpt_config_defaults_sized(config, sizeof *config);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_gpt_create(const shoal_gpt_config *config,
+                                                         shoal_model **model)
+{
+    return shoal_gpt_create_sized(config, sizeof *config, model);
+}
+SHOAL_INLINE void shoal_gpt_get_config(const shoal_model *model, shoal_gpt_config *config)
+{
+    shoal_gpt_get_config_sized(model, config, sizeof *config);
+}
+SHOAL_INLINE int64_t shoal_gpt_param_count(const shoal_gpt_config *config)
+{
+    return shoal_gpt_param_count_sized(config, sizeof *config);
+}
+SHOAL_INLINE double shoal_gpt_flops_per_token(const shoal_gpt_config *config)
+{
+    return shoal_gpt_flops_per_token_sized(config, sizeof *config);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_gpt_config_to_json(const shoal_gpt_config *config,
+                                                                 char **json)
+{
+    return shoal_gpt_config_to_json_sized(config, sizeof *config, json);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_gpt_config_from_json(const char *json,
+                                                                   shoal_gpt_config *config)
+{
+    return shoal_gpt_config_from_json_sized(json, config, sizeof *config);
+}
 
 #ifdef __cplusplus
 }

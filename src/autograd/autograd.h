@@ -266,6 +266,12 @@ void shoali_tape_set_block(struct shoal_tensor *tensor, const shoal_shape *globa
 /* Batch arrays seen by shoal_tape_input. */
 void shoali_tape_set_batch(struct shoal_tape *tape, struct shoal_tensor *const *inputs,
                            int32_t count);
+/* What is between two layers. The list is never changed, only replaced, so a copy of the struct
+ * stays what it was. */
+struct shoal_boundary {
+    int32_t count;
+    struct shoal_tensor **tensor; /* in the tape's arena */
+};
 /* Runs layers [first, first+count) as scopes. */
 SHOAL_CHECKED shoal_status shoali_tape_forward_layers(struct shoal_tape *tape,
                                                       const struct shoali_module *module,

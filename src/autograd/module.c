@@ -254,12 +254,20 @@ done:
     return status;
 }
 
-shoal_status shoal_declare_param(shoal_declaration *declaration, const shoal_param_spec *spec)
+shoal_status shoal_declare_param_sized(shoal_declaration *declaration, const shoal_param_spec *spec,
+                                       size_t spec_size)
 {
-    if (spec->name == NULL || spec->name[0] == '\0')
-        return SHOAL_FAIL(SHOAL_EINVAL, "layer %s declares a parameter without a name",
-                          declaration->layer->name);
-    return spec->tied_to != NULL ? declare_tied(declaration, spec) : declare_new(declaration, spec);
+    shoal_status status;
+    shoal_param_spec own = {0};
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_param_spec, split, spec, spec_size, &own), done);
+    if (own.name == NULL || own.name[0] == '\0')
+        status = SHOAL_FAIL(SHOAL_EINVAL, "layer %s declares a parameter without a name",
+                            declaration->layer->name);
+    else
+        status =
+            own.tied_to != NULL ? declare_tied(declaration, &own) : declare_new(declaration, &own);
+done:
+    return status;
 }
 
 /* Layers by name: indices plus 1, 0 where a place is empty; at most half of them are taken. */

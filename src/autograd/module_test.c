@@ -66,7 +66,8 @@ static void no_forward(const shoal_layer *layer, shoal_tape *tape, shoal_boundar
 static void test_names_are_found_among_many(void **state)
 {
     (void)state;
-    static const shoal_layer_type type = {"many", declare_many, no_forward};
+    static const shoal_layer_type type = {
+        .name = "many", .declare = declare_many, .forward = no_forward};
     const int32_t count = 3000;
     const shoal_layer_spec layers[] = {{&type, "a", &count}, {&type, "b", &count}};
     const shoal_model model = {.name = "many", .layers = layers, .layer_count = 2};
@@ -89,7 +90,8 @@ static shoal_status declare_spec(const void *config, shoal_declaration *declarat
 static void expect_refusal(const shoal_param_spec *first, const shoal_param_spec *second,
                            const char *second_layer, const char *const *words)
 {
-    static const shoal_layer_type type = {"spec", declare_spec, no_forward};
+    static const shoal_layer_type type = {
+        .name = "spec", .declare = declare_spec, .forward = no_forward};
     const shoal_layer_spec layers[] = {{&type, "one", first}, {&type, second_layer, second}};
     const shoal_model model = {.name = "wrong", .layers = layers, .layer_count = 2};
     struct shoali_module module;
@@ -103,7 +105,8 @@ static void expect_refusal(const shoal_param_spec *first, const shoal_param_spec
 static void expect_alias_refusal(const shoal_param_spec *first, const shoal_param_spec *second,
                                  const shoal_param_spec *owner)
 {
-    static const shoal_layer_type type = {"spec", declare_spec, no_forward};
+    static const shoal_layer_type type = {
+        .name = "spec", .declare = declare_spec, .forward = no_forward};
     const shoal_layer_spec layers[] = {
         {&type, "one", first}, {&type, "two", owner}, {&type, "three", second}};
     const shoal_model model = {.name = "wrong", .layers = layers, .layer_count = 3};
@@ -202,7 +205,8 @@ static void test_parameters_are_cut(void **state)
 {
     (void)state;
     int32_t bad = 0;
-    const shoal_layer_type type = {"cut", declare_cut, forward_nothing};
+    const shoal_layer_type type = {
+        .name = "cut", .declare = declare_cut, .forward = forward_nothing};
     const shoal_layer_spec layer = {&type, "l", &bad};
     const shoal_model model = {.name = "cut", .layers = &layer, .layer_count = 1};
     struct shoali_module module;

@@ -48,8 +48,8 @@ static inline void embed_forward(const shoal_layer *layer, shoal_tape *tape,
 {
     shoal_tensor *x = shoal_embedding(tape, shoal_tape_input(tape, 0), shoal_layer_param(layer, 0),
                                       shoal_layer_param(layer, 1));
-    boundary->count = 1;
-    boundary->tensor[0] = shoal_dropout(tape, x, 0.1, NULL);
+    x = shoal_dropout(tape, x, 0.1, NULL);
+    shoal_boundary_set(tape, boundary, &x, 1);
 }
 
 static inline shoal_status block_declare(const void *config, shoal_declaration *declaration)
@@ -91,7 +91,7 @@ static inline void block_forward(const shoal_layer *layer, shoal_tape *tape,
     shoal_param *p[12];
     for (int32_t i = 0; i < 12; i++)
         p[i] = shoal_layer_param(layer, i);
-    shoal_tensor *x = boundary->tensor[0];
+    shoal_tensor *x = shoal_boundary_get(tape, boundary, 0);
     shoal_scope_begin(tape, "attn");
     shoal_tensor *h = shoal_layer_norm(tape, x, p[0], p[1], 1e-5);
     shoal_tensor *qkv = shoal_linear(tape, h, p[2], &(shoal_linear_args){.bias = p[3]});
@@ -106,7 +106,7 @@ static inline void block_forward(const shoal_layer *layer, shoal_tape *tape,
                      &(shoal_linear_args){.bias = p[8], .activation = SHOAL_ACTIVATION_GELU_TANH});
     x = shoal_linear(tape, h, p[9], &(shoal_linear_args){.bias = p[10], .residual = x});
     shoal_scope_end(tape, &x, 1);
-    boundary->tensor[0] = x;
+    shoal_boundary_set(tape, boundary, &x, 1);
 }
 
 static inline shoal_status norm_declare(const void *config, shoal_declaration *declaration)
@@ -118,8 +118,9 @@ static inline shoal_status norm_declare(const void *config, shoal_declaration *d
 static inline void norm_forward(const shoal_layer *layer, shoal_tape *tape,
                                 shoal_boundary *boundary)
 {
-    boundary->tensor[0] =
-        shoal_rms_norm(tape, boundary->tensor[0], shoal_layer_param(layer, 0), 1e-5);
+    shoal_tensor *x = shoal_rms_norm(tape, shoal_boundary_get(tape, boundary, 0),
+                                     shoal_layer_param(layer, 0), 1e-5);
+    shoal_boundary_set(tape, boundary, &x, 1);
 }
 
 static inline shoal_status head_declare(const void *config, shoal_declaration *declaration)
@@ -134,16 +135,21 @@ static inline shoal_status head_declare(const void *config, shoal_declaration *d
 static inline void head_forward(const shoal_layer *layer, shoal_tape *tape,
                                 shoal_boundary *boundary)
 {
-    shoal_tensor *logits = shoal_linear(tape, boundary->tensor[0], shoal_layer_param(layer, 0),
-                                        &(shoal_linear_args){.weight_out_in = 1});
-    boundary->count = 1;
-    boundary->tensor[0] = shoal_cross_entropy(tape, logits, shoal_tape_input(tape, 1));
+    shoal_tensor *logits =
+        shoal_linear(tape, shoal_boundary_get(tape, boundary, 0), shoal_layer_param(layer, 0),
+                     &(shoal_linear_args){.weight_out_in = true});
+    shoal_tensor *loss = shoal_cross_entropy(tape, logits, shoal_tape_input(tape, 1));
+    shoal_boundary_set(tape, boundary, &loss, 1);
 }
 
-static const shoal_layer_type embed_type = {"embed", embed_declare, embed_forward};
-static const shoal_layer_type block_type = {"block", block_declare, block_forward};
-static const shoal_layer_type norm_type = {"norm", norm_declare, norm_forward};
-static const shoal_layer_type head_type = {"head", head_declare, head_forward};
+static const shoal_layer_type embed_type = {
+    .name = "embed", .declare = embed_declare, .forward = embed_forward};
+static const shoal_layer_type block_type = {
+    .name = "block", .declare = block_declare, .forward = block_forward};
+static const shoal_layer_type norm_type = {
+    .name = "norm", .declare = norm_declare, .forward = norm_forward};
+static const shoal_layer_type head_type = {
+    .name = "head", .declare = head_declare, .forward = head_forward};
 static const shoal_layer_spec model_layers[MODEL_LAYERS] = {
     {&embed_type, "embed", NULL}, {&block_type, "h.0", NULL}, {&block_type, "h.1", NULL},
     {&norm_type, "norm", NULL},   {&head_type, "head", NULL},

@@ -37,6 +37,7 @@
 #include "base/pool.h"
 #include "base/process.h"
 #include "base/rng.h"
+#include "base/sized.h"
 #include "base/str.h"
 #include "base/worker.h"
 

@@ -53,15 +53,15 @@ static shoal_status measure(const struct shoali_bench *bench, const struct shape
         shoali_samples_add(&peak, shoali_limit_fma(bench->pool, dtype));
         shoali_samples_add(&rate, flops * 1e-9 / shoali_bench_time(bench, kernel, args));
     }
-    const shoal_bench_value value = {"time", "us", flops * 1e-3 / shoali_samples_median(&rate)};
+    const shoali_bench_value value = {"time", "us", flops * 1e-3 / shoali_samples_median(&rate)};
     snprintf(name, sizeof name, "%s B%lld H%lld T%lld D%lld", what, (long long)s->batch,
              (long long)s->heads, (long long)s->length, (long long)s->head_size);
-    shoal_bench_result result = {.bench = "attention",
-                                 .name = name,
-                                 .unit = "GFLOP/s",
-                                 .limit_name = "multiply-add peak",
-                                 .values = &value,
-                                 .value_count = 1};
+    shoali_bench_result result = {.bench = "attention",
+                                  .name = name,
+                                  .unit = "GFLOP/s",
+                                  .limit_name = "multiply-add peak",
+                                  .values = &value,
+                                  .value_count = 1};
     return shoali_bench_emit(&bench->run, &result, &rate, &peak);
 }
 
@@ -123,7 +123,7 @@ done:
 }
 
 static shoal_status measure_asked(const struct shoali_bench *bench,
-                                  const shoal_bench_attention_args *args)
+                                  const shoali_bench_attention_args *args)
 {
     const struct shape s = {args->batch, args->heads, args->seq_length, args->head_size};
     shoal_status status = SHOAL_OK;
@@ -141,7 +141,7 @@ static shoal_status measure_asked(const struct shoali_bench *bench,
     return status;
 }
 
-shoal_status shoal_bench_attention(const shoal_bench_attention_args *args)
+shoal_status shoali_bench_attention(const shoali_bench_attention_args *args)
 {
     struct shoali_bench bench = {.pool = NULL};
     shoal_status status;

@@ -21,7 +21,7 @@ struct seen {
     shoal_status answer;
 };
 
-static shoal_status look(void *user, const shoal_bench_result *result)
+static shoal_status look(void *user, const shoali_bench_result *result)
 {
     struct seen *seen = user;
     seen->count++;
@@ -34,10 +34,10 @@ static shoal_status look(void *user, const shoal_bench_result *result)
     return seen->answer;
 }
 
-static shoal_bench_run quick(struct seen *seen)
+static shoali_bench_run quick(struct seen *seen)
 {
     *seen = (struct seen){.ordered = true};
-    return (shoal_bench_run){
+    return (shoali_bench_run){
         .repeats = 3, .seconds = 0.003, .threads = 2, .sink = look, .user = seen};
 }
 
@@ -61,16 +61,16 @@ static void test_ratios_of_times_and_speeds(void **state)
 {
     (void)state;
     struct seen seen;
-    const shoal_bench_run run = quick(&seen);
+    const shoali_bench_run run = quick(&seen);
     struct shoali_samples two = {{2}, 1}, eight = {{8}, 1};
-    shoal_bench_result result = {.bench = "x", .name = "x", .unit = "GB/s"};
+    shoali_bench_result result = {.bench = "x", .name = "x", .unit = "GB/s"};
     assert_int_equal(shoali_bench_emit(&run, &result, &two, &eight), SHOAL_OK);
     assert_true(seen.ratio == 0.25);
     result.unit = "us"; /* a time of 8 is a quarter as fast as its limit of 2 */
     assert_int_equal(shoali_bench_emit(&run, &result, &eight, &two), SHOAL_OK);
     assert_true(seen.ratio == 0.25);
     assert_int_equal(
-        shoali_bench_emit(&run, &(shoal_bench_result){.unit = "us", .name = "x", .bench = "x"},
+        shoali_bench_emit(&run, &(shoali_bench_result){.unit = "us", .name = "x", .bench = "x"},
                           &eight, NULL),
         SHOAL_OK);
     assert_true(seen.ratio == 0);
@@ -102,48 +102,48 @@ static void test_kernels(void **state)
 {
     (void)state;
     struct seen seen;
-    shoal_bench_gemm_args gemm = {
+    shoali_bench_gemm_args gemm = {
         .run = quick(&seen), .dtype = SHOAL_BF16, .m = 33, .n = 17, .k = 65, .trans_a = 1};
-    assert_int_equal(shoal_bench_gemm(&gemm), SHOAL_OK);
+    assert_int_equal(shoali_bench_gemm(&gemm), SHOAL_OK);
     assert_int_equal(seen.count, 1);
     assert_true(seen.ordered && seen.median > 0);
     assert_string_equal(seen.last, "product TN 33x17x65");
     gemm.k = 0;
-    assert_int_equal(shoal_bench_gemm(&gemm), SHOAL_EINVAL);
+    assert_int_equal(shoali_bench_gemm(&gemm), SHOAL_EINVAL);
     gemm.m = gemm.n = 0;
     gemm.set = "huge";
-    assert_int_equal(shoal_bench_gemm(&gemm), SHOAL_EINVAL);
+    assert_int_equal(shoali_bench_gemm(&gemm), SHOAL_EINVAL);
     assert_non_null(strstr(shoal_error_message(), "huge"));
 
-    shoal_bench_attention_args attention = {
+    shoali_bench_attention_args attention = {
         .run = quick(&seen), .batch = 1, .heads = 2, .seq_length = 33, .head_size = 16};
-    assert_int_equal(shoal_bench_attention(&attention), SHOAL_OK);
+    assert_int_equal(shoali_bench_attention(&attention), SHOAL_OK);
     assert_int_equal(seen.count, 2);
     assert_true(seen.ordered);
     attention.heads = 0;
-    assert_int_equal(shoal_bench_attention(&attention), SHOAL_EINVAL);
+    assert_int_equal(shoali_bench_attention(&attention), SHOAL_EINVAL);
 
-    shoal_bench_stream_args adam = {.run = quick(&seen), .count = 100000, .adam_only = 1};
-    assert_int_equal(shoal_bench_stream(&adam), SHOAL_OK);
+    shoali_bench_stream_args adam = {.run = quick(&seen), .count = 100000, .adam_only = 1};
+    assert_int_equal(shoali_bench_stream(&adam), SHOAL_OK);
     assert_int_equal(seen.count, 2);
     assert_string_equal(seen.bench, "adam");
     adam.adam_only = 0; /* too few for the kernels of rows */
-    assert_int_equal(shoal_bench_stream(&adam), SHOAL_EINVAL);
+    assert_int_equal(shoali_bench_stream(&adam), SHOAL_EINVAL);
 }
 
 static void test_the_sink_can_refuse(void **state)
 {
     (void)state;
     struct seen seen;
-    shoal_bench_stream_args adam = {.run = quick(&seen), .count = 1000, .adam_only = 1};
+    shoali_bench_stream_args adam = {.run = quick(&seen), .count = 1000, .adam_only = 1};
     seen.answer = SHOAL_EIO;
-    assert_int_equal(shoal_bench_stream(&adam), SHOAL_EIO);
+    assert_int_equal(shoali_bench_stream(&adam), SHOAL_EIO);
     assert_int_equal(seen.count, 1);
     adam.run.repeats = -1;
-    assert_int_equal(shoal_bench_stream(&adam), SHOAL_EINVAL);
+    assert_int_equal(shoali_bench_stream(&adam), SHOAL_EINVAL);
     adam.run.repeats = 1;
     adam.run.seconds = (double)NAN;
-    assert_int_equal(shoal_bench_stream(&adam), SHOAL_EINVAL);
+    assert_int_equal(shoali_bench_stream(&adam), SHOAL_EINVAL);
 }
 
 static void test_collectives(void **state)
@@ -155,34 +155,34 @@ static void test_collectives(void **state)
     struct seen seen;
     for (int32_t ranks = 2; ranks <= 4; ranks++) {
         for (int op = 0; op < 5; op++) {
-            const shoal_bench_comm_args args = {.run = quick(&seen),
-                                                .op = ops[op],
-                                                .min_bytes = 3,
-                                                .max_bytes = 5000,
-                                                .step_factor = 40,
-                                                .dtype = dtypes[(op + ranks) % 3],
-                                                .ranks = ranks,
-                                                .unshared = ranks % 2};
-            assert_int_equal(shoal_bench_comm(&args), SHOAL_OK);
+            const shoali_bench_comm_args args = {.run = quick(&seen),
+                                                 .op = ops[op],
+                                                 .min_bytes = 3,
+                                                 .max_bytes = 5000,
+                                                 .step_factor = 40,
+                                                 .dtype = dtypes[(op + ranks) % 3],
+                                                 .ranks = ranks,
+                                                 .unshared = ranks % 2};
+            assert_int_equal(shoali_bench_comm(&args), SHOAL_OK);
             assert_int_equal(seen.count, 3); /* 3, 120, 4800 */
             assert_true(seen.ordered);
             assert_int_equal(strncmp(seen.last, ops[op], strlen(ops[op])), 0);
         }
     }
-    shoal_bench_comm_args args = {.run = quick(&seen), .op = "reduce", .ranks = 2};
-    assert_int_equal(shoal_bench_comm(&args), SHOAL_EINVAL);
+    shoali_bench_comm_args args = {.run = quick(&seen), .op = "reduce", .ranks = 2};
+    assert_int_equal(shoali_bench_comm(&args), SHOAL_EINVAL);
     assert_non_null(strstr(shoal_error_message(), "reduce"));
     args.op = NULL;
     args.step_factor = 1;
-    assert_int_equal(shoal_bench_comm(&args), SHOAL_EINVAL);
+    assert_int_equal(shoali_bench_comm(&args), SHOAL_EINVAL);
     args.step_factor = 0;
     args.min_bytes = 100;
     args.max_bytes = 10;
-    assert_int_equal(shoal_bench_comm(&args), SHOAL_EINVAL);
+    assert_int_equal(shoali_bench_comm(&args), SHOAL_EINVAL);
     assert_non_null(strstr(shoal_error_message(), "from 100 to 10"));
     for (int32_t ranks = 0; ranks < 2; ranks++) { /* nobody to send to */
-        const shoal_bench_comm_args lonely = {.run = quick(&seen), .ranks = ranks};
-        assert_int_equal(shoal_bench_comm(&lonely), SHOAL_EINVAL);
+        const shoali_bench_comm_args lonely = {.run = quick(&seen), .ranks = ranks};
+        assert_int_equal(shoali_bench_comm(&lonely), SHOAL_EINVAL);
         assert_non_null(strstr(shoal_error_message(), "one rank sends nothing"));
     }
 }
@@ -192,8 +192,8 @@ static void test_wrong_data_are_found(void **state)
 {
     (void)state;
     struct seen seen;
-    const shoal_bench_run run = quick(&seen);
-    const shoal_bench_comm_args args = {.run = run, .dtype = SHOAL_F32};
+    const shoali_bench_run run = quick(&seen);
+    const shoali_bench_comm_args args = {.run = run, .dtype = SHOAL_F32};
     const struct shoali_bench_op op = {"all_to_all", SHOALI_BENCH_ALL_TO_ALL};
     float in[64], out[64];
     shoal_group *group = NULL;
@@ -218,29 +218,29 @@ static void test_io(void **state)
     struct seen seen;
     char folder[] = "/tmp/shoal-bench-XXXXXX";
     assert_non_null(mkdtemp(folder));
-    shoal_bench_io_args args = {
+    shoali_bench_io_args args = {
         .run = quick(&seen), .folder = folder, .bytes = 300000, .block_bytes = 5000};
     args.run.seconds = 1;
-    assert_int_equal(shoal_bench_io(&args), SHOAL_OK);
+    assert_int_equal(shoali_bench_io(&args), SHOAL_OK);
     assert_int_equal(seen.count, 2);
     assert_true(seen.ordered);
     args.backend = "posix";
     args.buffered = args.read = 1;
     args.run = quick(&seen);
-    assert_int_equal(shoal_bench_io(&args), SHOAL_OK);
+    assert_int_equal(shoali_bench_io(&args), SHOAL_OK);
     assert_int_equal(seen.count, 1);
     assert_int_equal(strncmp(seen.last, "read", 4), 0);
     assert_non_null(strstr(seen.last, "posix"));
 
-    shoal_bench_io_args best = {0};
-    args = (shoal_bench_io_args){.run = quick(&seen), .folder = folder, .bytes = 65536};
-    assert_int_equal(shoal_tune_io(&args, &best), SHOAL_OK);
+    shoali_bench_io_args best = {0};
+    args = (shoali_bench_io_args){.run = quick(&seen), .folder = folder, .bytes = 65536};
+    assert_int_equal(shoali_tune_io(&args, &best), SHOAL_OK);
     assert_int_equal(seen.count, 32); /* 16 settings, written and read */
     assert_true(best.block_bytes >= 1 << 20 && best.queue_depth >= 32 && best.run.threads >= 1);
     assert_int_equal(rmdir(folder), 0); /* nothing stays */
-    assert_int_equal(shoal_bench_io(&args), SHOAL_EINVAL);
+    assert_int_equal(shoali_bench_io(&args), SHOAL_EINVAL);
     args.folder = NULL;
-    assert_int_equal(shoal_bench_io(&args), SHOAL_EINVAL);
+    assert_int_equal(shoali_bench_io(&args), SHOAL_EINVAL);
 }
 
 static void small_model(shoal_gpt_config *config)
@@ -257,17 +257,17 @@ static void test_step(void **state)
 {
     (void)state;
     struct seen seen;
-    shoal_bench_step_args args = {.run = quick(&seen), .micro_batch = 2, .dtype = SHOAL_BF16};
+    shoali_bench_step_args args = {.run = quick(&seen), .micro_batch = 2, .dtype = SHOAL_BF16};
     small_model(&args.model);
-    assert_int_equal(shoal_bench_step(&args), SHOAL_OK);
+    assert_int_equal(shoali_bench_step(&args), SHOAL_OK);
     assert_int_equal(seen.count, 1);
     assert_true(seen.ordered);
     assert_non_null(strstr(seen.last, "2x8 tokens"));
     args.dtype = SHOAL_I32;
-    assert_int_equal(shoal_bench_step(&args), SHOAL_EINVAL);
+    assert_int_equal(shoali_bench_step(&args), SHOAL_EINVAL);
     args.dtype = SHOAL_F32;
     args.micro_batch = 0;
-    assert_true(shoal_bench_step(&args) < 0);
+    assert_true(shoali_bench_step(&args) < 0);
 
     char folder[] = "/tmp/shoal-bench-XXXXXX", file[64], *text = NULL;
     size_t bytes;
@@ -277,7 +277,7 @@ static void test_step(void **state)
     args.micro_batch = 1;
     args.first_step_file = file;
     const int64_t before = shoali_now_ns();
-    assert_int_equal(shoal_bench_step(&args), SHOAL_OK);
+    assert_int_equal(shoali_bench_step(&args), SHOAL_OK);
     assert_int_equal(shoali_read_file(file, &text, &bytes), SHOAL_OK);
     char *rest = text;
     for (int32_t i = 0; i < 2; i++)
@@ -294,7 +294,7 @@ struct figures {
     double limit, median, read, written, reads, writes, alone, without, times;
 };
 
-static shoal_status take_figures(void *user, const shoal_bench_result *result)
+static shoal_status take_figures(void *user, const shoali_bench_result *result)
 {
     struct figures *figures = user;
     double *const place[] = {&figures->read,  &figures->written, &figures->reads, &figures->writes,
@@ -323,11 +323,11 @@ static void test_step_on_a_drive(void **state)
         "\"%s\", \"buffer_count\": 12, \"pipeline_read\": true, \"pipeline_write\": true } } }",
         folder);
     assert_int_equal(shoali_write_file_atomic(config, text, (size_t)bytes), SHOAL_OK);
-    shoal_bench_step_args args = {
+    shoali_bench_step_args args = {
         .run = {.repeats = 3, .seconds = 0.003, .threads = 2, .sink = take_figures, .user = &seen},
         .config_path = config};
     small_model(&args.model);
-    assert_int_equal(shoal_bench_step(&args), SHOAL_OK);
+    assert_int_equal(shoali_bench_step(&args), SHOAL_OK);
     assert_int_equal(seen.count, 2);
     /* masters and two states; 1024 numbers of each, the last ones padded, are 4096 bytes; the
      * vocabulary is padded to 128 */

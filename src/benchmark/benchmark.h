@@ -13,8 +13,8 @@
 #define SHOALI_BENCHMARK_H
 
 #include "base/base.h"
+#include "benchmark/bench.h"
 #include "ops/ops.h"
-#include "shoal/bench.h"
 
 enum { SHOALI_SAMPLES_MAX = 1000 };
 struct shoali_samples {
@@ -28,10 +28,11 @@ double shoali_samples_min(const struct shoali_samples *samples);
 double shoali_samples_max(const struct shoali_samples *samples);
 
 /* The defaults filled in; SHOAL_EINVAL for numbers that make no sense. */
-SHOAL_CHECKED shoal_status shoali_bench_run_init(const shoal_bench_run *given,
-                                                 shoal_bench_run *run);
+SHOAL_CHECKED shoal_status shoali_bench_run_init(const shoali_bench_run *given,
+                                                 shoali_bench_run *run);
 /* Fills in median, min, max, repeats, limit and ratio and calls the sink. `limit` may be NULL. */
-SHOAL_CHECKED shoal_status shoali_bench_emit(const shoal_bench_run *run, shoal_bench_result *result,
+SHOAL_CHECKED shoal_status shoali_bench_emit(const shoali_bench_run *run,
+                                             shoali_bench_result *result,
                                              const struct shoali_samples *figure,
                                              const struct shoali_samples *limit);
 
@@ -49,12 +50,12 @@ double shoali_limit_round_trip(void);
 
 /* Pool and kernels of a run. */
 struct shoali_bench {
-    shoal_bench_run run;
+    shoali_bench_run run;
     struct shoali_pool *pool;
     struct shoali_ops ops;
 };
 SHOAL_CHECKED shoal_status shoali_bench_init(struct shoali_bench *bench,
-                                             const shoal_bench_run *run);
+                                             const shoali_bench_run *run);
 void shoali_bench_fini(struct shoali_bench *bench);
 /* Calls the kernel once. */
 void shoali_bench_call(const struct shoali_bench *bench, const struct shoali_kernel *kernel,

@@ -33,7 +33,7 @@ static shoal_status find_op(const char *name, const struct shoali_bench_op **op)
 }
 
 /* What moves through memory when all ranks do their part, every byte once: bytes is what
- * shoal_bench_comm_args calls the size. */
+ * shoali_bench_comm_args calls the size. */
 static double traffic_bytes(enum shoali_bench_collective kind, double bytes, double ranks)
 {
     switch (kind) {
@@ -138,7 +138,7 @@ static shoal_status emit(const struct shoali_bench_rank *self,
                                                           : trips[1]);
     }
     const double algbw = bytes * 1e-3 / shoali_samples_median(&figure);
-    const shoal_bench_value values[] = {
+    const shoali_bench_value values[] = {
         {"size", "B", bytes},
         {"algbw", "GB/s", algbw},
         {"busbw", "GB/s", algbw * bus_factor(self->op->kind, ranks)},
@@ -147,14 +147,14 @@ static shoal_status emit(const struct shoali_bench_rank *self,
     snprintf(name, sizeof name, "%s %s %lld B, %d ranks (%s)", self->op->name,
              shoal_dtype_name(self->args->dtype), (long long)message->bytes, (int)self->ranks,
              shoal_comm_backend(self->group));
-    shoal_bench_result result = {.bench = "comm",
-                                 .name = name,
-                                 .unit = "us",
-                                 .limit_name = traffic > CACHED_BYTES
-                                                   ? "bytes through memory at axpy speed"
-                                                   : "cache-line round trip",
-                                 .values = values,
-                                 .value_count = 5};
+    shoali_bench_result result = {.bench = "comm",
+                                  .name = name,
+                                  .unit = "us",
+                                  .limit_name = traffic > CACHED_BYTES
+                                                    ? "bytes through memory at axpy speed"
+                                                    : "cache-line round trip",
+                                  .values = values,
+                                  .value_count = 5};
     return shoali_bench_emit(self->run, &result, &figure, &limit);
 }
 
@@ -201,7 +201,7 @@ done:
 }
 
 /* With the defaults of what was left open. */
-static shoal_status complete(const shoal_bench_comm_args *given, shoal_bench_comm_args *args)
+static shoal_status complete(const shoali_bench_comm_args *given, shoali_bench_comm_args *args)
 {
     const struct shoali_bench_op *op;
     *args = *given;
@@ -224,7 +224,7 @@ static shoal_status complete(const shoal_bench_comm_args *given, shoal_bench_com
     return find_op(args->op, &op);
 }
 
-static shoal_status bench_rank(const shoal_bench_comm_args *args, const shoal_bench_run *run,
+static shoal_status bench_rank(const shoali_bench_comm_args *args, const shoali_bench_run *run,
                                shoal_group *group)
 {
     const int64_t max = args->max_bytes, factor = args->step_factor;
@@ -257,8 +257,8 @@ done:
 /* ---- ranks --------------------------------------------------------------------------------- */
 
 struct seat {
-    const shoal_bench_comm_args *args;
-    const shoal_bench_run *run;
+    const shoali_bench_comm_args *args;
+    const shoali_bench_run *run;
     struct shoal_thread_world *world;
     int32_t rank;
     shoal_status status;
@@ -266,7 +266,7 @@ struct seat {
     pthread_t thread;
 };
 
-static shoal_status join_and_bench(const shoal_bench_comm_args *args, const shoal_bench_run *run,
+static shoal_status join_and_bench(const shoali_bench_comm_args *args, const shoali_bench_run *run,
                                    const shoal_comm_args *comm)
 {
     shoal_group *group = NULL;
@@ -294,7 +294,7 @@ static void *sit(void *arg)
 }
 
 /* Rank 0 is the caller. */
-static shoal_status bench_threads(const shoal_bench_comm_args *args, const shoal_bench_run *run)
+static shoal_status bench_threads(const shoali_bench_comm_args *args, const shoali_bench_run *run)
 {
     struct shoal_thread_world *world = NULL;
     struct seat *seats = NULL;
@@ -328,10 +328,10 @@ done:
     return status;
 }
 
-shoal_status shoal_bench_comm(const shoal_bench_comm_args *given)
+shoal_status shoali_bench_comm(const shoali_bench_comm_args *given)
 {
-    shoal_bench_run run;
-    shoal_bench_comm_args args;
+    shoali_bench_run run;
+    shoali_bench_comm_args args;
     shoal_status status;
     SHOAL_TRY(status, complete(given, &args), done);
     SHOAL_TRY(status, shoali_bench_run_init(&args.run, &run), done);

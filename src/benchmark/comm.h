@@ -18,8 +18,8 @@ struct shoali_bench_op {
 };
 
 struct shoali_bench_rank {
-    const shoal_bench_comm_args *args;
-    const shoal_bench_run *run;
+    const shoali_bench_comm_args *args;
+    const shoali_bench_run *run;
     const struct shoali_bench_op *op;
     shoal_group *group;
     int32_t rank, ranks;

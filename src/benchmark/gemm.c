@@ -48,15 +48,15 @@ static shoal_status emit(const struct shoali_bench *bench, const struct product 
                          double us)
 {
     char name[96];
-    const shoal_bench_value value = {"time", "us", us};
+    const shoali_bench_value value = {"time", "us", us};
     snprintf(name, sizeof name, "%s %c%c %lldx%lldx%lld", p->name, p->trans_a ? 'T' : 'N',
              p->trans_b ? 'T' : 'N', (long long)p->m, (long long)p->n, (long long)p->k);
-    shoal_bench_result result = {.bench = "gemm",
-                                 .name = name,
-                                 .unit = "GFLOP/s",
-                                 .limit_name = "multiply-add peak",
-                                 .values = &value,
-                                 .value_count = 1};
+    shoali_bench_result result = {.bench = "gemm",
+                                  .name = name,
+                                  .unit = "GFLOP/s",
+                                  .limit_name = "multiply-add peak",
+                                  .values = &value,
+                                  .value_count = 1};
     return shoali_bench_emit(&bench->run, &result, rate, peak);
 }
 
@@ -85,7 +85,7 @@ static shoal_status pack(const struct shoali_bench *bench, const struct shoali_g
 }
 
 static shoal_status measure(const struct shoali_bench *bench, const struct product *p,
-                            const shoal_bench_gemm_args *asked, struct totals *totals)
+                            const shoali_bench_gemm_args *asked, struct totals *totals)
 {
     /* Gradients of weights are fp32. */
     const shoal_dtype dtype = asked->dtype, dtype_c = p->trans_a ? SHOAL_F32 : dtype;
@@ -131,7 +131,7 @@ done:
 }
 
 static shoal_status measure_set(const struct shoali_bench *bench, const struct product *products,
-                                size_t count, const char *name, const shoal_bench_gemm_args *asked)
+                                size_t count, const char *name, const shoali_bench_gemm_args *asked)
 {
     shoal_status status = SHOAL_OK;
     struct totals totals = {0};
@@ -140,7 +140,7 @@ static shoal_status measure_set(const struct shoali_bench *bench, const struct p
         SHOAL_TRY(status, measure(bench, &products[i], asked, &totals), done);
     shoali_samples_add(&sum, totals.ms);
     shoali_samples_add(&limit, totals.limit_ms);
-    shoal_bench_result result = {
+    shoali_bench_result result = {
         .bench = "gemm", .name = name, .unit = "ms", .limit_name = "multiply-add peak"};
     SHOAL_TRY(status, shoali_bench_emit(&bench->run, &result, &sum, &limit), done);
 done:
@@ -148,7 +148,7 @@ done:
 }
 
 static shoal_status measure_asked(const struct shoali_bench *bench,
-                                  const shoal_bench_gemm_args *args)
+                                  const shoali_bench_gemm_args *args)
 {
     const char *set = args->set ? args->set : "124m";
     struct totals totals = {0};
@@ -172,7 +172,7 @@ static shoal_status measure_asked(const struct shoali_bench *bench,
     return SHOAL_FAIL(SHOAL_EINVAL, "bench gemm: there is no set \"%s\": 124m, tiny", set);
 }
 
-shoal_status shoal_bench_gemm(const shoal_bench_gemm_args *args)
+shoal_status shoali_bench_gemm(const shoali_bench_gemm_args *args)
 {
     struct shoali_bench bench = {.pool = NULL};
     shoal_status status;

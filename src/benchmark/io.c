@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 struct job {
-    const shoal_bench_io_args *args;
+    const shoali_bench_io_args *args;
     char path[4096];
     struct shoali_io *io;
     struct shoali_io_file *file;
@@ -135,7 +135,7 @@ static shoal_status try_folder(const struct job *job)
 
 static shoal_status open_files(struct job *job)
 {
-    const shoal_bench_io_args *args = job->args;
+    const shoali_bench_io_args *args = job->args;
     shoal_status status;
     const int length =
         snprintf(job->path, sizeof job->path, "%s/shoal-bench-%d", args->folder, (int)getpid());
@@ -182,9 +182,9 @@ static void close_files(struct job *job)
 
 /* ---- results ------------------------------------------------------------------------------- */
 
-static shoal_status emit(const struct job *job, const shoal_bench_run *run, bool reads)
+static shoal_status emit(const struct job *job, const shoali_bench_run *run, bool reads)
 {
-    const shoal_bench_io_args *args = job->args;
+    const shoali_bench_io_args *args = job->args;
     const bool direct = shoali_io_is_direct(job->file);
     const bool posix = strcmp(shoali_io_backend(job->io), "posix") == 0;
     char name[160], blocks[32], size[32], more[32] = "";
@@ -195,18 +195,18 @@ static shoal_status emit(const struct job *job, const shoal_bench_run *run, bool
     snprintf(name, sizeof name, "%s %s, %s, blocks %s, depth %d%s%s%s", reads ? "read" : "write",
              size, shoali_io_backend(job->io), blocks, (int)args->queue_depth, more,
              args->single_submit ? ", single" : "", args->no_overlap ? ", sequential" : "");
-    shoal_bench_result result = {.bench = "io",
-                                 .name = name,
-                                 .unit = "GB/s",
-                                 .limit_name = reads
-                                                   ? direct ? "plain O_DIRECT pread" : "plain pread"
-                                               : direct ? "plain O_DIRECT pwrite"
-                                                        : "plain pwrite"};
+    shoali_bench_result result = {.bench = "io",
+                                  .name = name,
+                                  .unit = "GB/s",
+                                  .limit_name =
+                                      reads    ? direct ? "plain O_DIRECT pread" : "plain pread"
+                                      : direct ? "plain O_DIRECT pwrite"
+                                               : "plain pwrite"};
     return reads ? shoali_bench_emit(run, &result, &job->read, &job->plain_read)
                  : shoali_bench_emit(run, &result, &job->write, &job->plain_write);
 }
 
-shoal_status shoali_bench_io_measure(const shoal_bench_io_args *args, const shoal_bench_run *run,
+shoal_status shoali_bench_io_measure(const shoali_bench_io_args *args, const shoali_bench_run *run,
                                      struct shoali_io_speed *speed)
 {
     const double begin = shoali_seconds();
@@ -233,8 +233,9 @@ done:
     return status;
 }
 
-shoal_status shoali_bench_io_init(const shoal_bench_io_args *given, double seconds, int32_t repeats,
-                                  shoal_bench_io_args *args, shoal_bench_run *run)
+shoal_status shoali_bench_io_init(const shoali_bench_io_args *given, double seconds,
+                                  int32_t repeats, shoali_bench_io_args *args,
+                                  shoali_bench_run *run)
 {
     shoal_status status;
     *args = *given;
@@ -256,10 +257,10 @@ done:
     return status;
 }
 
-shoal_status shoal_bench_io(const shoal_bench_io_args *args)
+shoal_status shoali_bench_io(const shoali_bench_io_args *args)
 {
-    shoal_bench_io_args filled;
-    shoal_bench_run run;
+    shoali_bench_io_args filled;
+    shoali_bench_run run;
     struct shoali_io_speed speed;
     shoal_status status;
     SHOAL_TRY(status, shoali_bench_io_init(args, 20, 5, &filled, &run), done);

@@ -9,12 +9,12 @@ struct shoali_io_speed {
     double read, write;
 };
 /* Measures one setting, whose defaults are filled in, and calls the sink of `run`. */
-SHOAL_CHECKED shoal_status shoali_bench_io_measure(const shoal_bench_io_args *args,
-                                                   const shoal_bench_run *run,
+SHOAL_CHECKED shoal_status shoali_bench_io_measure(const shoali_bench_io_args *args,
+                                                   const shoali_bench_run *run,
                                                    struct shoali_io_speed *speed);
 /* Fills in the defaults; seconds and repeats are those of a figure where none are given. */
-SHOAL_CHECKED shoal_status shoali_bench_io_init(const shoal_bench_io_args *given, double seconds,
-                                                int32_t repeats, shoal_bench_io_args *args,
-                                                shoal_bench_run *run);
+SHOAL_CHECKED shoal_status shoali_bench_io_init(const shoali_bench_io_args *given, double seconds,
+                                                int32_t repeats, shoali_bench_io_args *args,
+                                                shoali_bench_run *run);
 
 #endif

@@ -1,7 +1,7 @@
 /* kernels.c - time of one kernel, called directly on host memory. */
 #include "benchmark/benchmark.h"
 
-shoal_status shoali_bench_init(struct shoali_bench *bench, const shoal_bench_run *run)
+shoal_status shoali_bench_init(struct shoali_bench *bench, const shoali_bench_run *run)
 {
     shoal_status status;
     bench->pool = NULL;

@@ -52,7 +52,7 @@ double shoali_samples_max(const struct shoali_samples *samples)
     return most;
 }
 
-shoal_status shoali_bench_run_init(const shoal_bench_run *given, shoal_bench_run *run)
+shoal_status shoali_bench_run_init(const shoali_bench_run *given, shoali_bench_run *run)
 {
     *run = *given;
     if (run->repeats == 0)
@@ -78,7 +78,7 @@ static double ratio_of(const char *unit, double figure, double limit)
     return is_time ? limit / figure : figure / limit;
 }
 
-shoal_status shoali_bench_emit(const shoal_bench_run *run, shoal_bench_result *result,
+shoal_status shoali_bench_emit(const shoali_bench_run *run, shoali_bench_result *result,
                                const struct shoali_samples *figure,
                                const struct shoali_samples *limit)
 {

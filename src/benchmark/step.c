@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-static shoal_status config_text(const shoal_bench_step_args *args, struct shoali_str *text)
+static shoal_status config_text(const shoali_bench_step_args *args, struct shoali_str *text)
 {
     const char *precision = args->dtype == SHOAL_BF16  ? ", \"bf16\": { \"enabled\": true }"
                             : args->dtype == SHOAL_F16 ? ", \"fp16\": { \"enabled\": true }"
@@ -47,7 +47,7 @@ shoal_status shoali_step_make_engine(struct shoali_step *step, const char *text)
 
 static shoal_status prepare(struct shoali_step *step)
 {
-    const shoal_bench_step_args *args = step->args;
+    const shoali_bench_step_args *args = step->args;
     struct shoali_str text = {0};
     shoal_status status;
     int64_t batch, micro, accumulation;
@@ -60,7 +60,9 @@ static shoal_status prepare(struct shoali_step *step)
               shoali_step_make_engine(step, args->config_path ? NULL : shoali_str_get(&text)),
               done);
     shoal_engine_get_batch_info(step->engine, &batch, &micro, &accumulation);
-    step->sequence = shoal_gpt_get_config(step->model)->seq_length;
+    shoal_gpt_config made;
+    shoal_gpt_get_config(step->model, &made);
+    step->sequence = made.seq_length;
     step->tokens_per_step = (double)(batch * step->sequence);
     step->tokens = shoali_calloc((size_t)(micro * step->sequence), sizeof(int32_t), "tokens");
     step->targets = shoali_calloc((size_t)(micro * step->sequence), sizeof(int32_t), "targets");
@@ -84,7 +86,8 @@ static shoal_status fill(void *user, int64_t number, int64_t micro, shoal_batch 
         step->tokens[i] = (int32_t)((int64_t)(state >> 33) % vocabulary);
         step->targets[i] = (int32_t)((int64_t)(state >> 13 & INT32_MAX) % vocabulary);
     }
-    *batch = (shoal_batch){.data = {step->tokens, step->targets}};
+    batch->data[0] = step->tokens;
+    batch->data[1] = step->targets;
     return SHOAL_OK;
 }
 
@@ -165,7 +168,7 @@ static shoal_status emit(struct shoali_step *step)
     for (int32_t i = 0; i < step->peak.count; i++)
         shoali_samples_add(&roofline, step->peak.value[i] * 1e9 / flops);
     const int32_t ranks = shoal_engine_world_size(step->engine);
-    const shoal_bench_value values[] = {
+    const shoali_bench_value values[] = {
         {"step", "ms", step->tokens_per_step * 1e3 / shoali_samples_median(&step->rate)},
         {"forward", "ms", shoali_samples_median(&step->forward)},
         {"backward", "ms", shoali_samples_median(&step->backward)},
@@ -184,12 +187,12 @@ static shoal_status emit(struct shoali_step *step)
              step->args->config_path ? "configuration" : shoal_dtype_name(step->args->dtype),
              (int)ranks, ranks > 1 ? "s" : "", (int)shoali_pool_threads(step->pool),
              shoali_pool_threads(step->pool) > 1 ? "s" : "");
-    shoal_bench_result result = {.bench = "step",
-                                 .name = name,
-                                 .unit = "tokens/s",
-                                 .limit_name = "multiply-add peak / FLOPs per token",
-                                 .values = values,
-                                 .value_count = sizeof values / sizeof values[0]};
+    shoali_bench_result result = {.bench = "step",
+                                  .name = name,
+                                  .unit = "tokens/s",
+                                  .limit_name = "multiply-add peak / FLOPs per token",
+                                  .values = values,
+                                  .value_count = sizeof values / sizeof values[0]};
     return shoali_bench_emit(&step->run, &result, &step->rate, &roofline);
 }
 
@@ -211,7 +214,7 @@ done:
     return status;
 }
 
-shoal_status shoal_bench_step(const shoal_bench_step_args *args)
+shoal_status shoali_bench_step(const shoali_bench_step_args *args)
 {
     shoal_status status = SHOAL_OK;
     struct shoali_step_swap *swap = NULL;

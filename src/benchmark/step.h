@@ -7,8 +7,8 @@
 #include "shoal/engine.h"
 
 struct shoali_step {
-    const shoal_bench_step_args *args;
-    shoal_bench_run run;
+    const shoali_bench_step_args *args;
+    shoali_bench_run run;
     struct shoali_pool *pool; /* for the limit; as many threads as the engine has */
     shoal_group *group;
     shoal_model *model;

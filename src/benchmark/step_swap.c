@@ -76,7 +76,7 @@ void shoali_step_swap_destroy(struct shoali_step_swap *swap)
 
 /* ---- samples -------------------------------------------------------------------------------- */
 
-static shoal_status ignore(void *user, const shoal_bench_result *result)
+static shoal_status ignore(void *user, const shoali_bench_result *result)
 {
     (void)user;
     (void)result;
@@ -98,13 +98,13 @@ shoal_status shoali_step_swap_sample(struct shoali_step_swap *swap, struct shoal
 {
     shoal_status status;
     shoal_memory_info memory;
-    shoal_bench_io_args args;
-    shoal_bench_run run;
+    shoali_bench_io_args args;
+    shoali_bench_run run;
     struct shoali_io_speed speed;
     shoal_engine_get_memory_info(step->engine, &memory);
     int64_t bytes = memory.offload_nvme_bytes < FILE_MAX ? memory.offload_nvme_bytes : FILE_MAX;
     bytes = bytes > FILE_MIN ? bytes : FILE_MIN;
-    const shoal_bench_io_args given = {
+    const shoali_bench_io_args given = {
         .run = {.repeats = 1, .sink = ignore}, .folder = swap->folder, .bytes = bytes};
     SHOAL_TRY(status, shoali_bench_io_init(&given, 1, 1, &args, &run), done);
     SHOAL_TRY(status, shoal_barrier(step->group), done);
@@ -160,7 +160,7 @@ static shoal_status emit(const struct shoali_step_swap *swap, const struct shoal
         shoali_samples_add(&drive, ms);
         shoali_samples_add(&limit, ms > arithmetic ? ms : arithmetic);
     }
-    const shoal_bench_value values[] = {
+    const shoali_bench_value values[] = {
         {"read", "MB", bytes[0] * 1e-6},
         {"written", "MB", bytes[1] * 1e-6},
         {"the drive reads", "GB/s", shoali_samples_median(&swap->read)},
@@ -169,12 +169,13 @@ static shoal_status emit(const struct shoali_step_swap *swap, const struct shoal
         {"update without the drive", "ms", arithmetic},
         {"of the limit", "times", update / shoali_samples_median(&limit)},
         {"with all bytes at the speed of reads", "times", update / all_read}};
-    shoal_bench_result result = {.bench = "step",
-                                 .name = "update of states on the drive",
-                                 .unit = "ms",
-                                 .limit_name = "these bytes alone, or the update without the drive",
-                                 .values = values,
-                                 .value_count = sizeof values / sizeof values[0]};
+    shoali_bench_result result = {.bench = "step",
+                                  .name = "update of states on the drive",
+                                  .unit = "ms",
+                                  .limit_name =
+                                      "these bytes alone, or the update without the drive",
+                                  .values = values,
+                                  .value_count = sizeof values / sizeof values[0]};
     return shoali_bench_emit(&step->run, &result, &swap->update, &limit);
 }
 

@@ -32,14 +32,14 @@ static shoal_status measure(const struct stream *stream, const char *name,
         shoali_samples_add(&rate,
                            bytes * (double)count * 1e-9 / shoali_bench_time(bench, kernel, args));
     }
-    const shoal_bench_value value = {"time", "us",
-                                     bytes * (double)count * 1e-3 / shoali_samples_median(&rate)};
-    shoal_bench_result result = {.bench = stream->name,
-                                 .name = name,
-                                 .unit = "GB/s",
-                                 .limit_name = "axpy",
-                                 .values = &value,
-                                 .value_count = 1};
+    const shoali_bench_value value = {"time", "us",
+                                      bytes * (double)count * 1e-3 / shoali_samples_median(&rate)};
+    shoali_bench_result result = {.bench = stream->name,
+                                  .name = name,
+                                  .unit = "GB/s",
+                                  .limit_name = "axpy",
+                                  .values = &value,
+                                  .value_count = 1};
     return shoali_bench_emit(&bench->run, &result, &rate, &limit);
 }
 
@@ -188,7 +188,7 @@ static shoal_status numbers(int64_t count, float **made)
     return status;
 }
 
-static shoal_status allocate(struct stream *stream, const shoal_bench_stream_args *args)
+static shoal_status allocate(struct stream *stream, const shoali_bench_stream_args *args)
 {
     shoal_status status = SHOAL_OK;
     const int64_t usual = args->adam_only ? (int64_t)64 << 20 : (int64_t)16 << 20;
@@ -209,7 +209,7 @@ done:
     return status;
 }
 
-shoal_status shoal_bench_stream(const shoal_bench_stream_args *args)
+shoal_status shoali_bench_stream(const shoali_bench_stream_args *args)
 {
     struct stream stream = {.count = 0};
     shoal_status status;

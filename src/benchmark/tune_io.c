@@ -11,7 +11,7 @@ enum { BLOCKS = 2, DEPTHS = 2, THREADS = 4, WAYS = 4 };
 
 /* The index-th setting; false beyond the last. io_uring has no threads of ours, and threads have no
  * system calls to put together. */
-static bool setting(int32_t index, bool uring, shoal_bench_io_args *args)
+static bool setting(int32_t index, bool uring, shoali_bench_io_args *args)
 {
     const int32_t ways = uring ? WAYS : THREADS;
     if (index >= BLOCKS * DEPTHS * ways)
@@ -32,7 +32,7 @@ static double cost(const struct shoali_io_speed *speed)
 }
 
 /* What shoali_io_create takes for these arguments. */
-static shoal_status is_uring(const shoal_bench_io_args *args, bool *uring)
+static shoal_status is_uring(const shoali_bench_io_args *args, bool *uring)
 {
     struct shoali_io *io = NULL;
     shoal_status status;
@@ -49,10 +49,10 @@ done:
     return status;
 }
 
-shoal_status shoal_tune_io(const shoal_bench_io_args *args, shoal_bench_io_args *best)
+shoal_status shoali_tune_io(const shoali_bench_io_args *args, shoali_bench_io_args *best)
 {
-    shoal_bench_io_args tried;
-    shoal_bench_run run;
+    shoali_bench_io_args tried;
+    shoali_bench_run run;
     double least = 0;
     bool uring;
     shoal_status status;

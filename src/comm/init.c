@@ -59,13 +59,12 @@ static shoal_status find_backend(const char *name, const struct shoali_comm_ops 
 }
 
 /* Fills what the caller left open. */
-static shoal_status resolve(const shoal_comm_args *given, shoal_comm_args *args)
+static shoal_status resolve(shoal_comm_args *args)
 {
     shoal_status status = SHOAL_OK;
     const char *address = getenv("MASTER_ADDR"), *backend = getenv("SHOAL_COMM");
     const char *rank = getenv("RANK");
     const struct shoali_comm_ops *known;
-    *args = *given;
     if (backend && *backend) /* a mistake is told also where one rank needs no backend */
         SHOAL_TRY(status, find_backend(backend, &known), done);
     if (args->world_size == 0) {
@@ -123,17 +122,19 @@ shoal_status shoali_group_make(const struct shoali_comm_ops *ops, void *object,
     return SHOAL_OK;
 }
 
-shoal_status shoal_comm_init(const shoal_comm_args *given, shoal_group **group)
+shoal_status shoal_comm_init_sized(const shoal_comm_args *given, size_t given_size,
+                                   shoal_group **group)
 {
     static const struct shoali_comm_ops *const wrappers[] = {
         &shoali_comm_fault, &shoali_comm_record, &shoali_comm_check};
     const struct shoali_comm_ops *backend = NULL, *ops = NULL;
     struct shoali_launcher_watch *watch = NULL;
-    shoal_comm_args args;
+    shoal_comm_args args = {0};
     void *object = NULL;
     shoal_status status = SHOAL_OK;
     *group = NULL;
-    SHOAL_TRY(status, resolve(given, &args), done);
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_comm_args, no_check, given, given_size, &args), done);
+    SHOAL_TRY(status, resolve(&args), done);
     SHOAL_TRY(status, find_backend(args.backend, &backend), done);
     shoali_context_get()->rank = args.rank;
     shoali_context_get()->world = args.world_size;

@@ -107,10 +107,9 @@ static shoal_status check_tokenizer(const shoal_dataset_args *args)
 
 /* ---- public ---- */
 
-shoal_status shoal_dataset_create(const shoal_dataset_args *args, shoal_dataset **dataset)
+static shoal_status open_dataset(const shoal_dataset_args *args, shoal_dataset **dataset)
 {
     shoal_status status;
-    *dataset = NULL;
     shoal_dataset *made = shoali_calloc(1, sizeof(*made), "a dataset");
     if (!made)
         return SHOAL_ENOMEM;
@@ -207,16 +206,15 @@ done:
     return status;
 }
 
-shoal_status shoal_dataset_peek(const shoal_dataset_args *args, shoal_dataset_info *info)
+static shoal_status peek(const shoal_dataset_args *args, shoal_dataset_info *info)
 {
     shoal_status status;
     shoal_tokenizer *tokenizer = NULL;
     shoal_dataset *mock = NULL;
     struct shoali_files files = {0};
-    *info = (shoal_dataset_info){0};
     SHOAL_TRY(status, check_tokenizer(args), done);
     if (args->mock) {
-        SHOAL_TRY(status, shoal_dataset_create(args, &mock), done);
+        SHOAL_TRY(status, open_dataset(args, &mock), done);
         info->vocab_size = shoal_dataset_vocab_size(mock);
         info->host_bytes = shoal_dataset_host_bytes(mock);
         goto done;
@@ -234,6 +232,38 @@ done:
     shoal_dataset_destroy(mock);
     shoal_tokenizer_destroy(tokenizer);
     shoali_files_fini(&files);
+    return status;
+}
+
+static shoal_status read_args(const shoal_dataset_args *args, size_t args_size,
+                              shoal_dataset_args *own)
+{
+    *own = (shoal_dataset_args){0};
+    return SHOALI_SIZED_READ(shoal_dataset_args, seed, args, args_size, own);
+}
+
+shoal_status shoal_dataset_create_sized(const shoal_dataset_args *args, size_t args_size,
+                                        shoal_dataset **dataset)
+{
+    shoal_status status;
+    shoal_dataset_args own;
+    *dataset = NULL;
+    SHOAL_TRY(status, read_args(args, args_size, &own), done);
+    SHOAL_TRY(status, open_dataset(&own, dataset), done);
+done:
+    return status;
+}
+
+shoal_status shoal_dataset_peek_sized(const shoal_dataset_args *args, size_t args_size,
+                                      shoal_dataset_info *info, size_t info_size)
+{
+    shoal_status status;
+    shoal_dataset_args own;
+    shoal_dataset_info found = {0};
+    SHOAL_TRY(status, read_args(args, args_size, &own), done);
+    SHOAL_TRY(status, peek(&own, &found), done);
+done:
+    shoali_sized_copy(info, info_size, &found, sizeof found);
     return status;
 }
 

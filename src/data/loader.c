@@ -107,17 +107,20 @@ static shoal_status check_args(const shoal_loader_args *args)
     return SHOAL_OK;
 }
 
-shoal_status shoal_loader_create(const shoal_loader_args *args, shoal_loader **loader)
+shoal_status shoal_loader_create_sized(const shoal_loader_args *args, size_t args_size,
+                                       shoal_loader **loader)
 {
     shoal_status status;
+    shoal_loader_args own = {0};
     *loader = NULL;
-    SHOAL_TRY(status, check_args(args), done);
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_loader_args, seed, args, args_size, &own), done);
+    SHOAL_TRY(status, check_args(&own), done);
     shoal_loader *made = shoali_calloc(1, sizeof(*made), "a loader");
     if (!made) {
         status = SHOAL_ENOMEM;
         goto done;
     }
-    made->args = *args;
+    made->args = own;
     *loader = made;
 done:
     return status;
@@ -194,25 +197,32 @@ int64_t shoal_loader_host_bytes(const shoal_loader *loader)
                : 0;
 }
 
-shoal_status shoal_loader_prefetch(shoal_loader *loader, const shoal_prefetch_args *args)
+shoal_status shoal_loader_prefetch_sized(shoal_loader *loader, const shoal_prefetch_args *args,
+                                         size_t args_size)
 {
-    shoal_prefetch_args list = *args;
+    shoal_status status;
+    shoal_prefetch_args list = {0};
     int64_t span;
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_prefetch_args, depth, args, args_size, &list), done);
     if (list.stride == 0)
         list.stride = 1;
     if (list.first_step < 0 || list.first < 0 || list.count < 1 || list.stride < 1 ||
         !shoali_mul(list.count - 1, list.stride, &span) || !shoali_add(span, list.first, &span) ||
-        span >= loader->args.micro_batches)
-        return SHOAL_FAIL(
+        span >= loader->args.micro_batches) {
+        status = SHOAL_FAIL(
             SHOAL_EINVAL,
             "prefetch: %lld micro-batches from %lld in strides of %lld are not all below "
             "%lld",
             (long long)list.count, (long long)list.first, (long long)list.stride,
             (long long)loader->args.micro_batches);
+        goto done;
+    }
     if (list.depth < 1)
         list.depth = shoal_loader_prefetch_depth(list.count);
     shoali_prefetch_destroy(loader->prefetch);
     loader->prefetch = NULL;
     loader->depth = list.depth;
-    return shoali_prefetch_create(&loader->args, &list, &loader->prefetch);
+    status = shoali_prefetch_create(&loader->args, &list, &loader->prefetch);
+done:
+    return status;
 }

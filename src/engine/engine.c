@@ -422,9 +422,56 @@ static void tell_others(const struct shoal_engine *engine, shoal_status status)
         shoal_comm_abort(engine->group, status);
 }
 
-shoal_status shoal_engine_create(const shoal_engine_args *args, shoal_engine **engine)
+shoal_status shoali_engine_read_args(const shoal_engine_args *args, size_t args_size,
+                                     shoal_engine_args *own)
 {
-    return shoali_engine_make(args, false, engine);
+    *own = (shoal_engine_args){0};
+    return SHOALI_SIZED_READ(shoal_engine_args, override_existing_checkpoint, args, args_size, own);
+}
+
+shoal_status shoal_engine_create_sized(const shoal_engine_args *args, size_t args_size,
+                                       shoal_engine **engine)
+{
+    shoal_status status;
+    shoal_engine_args own;
+    *engine = NULL;
+    SHOAL_TRY(status, shoali_engine_read_args(args, args_size, &own), done);
+    SHOAL_TRY(status, shoali_engine_make(&own, false, engine), done);
+done:
+    return status;
+}
+
+/* What is not in the structs of today must not be asked for. */
+static shoal_status check_reserved(const shoal_model *model)
+{
+    shoal_status status;
+    SHOAL_TRY(
+        status,
+        shoali_check_reserved("shoal_model.reserved", model->reserved, sizeof model->reserved),
+        done);
+    for (int32_t i = 0; i < model->input_count; i++)
+        SHOAL_TRY(status,
+                  shoali_check_reserved("shoal_input_spec.reserved", model->inputs[i].reserved,
+                                        sizeof model->inputs[i].reserved),
+                  done);
+    for (int32_t i = 0; i < model->layer_count; i++)
+        if (model->layers[i].type)
+            SHOAL_TRY(status,
+                      shoali_check_reserved("shoal_layer_type.reserved",
+                                            model->layers[i].type->reserved,
+                                            sizeof model->layers[i].type->reserved),
+                      done);
+done:
+    return status;
+}
+
+/* At least one, so that a model without inputs is no lack of memory. */
+static shoal_status make_batch_arrays(struct shoal_engine *engine)
+{
+    const size_t count = engine->model->input_count > 0 ? (size_t)engine->model->input_count : 1;
+    engine->batch_arrays = shoali_calloc(count, sizeof *engine->batch_arrays, "a batch's list");
+    engine->batch_inputs = shoali_calloc(count, sizeof *engine->batch_inputs, "a batch's list");
+    return engine->batch_arrays && engine->batch_inputs ? SHOAL_OK : SHOAL_ENOMEM;
 }
 
 shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_engine **engine_out)
@@ -433,22 +480,21 @@ shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_
     *engine_out = NULL;
     if (!args->model)
         return SHOAL_FAIL(SHOAL_EINVAL, "shoal_engine_create needs a model");
-    if (args->model->input_count > SHOAL_MAX_INPUTS)
-        return SHOAL_FAIL(SHOAL_EINVAL, "model `%s` has %d inputs; at most %d are possible",
-                          args->model->name, (int)args->model->input_count, SHOAL_MAX_INPUTS);
     struct shoal_engine *engine = shoali_calloc(1, sizeof *engine, "the engine");
     if (!engine)
         return status;
     engine->model = args->model;
     engine->group = args->group ? args->group : args->mesh ? shoal_mesh_world(args->mesh) : NULL;
-    engine->inference = args->inference != 0;
+    engine->inference = args->inference;
     engine->meta = meta;
-    engine->override_existing_checkpoint = args->override_existing_checkpoint != 0;
+    engine->override_existing_checkpoint = args->override_existing_checkpoint;
     const char *output_path = args->output_path ? args->output_path : "";
     engine->output_path = shoali_malloc(strlen(output_path) + 1, "the output folder's name");
     if (!engine->output_path)
         goto done;
     strcpy(engine->output_path, output_path);
+    SHOAL_TRY(status, check_reserved(args->model), done);
+    SHOAL_TRY(status, make_batch_arrays(engine), done);
     SHOAL_TRY(status, open_mesh(engine, args), done);
     SHOAL_TRY(status, read_config(engine, args), done);
     engine->config.hashes = engine->config.hashes && !meta; /* there is nothing to hash */
@@ -485,6 +531,8 @@ void shoal_engine_destroy(shoal_engine *engine)
     for (int32_t i = 0; i < engine->micro_count; i++)
         destroy_micro(&engine->micro[i]);
     shoali_free(engine->micro);
+    shoali_free(engine->batch_arrays);
+    shoali_free(engine->batch_inputs);
     if (engine->packed_weights)
         shoali_device_free(engine->device, engine->packed_weights);
     shoali_zero_destroy(engine->zero);

@@ -36,6 +36,7 @@
 #include "shoal/engine.h"
 #include "shoal/mesh.h"
 #include "shoal/monitor.h"
+#include "shoal/plan.h"
 #include "zero/zero.h"
 
 #include <signal.h>
@@ -74,6 +75,9 @@ struct shoal_engine {
     struct shoali_module module;
     struct shoali_micro *micro; /* in flight, by slot */
     int32_t micro_count;
+    /* One per input of the model: what a source fills, and the tape's tensors of them. */
+    const void **batch_arrays;
+    struct shoal_tensor **batch_inputs;
     struct shoali_instructions train_list, eval_list; /* of a step; of one micro-batch */
     void *packed_weights;                             /* device; NULL: none */
     size_t packed_weights_bytes;
@@ -130,6 +134,11 @@ SHOAL_CHECKED shoal_status shoali_engine_load(struct shoal_engine *engine,
 SHOAL_CHECKED shoal_status shoali_engine_backward(struct shoal_engine *engine,
                                                   struct shoali_micro *micro);
 SHOAL_CHECKED shoal_status shoali_engine_finish_step(struct shoal_engine *engine);
+/* Arguments of a program, which may have been compiled with other headers. */
+SHOAL_CHECKED shoal_status shoali_engine_read_args(const shoal_engine_args *args, size_t args_size,
+                                                   shoal_engine_args *own);
+SHOAL_CHECKED shoal_status shoali_plan_read_args(const shoal_plan_args *args, size_t args_size,
+                                                 shoal_plan_args *own);
 /* shoal_engine_create; with `meta` for a plan, in which args->group is from shoali_comm_create_meta
  * or NULL. */
 SHOAL_CHECKED shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta,

@@ -6,9 +6,10 @@
 #define SLICE_GRAIN 16 /* stage 0: ranks share the work in slices of multiples of this */
 #define FINGERPRINT_READ ((int64_t)1 << 18)
 
-void shoal_engine_get_step_info(const shoal_engine *engine, shoal_step_info *info)
+void shoal_engine_get_step_info_sized(const shoal_engine *engine, shoal_step_info *info,
+                                      size_t info_size)
 {
-    *info = engine->info;
+    shoali_sized_copy(info, info_size, &engine->info, sizeof engine->info);
 }
 
 int64_t shoal_engine_global_steps(const shoal_engine *engine)
@@ -53,12 +54,13 @@ void shoal_engine_request_stop(shoal_engine *engine)
     engine->stop_asked = 1;
 }
 
-int32_t shoal_engine_stop_requested(const shoal_engine *engine)
+bool shoal_engine_stop_requested(const shoal_engine *engine)
 {
     return engine->stop;
 }
 
-void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info *info)
+void shoal_engine_get_memory_info_sized(const shoal_engine *engine, shoal_memory_info *info,
+                                        size_t info_size)
 {
     struct shoali_zero_memory zero;
     struct shoali_device_counters counters;
@@ -75,7 +77,7 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
     }
     if (engine->group)
         shoali_comm_get_counters(engine->group, &comm);
-    *info = (shoal_memory_info){
+    const shoal_memory_info found = {
         .weights_bytes = zero.weights_bytes,
         .gradients_bytes = zero.gradients_bytes,
         .states_bytes = zero.states_bytes,
@@ -97,6 +99,7 @@ void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info 
         .checkpoint_bytes = engine->save_buffer_bytes,
         .activations_host_bytes = engine->recompute.cpu ? kept : 0,
     };
+    shoali_sized_copy(info, info_size, &found, sizeof found);
 }
 
 const char *shoal_engine_param_name(const shoal_engine *engine, int32_t index)

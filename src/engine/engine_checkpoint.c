@@ -287,7 +287,7 @@ done:
     return status;
 }
 
-shoal_status shoal_engine_check_save(shoal_engine *engine, const char *dir, int32_t ignore_space)
+shoal_status shoal_engine_check_save(shoal_engine *engine, const char *dir, bool ignore_space)
 {
     shoal_status status;
     struct tensors tensors;
@@ -404,7 +404,7 @@ done:
 }
 
 shoal_status shoal_engine_load_checkpoint(shoal_engine *engine, const char *dir, const char *tag,
-                                          int32_t weights_only, char **client_json)
+                                          bool weights_only, char **client_json)
 {
     shoal_status status;
     struct tensors tensors;

@@ -24,7 +24,9 @@ static shoal_status load(struct shoal_engine *engine, const struct shoali_execut
     shoal_status status;
     const int64_t number = execution->first + one->micro;
     struct shoali_micro *micro = &engine->micro[one->slot];
-    *batch = (shoal_batch){0};
+    *batch = (shoal_batch){.data = engine->batch_arrays};
+    for (int32_t i = 0; i < engine->model->input_count; i++)
+        batch->data[i] = NULL;
     SHOAL_TRY(status, execution->source(execution->user, execution->step, number, batch), done);
     const int64_t begin = shoali_now_ns();
     if (execution->step >= 0)

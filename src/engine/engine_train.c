@@ -110,7 +110,7 @@ shoal_status shoali_engine_between_steps(struct shoal_engine *engine, const char
     return SHOAL_OK;
 }
 
-int32_t shoal_engine_is_gradient_accumulation_boundary(const shoal_engine *engine)
+bool shoal_engine_is_gradient_accumulation_boundary(const shoal_engine *engine)
 {
     const bool forwarded = engine->micro && engine->micro[0].loss;
     return engine->micros_done >= engine->batch.accumulation - forwarded;
@@ -221,8 +221,8 @@ shoal_status shoal_engine_step(shoal_engine *engine)
     return status;
 }
 
-shoal_status shoal_engine_train_batch(shoal_engine *engine, shoal_batch_source source, void *user,
-                                      shoal_step_info *info)
+shoal_status shoal_engine_train_batch_sized(shoal_engine *engine, shoal_batch_source source,
+                                            void *user, shoal_step_info *info, size_t info_size)
 {
     shoal_status status;
     const uint32_t fp = shoali_fp_enter();
@@ -236,8 +236,7 @@ shoal_status shoal_engine_train_batch(shoal_engine *engine, shoal_batch_source s
                                                                .step = engine->global_steps,
                                                                .first = first_micro(engine)}),
               done);
-    if (info)
-        *info = engine->info;
+    shoali_sized_copy(info, info_size, &engine->info, sizeof engine->info);
 done:
     shoali_fp_leave(fp);
     return status;

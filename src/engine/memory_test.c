@@ -123,7 +123,7 @@ static bool open_and_close(struct gpt_seat *seat)
     for (int32_t i = 0; i < 3; i++) {
         EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
         EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat, NULL) >= 0);
-        shoal_batch batch = {0};
+        shoal_batch batch = {.data = (const void *[2]){NULL}};
         EXPECT(gpt_next(seat, 1, 0, &batch) == SHOAL_OK);
         EXPECT(shoal_engine_forward(seat->engine, &batch, NULL) == SHOAL_OK);
         shoal_engine_destroy(seat->engine); /* in the middle of a step */

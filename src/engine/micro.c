@@ -2,12 +2,31 @@
 #include "engine/micro.h"
 #include "engine/engine.h"
 
+static shoal_status check_batch(const shoal_model *model, const shoal_batch *batch)
+{
+    shoal_status status;
+    SHOAL_TRY(
+        status,
+        shoali_check_reserved("shoal_batch.reserved", batch->reserved, sizeof batch->reserved),
+        done);
+    for (int32_t i = 0; i < model->input_count; i++)
+        if (!batch->data || !batch->data[i])
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "the batch has no array for input %d of model `%s`, `%s`: set "
+                              "shoal_batch.data[%d]",
+                              (int)i, model->name, model->inputs[i].name, (int)i);
+done:
+    return status;
+}
+
 shoal_status shoali_micro_load(struct shoal_engine *engine, struct shoal_tape *tape,
                                const struct shoali_micro_load *load)
 {
     shoal_status status;
-    struct shoal_tensor *inputs[SHOAL_MAX_INPUTS];
+    struct shoal_tensor **inputs = engine->batch_inputs;
     const shoal_model *model = engine->model;
+    if (load->batch)
+        SHOAL_TRY(status, check_batch(model, load->batch), done);
     SHOAL_TRY(
         status,
         shoali_tape_begin(tape, &(struct shoali_tape_begin){.step = load->step,

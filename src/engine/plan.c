@@ -183,25 +183,24 @@ static int64_t data_bytes(const struct shoal_engine *engine, int64_t dataset_byt
                 plus(batch, shoal_loader_plan_bytes(batch, engine->batch.accumulation)));
 }
 
-shoal_status shoal_plan_make(const shoal_plan_args *args, shoal_plan *plan)
+static shoal_status make_plan(const shoal_engine_args *given, const shoal_plan_args *args,
+                              shoal_plan *plan)
 {
     shoal_status status;
     struct shoal_engine *engine = NULL;
     shoal_group *group = NULL;
-    shoal_batch batch = {0};
     struct shoali_comm_counters sent;
     const struct shoali_context context = *shoali_context_get();
     struct shoali_logger quiet = {.level = SHOAL_LOG_OFF};
-    shoal_engine_args engine_args = *args->engine;
-    *plan = (shoal_plan){0};
+    shoal_engine_args engine_args = *given;
     shoali_context_get()->logger = &quiet; /* the run itself will say it */
     if (args->world_size > 1)
         SHOAL_TRY(status, shoali_comm_create_meta(args->rank, args->world_size, &group), done);
     engine_args.group = group;
     SHOAL_TRY(status, shoali_engine_make(&engine_args, true, &engine), done);
     for (int32_t i = 0; i < engine->model->input_count; i++)
-        batch.data[i] = SHOALI_META_ADDRESS; /* there is no batch: nothing may read it */
-    SHOAL_TRY(status, run_step(engine, &batch, &sent), done);
+        engine->batch_arrays[i] = SHOALI_META_ADDRESS; /* there is no batch: nothing may read it */
+    SHOAL_TRY(status, run_step(engine, &(shoal_batch){.data = engine->batch_arrays}, &sent), done);
     plan->data_bytes = args->prefetches ? data_bytes(engine, args->dataset_bytes) : 0;
     fill(engine, &sent, plan);
     status = SHOAL_OK;
@@ -212,6 +211,29 @@ done:
     return status;
 }
 
+shoal_status shoali_plan_read_args(const shoal_plan_args *args, size_t args_size,
+                                   shoal_plan_args *own)
+{
+    *own = (shoal_plan_args){0};
+    return SHOALI_SIZED_READ(shoal_plan_args, lean_model_flag, args, args_size, own);
+}
+
+shoal_status shoal_plan_make_sized(const shoal_engine_args *engine, size_t engine_size,
+                                   const shoal_plan_args *args, size_t args_size, shoal_plan *plan,
+                                   size_t plan_size)
+{
+    shoal_status status;
+    shoal_engine_args own_engine;
+    shoal_plan_args own;
+    shoal_plan made = {0};
+    SHOAL_TRY(status, shoali_engine_read_args(engine, engine_size, &own_engine), done);
+    SHOAL_TRY(status, shoali_plan_read_args(args, args_size, &own), done);
+    SHOAL_TRY(status, make_plan(&own_engine, &own, &made), done);
+done:
+    shoali_sized_copy(plan, plan_size, &made, sizeof made);
+    return status;
+}
+
 /* ---- time and text -------------------------------------------------------------------------- */
 
 static double seconds(double amount, double rate)
@@ -219,8 +241,7 @@ static double seconds(double amount, double rate)
     return rate > 0 ? amount / rate : 0;
 }
 
-void shoal_plan_get_time(const shoal_plan *plan, const shoal_plan_rates *rates,
-                         shoal_plan_time *time)
+static void find_time(const shoal_plan *plan, const shoal_plan_rates *rates, shoal_plan_time *time)
 {
     const double flops =
         (double)plan->flops_forward + (double)plan->flops_backward + (double)plan->flops_replay;
@@ -233,6 +254,19 @@ void shoal_plan_get_time(const shoal_plan *plan, const shoal_plan_rates *rates,
     if (plan->overlaps)
         time->step_s = time->compute_s > time->network_s ? time->compute_s : time->network_s;
     time->step_s += time->update_s;
+}
+
+void shoal_plan_get_time_sized(const shoal_plan *given_plan, size_t plan_size,
+                               const shoal_plan_rates *given_rates, size_t rates_size,
+                               shoal_plan_time *time, size_t time_size)
+{
+    shoal_plan plan;
+    shoal_plan_rates rates;
+    shoal_plan_time found;
+    shoali_sized_copy(&plan, sizeof plan, given_plan, plan_size);
+    shoali_sized_copy(&rates, sizeof rates, given_rates, rates_size);
+    find_time(&plan, &rates, &found);
+    shoali_sized_copy(time, time_size, &found, sizeof found);
 }
 
 struct json_member {
@@ -249,7 +283,7 @@ static int set_members(json_t *object, const struct json_member *member, size_t 
     return failed;
 }
 
-shoal_status shoal_plan_to_json(const shoal_plan *plan, char **json)
+static shoal_status write_json(const shoal_plan *plan, char **json)
 {
     const struct json_member members[] = {
         {"rank", plan->rank},
@@ -304,4 +338,11 @@ shoal_status shoal_plan_to_json(const shoal_plan *plan, char **json)
                                        : shoali_json_write(object, JSON_COMPACT, "the plan", json);
     json_decref(object);
     return status;
+}
+
+shoal_status shoal_plan_to_json_sized(const shoal_plan *given, size_t given_size, char **json)
+{
+    shoal_plan plan;
+    shoali_sized_copy(&plan, sizeof plan, given, given_size);
+    return write_json(&plan, json);
 }

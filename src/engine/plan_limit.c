@@ -2,23 +2,25 @@
 #include "shoal/plan.h"
 
 #include "accelerator/accelerator.h"
+#include "base/sized.h"
 
 static const char host_name[] = "its share of this machine's free memory";
 
-shoal_status shoal_plan_get_limit(const char *name, int32_t ranks_per_machine,
-                                  shoal_plan_limit *limit)
+shoal_status shoal_plan_get_limit_sized(const char *name, int32_t ranks_per_machine,
+                                        shoal_plan_limit *limit, size_t limit_size)
 {
     shoal_status status;
     const struct shoali_accelerator *accelerator;
     struct shoali_device *device = NULL;
     struct shoali_host_room room;
     int64_t total, available;
+    shoal_plan_limit found = {0};
     SHOAL_TRY(status, shoali_accelerator_select(name, &accelerator), done);
     SHOAL_TRY(status, shoali_device_create(accelerator, 0, NULL, &device), done);
     shoali_device_memory(device, &total, &available);
     shoali_host_room(ranks_per_machine, &room);
     const bool is_host = accelerator->host_accessible, is_share = room.free_bytes < total;
-    *limit = (shoal_plan_limit){
+    found = (shoal_plan_limit){
         .device_bytes = !is_host   ? available
                         : is_share ? room.free_bytes
                                    : total,
@@ -29,23 +31,25 @@ shoal_status shoal_plan_get_limit(const char *name, int32_t ranks_per_machine,
         .device_name = is_host && is_share ? host_name : "the device's memory",
     };
 done:
+    shoali_sized_copy(limit, limit_size, &found, sizeof found);
     shoali_device_destroy(device);
     return status;
 }
 
-void shoal_plan_set_limit(int64_t bytes, shoal_plan_limit *limit)
+void shoal_plan_set_limit_sized(int64_t bytes, shoal_plan_limit *limit, size_t limit_size)
 {
-    *limit = (shoal_plan_limit){.device_bytes = bytes,
-                                .host_bytes = INT64_MAX,
-                                .data_bytes = INT64_MAX,
-                                .address_space_bytes = INT64_MAX,
-                                .device_name = "the given limit"};
+    const shoal_plan_limit given = {.device_bytes = bytes,
+                                    .host_bytes = INT64_MAX,
+                                    .data_bytes = INT64_MAX,
+                                    .address_space_bytes = INT64_MAX,
+                                    .device_name = "the given limit"};
+    shoali_sized_copy(limit, limit_size, &given, sizeof given);
 }
 
-void shoal_plan_judge(const shoal_plan *plan, const shoal_plan_limit *limit,
-                      shoal_plan_verdict *verdict)
+static void judge(const shoal_plan *plan, const shoal_plan_limit *limit,
+                  shoal_plan_verdict *verdict)
 {
-    const bool is_host = limit->device_is_host != 0;
+    const bool is_host = limit->device_is_host;
     const int64_t own = plan->host_bytes + (is_host ? plan->device_bytes : 0);
     const int64_t shared = is_host ? plan->shared_bytes + plan->comm_bytes : 0;
     const struct {
@@ -69,4 +73,17 @@ void shoal_plan_judge(const shoal_plan *plan, const shoal_plan_limit *limit,
         .missing_bytes = kinds[tightest].need - kinds[tightest].have,
         .what = kinds[tightest].what,
     };
+}
+
+void shoal_plan_judge_sized(const shoal_plan *given_plan, size_t plan_size,
+                            const shoal_plan_limit *given_limit, size_t limit_size,
+                            shoal_plan_verdict *verdict, size_t verdict_size)
+{
+    shoal_plan plan;
+    shoal_plan_limit limit;
+    shoal_plan_verdict found;
+    shoali_sized_copy(&plan, sizeof plan, given_plan, plan_size);
+    shoali_sized_copy(&limit, sizeof limit, given_limit, limit_size);
+    judge(&plan, &limit, &found);
+    shoali_sized_copy(verdict, verdict_size, &found, sizeof found);
 }

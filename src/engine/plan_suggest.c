@@ -1,6 +1,6 @@
 /* What would make a plan fit: alternatives are planned one after the other, the cheap ones first.
  */
-#include "shoal/plan.h"
+#include "engine/engine.h"
 
 #include "base/config_table.h"
 #include "base/json.h"
@@ -25,9 +25,13 @@ struct change {
 };
 
 struct search {
+    const shoal_engine_args *engine;
     const shoal_plan_args *args;
     const shoal_plan_limit *limit;
-    shoal_plan_suggestion *best;
+    shoal_plan best;
+    int64_t best_missing_bytes;
+    char *best_change;
+    size_t best_change_bytes;
     const json_t *root;
     int64_t train_batch;
     bool packs; /* weights are packed as things are; no alternative does */
@@ -128,7 +132,7 @@ static bool try(struct search *search, const struct change *change)
 {
     shoal_plan plan;
     shoal_plan_args args = *search->args;
-    shoal_engine_args engine = *args.engine;
+    shoal_engine_args engine = *search->engine;
     char *text = changed_config(search, change);
     if (!text)
         return false;
@@ -142,24 +146,21 @@ static bool try(struct search *search, const struct change *change)
         engine.recompute_num_layers = 0;
         engine.recompute_modules = NULL;
     }
-    args.engine = &engine;
     if (change->ranks > 0)
         args.world_size = change->ranks;
-    const shoal_status status = shoal_plan_make(&args, &plan);
+    const shoal_status status = shoal_plan_make(&engine, &args, &plan);
     free(text);
     if (status < 0)
         return false;
-    shoal_plan_suggestion *best = search->best;
     shoal_plan_verdict verdict;
     shoal_plan_judge(&plan, search->limit, &verdict);
-    if (search->found && verdict.missing_bytes >= best->verdict.missing_bytes)
+    if (search->found && verdict.missing_bytes >= search->best_missing_bytes)
         return false;
     search->found = true;
-    best->plan = plan;
-    best->verdict = verdict;
-    best->fits = verdict.missing_bytes <= 0;
-    describe(search, change, best->what, sizeof best->what);
-    return best->fits;
+    search->best = plan;
+    search->best_missing_bytes = verdict.missing_bytes;
+    describe(search, change, search->best_change, search->best_change_bytes);
+    return verdict.missing_bytes <= 0;
 }
 
 /* One change at a time. */
@@ -234,16 +235,13 @@ static bool try_ranks(struct search *search, const shoal_plan *now, bool recompu
     return false;
 }
 
-shoal_status shoal_plan_suggest(const shoal_plan_args *args, const shoal_plan_limit *limit,
-                                shoal_plan_suggestion *suggestion)
+static shoal_status find(struct search *search)
 {
     shoal_status status;
     shoal_plan now;
     struct shoali_json *document = NULL;
-    const shoal_engine_args *engine = args->engine;
-    struct search search = {.args = args, .limit = limit, .best = suggestion};
-    *suggestion = (shoal_plan_suggestion){0};
-    SHOAL_TRY(status, shoal_plan_make(args, &now), done);
+    const shoal_engine_args *engine = search->engine;
+    SHOAL_TRY(status, shoal_plan_make(engine, search->args, &now), done);
     if (engine->config_path)
         SHOAL_TRY(status, shoali_json_load(engine->config_path, &document), done);
     else
@@ -251,19 +249,45 @@ shoal_status shoal_plan_suggest(const shoal_plan_args *args, const shoal_plan_li
                   shoali_json_parse(engine->config_text, strlen(engine->config_text),
                                     "the configuration", &document),
                   done);
-    search.root = shoali_json_root(document);
-    search.train_batch = now.train_batch;
-    search.packs = now.packed_weights_bytes > 0;
+    search->root = shoali_json_root(document);
+    search->train_batch = now.train_batch;
+    search->packs = now.packed_weights_bytes > 0;
     const bool recompute =
         !engine->recompute_granularity || strcmp(engine->recompute_granularity, "full") != 0;
     const int32_t top = now.world_size > 1 ? 3 : now.stage;
-    const bool fits = try_single(&search, &now, top, recompute) ||
-                      try_together(&search, &now, top, recompute) ||
-                      try_offload(&search, &now, recompute);
-    if (!fits && !limit->device_is_host) /* more ranks on one machine have no more memory */
-        (void)try_ranks(&search, &now, recompute);
-    status = search.found ? SHOAL_OK : SHOAL_END;
+    const bool fits = try_single(search, &now, top, recompute) ||
+                      try_together(search, &now, top, recompute) ||
+                      try_offload(search, &now, recompute);
+    if (!fits && !search->limit->device_is_host) /* more ranks on one machine: no more memory */
+        (void)try_ranks(search, &now, recompute);
+    status = search->found ? SHOAL_OK : SHOAL_END;
 done:
     shoali_json_close(document);
+    return status;
+}
+
+shoal_status shoal_plan_suggest_sized(const shoal_engine_args *engine, size_t engine_size,
+                                      const shoal_plan_args *args, size_t args_size,
+                                      const shoal_plan_limit *limit, size_t limit_size,
+                                      shoal_plan *plan, size_t plan_size, char *change,
+                                      size_t bytes)
+{
+    shoal_status status;
+    shoal_engine_args own_engine;
+    shoal_plan_args own_args;
+    shoal_plan_limit own_limit;
+    struct search search = {.engine = &own_engine,
+                            .args = &own_args,
+                            .limit = &own_limit,
+                            .best_change = change,
+                            .best_change_bytes = bytes};
+    if (bytes > 0)
+        *change = '\0';
+    SHOAL_TRY(status, shoali_engine_read_args(engine, engine_size, &own_engine), done);
+    SHOAL_TRY(status, shoali_plan_read_args(args, args_size, &own_args), done);
+    shoali_sized_copy(&own_limit, sizeof own_limit, limit, limit_size);
+    SHOAL_TRY(status, find(&search), done);
+done:
+    shoali_sized_copy(plan, plan_size, &search.best, sizeof search.best);
     return status;
 }

@@ -95,10 +95,9 @@ static bool plan_and_run(struct gpt_seat *seat)
     gpt_config_text(seat->run, text, sizeof text);
     EXPECT(gpt_make_model(seat->run, &seat->model) == SHOAL_OK);
     const shoal_engine_args args = engine_args(seat, text);
-    EXPECT(
-        shoal_plan_make(
-            &(shoal_plan_args){.engine = &args, .rank = seat->rank, .world_size = seat->run->ranks},
-            &plan) == SHOAL_OK);
+    EXPECT(shoal_plan_make(&args,
+                           &(shoal_plan_args){.rank = seat->rank, .world_size = seat->run->ranks},
+                           &plan) == SHOAL_OK);
     EXPECT(shoal_engine_create(&args, &seat->engine) == SHOAL_OK);
     EXPECT(shoali_zero_counters(seat->engine->zero, &before) == SHOAL_OK);
     EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat, NULL) == SHOAL_OK);
@@ -243,9 +242,7 @@ static shoal_status plan_large(int32_t stage, int32_t world, int32_t bucket, con
              options, (int)stage, (int)bucket);
     const shoal_engine_args args = {
         .model = model, .config_text = text, .recompute_granularity = recompute};
-    SHOAL_TRY(status,
-              shoal_plan_make(&(shoal_plan_args){.engine = &args, .world_size = world}, plan),
-              done);
+    SHOAL_TRY(status, shoal_plan_make(&args, &(shoal_plan_args){.world_size = world}, plan), done);
 done:
     shoal_gpt_destroy(model);
     return status;
@@ -336,8 +333,8 @@ static void test_deep(void **state)
         .config_text = "{\"train_micro_batch_size_per_gpu\":1,"
                        "\"zero_optimization\":{\"stage\":3},"
                        "\"optimizer\":{\"type\":\"AdamW\",\"params\":{\"lr\":1e-4}}}"};
-    const shoal_plan_args plan_args = {.engine = &args, .world_size = 1000};
-    if (shoal_plan_make(&plan_args, &plan) != SHOAL_OK)
+    const shoal_plan_args plan_args = {.world_size = 1000};
+    if (shoal_plan_make(&args, &plan_args, &plan) != SHOAL_OK)
         fail_msg("%s", shoal_error_message());
     shoal_gpt_destroy(model);
     assert_int_equal(plan.parameters, 12000 * (12 * 8 * 8 + 13 * 8) + (128 + 4 + 2) * 8);
@@ -347,8 +344,25 @@ static void test_deep(void **state)
 
 /* ---- limits, suggestions, time -------------------------------------------------------------- */
 
+struct suggestion {
+    char what[256];
+    shoal_plan plan;
+    bool fits;
+};
+
+static shoal_status ask(const shoal_engine_args *engine, const shoal_plan_args *args,
+                        const shoal_plan_limit *limit, struct suggestion *suggestion)
+{
+    shoal_plan_verdict verdict;
+    const shoal_status status = shoal_plan_suggest(engine, args, limit, &suggestion->plan,
+                                                   suggestion->what, sizeof suggestion->what);
+    shoal_plan_judge(&suggestion->plan, limit, &verdict);
+    suggestion->fits = verdict.missing_bytes <= 0;
+    return status;
+}
+
 static shoal_status suggest(int64_t limit_bytes, const char *options, int32_t world,
-                            shoal_plan *plan, shoal_plan_suggestion *suggestion)
+                            shoal_plan *plan, struct suggestion *suggestion)
 {
     shoal_status status;
     shoal_model *model = NULL;
@@ -359,10 +373,10 @@ static shoal_status suggest(int64_t limit_bytes, const char *options, int32_t wo
     gpt_config_text(&run, text, sizeof text);
     SHOAL_TRY(status, gpt_make_model(&run, &model), done);
     const shoal_engine_args args = {.model = model, .config_text = text};
-    const shoal_plan_args plan_args = {.engine = &args, .world_size = world};
+    const shoal_plan_args plan_args = {.world_size = world};
     shoal_plan_set_limit(limit_bytes, &limit);
-    SHOAL_TRY(status, shoal_plan_make(&plan_args, plan), done);
-    SHOAL_TRY(status, shoal_plan_suggest(&plan_args, &limit, suggestion), done);
+    SHOAL_TRY(status, shoal_plan_make(&args, &plan_args, plan), done);
+    SHOAL_TRY(status, ask(&args, &plan_args, &limit, suggestion), done);
 done:
     shoal_gpt_destroy(model);
     return status;
@@ -371,12 +385,12 @@ done:
 static void test_suggestions(void **state)
 {
     shoal_plan plan, again;
-    shoal_plan_suggestion one, other;
+    struct suggestion one, other;
     static const char unpacked[] = "\"packed_weights\":false";
     (void)state;
     /* what costs nothing but time goes first */
     assert_int_equal(suggest(1, NULL, 4, &plan, &one), SHOAL_OK);
-    assert_int_equal(one.fits, 0);
+    assert_false(one.fits);
     assert_true(plan.packed_weights_bytes > 0);
     assert_int_equal(suggest(plan.device_bytes - 1, NULL, 4, &plan, &one), SHOAL_OK);
     assert_true(one.fits);
@@ -409,29 +423,29 @@ static void test_suggested_fusion(void **state)
     shoal_model *model, *lean;
     shoal_plan plan, fused;
     shoal_plan_limit limit;
-    shoal_plan_suggestion suggestion;
+    struct suggestion suggestion;
     char text[1024];
     fused_run.fused = true;
     gpt_config_text(&run, text, sizeof text);
     assert_int_equal(gpt_make_model(&run, &model), SHOAL_OK);
     assert_int_equal(gpt_make_model(&fused_run, &lean), SHOAL_OK);
     shoal_engine_args engine = {.model = lean, .config_text = text};
-    shoal_plan_args args = {.engine = &engine};
-    assert_int_equal(shoal_plan_make(&args, &fused), SHOAL_OK);
+    shoal_plan_args args = {0};
+    assert_int_equal(shoal_plan_make(&engine, &args, &fused), SHOAL_OK);
     engine.model = model;
-    assert_int_equal(shoal_plan_make(&args, &plan), SHOAL_OK);
+    assert_int_equal(shoal_plan_make(&engine, &args, &plan), SHOAL_OK);
     /* 128 rows of 8192 fp32 logits become 1040 wide; activations of the layers are as they were */
     assert_true(plan.activations_bytes - fused.activations_bytes > 128 * (8192 - 2 * 1040) * 4);
     assert_int_equal(plan.weights_bytes, fused.weights_bytes);
     shoal_plan_set_limit(fused.device_bytes, &limit);
     args.lean_model = lean;
     args.lean_model_flag = "--flag";
-    assert_int_equal(shoal_plan_suggest(&args, &limit, &suggestion), SHOAL_OK);
+    assert_int_equal(ask(&engine, &args, &limit, &suggestion), SHOAL_OK);
     assert_true(suggestion.fits);
     assert_string_equal(suggestion.what, "--flag");
     assert_int_equal(suggestion.plan.device_bytes, fused.device_bytes);
     args.lean_model = NULL;
-    assert_int_equal(shoal_plan_suggest(&args, &limit, &suggestion), SHOAL_OK);
+    assert_int_equal(ask(&engine, &args, &limit, &suggestion), SHOAL_OK);
     assert_null(strstr(suggestion.what, "--flag"));
     shoal_gpt_destroy(model);
     shoal_gpt_destroy(lean);
@@ -448,7 +462,7 @@ static void test_limits(void **state)
     assert_int_equal(verdict.missing_bytes, 10);
     assert_true(verdict.need_bytes == 100 && verdict.have_bytes == 90);
     assert_string_equal(verdict.what, "the given limit");
-    limit.device_is_host = 1;
+    limit.device_is_host = true;
     shoal_plan_judge(&plan, &limit, &verdict);
     assert_int_equal(verdict.missing_bytes, 30);
     limit.data_bytes = 10; /* of private memory there are 60 */
@@ -481,7 +495,7 @@ static void test_time(void **state)
     shoal_plan_get_time(&plan, &rates, &time);
     assert_true(time.compute_s == 30 && time.network_s == 6 && time.update_s == 4);
     assert_true(time.step_s == 40);
-    plan.overlaps = 1;
+    plan.overlaps = true;
     plan.kernel_bytes = 500;
     shoal_plan_get_time(&plan, &rates, &time);
     assert_true(time.compute_s == 100 && time.step_s == 104);
@@ -497,15 +511,15 @@ static bool plan_with_failures(struct gpt_seat *seat)
     gpt_config_text(seat->run, text, sizeof text);
     EXPECT(gpt_make_model(seat->run, &seat->model) == SHOAL_OK);
     const shoal_engine_args args = engine_args(seat, text);
-    const shoal_plan_args plan_args = {.engine = &args, .world_size = 4, .prefetches = 1};
-    EXPECT(shoal_plan_make(&plan_args, &whole) == SHOAL_OK);
+    const shoal_plan_args plan_args = {.world_size = 4, .prefetches = true};
+    EXPECT(shoal_plan_make(&args, &plan_args, &whole) == SHOAL_OK);
     for (size_t p = 0; p < sizeof points / sizeof points[0]; p++) {
         shoal_status status = SHOAL_ENOMEM;
         int failed = 0;
         for (int skip = 0; status < 0; skip++) {
             snprintf(spec, sizeof spec, "%s:%d", points[p], skip);
             EXPECT(skip < 20000 && shoali_fault_arm(spec));
-            status = shoal_plan_make(&plan_args, &plan);
+            status = shoal_plan_make(&args, &plan_args, &plan);
             failed += status < 0;
             EXPECT(status == SHOAL_OK || shoal_error_message()[0] != 0);
         }

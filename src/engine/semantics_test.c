@@ -18,7 +18,7 @@ static bool train_by_hand(struct gpt_seat *seat)
         const int64_t step = seat->steps_done;
         double mean = 0, loss;
         for (int64_t i = 0; i < gas; i++) {
-            shoal_batch batch = {0};
+            shoal_batch batch = {.data = (const void *[2]){NULL}};
             shoal_tensor *scalar;
             EXPECT(gpt_next(seat, step, seat->rank * gas + i, &batch) == SHOAL_OK);
             EXPECT(shoal_engine_forward(seat->engine, &batch, &scalar) == SHOAL_OK);
@@ -61,7 +61,7 @@ static void test_by_hand(void **state)
 static bool forward_twice(struct gpt_seat *seat)
 {
     EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
-    shoal_batch batch = {0};
+    shoal_batch batch = {.data = (const void *[2]){NULL}};
     EXPECT(gpt_next(seat, 99, 0, &batch) == SHOAL_OK);
     EXPECT(shoal_engine_forward(seat->engine, &batch, NULL) == SHOAL_OK);
     return gpt_train(seat);
@@ -82,7 +82,7 @@ static void test_abandoned_forward(void **state)
 static bool train_and_evaluate(struct gpt_seat *seat)
 {
     double loss[2];
-    shoal_batch batch = {0};
+    shoal_batch batch = {.data = (const void *[2]){NULL}};
     EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
     EXPECT(shoal_engine_eval_batch(seat->engine, gpt_next, seat, 7, &loss[0]) == SHOAL_OK);
     EXPECT(gpt_next(seat, 0, 0, &batch) == SHOAL_OK);
@@ -144,7 +144,7 @@ static void test_stop(void **state)
 
 static bool wrong_order(struct gpt_seat *seat)
 {
-    shoal_batch batch = {0};
+    shoal_batch batch = {.data = (const void *[2]){NULL}};
     double loss;
     float *value = calloc(GPT_VOCAB * 32, sizeof *value);
     uint64_t before, after;
@@ -199,7 +199,7 @@ static void test_wrong_order(void **state)
  * test_abandoned_forward. Here: what a batch with an id outside the vocabulary says. */
 static bool bad_id(struct gpt_seat *seat)
 {
-    shoal_batch batch = {0};
+    shoal_batch batch = {.data = (const void *[2]){NULL}};
     EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
     EXPECT(gpt_next(seat, 0, 0, &batch) == SHOAL_OK);
     seat->tokens[5] = GPT_VOCAB;

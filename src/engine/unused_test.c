@@ -44,35 +44,40 @@ static void first_forward(const shoal_layer *layer, shoal_tape *tape, shoal_boun
 {
     struct habits *habits = *(struct habits *const *)shoal_layer_config(layer);
     habits->first = layer;
-    boundary->count = 1;
-    boundary->tensor[0] =
+    shoal_tensor *x =
         shoal_linear(tape, shoal_tape_input(tape, 0), shoal_layer_param(layer, 0), NULL);
+    shoal_boundary_set(tape, boundary, &x, 1);
 }
 
 static void middle_forward(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
 {
     const struct habits *habits = *(struct habits *const *)shoal_layer_config(layer);
-    shoal_tensor *x = shoal_linear(tape, boundary->tensor[0], shoal_layer_param(layer, 0), NULL);
+    shoal_tensor *x = shoal_linear(tape, shoal_boundary_get(tape, boundary, 0),
+                                   shoal_layer_param(layer, 0), NULL);
     if (habits->spare_micro == habits->micro &&
         (habits->spare_rank < 0 || habits->spare_rank == habits->rank))
         x = shoal_add(tape, x, shoal_param_tensor(tape, shoal_layer_param(layer, 1)));
-    boundary->tensor[0] = x;
+    shoal_boundary_set(tape, boundary, &x, 1);
 }
 
 static void last_forward(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
 {
     const struct habits *habits = *(struct habits *const *)shoal_layer_config(layer);
-    shoal_tensor *x = shoal_linear(tape, boundary->tensor[0], shoal_layer_param(layer, 0), NULL);
+    shoal_tensor *x = shoal_linear(tape, shoal_boundary_get(tape, boundary, 0),
+                                   shoal_layer_param(layer, 0), NULL);
     if (habits->takes)
         x = shoal_linear(tape, x, shoal_layer_param(habits->first, 0), NULL);
-    boundary->tensor[0] = shoal_mse(tape, x, shoal_tape_input(tape, 1));
+    shoal_tensor *loss = shoal_mse(tape, x, shoal_tape_input(tape, 1));
+    shoal_boundary_set(tape, boundary, &loss, 1);
 }
 
-static const shoal_layer_type first_type = {"first", declare_matrix, first_forward},
-                              middle_type = {"middle", declare_two, middle_forward},
-                              last_type = {"last", declare_matrix, last_forward};
-static const shoal_input_spec inputs[] = {{"x", SHOAL_F32, {1, {WIDTH}}},
-                                          {"y", SHOAL_F32, {1, {WIDTH}}}};
+static const shoal_layer_type
+    first_type = {.name = "first", .declare = declare_matrix, .forward = first_forward},
+    middle_type = {.name = "middle", .declare = declare_two, .forward = middle_forward},
+    last_type = {.name = "last", .declare = declare_matrix, .forward = last_forward};
+static const shoal_input_spec inputs[] = {
+    {.name = "x", .dtype = SHOAL_F32, .sample_shape = {1, {WIDTH}}},
+    {.name = "y", .dtype = SHOAL_F32, .sample_shape = {1, {WIDTH}}}};
 
 /* What a case asks, and what its ranks saw; asserted by the main thread. */
 struct unused_case {

@@ -89,9 +89,10 @@ static struct texts random_texts(uint64_t *state)
 static void whole_text(shoal_engine *engine, const int32_t *tokens, int64_t count, float *logits,
                        int64_t vocab)
 {
-    const shoal_gpt_config *config = shoal_gpt_get_config(engine->model);
+    shoal_gpt_config config;
+    shoal_gpt_get_config(engine->model, &config);
     const struct shoali_module *module = &engine->module;
-    const int32_t last = module->layer_count - 1, bias = config->add_bias_linear ? 1 : 0;
+    const int32_t last = module->layer_count - 1, bias = config.add_bias_linear ? 1 : 0;
     const shoal_layer *head = &module->layer[last];
     const shoal_shape shape = shoal_shape_2(1, count);
     struct shoali_observer observer = *shoali_zero_observer(engine->zero);
@@ -113,7 +114,7 @@ static void whole_text(shoal_engine *engine, const int32_t *tokens, int64_t coun
     ok(shoali_tape_forward_layers(tape, module, 0, last, &boundary));
     shoal_tensor *x =
         shoal_layer_norm(tape, boundary.tensor[0], shoal_layer_param(head, 0),
-                         bias ? shoal_layer_param(head, 1) : NULL, config->norm_epsilon);
+                         bias ? shoal_layer_param(head, 1) : NULL, config.norm_epsilon);
     x = shoal_linear(tape, x, shoal_layer_param(head, 1 + bias),
                      &(shoal_linear_args){.weight_out_in = 1});
     ok(shoali_tape_status(tape));

@@ -101,26 +101,30 @@ static shoal_status check_args(const shoal_generator_args *args)
     return SHOAL_OK;
 }
 
-shoal_status shoal_generator_create(const shoal_generator_args *args,
-                                    shoal_generator **generator_out)
+shoal_status shoal_generator_create_sized(const shoal_generator_args *given, size_t given_size,
+                                          shoal_generator **generator_out)
 {
     shoal_status status;
+    shoal_generator_args own = {0};
+    const shoal_generator_args *const args = &own;
     *generator_out = NULL;
     shoal_generator *generator = shoali_calloc(1, sizeof *generator, "a generator");
     if (!generator)
         return SHOAL_ENOMEM;
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_generator_args, max_length, given, given_size, &own),
+              done);
     SHOAL_TRY(status, check_args(args), done);
     if (args->load)
         SHOAL_TRY(status, open_checkpoint(generator, args), done);
-    const shoal_gpt_config *config = shoal_generator_config(generator);
-    const int64_t positions = args->max_length > 0 ? args->max_length
-                              : config             ? config->max_position_embeddings
-                                                   : 0;
+    shoal_gpt_config config;
+    const bool is_gpt = shoal_generator_config(generator, &config);
+    const int64_t positions =
+        args->max_length > 0 ? args->max_length : config.max_position_embeddings;
     SHOAL_TRY(status,
               shoali_decoder_init(&generator->decoder, args->load ? generator->owned : args->engine,
                                   args->sequences > 0 ? args->sequences : 1, positions),
               done);
-    generator->known = config ? config->vocab_size : generator->decoder.vocab;
+    generator->known = is_gpt ? config.vocab_size : generator->decoder.vocab;
     generator->logits =
         shoali_calloc((size_t)generator->decoder.vocab, sizeof *generator->logits, "logits");
     if (!generator->logits) {
@@ -151,9 +155,14 @@ const shoal_tokenizer *shoal_generator_tokenizer(const shoal_generator *generato
     return generator->tokenizer;
 }
 
-const shoal_gpt_config *shoal_generator_config(const shoal_generator *generator)
+bool shoal_generator_config_sized(const shoal_generator *generator, shoal_gpt_config *config,
+                                  size_t config_size)
 {
-    return generator->model ? shoal_gpt_get_config(generator->model) : NULL;
+    if (generator->model)
+        shoal_gpt_get_config_sized(generator->model, config, config_size);
+    else
+        shoali_sized_copy(config, config_size, NULL, 0);
+    return generator->model != NULL;
 }
 
 int64_t shoal_generator_step(const shoal_generator *generator)

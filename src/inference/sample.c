@@ -102,12 +102,15 @@ done:
     return status;
 }
 
-shoal_status shoal_generate(shoal_generator *generator, const shoal_sample_args *args,
-                            shoal_token_sink sink, void *user)
+shoal_status shoal_generate_sized(shoal_generator *generator, const shoal_sample_args *given,
+                                  size_t given_size, shoal_token_sink sink, void *user)
 {
     shoal_status status;
+    shoal_sample_args own = {0};
+    const shoal_sample_args *const args = &own;
     int32_t *text = NULL;
     const uint32_t fp = shoali_fp_enter();
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_sample_args, seed, given, given_size, &own), done);
     SHOAL_TRY(status, check_sample_args(generator, args), done);
     int64_t count = args->prompt_count, fresh = count;
     text = shoali_malloc((size_t)(count + args->num_tokens) * sizeof *text, "the generated text");

@@ -193,14 +193,17 @@ done:
     return status;
 }
 
-shoal_status shoal_launch(const shoal_launch_args *args, int *exit_code)
+shoal_status shoal_launch_sized(const shoal_launch_args *args, size_t args_size, int *exit_code)
 {
     shoal_status status;
-    struct shoali_job job = {.args = args, .signal_fd = -1, .port_keeper = -1, .culprit = -1};
+    shoal_launch_args own = {0};
+    struct shoali_job job = {.args = &own, .signal_fd = -1, .port_keeper = -1, .culprit = -1};
     *exit_code = 0;
     shoali_arena_init(&job.arena);
     if (!shoali_process_read(getpid(), &job.self))
         job.self = (struct shoali_process){.pid = getpid(), .session = getsid(0)};
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_launch_args, grace_period, args, args_size, &own),
+              done);
     SHOAL_TRY(status, prepare(&job), done);
     shoali_stale_segments_unlink();
     SHOAL_TRY(status, run(&job, exit_code), done);

@@ -59,17 +59,20 @@ const char *shoal_format_timing_line(const shoal_timing *timings, int32_t count,
     return deliver(&line, text, bytes);
 }
 
-const char *shoal_format_throughput_line(const shoal_throughput *values, char *text, size_t bytes)
+const char *shoal_format_throughput_line_sized(const shoal_throughput *given, size_t given_size,
+                                               char *text, size_t bytes)
 {
+    shoal_throughput values;
+    shoali_sized_copy(&values, sizeof values, given, given_size);
     struct shoali_str line = {0};
     shoali_str_append(
         &line, "epoch=%lld/micro_step=%lld/global_step=%lld, RunningAvgSamplesPerSec=",
-        (long long)values->epoch, (long long)values->micro_step, (long long)values->global_step);
-    shoali_append_number(&line, values->average_samples_per_s);
+        (long long)values.epoch, (long long)values.micro_step, (long long)values.global_step);
+    shoali_append_number(&line, values.average_samples_per_s);
     shoali_str_append(&line, ", CurrSamplesPerSec=");
-    shoali_append_number(&line, values->current_samples_per_s);
+    shoali_append_number(&line, values.current_samples_per_s);
     shoali_str_append(&line, ", MemAllocated=%.2fGB, MaxMemAllocated=%.2fGB",
-                      values->allocated_bytes / GIB, values->peak_bytes / GIB);
+                      values.allocated_bytes / GIB, values.peak_bytes / GIB);
     return deliver(&line, text, bytes);
 }
 
@@ -83,32 +86,34 @@ static void append_time(struct shoali_str *line, int64_t time_us)
     shoali_str_append(line, " [%s.%06d]", text, (int)(time_us % 1000000));
 }
 
-const char *shoal_format_iteration_line(const shoal_iteration_line *values, char *text,
-                                        size_t bytes)
+const char *shoal_format_iteration_line_sized(const shoal_iteration_line *given, size_t given_size,
+                                              char *text, size_t bytes)
 {
+    shoal_iteration_line values;
+    shoali_sized_copy(&values, sizeof values, given, given_size);
     struct shoali_str line = {0};
-    append_time(&line, values->time_us);
-    shoali_str_append(&line, " iteration %8lld/%8lld |", (long long)values->iteration,
-                      (long long)values->total_iterations);
-    shoali_str_append(&line, " consumed samples: %12lld |", (long long)values->consumed_samples);
-    if (values->skipped_samples > 0)
-        shoali_str_append(&line, " skipped samples: %12lld |", (long long)values->skipped_samples);
-    shoali_str_append(&line, " elapsed time per iteration (ms): %.1f |", values->ms_per_iteration);
-    if (!isnan(values->tflops_per_device))
+    append_time(&line, values.time_us);
+    shoali_str_append(&line, " iteration %8lld/%8lld |", (long long)values.iteration,
+                      (long long)values.total_iterations);
+    shoali_str_append(&line, " consumed samples: %12lld |", (long long)values.consumed_samples);
+    if (values.skipped_samples > 0)
+        shoali_str_append(&line, " skipped samples: %12lld |", (long long)values.skipped_samples);
+    shoali_str_append(&line, " elapsed time per iteration (ms): %.1f |", values.ms_per_iteration);
+    if (!isnan(values.tflops_per_device))
         shoali_str_append(&line, " throughput per GPU (TFLOP/s/GPU): %.1f |",
-                          values->tflops_per_device);
-    shoali_str_append(&line, " learning rate: %.6E |", values->learning_rate);
-    shoali_str_append(&line, " global batch size: %5lld |", (long long)values->global_batch_size);
-    if (values->loss >= 0)
-        shoali_str_append(&line, " %s: %.6E |", values->loss_name ? values->loss_name : "lm loss",
-                          values->loss);
-    shoali_str_append(&line, " loss scale: %.1f |", values->loss_scale);
-    if (!isnan(values->grad_norm))
-        shoali_str_append(&line, " grad norm: %.3f |", values->grad_norm);
+                          values.tflops_per_device);
+    shoali_str_append(&line, " learning rate: %.6E |", values.learning_rate);
+    shoali_str_append(&line, " global batch size: %5lld |", (long long)values.global_batch_size);
+    if (values.loss >= 0)
+        shoali_str_append(&line, " %s: %.6E |", values.loss_name ? values.loss_name : "lm loss",
+                          values.loss);
+    shoali_str_append(&line, " loss scale: %.1f |", values.loss_scale);
+    if (!isnan(values.grad_norm))
+        shoali_str_append(&line, " grad norm: %.3f |", values.grad_norm);
     shoali_str_append(&line, " number of skipped iterations: %3lld |",
-                      (long long)values->skipped_iterations);
+                      (long long)values.skipped_iterations);
     shoali_str_append(&line, " number of nan iterations: %3lld |",
-                      (long long)values->nan_iterations);
+                      (long long)values.nan_iterations);
     return deliver(&line, text, bytes);
 }
 

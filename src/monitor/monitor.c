@@ -151,10 +151,9 @@ static shoal_status make_parent(struct shoali_arena *arena, const char *path)
     return folder ? make_folder("jsonl_monitor", folder) : SHOAL_ENOMEM;
 }
 
-shoal_status shoal_monitor_create(const shoal_monitor_args *args, shoal_monitor **monitor)
+static shoal_status open_monitor(const shoal_monitor_args *args, shoal_monitor **monitor)
 {
     shoal_status status = SHOAL_OK;
-    *monitor = NULL;
     shoal_monitor *made = shoali_calloc(1, sizeof(*made), "a monitor");
     if (!made)
         return SHOAL_ENOMEM;
@@ -184,6 +183,19 @@ done:
     return status;
 }
 
+shoal_status shoal_monitor_create_sized(const shoal_monitor_args *args, size_t args_size,
+                                        shoal_monitor **monitor)
+{
+    shoal_status status;
+    shoal_monitor_args own = {0};
+    *monitor = NULL;
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_monitor_args, jsonl_job_name, args, args_size, &own),
+              done);
+    SHOAL_TRY(status, open_monitor(&own, monitor), done);
+done:
+    return status;
+}
+
 void shoal_monitor_destroy(shoal_monitor *monitor)
 {
     if (!monitor)
@@ -193,7 +205,7 @@ void shoal_monitor_destroy(shoal_monitor *monitor)
     shoali_free(monitor);
 }
 
-int32_t shoal_monitor_enabled(const shoal_monitor *monitor)
+bool shoal_monitor_enabled(const shoal_monitor *monitor)
 {
     return monitor && (monitor->csv_folder || monitor->jsonl_path);
 }

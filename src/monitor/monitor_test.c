@@ -109,15 +109,13 @@ static void test_disabled_and_refused(void **state)
 
 /* ---- the live line ---- */
 
-static shoal_progress *open_progress(FILE *out, int32_t terminal, int32_t columns)
+static shoal_progress *open_progress(FILE *out, shoal_progress_style style, int32_t columns)
 {
     shoal_progress *progress = NULL;
-    ok(shoal_progress_create(&(shoal_progress_args){.out = out,
-                                                    .terminal = terminal,
-                                                    .columns = columns,
-                                                    .total_steps = 25,
-                                                    .plain_every = 10},
-                             &progress));
+    ok(shoal_progress_create(
+        &(shoal_progress_args){
+            .out = out, .style = style, .columns = columns, .total_steps = 25, .plain_every = 10},
+        &progress));
     return progress;
 }
 
@@ -138,7 +136,8 @@ static void test_plain_lines(void **state)
     char *text = NULL;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
-    shoal_progress *progress = open_progress(out, -1, 0); /* a memory file is no terminal */
+    shoal_progress *progress =
+        open_progress(out, SHOAL_PROGRESS_ASK, 0); /* a memory file is no terminal */
     for (int64_t step = 1; step <= 25; step++) {
         shoal_progress_values values = values_at(step);
         shoal_progress_update(progress, &values);
@@ -162,7 +161,7 @@ static void test_terminal_line(void **state)
     char *text = NULL;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
-    shoal_progress *progress = open_progress(out, 1, 20);
+    shoal_progress *progress = open_progress(out, SHOAL_PROGRESS_LIVE, 20);
     shoal_progress_message(progress, "begin");
     for (int64_t step = 1; step <= 2; step++) {
         shoal_progress_values values = values_at(step);
@@ -199,7 +198,7 @@ static void test_widths(void **state)
         char *text = NULL, expected[256];
         size_t bytes;
         FILE *out = open_memstream(&text, &bytes);
-        shoal_progress *progress = open_progress(out, 1, cases[k].columns);
+        shoal_progress *progress = open_progress(out, SHOAL_PROGRESS_LIVE, cases[k].columns);
         shoal_progress_values values = values_at(7);
         values.skipped = 3;
         values.loss_scale = 1024;
@@ -218,11 +217,12 @@ static void test_widths(void **state)
 static void test_finish(void **state)
 {
     (void)state;
-    for (int32_t terminal = 0; terminal < 2; terminal++) {
+    for (int live = 0; live < 2; live++) {
         char *text = NULL;
         size_t bytes;
         FILE *out = open_memstream(&text, &bytes);
-        shoal_progress *progress = open_progress(out, terminal, 24);
+        shoal_progress *progress =
+            open_progress(out, live ? SHOAL_PROGRESS_LIVE : SHOAL_PROGRESS_PLAIN, 24);
         for (int64_t step = 1; step <= 2; step++) {
             shoal_progress_values values = values_at(step);
             values.lr = values.grad_norm = values.tokens_per_s = NAN;
@@ -233,10 +233,10 @@ static void test_finish(void **state)
         shoal_progress_message(progress, "summary");
         shoal_progress_destroy(progress);
         fclose(out);
-        assert_string_equal(text, terminal ? "\rstep 1/25  loss 2.3457\x1b[K\rstep 2/25  loss "
-                                             "2.3457\x1b[K\nsummary\n"
-                                           : "step 1/25  loss 2.3457\nstep 2/25  loss 2.3457\n"
-                                             "summary\n");
+        assert_string_equal(text, live ? "\rstep 1/25  loss 2.3457\x1b[K\rstep 2/25  loss "
+                                         "2.3457\x1b[K\nsummary\n"
+                                       : "step 1/25  loss 2.3457\nstep 2/25  loss 2.3457\n"
+                                         "summary\n");
         free(text);
     }
 }
@@ -250,7 +250,7 @@ static void show_in_windows(const char *term, const unsigned short *widths, size
     FILE *out = fopen(ptsname(terminal), "w");
     assert_non_null(out);
     assert_int_equal(setenv("TERM", term, 1), 0);
-    shoal_progress *progress = open_progress(out, -1, 0);
+    shoal_progress *progress = open_progress(out, SHOAL_PROGRESS_ASK, 0);
     for (size_t k = 0; k < count; k++) {
         const struct winsize size = {.ws_row = 24, .ws_col = widths[k]};
         assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0);
@@ -292,7 +292,8 @@ static void test_line_parts(void **state)
     shoal_progress *progress = NULL;
     assert_int_equal(shoal_progress_create(&(shoal_progress_args){0}, &progress), SHOAL_EINVAL);
     ok(shoal_progress_create(
-        &(shoal_progress_args){.out = out, .terminal = 0, .plain_every = 1, .total_steps = 1000},
+        &(shoal_progress_args){
+            .out = out, .style = SHOAL_PROGRESS_PLAIN, .plain_every = 1, .total_steps = 1000},
         &progress));
     shoal_progress_values values = {.step = 1,
                                     .loss = NAN,

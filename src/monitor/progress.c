@@ -12,6 +12,7 @@
 
 struct shoal_progress {
     shoal_progress_args args;
+    bool live;              /* one line that is rewritten */
     char line[LINE_BYTES];  /* on the screen now */
     int64_t last_step;      /* of the last update; 0 none */
     bool pending;           /* plain: the last update was not printed */
@@ -25,21 +26,31 @@ static bool can_rewrite(void)
     return term && *term && strcmp(term, "dumb") != 0;
 }
 
-shoal_status shoal_progress_create(const shoal_progress_args *args, shoal_progress **progress)
+shoal_status shoal_progress_create_sized(const shoal_progress_args *args, size_t args_size,
+                                         shoal_progress **progress)
 {
+    shoal_status status;
+    shoal_progress_args own = {0};
     *progress = NULL;
-    if (!args->out)
-        return SHOAL_FAIL(SHOAL_EINVAL, "progress needs a file to write to");
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_progress_args, plain_every, args, args_size, &own),
+              done);
+    if (!own.out) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "progress needs a file to write to");
+        goto done;
+    }
     shoal_progress *made = shoali_calloc(1, sizeof(*made), "the progress line");
-    if (!made)
-        return SHOAL_ENOMEM;
-    made->args = *args;
-    if (args->terminal < 0)
-        made->args.terminal = isatty(fileno(args->out)) && can_rewrite();
-    if (args->plain_every < 1)
+    if (!made) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    made->args = own;
+    made->live = own.style == SHOAL_PROGRESS_LIVE ||
+                 (own.style == SHOAL_PROGRESS_ASK && isatty(fileno(own.out)) && can_rewrite());
+    if (own.plain_every < 1)
         made->args.plain_every = 10;
     *progress = made;
-    return SHOAL_OK;
+done:
+    return status;
 }
 
 void shoal_progress_destroy(shoal_progress *progress)
@@ -148,17 +159,20 @@ static void show(shoal_progress *progress, const shoal_progress_values *values)
     fprintf(progress->args.out, "%s%s\x1b[K", begin, progress->line);
 }
 
-void shoal_progress_update(shoal_progress *progress, const shoal_progress_values *values)
+void shoal_progress_update_sized(shoal_progress *progress, const shoal_progress_values *given,
+                                 size_t given_size)
 {
-    if (progress->args.terminal) {
-        show(progress, values);
+    shoal_progress_values values;
+    shoali_sized_copy(&values, sizeof values, given, given_size);
+    if (progress->live) {
+        show(progress, &values);
     } else {
-        compose(progress, values, 0, &progress->text);
-        progress->pending = !plain_line_due(progress, values->step);
+        compose(progress, &values, 0, &progress->text);
+        progress->pending = !plain_line_due(progress, values.step);
         if (!progress->pending)
             fprintf(progress->args.out, "%s\n", shoali_str_get(&progress->text));
     }
-    progress->last_step = values->step;
+    progress->last_step = values.step;
     fflush(progress->args.out);
 }
 

@@ -99,13 +99,12 @@ static shoal_status compare_stages(const struct shoal_mesh *mesh, const char *or
 
 /* ---- the object ----------------------------------------------------------------------------- */
 
-shoal_status shoal_mesh_create(const shoal_mesh_args *args, shoal_mesh **mesh)
+static shoal_status make_mesh(const shoal_mesh_args *args, shoal_mesh **mesh)
 {
     shoal_status status;
     struct shoali_axis_sizes dense, expert;
     const char *order = args->order != NULL ? args->order : default_order;
     struct shoal_mesh *made = shoali_calloc(1, sizeof *made, "a mesh");
-    *mesh = NULL;
     if (made == NULL)
         return SHOAL_ENOMEM;
     made->group = args->group;
@@ -127,6 +126,18 @@ shoal_status shoal_mesh_create(const shoal_mesh_args *args, shoal_mesh **mesh)
     made = NULL;
 done:
     free(made);
+    return status;
+}
+
+shoal_status shoal_mesh_create_sized(const shoal_mesh_args *args, size_t args_size,
+                                     shoal_mesh **mesh)
+{
+    shoal_status status;
+    shoal_mesh_args own = {0};
+    *mesh = NULL;
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_mesh_args, order, args, args_size, &own), done);
+    SHOAL_TRY(status, make_mesh(&own, mesh), done);
+done:
     return status;
 }
 

@@ -63,8 +63,7 @@ static void forward_embedding(const shoal_layer *layer, shoal_tape *tape, shoal_
                                       shoal_layer_param(layer, 1));
     if (gpt->config.hidden_dropout > 0)
         x = shoal_dropout(tape, x, gpt->config.hidden_dropout, NULL);
-    boundary->count = 1;
-    boundary->tensor[0] = x;
+    shoal_boundary_set(tape, boundary, &x, 1);
 }
 
 static shoal_status declare_block(const void *opaque, shoal_declaration *declaration)
@@ -128,10 +127,10 @@ static void forward_block(const shoal_layer *layer, shoal_tape *tape, shoal_boun
 {
     const struct shoali_gpt *gpt = shoal_layer_config(layer);
     const shoal_gpt_config *config = &gpt->config;
-    const struct block_params p = block_params_of(layer, config->add_bias_linear != 0);
+    const struct block_params p = block_params_of(layer, config->add_bias_linear);
     const shoal_activation gelu =
         config->openai_gelu ? SHOAL_ACTIVATION_GELU_TANH : SHOAL_ACTIVATION_GELU;
-    shoal_tensor *x = boundary->tensor[0]; /* [B, T, C] */
+    shoal_tensor *x = shoal_boundary_get(tape, boundary, 0); /* [B, T, C] */
 
     shoal_scope_begin(tape, "attn");
     shoal_tensor *y = shoal_layer_norm(tape, x, p.ln_1_w, p.ln_1_b, config->norm_epsilon);
@@ -149,7 +148,7 @@ static void forward_block(const shoal_layer *layer, shoal_tape *tape, shoal_boun
                      &(shoal_linear_args){.bias = p.fc_b, .activation = gelu}); /* [B, T, 4C] */
     x = project_into(tape, y, p.proj_w, p.proj_b, x, config->hidden_dropout);
     shoal_scope_end(tape, &x, 1);
-    boundary->tensor[0] = x;
+    shoal_boundary_set(tape, boundary, &x, 1);
 }
 
 static shoal_status declare_head(const void *opaque, shoal_declaration *declaration)
@@ -180,26 +179,25 @@ static void forward_head(const shoal_layer *layer, shoal_tape *tape, shoal_bound
     const struct shoali_gpt *gpt = shoal_layer_config(layer);
     const int32_t bias = gpt->config.add_bias_linear ? 1 : 0;
     shoal_tensor *x =
-        shoal_layer_norm(tape, boundary->tensor[0], shoal_layer_param(layer, 0),
+        shoal_layer_norm(tape, shoal_boundary_get(tape, boundary, 0), shoal_layer_param(layer, 0),
                          bias ? shoal_layer_param(layer, 1) : NULL, gpt->config.norm_epsilon);
     shoal_param *weight = shoal_layer_param(layer, 1 + bias);
+    const shoal_linear_args table = {.weight_out_in = true};
+    shoal_tensor *out;
     if (shoal_tape_generating(tape)) {
-        boundary->tensor[0] = shoal_linear(tape, shoal_generation_rows(tape, x), weight,
-                                           &(shoal_linear_args){.weight_out_in = 1});
-        return;
+        out = shoal_linear(tape, shoal_generation_rows(tape, x), weight, &table);
+    } else if (gpt->config.cross_entropy_loss_fusion) {
+        out = shoal_linear_cross_entropy(tape, x, weight, shoal_tape_input(tape, 1));
+    } else {
+        shoal_tensor *logits = shoal_linear(tape, x, weight, &table); /* [B, T, V] */
+        out = shoal_cross_entropy(tape, logits, shoal_tape_input(tape, 1));
     }
-    shoal_tensor *targets = shoal_tape_input(tape, 1);
-    boundary->count = 1;
-    if (gpt->config.cross_entropy_loss_fusion) {
-        boundary->tensor[0] = shoal_linear_cross_entropy(tape, x, weight, targets);
-        return;
-    }
-    shoal_tensor *logits =
-        shoal_linear(tape, x, weight, &(shoal_linear_args){.weight_out_in = 1}); /* [B, T, V] */
-    boundary->tensor[0] = shoal_cross_entropy(tape, logits, targets);
+    shoal_boundary_set(tape, boundary, &out, 1);
 }
 
-const shoal_layer_type shoali_gpt_embedding = {"gpt_embedding", declare_embedding,
-                                               forward_embedding};
-const shoal_layer_type shoali_gpt_block = {"gpt_block", declare_block, forward_block};
-const shoal_layer_type shoali_gpt_head = {"gpt_head", declare_head, forward_head};
+const shoal_layer_type shoali_gpt_embedding = {
+    .name = "gpt_embedding", .declare = declare_embedding, .forward = forward_embedding};
+const shoal_layer_type shoali_gpt_block = {
+    .name = "gpt_block", .declare = declare_block, .forward = forward_block};
+const shoal_layer_type shoali_gpt_head = {
+    .name = "gpt_head", .declare = declare_head, .forward = forward_head};

@@ -39,16 +39,27 @@ static const struct config_row rows[] = {
 };
 #define ROW_COUNT (sizeof rows / sizeof rows[0])
 
-void shoal_gpt_config_defaults(shoal_gpt_config *config)
+static const shoal_gpt_config defaults = {
+    .make_vocab_size_divisible_by = 128,
+    .attention_dropout = 0.1,
+    .hidden_dropout = 0.1,
+    .init_method_std = 0.02,
+    .norm_epsilon = 1e-5,
+    .add_bias_linear = true,
+};
+
+void shoal_gpt_config_defaults_sized(shoal_gpt_config *config, size_t config_size)
 {
-    *config = (shoal_gpt_config){
-        .make_vocab_size_divisible_by = 128,
-        .attention_dropout = 0.1,
-        .hidden_dropout = 0.1,
-        .init_method_std = 0.02,
-        .norm_epsilon = 1e-5,
-        .add_bias_linear = 1,
-    };
+    shoali_sized_copy(config, config_size, &defaults, sizeof defaults);
+}
+
+/* What an older program's configuration does not have keeps its default. */
+static shoal_status read_config(const shoal_gpt_config *given, size_t given_size,
+                                shoal_gpt_config *config)
+{
+    *config = defaults;
+    return SHOALI_SIZED_READ(shoal_gpt_config, cross_entropy_loss_fusion, given, given_size,
+                             config);
 }
 
 static void fill_derived(shoal_gpt_config *config)
@@ -114,21 +125,31 @@ static shoal_status build_layers(struct shoali_gpt *gpt)
     shoal_input_spec *input = shoali_arena_alloc(&gpt->arena, 2 * sizeof *input);
     if (!layer || !input)
         return SHOAL_ENOMEM;
-    layer[0] = (shoal_layer_spec){&shoali_gpt_embedding, "transformer", gpt};
+    layer[0] =
+        (shoal_layer_spec){.type = &shoali_gpt_embedding, .name = "transformer", .config = gpt};
     for (int32_t i = 0; i < count - 2; i++) {
         const char *name = shoali_arena_printf(&gpt->arena, "transformer.h.%d", (int)i);
         if (!name)
             return SHOAL_ENOMEM;
-        layer[i + 1] = (shoal_layer_spec){&shoali_gpt_block, name, gpt};
+        layer[i + 1] = (shoal_layer_spec){.type = &shoali_gpt_block, .name = name, .config = gpt};
     }
-    layer[count - 1] = (shoal_layer_spec){&shoali_gpt_head, "lm_head", gpt};
-    input[0] = (shoal_input_spec){"tokens", SHOAL_I32, shoal_shape_1(gpt->config.seq_length)};
-    input[1] = (shoal_input_spec){"targets", SHOAL_I32, shoal_shape_1(gpt->config.seq_length)};
-    gpt->model = (shoal_model){"gpt", layer, count, input, 2, gpt->config.seq_length};
+    layer[count - 1] =
+        (shoal_layer_spec){.type = &shoali_gpt_head, .name = "lm_head", .config = gpt};
+    for (int i = 0; i < 2; i++)
+        input[i] = (shoal_input_spec){.name = i == 0 ? "tokens" : "targets",
+                                      .dtype = SHOAL_I32,
+                                      .sample_shape = shoal_shape_1(gpt->config.seq_length)};
+    gpt->model = (shoal_model){.name = "gpt",
+                               .layers = layer,
+                               .layer_count = count,
+                               .inputs = input,
+                               .input_count = 2,
+                               .tokens_per_sample = gpt->config.seq_length};
     return SHOAL_OK;
 }
 
-shoal_status shoal_gpt_create(const shoal_gpt_config *config, shoal_model **model)
+shoal_status shoal_gpt_create_sized(const shoal_gpt_config *config, size_t config_size,
+                                    shoal_model **model)
 {
     shoal_status status = SHOAL_ENOMEM;
     *model = NULL;
@@ -136,7 +157,7 @@ shoal_status shoal_gpt_create(const shoal_gpt_config *config, shoal_model **mode
     if (!gpt)
         return status;
     shoali_arena_init(&gpt->arena);
-    gpt->config = *config;
+    SHOAL_TRY(status, read_config(config, config_size, &gpt->config), done);
     fill_derived(&gpt->config);
     SHOAL_TRY(status, check(&gpt->config), done);
     gpt->padded_vocab = padded_vocab(&gpt->config);
@@ -157,14 +178,17 @@ void shoal_gpt_destroy(shoal_model *model)
     shoali_free(gpt);
 }
 
-const shoal_gpt_config *shoal_gpt_get_config(const shoal_model *model)
+void shoal_gpt_get_config_sized(const shoal_model *model, shoal_gpt_config *config,
+                                size_t config_size)
 {
-    return &shoali_gpt_of(model)->config;
+    shoali_sized_copy(config, config_size, &shoali_gpt_of(model)->config, sizeof(shoal_gpt_config));
 }
 
-int64_t shoal_gpt_param_count(const shoal_gpt_config *given)
+int64_t shoal_gpt_param_count_sized(const shoal_gpt_config *given, size_t given_size)
 {
-    shoal_gpt_config config = *given;
+    shoal_gpt_config config;
+    if (read_config(given, given_size, &config) < 0)
+        return -1;
     fill_derived(&config);
     const int64_t c = config.hidden_size, f = config.ffn_hidden_size,
                   bias = config.add_bias_linear ? 1 : 0;
@@ -174,29 +198,37 @@ int64_t shoal_gpt_param_count(const shoal_gpt_config *given)
            config.num_layers * block + (1 + bias) * c;
 }
 
-double shoal_gpt_flops_per_token(const shoal_gpt_config *config)
+double shoal_gpt_flops_per_token_sized(const shoal_gpt_config *given, size_t given_size)
 {
-    return 6.0 * (double)shoal_gpt_param_count(config) + 12.0 * (double)config->num_layers *
-                                                             (double)config->hidden_size *
-                                                             (double)config->seq_length;
+    shoal_gpt_config config;
+    if (read_config(given, given_size, &config) < 0)
+        return -1;
+    return 6.0 * (double)shoal_gpt_param_count(&config) + 12.0 * (double)config.num_layers *
+                                                              (double)config.hidden_size *
+                                                              (double)config.seq_length;
 }
 
-shoal_status shoal_gpt_config_to_json(const shoal_gpt_config *config, char **json)
+shoal_status shoal_gpt_config_to_json_sized(const shoal_gpt_config *given, size_t given_size,
+                                            char **json)
 {
     shoal_status status;
     int failed = 0;
-    json_t *object = json_object();
+    json_t *object = NULL;
+    shoal_gpt_config config;
     *json = NULL;
+    SHOAL_TRY(status, read_config(given, given_size, &config), done);
+    object = json_object();
     for (size_t i = 0; i < ROW_COUNT; i++) {
-        const char *at = (const char *)config + rows[i].offset;
+        const char *at = (const char *)&config + rows[i].offset;
         json_t *value = rows[i].type == ROW_INT64 ? json_integer(*(const int64_t *)(const void *)at)
                         : rows[i].type == ROW_DOUBLE
                             ? json_real(*(const double *)(const void *)at)
-                            : json_boolean(*(const int32_t *)(const void *)at);
+                            : json_boolean(*(const bool *)(const void *)at);
         failed |= json_object_set_new(object, rows[i].key, value);
     }
     status = failed ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the model configuration")
                     : shoali_json_write(object, JSON_COMPACT, "the model configuration", json);
+done:
     json_decref(object);
     return status;
 }
@@ -209,15 +241,17 @@ static bool read_row(const struct config_row *row, const json_t *value, shoal_gp
     else if (row->type == ROW_DOUBLE && json_is_number(value))
         *(double *)(void *)at = json_number_value(value);
     else if (row->type == ROW_FLAG && json_is_boolean(value))
-        *(int32_t *)(void *)at = json_is_true(value);
+        *(bool *)(void *)at = json_is_true(value);
     else
         return false;
     return true;
 }
 
-shoal_status shoal_gpt_config_from_json(const char *json, shoal_gpt_config *config)
+shoal_status shoal_gpt_config_from_json_sized(const char *json, shoal_gpt_config *config,
+                                              size_t config_size)
 {
     shoal_status status = SHOAL_OK;
+    shoal_gpt_config read = defaults;
     struct shoali_json_error error;
     json_t *object = NULL;
     status = shoali_json_read(json, strlen(json), &object, &error);
@@ -229,16 +263,16 @@ shoal_status shoal_gpt_config_from_json(const char *json, shoal_gpt_config *conf
                        object ? "another type" : error.text);
         goto done;
     }
-    shoal_gpt_config_defaults(config);
     for (size_t i = 0; i < ROW_COUNT && status >= 0; i++) {
         const json_t *value = json_object_get(object, rows[i].key);
         if (!value && rows[i].optional)
             continue;
-        if (!value || !read_row(&rows[i], value, config))
+        if (!value || !read_row(&rows[i], value, &read))
             status = SHOAL_FAIL(SHOAL_ECORRUPT, "the stored model configuration has no valid `%s`",
                                 rows[i].key);
     }
 done:
+    shoali_sized_copy(config, config_size, &read, sizeof read);
     json_decref(object);
     return status;
 }

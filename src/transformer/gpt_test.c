@@ -51,7 +51,8 @@ static void test_param_count(void **state)
         ok(shoal_gpt_create(&config, &model));
         ok(shoali_module_init(&module, model, SHOAL_F32, NULL, 0));
         assert_int_equal(module.element_count, shoal_gpt_param_count(&config));
-        assert_int_equal(module.element_count, shoal_gpt_param_count(shoal_gpt_get_config(model)));
+        shoal_gpt_get_config(model, &config);
+        assert_int_equal(module.element_count, shoal_gpt_param_count(&config));
         shoali_module_fini(&module);
         shoal_gpt_destroy(model);
     }

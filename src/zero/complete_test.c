@@ -70,7 +70,7 @@ static bool run_cut(struct seat *seat, struct lane lane[2], int32_t step, int64_
     struct shoal_tensor *sent = boundary.tensor[0];
     struct shoal_tensor *in =
         shoali_tape_add_device_input(lane[1].tape, sent->dtype, &sent->shape, sent->data, true);
-    boundary.tensor[0] = in;
+    shoal_boundary_set(lane[1].tape, &boundary, &in, 1);
     NEED(shoali_tape_forward_layers(lane[1].tape, &seat->module, CUT,
                                     seat->module.layer_count - CUT, &boundary));
     NEED(shoali_device_alloc_zeroed(

@@ -26,7 +26,8 @@ static void forward_pick(const shoal_layer *layer, shoal_tape *tape, shoal_bound
     if (*pick->of == pick->self)
         forward_block(layer, tape, boundary);
 }
-static const shoal_layer_type picked = {"picked", declare_block, forward_pick};
+static const shoal_layer_type picked = {
+    .name = "picked", .declare = declare_block, .forward = forward_pick};
 
 static struct member *member_of(struct seat *seat)
 {
@@ -41,28 +42,35 @@ static void describe(struct seat *seat)
     int32_t count = 0, name = 0;
     member->chosen_pair = seat->rank / 2;
     member->chosen_solo = seat->rank;
-    seat->layers[count++] = (shoal_layer_spec){&embed, "embed", sizes};
-    seat->layers[count++] = (shoal_layer_spec){&block, "a", sizes};
+    seat->layers[count++] = (shoal_layer_spec){.type = &embed, .name = "embed", .config = sizes};
+    seat->layers[count++] = (shoal_layer_spec){.type = &block, .name = "a", .config = sizes};
     for (int32_t p = 0; p < PAIRS; p++) {
         member->pair[p] = (struct pick){*sizes, &member->chosen_pair, p};
         snprintf(member->name[name], sizeof member->name[name], "pair%d", (int)p);
         if (all || p == member->chosen_pair)
-            seat->layers[count++] =
-                (shoal_layer_spec){&picked, member->name[name], &member->pair[p]};
+            seat->layers[count++] = (shoal_layer_spec){
+                .type = &picked, .name = member->name[name], .config = &member->pair[p]};
         name++;
     }
     for (int32_t r = 0; r < RANKS; r++) {
         member->solo[r] = (struct pick){*sizes, &member->chosen_solo, r};
         snprintf(member->name[name], sizeof member->name[name], "solo%d", (int)r);
         if (all || r == member->chosen_solo)
-            seat->layers[count++] =
-                (shoal_layer_spec){&picked, member->name[name], &member->solo[r]};
+            seat->layers[count++] = (shoal_layer_spec){
+                .type = &picked, .name = member->name[name], .config = &member->solo[r]};
         name++;
     }
-    seat->layers[count++] = (shoal_layer_spec){&head, "head", sizes};
-    seat->inputs[0] = (shoal_input_spec){"tokens", SHOAL_I32, shoal_shape_1(T)};
-    seat->inputs[1] = (shoal_input_spec){"targets", SHOAL_I32, shoal_shape_1(T)};
-    seat->model = (shoal_model){"groups", seat->layers, count, seat->inputs, 2, T};
+    seat->layers[count++] = (shoal_layer_spec){.type = &head, .name = "head", .config = sizes};
+    seat->inputs[0] =
+        (shoal_input_spec){.name = "tokens", .dtype = SHOAL_I32, .sample_shape = shoal_shape_1(T)};
+    seat->inputs[1] =
+        (shoal_input_spec){.name = "targets", .dtype = SHOAL_I32, .sample_shape = shoal_shape_1(T)};
+    seat->model = (shoal_model){.name = "groups",
+                                .layers = seat->layers,
+                                .layer_count = count,
+                                .inputs = seat->inputs,
+                                .input_count = 2,
+                                .tokens_per_sample = T};
 }
 
 /* The pair's; NULL: the rank alone. */

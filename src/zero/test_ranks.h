@@ -57,9 +57,9 @@ done:
 static inline void forward_embed(const shoal_layer *layer, shoal_tape *tape,
                                  shoal_boundary *boundary)
 {
-    boundary->count = 1;
-    boundary->tensor[0] =
+    shoal_tensor *x =
         shoal_embedding(tape, shoal_tape_input(tape, 0), shoal_layer_param(layer, 1), NULL);
+    shoal_boundary_set(tape, boundary, &x, 1);
 }
 
 static inline shoal_status declare_block(const void *config, shoal_declaration *to)
@@ -78,18 +78,19 @@ done:
 static inline void forward_block(const shoal_layer *layer, shoal_tape *tape,
                                  shoal_boundary *boundary)
 {
-    shoal_tensor *x = boundary->tensor[0];
+    shoal_tensor *x = shoal_boundary_get(tape, boundary, 0);
     shoal_tensor *y = shoal_mul(tape, x, shoal_param_tensor(tape, shoal_layer_param(layer, 0)));
-    boundary->tensor[0] =
-        shoal_linear(tape, y, shoal_layer_param(layer, 1),
+    y = shoal_linear(tape, y, shoal_layer_param(layer, 1),
                      &(shoal_linear_args){.bias = shoal_layer_param(layer, 2), .residual = x});
+    shoal_boundary_set(tape, boundary, &y, 1);
 }
 
 static inline void forward_plain(const shoal_layer *layer, shoal_tape *tape,
                                  shoal_boundary *boundary)
 {
     (void)layer;
-    boundary->tensor[0] = shoal_tanh(tape, boundary->tensor[0]);
+    shoal_tensor *y = shoal_tanh(tape, shoal_boundary_get(tape, boundary, 0));
+    shoal_boundary_set(tape, boundary, &y, 1);
 }
 
 static inline shoal_status declare_neck(const void *config, shoal_declaration *to)
@@ -106,11 +107,11 @@ done:
 static inline void forward_neck(const shoal_layer *layer, shoal_tape *tape,
                                 shoal_boundary *boundary)
 {
-    shoal_tensor *x = boundary->tensor[0];
+    shoal_tensor *x = shoal_boundary_get(tape, boundary, 0);
     shoal_tensor *y = shoal_linear(tape, x, shoal_layer_param(layer, 0),
                                    &(shoal_linear_args){.bias = shoal_layer_param(layer, 1)});
-    boundary->tensor[0] =
-        shoal_linear(tape, y, shoal_layer_param(layer, 2), &(shoal_linear_args){.residual = x});
+    y = shoal_linear(tape, y, shoal_layer_param(layer, 2), &(shoal_linear_args){.residual = x});
+    shoal_boundary_set(tape, boundary, &y, 1);
 }
 
 static inline shoal_status declare_head(const void *config, shoal_declaration *to)
@@ -123,16 +124,22 @@ static inline shoal_status declare_head(const void *config, shoal_declaration *t
 static inline void forward_head(const shoal_layer *layer, shoal_tape *tape,
                                 shoal_boundary *boundary)
 {
-    shoal_tensor *logits = shoal_linear(tape, boundary->tensor[0], shoal_layer_param(layer, 0),
-                                        &(shoal_linear_args){.weight_out_in = 1});
-    boundary->tensor[0] = shoal_cross_entropy(tape, logits, shoal_tape_input(tape, 1));
+    shoal_tensor *logits =
+        shoal_linear(tape, shoal_boundary_get(tape, boundary, 0), shoal_layer_param(layer, 0),
+                     &(shoal_linear_args){.weight_out_in = true});
+    shoal_tensor *loss = shoal_cross_entropy(tape, logits, shoal_tape_input(tape, 1));
+    shoal_boundary_set(tape, boundary, &loss, 1);
 }
 
-static const shoal_layer_type embed = {"embed", declare_embed, forward_embed};
-static const shoal_layer_type block = {"block", declare_block, forward_block};
-static const shoal_layer_type plain = {"plain", NULL, forward_plain};
-static const shoal_layer_type neck = {"neck", declare_neck, forward_neck};
-static const shoal_layer_type head = {"head", declare_head, forward_head};
+static const shoal_layer_type embed = {
+    .name = "embed", .declare = declare_embed, .forward = forward_embed};
+static const shoal_layer_type block = {
+    .name = "block", .declare = declare_block, .forward = forward_block};
+static const shoal_layer_type plain = {.name = "plain", .forward = forward_plain};
+static const shoal_layer_type neck = {
+    .name = "neck", .declare = declare_neck, .forward = forward_neck};
+static const shoal_layer_type head = {
+    .name = "head", .declare = declare_head, .forward = forward_head};
 
 /* ---- a run ---------------------------------------------------------------------------------- */
 
@@ -217,9 +224,16 @@ static inline void describe_model(struct seat *seat)
                                         {&plain, "plain", sizes}, {&block, "b", sizes},
                                         {&neck, "neck", sizes},   {&head, "head", sizes}};
     memcpy(seat->layers, layers, sizeof layers);
-    seat->inputs[0] = (shoal_input_spec){"tokens", SHOAL_I32, shoal_shape_1(T)};
-    seat->inputs[1] = (shoal_input_spec){"targets", SHOAL_I32, shoal_shape_1(T)};
-    seat->model = (shoal_model){"awkward", seat->layers, 6, seat->inputs, 2, T};
+    seat->inputs[0] =
+        (shoal_input_spec){.name = "tokens", .dtype = SHOAL_I32, .sample_shape = shoal_shape_1(T)};
+    seat->inputs[1] =
+        (shoal_input_spec){.name = "targets", .dtype = SHOAL_I32, .sample_shape = shoal_shape_1(T)};
+    seat->model = (shoal_model){.name = "awkward",
+                                .layers = seat->layers,
+                                .layer_count = 6,
+                                .inputs = seat->inputs,
+                                .input_count = 2,
+                                .tokens_per_sample = T};
 }
 
 static inline bool open_seat(struct seat *seat)

@@ -202,7 +202,7 @@ static bool moody_source(struct gpt_seat *seat)
     EXPECT(shoal_engine_train_batch(seat->engine, moody_next, seat, NULL) == SHOAL_EIO);
     EXPECT(strcmp(shoal_error_message(), "the disk has gone") == 0);
     for (int64_t i = 7; i < 12; i++) { /* 7 micro-batches of the step were done */
-        shoal_batch batch = {0};
+        shoal_batch batch = {.data = (const void *[2]){NULL}};
         EXPECT(gpt_next(seat, 1, i, &batch) == SHOAL_OK);
         EXPECT(shoal_engine_forward(seat->engine, &batch, NULL) == SHOAL_OK);
         EXPECT(shoal_engine_backward(seat->engine) == SHOAL_OK);

@@ -279,14 +279,20 @@ static const struct shoali_op_row attention_row = {
     .saves_outputs = 1u << RESULT | 1u << LSE,
 };
 
-shoal_tensor *shoal_attention(shoal_tape *tape, shoal_tensor *qkv, const shoal_attention_args *args)
+shoal_tensor *shoal_attention_sized(shoal_tape *tape, shoal_tensor *qkv,
+                                    const shoal_attention_args *args, size_t args_size)
 {
+    shoal_attention_args own = {0};
+    const shoal_status status =
+        SHOALI_SIZED_READ(shoal_attention_args, full, args, args_size, &own);
+    if (status < 0)
+        return shoali_tape_poison(tape, status);
     const struct attention_attr attr = {
-        .heads = args->heads,
-        .kv_heads = args->kv_heads > 0 ? args->kv_heads : args->heads,
-        .scale = args->scale,
-        .dropout = tape->training ? args->dropout : 0,
-        .full = args->full,
+        .heads = own.heads,
+        .kv_heads = own.kv_heads > 0 ? own.kv_heads : own.heads,
+        .scale = own.scale,
+        .dropout = tape->training ? own.dropout : 0,
+        .full = own.full,
         .generating = tape->generation != NULL,
     };
     return shoali_tape_record(tape, &(struct shoali_record_args){.row = &attention_row,

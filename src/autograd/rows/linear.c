@@ -256,18 +256,20 @@ static const struct shoali_op_row linear_row = {
     .saves_outputs = 1u << PREACT,
 };
 
-shoal_tensor *shoal_linear(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
-                           const shoal_linear_args *args)
+shoal_tensor *shoal_linear_sized(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
+                                 const shoal_linear_args *args, size_t args_size)
 {
-    static const shoal_linear_args plain = {0};
-    if (args == NULL)
-        args = &plain;
-    const struct linear_attr attr = {.activation = args->activation,
-                                     .weight_out_in = args->weight_out_in};
+    shoal_linear_args own = {0};
+    const shoal_status status =
+        SHOALI_SIZED_READ(shoal_linear_args, weight_out_in, args, args_size, &own);
+    if (status < 0)
+        return shoali_tape_poison(tape, status);
+    const struct linear_attr attr = {.activation = own.activation,
+                                     .weight_out_in = own.weight_out_in};
     return shoali_tape_record(tape, &(struct shoali_record_args){
                                         .row = &linear_row,
-                                        .inputs = {[X] = x, [RESIDUAL] = args->residual},
-                                        .params = {[WEIGHT] = weight, [BIAS] = args->bias},
+                                        .inputs = {[X] = x, [RESIDUAL] = own.residual},
+                                        .params = {[WEIGHT] = weight, [BIAS] = own.bias},
                                         .attr = &attr,
                                         .attr_bytes = sizeof attr,
                                     });

@@ -169,7 +169,11 @@ done:
 void shoali_tape_set_batch(struct shoal_tape *tape, struct shoal_tensor *const *inputs,
                            int32_t count)
 {
-    SHOAL_ASSERT(count <= SHOALI_TAPE_MAX_BATCH);
+    tape->batch = shoali_arena_alloc(&tape->arena, (size_t)count * sizeof(struct shoal_tensor *));
+    if (count > 0 && tape->batch == NULL) {
+        (void)shoali_tape_poison(tape, SHOAL_ENOMEM);
+        return;
+    }
     for (int32_t i = 0; i < count; i++)
         tape->batch[i] = inputs[i];
     tape->batch_count = count;

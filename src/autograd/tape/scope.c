@@ -197,6 +197,50 @@ static shoal_status name_params(struct shoal_tape *tape, const struct shoal_laye
     return SHOAL_OK;
 }
 
+int32_t shoal_boundary_count(const shoal_boundary *boundary)
+{
+    return boundary->count;
+}
+
+shoal_tensor *shoal_boundary_get(shoal_tape *tape, const shoal_boundary *boundary, int32_t index)
+{
+    if (tape->status < 0)
+        return NULL;
+    if (index < 0 || index >= boundary->count)
+        return shoali_tape_poison(
+            tape,
+            SHOAL_FAIL(SHOAL_EINVAL, "%s asks for boundary tensor %d; the layer before it left %d",
+                       shoali_tape_path(tape, tape->open_scope), (int)index, (int)boundary->count));
+    return boundary->tensor[index];
+}
+
+static shoal_status set_boundary(struct shoal_tape *tape, shoal_boundary *boundary,
+                                 shoal_tensor *const *tensors, int32_t count)
+{
+    const char *layer = shoali_tape_path(tape, tape->open_scope);
+    if (count < 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s leaves %d boundary tensors", layer, (int)count);
+    for (int32_t i = 0; i < count; i++)
+        if (tensors[i] == NULL)
+            return SHOAL_FAIL(SHOAL_EINVAL, "%s leaves NULL as boundary tensor %d of %d", layer,
+                              (int)i, (int)count);
+    struct shoal_tensor **list =
+        shoali_arena_alloc(&tape->arena, (size_t)count * sizeof(struct shoal_tensor *));
+    if (list == NULL)
+        return SHOAL_ENOMEM;
+    for (int32_t i = 0; i < count; i++)
+        list[i] = tensors[i];
+    *boundary = (shoal_boundary){.count = count, .tensor = list};
+    return SHOAL_OK;
+}
+
+void shoal_boundary_set(shoal_tape *tape, shoal_boundary *boundary, shoal_tensor *const *tensors,
+                        int32_t count)
+{
+    if (tape->status >= 0)
+        (void)shoali_tape_poison(tape, set_boundary(tape, boundary, tensors, count));
+}
+
 static bool is_in(const shoal_boundary *boundary, const shoal_tensor *tensor)
 {
     for (int32_t i = 0; i < boundary->count; i++)
@@ -230,11 +274,6 @@ static shoal_status forward_layer(struct shoal_tape *tape, const struct shoal_la
     if (tape->scope[tape->open_scope]->scope.layer != layer) {
         status = SHOAL_FAIL(SHOAL_EINVAL, "layer %s left scope %s open; call shoal_scope_end",
                             layer->name, shoali_tape_path(tape, tape->open_scope));
-        goto done;
-    }
-    if (boundary->count < 0 || boundary->count > SHOAL_MAX_BOUNDARY) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "layer %s returned %d boundary tensors; at most %d",
-                            layer->name, (int)boundary->count, SHOAL_MAX_BOUNDARY);
         goto done;
     }
     SHOAL_TRY(status, end_scope(tape, boundary->tensor, boundary->count), done);

@@ -353,14 +353,14 @@ static shoal_tensor *forward_first_stage(struct fixture *f, struct shoal_tape *t
 static void run_second_stage(struct fixture *f, struct shoal_tape *tape, int32_t m,
                              const shoal_tensor *received, void *grad)
 {
-    shoal_boundary boundary = {.count = 1};
+    shoal_boundary boundary = {0};
     rig_ok(shoali_tape_begin(
         tape, &(struct shoali_tape_begin){
                   .step = 4, .first_sample = m, .training = true, .needs_grad = true}));
     model_add_batch(tape, m, 1);
     shoal_tensor *in =
         shoali_tape_add_device_input(tape, SHOAL_F32, &received->shape, received->data, true);
-    boundary.tensor[0] = in;
+    shoal_boundary_set(tape, &boundary, &in, 1);
     rig_ok(shoali_tape_forward_layers(tape, &f->model.module, CUT, MODEL_LAYERS - CUT, &boundary));
     rig_ok(shoali_tape_backward(tape, &(struct shoali_backward){.outputs = boundary.tensor,
                                                                 .output_count = 1,

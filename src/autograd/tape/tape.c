@@ -254,7 +254,7 @@ const struct shoali_exec *shoali_tape_exec(const struct shoal_tape *tape)
     return &tape->args.exec;
 }
 
-int32_t shoal_tape_training(const shoal_tape *tape)
+bool shoal_tape_training(const shoal_tape *tape)
 {
     return tape->training;
 }

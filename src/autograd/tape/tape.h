@@ -25,7 +25,6 @@
 #include "autograd/autograd.h"
 #include "autograd/tape/slot.h"
 
-#define SHOALI_TAPE_MAX_BATCH 16
 #define SHOALI_TAPE_MAX_WORKSPACES 8
 #define SHOALI_TAPE_MAX_NESTING 16
 /* Below the 16 requests that a group may have outstanding: others use it too. */
@@ -131,9 +130,9 @@ struct shoal_tape {
         use_table_capacity;
     struct shoali_node *pending[SHOALI_TAPE_MAX_PENDING]; /* begun, in order */
     int32_t pending_count;
-    int32_t open_scope;    /* innermost, -1 none */
-    int32_t root_ordinals; /* nodes outside of all scopes */
-    struct shoal_tensor *batch[SHOALI_TAPE_MAX_BATCH];
+    int32_t open_scope;          /* innermost, -1 none */
+    int32_t root_ordinals;       /* nodes outside of all scopes */
+    struct shoal_tensor **batch; /* in the arena */
     int32_t batch_count;
     int64_t batch_rows; /* dim 0 of the first input: samples of this tape */
     int64_t step, first_sample;

@@ -3,30 +3,26 @@
  * Machines change their speed from one minute to the next, so a figure alone says little: every
  * function here takes `repeats` samples of a figure and, between them, of the limit it runs
  * against. The ratio of the medians is what can be compared. A figure goes to a callback; the
- * `shoal` program prints it (shoal bench, shoal tune).
+ * `shoal` program prints it (shoal bench, shoal tune). No part of libshoal: only the program has it.
  *
  *   gemm, attention, step   fused multiply-adds of independent registers, per thread
  *   adam, stream            x[i] += a y[i] over memory that no cache holds ("axpy")
  *   comm                    axpy by all ranks at once; a cache line sent to and fro between cores
  *   io                      a loop of reads or writes of one thread, past the page cache
  */
-#ifndef SHOAL_BENCH_H
-#define SHOAL_BENCH_H
+#ifndef SHOALI_BENCH_H
+#define SHOALI_BENCH_H
 
 #include "shoal/tensor.h"
 #include "shoal/transformer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-typedef struct shoal_bench_value {
+typedef struct shoali_bench_value {
     const char *name, *unit;
     double value;
-} shoal_bench_value;
+} shoali_bench_value;
 
 /* One figure. All borrowed for the call of the sink. */
-typedef struct shoal_bench_result {
+typedef struct shoali_bench_result {
     const char *bench; /* "gemm" */
     const char *name;  /* what was measured: "fc1 forward NN 1024x3072x768" */
     const char *unit;  /* "GFLOP/s"; times: "us", "ms", smaller is better */
@@ -34,76 +30,76 @@ typedef struct shoal_bench_result {
     int32_t repeats;
     const char *limit_name;
     double limit, ratio; /* in `unit`; ratio 1 is at the limit, below is slower; 0: none known */
-    const shoal_bench_value *values; /* more numbers of the same figure */
+    const shoali_bench_value *values; /* more numbers of the same figure */
     int32_t value_count;
-} shoal_bench_result;
-typedef shoal_status (*shoal_bench_sink)(void *user, const shoal_bench_result *result);
+} shoali_bench_result;
+typedef shoal_status (*shoali_bench_sink)(void *user, const shoali_bench_result *result);
 
 /* What all of them take. Zero-initialise, set the sink. */
-typedef struct shoal_bench_run {
+typedef struct shoali_bench_run {
     int32_t repeats; /* samples of a figure; 0: 5 */
     double seconds;  /* of a figure, all its samples, at least one call each; 0: 0.5 */
     int32_t threads; /* 0: SHOAL_NUM_THREADS, else the cores */
     const char *ops; /* kernels; NULL: SHOAL_OPS, else the best */
-    shoal_bench_sink sink;
+    shoali_bench_sink sink;
     void *user;
-} shoal_bench_run;
+} shoali_bench_run;
 
 /* Measures matrix products: those of a GPT-2 124M step of 4 x 256 tokens and their sum ("124m"),
  * those of a small GPT ("tiny"), or one of m, n, k. Not collective. SHOAL_EINVAL names what is
  * wrong. */
-typedef struct shoal_bench_gemm_args {
-    shoal_bench_run run;
+typedef struct shoali_bench_gemm_args {
+    shoali_bench_run run;
     shoal_dtype dtype;
     const char *set; /* NULL: "124m" */
     int64_t m, n, k; /* all > 0: this one instead of a set */
     int32_t trans_a, trans_b;
     int32_t prepacked; /* b is packed before the clock runs, as weights are in a step */
-} shoal_bench_gemm_args;
-SHOAL_API SHOAL_CHECKED shoal_status shoal_bench_gemm(const shoal_bench_gemm_args *args);
+} shoali_bench_gemm_args;
+SHOAL_CHECKED shoal_status shoali_bench_gemm(const shoali_bench_gemm_args *args);
 
 /* Measures attention, forward and backward, causal; only products of visible keys count. Shapes
  * left 0 give a list of shapes. Not collective. */
-typedef struct shoal_bench_attention_args {
-    shoal_bench_run run;
+typedef struct shoali_bench_attention_args {
+    shoali_bench_run run;
     shoal_dtype dtype;
     int64_t batch, heads, seq_length, head_size; /* all > 0: this shape alone */
-} shoal_bench_attention_args;
-SHOAL_API SHOAL_CHECKED shoal_status shoal_bench_attention(const shoal_bench_attention_args *args);
+} shoali_bench_attention_args;
+SHOAL_CHECKED shoal_status shoali_bench_attention(const shoali_bench_attention_args *args);
 
 /* Measures kernels that read and write memory once. `adam_only`: the optimizer's update with the
  * bf16 copy of the weights (30 bytes per element) and without (28). Not collective. */
-typedef struct shoal_bench_stream_args {
-    shoal_bench_run run;
+typedef struct shoali_bench_stream_args {
+    shoali_bench_run run;
     int64_t count; /* elements; 0: 16 Mi, with adam_only 64 Mi */
     int32_t adam_only;
-} shoal_bench_stream_args;
-SHOAL_API SHOAL_CHECKED shoal_status shoal_bench_stream(const shoal_bench_stream_args *args);
+} shoali_bench_stream_args;
+SHOAL_CHECKED shoal_status shoali_bench_stream(const shoali_bench_stream_args *args);
 
 /* Measures a collective over message sizes. Joins the ranks that the environment names (shoal run)
  * and is collective over them, or makes `ranks` threads of this process. Data are checked first:
  * SHOAL_ECORRUPT says where they are wrong. A size is that of the larger of a rank's two buffers.
  * Rank 0 calls the sink. nccl-tests, ds_bench. */
-typedef struct shoal_bench_comm_args {
-    shoal_bench_run run;
+typedef struct shoali_bench_comm_args {
+    shoali_bench_run run;
     const char *op; /* all_reduce, reduce_scatter, all_gather, broadcast, all_to_all; NULL: first */
     int64_t min_bytes, max_bytes; /* 0: 4 KiB and 64 MiB */
     int64_t step_factor;          /* 0: 4 */
     shoal_dtype dtype;
     int32_t ranks;    /* 0: from the environment */
     int32_t unshared; /* 1: buffers outside of the group's own memory */
-} shoal_bench_comm_args;
-SHOAL_API SHOAL_CHECKED shoal_status shoal_bench_comm(const shoal_bench_comm_args *args);
+} shoali_bench_comm_args;
+SHOAL_CHECKED shoal_status shoali_bench_comm(const shoali_bench_comm_args *args);
 
 /* Measures training steps of a GPT with random weights on random tokens: forward, backward,
  * clipping, AdamW. Joins the ranks that the environment names and is collective over them; rank 0
  * calls the sink. The limit is the FMA peak of all ranks over shoal_gpt_flops_per_token. With
  * offload_optimizer on nvme the sink is called a second time, with the update: its limit is the
  * larger of the time to read and then write as many bytes at the speed of a file in that folder
- * (shoal_bench_io with its defaults) and of the same update with the states in host memory, for
+ * (shoali_bench_io with its defaults) and of the same update with the states in host memory, for
  * which another engine is made after the first one is gone. */
-typedef struct shoal_bench_step_args {
-    shoal_bench_run run;     /* threads are those of one rank */
+typedef struct shoali_bench_step_args {
+    shoali_bench_run run;    /* threads are those of one rank */
     shoal_gpt_config model;  /* vocab_size included */
     int64_t micro_batch;     /* samples; without a configuration */
     shoal_dtype dtype;       /* SHOAL_F32, SHOAL_BF16 or SHOAL_F16; without a configuration */
@@ -111,12 +107,12 @@ typedef struct shoal_bench_step_args {
     /* Not NULL: only one step is made, and rank 0 writes the monotonic clock before and after it,
      * in ns, a line each. */
     const char *first_step_file;
-} shoal_bench_step_args;
-SHOAL_API SHOAL_CHECKED shoal_status shoal_bench_step(const shoal_bench_step_args *args);
+} shoali_bench_step_args;
+SHOAL_CHECKED shoal_status shoali_bench_step(const shoali_bench_step_args *args);
 
 /* Measures reading and writing of a file, checked byte by byte. ds_io. Not collective. */
-typedef struct shoal_bench_io_args {
-    shoal_bench_run run;   /* threads: of the backend "posix"; 0: 1 */
+typedef struct shoali_bench_io_args {
+    shoali_bench_run run;  /* threads: of the backend "posix"; 0: 1 */
     const char *folder;    /* where the file is made and removed */
     int64_t bytes;         /* of the file; 0: 512 MiB */
     int64_t block_bytes;   /* 0: 1 MiB */
@@ -126,16 +122,13 @@ typedef struct shoal_bench_io_args {
     int32_t no_overlap;    /* 1: batch by batch */
     int32_t buffered;      /* 1: through the page cache */
     int32_t read, write;   /* both 0: both */
-} shoal_bench_io_args;
-SHOAL_API SHOAL_CHECKED shoal_status shoal_bench_io(const shoal_bench_io_args *args);
+} shoali_bench_io_args;
+SHOAL_CHECKED shoal_status shoali_bench_io(const shoali_bench_io_args *args);
 
-/* Measures many settings of shoal_bench_io, each with the sink, and copies the one that reads and
+/* Measures many settings of shoali_bench_io, each with the sink, and copies the one that reads and
  * writes the file in the least time to *best. `args` gives folder, bytes, backend and run.
  * ds_nvme_tune. Not collective. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_tune_io(const shoal_bench_io_args *args,
-                                                   shoal_bench_io_args *best);
+SHOAL_CHECKED shoal_status shoali_tune_io(const shoali_bench_io_args *args,
+                                          shoali_bench_io_args *best);
 
-#ifdef __cplusplus
-}
-#endif
 #endif
