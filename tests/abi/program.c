@@ -1,0 +1,375 @@
+/* A program as users write them, with a struct of every kind that grows: it is compiled against the
+ * headers of older versions, and of an imagined newer one, and runs with today's libshoal.so.
+ *
+ * With FUTURE its structs end with members that the library does not know. They stay 0, unless the
+ * program's argument names the struct: then the library must refuse it with a sentence.
+ * Usage: program FOLDER [STRUCT]
+ */
+#include <shoal/shoal.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *asked = "";
+
+#ifdef FUTURE
+static void ask(const char *type, int64_t *member)
+{
+    if (strcmp(asked, type) == 0)
+        *member = 1;
+}
+#define ASK(type, variable) ask(#type, &(variable).future[1])
+#define FILLED(variable) ((variable).future[0] == 0 && (variable).future[1] == 0)
+#else
+#define ASK(type, variable) (void)0
+#define FILLED(variable) 1
+#endif
+/* So that what is not filled in shows. */
+#define SPOIL(variable) memset(&(variable), 0x55, sizeof(variable))
+
+#define NEED(condition)                                                                        \
+    do {                                                                                       \
+        if (!(condition)) {                                                                    \
+            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, shoal_error_message()); \
+            exit(1);                                                                           \
+        }                                                                                      \
+    } while (0)
+
+enum { SAMPLES = 8, WIDTH = 4, TOKENS = 16 };
+
+/* ---- a model of the program's own, with two tensors between its layers ---------------------- */
+
+static shoal_status declare(const void *unused, shoal_declaration *declaration)
+{
+    shoal_param_spec weight = {.name = "weight",
+                               .shape = shoal_shape_2(WIDTH, WIDTH),
+                               .init = SHOAL_INIT_NORMAL,
+                               .init_b = 0.5,
+                               .tags = SHOAL_PARAM_NO_DECAY};
+    (void)unused;
+    ASK(shoal_param_spec, weight);
+    return shoal_declare_param(declaration, &weight);
+}
+
+static void forward_first(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
+{
+    shoal_linear_args args = {.activation = SHOAL_ACTIVATION_GELU, .weight_out_in = true};
+    ASK(shoal_linear_args, args);
+    shoal_tensor *x = shoal_tape_input(tape, 0), *two[2];
+    two[0] = shoal_linear(tape, x, shoal_layer_param(layer, 0), &args);
+    two[1] = shoal_scale(tape, x, 0.5);
+    shoal_boundary_set(tape, boundary, two, 2);
+}
+
+static void forward_last(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
+{
+    shoal_tensor *x = shoal_linear(tape, shoal_boundary_get(tape, boundary, 0),
+                                   shoal_layer_param(layer, 0), NULL);
+    x = shoal_add(tape, x, shoal_boundary_get(tape, boundary, 1));
+    shoal_tensor *loss = shoal_mse(tape, x, shoal_tape_input(tape, 1));
+    shoal_boundary_set(tape, boundary, &loss, 1);
+}
+
+static shoal_status fill(void *user, int64_t step, int64_t micro, shoal_batch *batch)
+{
+    static float x[SAMPLES * WIDTH], y[SAMPLES * WIDTH];
+    (void)user;
+    for (int i = 0; i < SAMPLES * WIDTH; i++) {
+        x[i] = (float)((i * 7 + step * 3 + micro) % 11) / 11;
+        y[i] = 1 - x[i];
+    }
+    batch->data[0] = x;
+    batch->data[1] = y;
+    return SHOAL_OK;
+}
+
+static void check_infos(const shoal_engine *engine)
+{
+    shoal_step_info info;
+    shoal_memory_info memory;
+    SPOIL(info);
+    SPOIL(memory);
+    shoal_engine_get_step_info(engine, &info);
+    shoal_engine_get_memory_info(engine, &memory);
+    NEED(info.step == 1 && info.applied && info.loss > 0 && FILLED(info));
+    NEED(memory.weights_bytes > 0 && memory.checkpoint_bytes >= 0 && FILLED(memory));
+}
+
+static void train(const shoal_engine_args *args, const char *folder)
+{
+    shoal_engine *engine = NULL;
+    shoal_step_info info;
+    uint64_t trained = 0, loaded = 1;
+    double loss[2];
+    char *client = NULL;
+    NEED(shoal_engine_create(args, &engine) == SHOAL_OK);
+    for (int step = 0; step < 2; step++) {
+        SPOIL(info);
+        NEED(shoal_engine_train_batch(engine, fill, NULL, &info) == SHOAL_OK);
+        NEED(info.step == step && info.applied && info.loss > 0 && info.lr == 0.01 && FILLED(info));
+    }
+    check_infos(engine);
+    NEED(shoal_engine_eval_batch(engine, fill, NULL, 2, &loss[0]) == SHOAL_OK);
+    NEED(shoal_engine_fingerprint(engine, &trained) == SHOAL_OK);
+    NEED(shoal_engine_save_checkpoint(engine, folder, NULL, "{\"a\":1}") == SHOAL_OK);
+    shoal_engine_destroy(engine);
+    NEED(shoal_engine_create(args, &engine) == SHOAL_OK);
+    NEED(shoal_engine_load_checkpoint(engine, folder, NULL, false, &client) == SHOAL_OK);
+    NEED(client != NULL && strcmp(client, "{\"a\":1}") == 0);
+    NEED(shoal_engine_eval_batch(engine, fill, NULL, 2, &loss[1]) == SHOAL_OK);
+    NEED(shoal_engine_fingerprint(engine, &loaded) == SHOAL_OK);
+    NEED(trained == loaded && loss[0] == loss[1] && shoal_engine_global_steps(engine) == 2);
+    free(client);
+    shoal_engine_destroy(engine);
+}
+
+static void plan(const shoal_engine_args *engine)
+{
+    shoal_plan_args args = {.world_size = 4, .prefetches = true, .dataset_bytes = 1000};
+    shoal_plan_limit limit;
+    shoal_plan_rates rates = {.flops = 1e9};
+    shoal_plan_time time;
+    shoal_plan_verdict verdict;
+    shoal_plan made, other;
+    char change[256], *json = NULL;
+    ASK(shoal_plan_args, args);
+    SPOIL(limit);
+    SPOIL(time);
+    SPOIL(verdict);
+    SPOIL(made);
+    SPOIL(other);
+    NEED(shoal_plan_make(engine, &args, &made) == SHOAL_OK);
+    NEED(made.world_size == 4 && made.parameters == 2 * WIDTH * WIDTH && FILLED(made));
+    NEED(shoal_plan_get_limit(NULL, 4, &limit) == SHOAL_OK && limit.host_bytes > 0);
+    shoal_plan_set_limit(made.device_bytes - 1, &limit);
+    NEED(FILLED(limit));
+    shoal_plan_judge(&made, &limit, &verdict);
+    NEED(verdict.missing_bytes == 1 && FILLED(verdict));
+    NEED(shoal_plan_suggest(engine, &args, &limit, &other, change, sizeof change) == SHOAL_OK);
+    NEED(other.device_bytes < made.device_bytes && change[0] != '\0' && FILLED(other));
+    shoal_plan_get_time(&made, &rates, &time);
+    NEED(time.compute_s > 0 && time.network_s == 0 && FILLED(time));
+    NEED(shoal_plan_to_json(&made, &json) == SHOAL_OK && strstr(json, "\"world_size\":4"));
+    free(json);
+}
+
+static void own_model(const char *folder)
+{
+    const shoal_layer_type first = {.name = "first", .declare = declare, .forward = forward_first},
+                           last = {.name = "last", .declare = declare, .forward = forward_last};
+    const shoal_layer_spec layers[] = {{&first, "a", NULL}, {&last, "b", NULL}};
+    const shoal_input_spec inputs[] = {
+        {.name = "x", .dtype = SHOAL_F32, .sample_shape = shoal_shape_1(WIDTH)},
+        {.name = "y", .dtype = SHOAL_F32, .sample_shape = shoal_shape_1(WIDTH)}};
+    const shoal_model model = {
+        .name = "own", .layers = layers, .layer_count = 2, .inputs = inputs, .input_count = 2};
+    shoal_group *group = NULL;
+    shoal_mesh *mesh = NULL;
+    shoal_comm_args comm = {.timeout_s = 60};
+    ASK(shoal_comm_args, comm);
+    NEED(shoal_comm_init(&comm, &group) == SHOAL_OK);
+    shoal_mesh_args axes = {.group = group, .order = "tp-cp-ep-dp-pp"};
+    ASK(shoal_mesh_args, axes);
+    NEED(shoal_mesh_create(&axes, &mesh) == SHOAL_OK);
+    shoal_engine_args args = {
+        .model = &model,
+        .config_text = "{\"train_micro_batch_size_per_gpu\":8,\"zero_optimization\":{\"stage\":1},"
+                       "\"optimizer\":{\"type\":\"AdamW\",\"params\":{\"lr\":0.01}}}",
+        .mesh = mesh,
+        .saves = true};
+    ASK(shoal_engine_args, args);
+    train(&args, folder);
+    args.mesh = NULL;
+    plan(&args);
+    shoal_mesh_destroy(mesh);
+    shoal_comm_destroy(group);
+}
+
+/* ---- a GPT on mock data, and text from it --------------------------------------------------- */
+
+struct text {
+    shoal_loader *loader;
+    int32_t tokens[2 * TOKENS], targets[2 * TOKENS];
+};
+
+static shoal_status next(void *user, int64_t step, int64_t micro, shoal_batch *batch)
+{
+    struct text *text = user;
+    batch->data[0] = text->tokens;
+    batch->data[1] = text->targets;
+    return shoal_loader_get(text->loader, step, micro, text->tokens, text->targets);
+}
+
+static shoal_status count_token(void *user, int32_t token)
+{
+    ++*(int *)user;
+    return token >= 0 ? SHOAL_OK : SHOAL_EINVAL;
+}
+
+static void make_loader(shoal_dataset **dataset, shoal_loader **loader)
+{
+    shoal_dataset_info info;
+    shoal_dataset_args data = {.mock = true, .mock_vocab_size = 64, .mock_token_count = 4000};
+    SPOIL(info);
+    ASK(shoal_dataset_args, data);
+    NEED(shoal_dataset_peek(&data, &info) == SHOAL_OK && info.vocab_size == 64 && FILLED(info));
+    NEED(shoal_dataset_create(&data, dataset) == SHOAL_OK);
+    shoal_loader_args args = {
+        .dataset = *dataset, .seq_length = TOKENS, .micro_batch = 2, .micro_batches = 1};
+    ASK(shoal_loader_args, args);
+    NEED(shoal_loader_create(&args, loader) == SHOAL_OK);
+    shoal_prefetch_args list = {.count = 1};
+    ASK(shoal_prefetch_args, list);
+    NEED(shoal_loader_prefetch(*loader, &list) == SHOAL_OK);
+}
+
+static void make_gpt(shoal_model **model)
+{
+    shoal_gpt_config config, again;
+    char *json = NULL;
+    SPOIL(config);
+    SPOIL(again);
+    shoal_gpt_config_defaults(&config);
+    NEED(config.add_bias_linear && config.norm_epsilon == 1e-5 && FILLED(config));
+    config.num_layers = 2;
+    config.hidden_size = 32;
+    config.num_attention_heads = 4;
+    config.seq_length = TOKENS;
+    config.vocab_size = 64;
+    config.openai_gelu = true;
+    ASK(shoal_gpt_config, config);
+    NEED(shoal_gpt_param_count(&config) > 0 && shoal_gpt_flops_per_token(&config) > 0);
+    NEED(shoal_gpt_config_to_json(&config, &json) == SHOAL_OK);
+    NEED(shoal_gpt_config_from_json(json, &again) == SHOAL_OK);
+    NEED(again.hidden_size == 32 && again.openai_gelu && !again.untie_embeddings && FILLED(again));
+    free(json);
+    NEED(shoal_gpt_create(&config, model) == SHOAL_OK);
+    SPOIL(again);
+    shoal_gpt_get_config(*model, &again);
+    NEED(again.ffn_hidden_size == 128 && FILLED(again));
+}
+
+static void gpt(void)
+{
+    struct text text = {0};
+    shoal_dataset *dataset = NULL;
+    shoal_model *model = NULL;
+    shoal_engine *engine = NULL;
+    shoal_generator *generator = NULL;
+    const int32_t prompt[] = {1, 2, 3};
+    int count = 0;
+    make_loader(&dataset, &text.loader);
+    make_gpt(&model);
+    NEED(shoal_engine_create(
+             &(shoal_engine_args){.model = model,
+                                  .config_text =
+                                      "{\"train_micro_batch_size_per_gpu\":2,\"optimizer\":{"
+                                      "\"type\":\"AdamW\",\"params\":{\"lr\":0.001}}}"},
+             &engine) == SHOAL_OK);
+    NEED(shoal_engine_train_batch(engine, next, &text, NULL) == SHOAL_OK);
+    shoal_generator_args args = {.engine = engine, .max_length = TOKENS};
+    ASK(shoal_generator_args, args);
+    NEED(shoal_generator_create(&args, &generator) == SHOAL_OK);
+    shoal_sample_args sample = {.prompt = prompt, .prompt_count = 3, .num_tokens = 5, .seed = 1};
+    ASK(shoal_sample_args, sample);
+    NEED(shoal_generate(generator, &sample, count_token, &count) == SHOAL_OK && count == 5);
+    shoal_generator_destroy(generator);
+    shoal_engine_destroy(engine);
+    shoal_gpt_destroy(model);
+    shoal_loader_destroy(text.loader);
+    shoal_dataset_destroy(dataset);
+}
+
+/* An op that the models above do not have: refused when it is recorded, before it computes. */
+static void forward_attention(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
+{
+    shoal_attention_args args = {.heads = 2, .full = true};
+    (void)layer;
+    ASK(shoal_attention_args, args);
+    shoal_tensor *x = shoal_attention(tape, shoal_tape_input(tape, 0), &args);
+    x = shoal_mean(tape, x, SHOAL_ALL_DIMS);
+    shoal_boundary_set(tape, boundary, &x, 1);
+}
+
+static void attention(void)
+{
+    const shoal_layer_type type = {.name = "attention", .forward = forward_attention};
+    const shoal_layer_spec layer = {&type, "a", NULL};
+    const shoal_input_spec input = {
+        .name = "qkv", .dtype = SHOAL_F32, .sample_shape = shoal_shape_2(TOKENS, 3 * WIDTH)};
+    const shoal_model model = {.name = "attention",
+                               .layers = &layer,
+                               .layer_count = 1,
+                               .inputs = &input,
+                               .input_count = 1};
+    static float qkv[TOKENS * 3 * WIDTH];
+    shoal_engine *engine = NULL;
+    shoal_tensor *out = NULL;
+    double mean = -1;
+    for (int i = 0; i < TOKENS * 3 * WIDTH; i++)
+        qkv[i] = 2;
+    NEED(shoal_engine_create(
+             &(shoal_engine_args){.model = &model,
+                                  .config_text = "{\"train_micro_batch_size_per_gpu\":1}",
+                                  .inference = true},
+             &engine) == SHOAL_OK);
+    const void *arrays[] = {qkv};
+    NEED(shoal_engine_forward(engine, &(shoal_batch){.data = arrays}, &out) == SHOAL_OK);
+    NEED(shoal_tensor_get_scalar(out, &mean) == SHOAL_OK && mean == 2);
+    shoal_engine_destroy(engine);
+}
+
+/* ---- lines and ranks ------------------------------------------------------------------------- */
+
+static void lines(const char *folder)
+{
+    char text[400], path[400];
+    shoal_monitor *monitor = NULL;
+    shoal_progress *progress = NULL;
+    snprintf(path, sizeof path, "%s/progress", folder);
+    FILE *out = fopen(path, "w");
+    NEED(out != NULL);
+    shoal_monitor_args sinks = {.jsonl_enabled = true, .jsonl_output_path = folder};
+    ASK(shoal_monitor_args, sinks);
+    NEED(shoal_monitor_create(&sinks, &monitor) == SHOAL_OK && shoal_monitor_enabled(monitor));
+    NEED(shoal_monitor_write(monitor, 1, 8, &(shoal_event){"loss", 2}, 1) == SHOAL_OK);
+    shoal_monitor_destroy(monitor);
+    shoal_progress_args args = {.out = out, .style = SHOAL_PROGRESS_PLAIN, .plain_every = 1};
+    ASK(shoal_progress_args, args);
+    NEED(shoal_progress_create(&args, &progress) == SHOAL_OK);
+    shoal_progress_update(progress, &(shoal_progress_values){.step = 1, .loss = 2.5});
+    shoal_progress_destroy(progress);
+    fclose(out);
+    out = fopen(path, "r");
+    NEED(out != NULL && fgets(text, sizeof text, out) != NULL && strstr(text, "loss 2.5000"));
+    fclose(out);
+    const shoal_throughput speed = {.epoch = 3};
+    const shoal_iteration_line iteration = {.iteration = 7, .loss = 1.5};
+    NEED(strstr(shoal_format_throughput_line(&speed, text, sizeof text), "epoch=3"));
+    NEED(strstr(shoal_format_iteration_line(&iteration, text, sizeof text), "lm loss: 1.5"));
+}
+
+static void launch(void)
+{
+    const char *const program[] = {"/bin/sh", "-c", "exit 5", NULL};
+    int code = -1;
+    shoal_launch_args args = {
+        .program = program, .ranks = 1, .master_port = SHOAL_ANY_PORT, .no_local_rank = true};
+    ASK(shoal_launch_args, args);
+    NEED(shoal_launch(&args, &code) == SHOAL_OK && code == 5);
+}
+
+int main(int argc, char **argv)
+{
+    NEED(argc > 1);
+    asked = argc > 2 ? argv[2] : "";
+    NEED(shoal_log_configure("off", NULL, NULL) == SHOAL_OK);
+    launch(); /* first: it wants a process without threads of its own */
+    own_model(argv[1]);
+    gpt();
+    attention();
+    lines(argv[1]);
+    printf("passed with libshoal %s\n", shoal_version());
+    return 0;
+}

@@ -1,0 +1,297 @@
+/* autograd.h - layers, parameters and the ops a forward pass is written with.
+ *
+ * The user writes only the forward pass, as layers. A layer is a const table {declare, forward}:
+ * `declare` names its parameters (global shape, init rule, tags) before any memory exists;
+ * `forward` turns its boundary tensors into the next layer's. The same forward runs for training,
+ * for evaluation and in *meta mode* (shapes only: plans, arena sizes). Each op appends a node to
+ * the tape; backward replays it in reverse.
+ *
+ * Errors: ops return a tensor handle. A failed op poisons the tape and returns NULL; every later
+ * op on that tape is a no-op returning NULL, and the status comes from whoever ran the forward
+ * (shoal_engine_forward). All handles are borrowed from the tape and die with it.
+ *
+ * Not collective, except ops whose name says so. One tape belongs to one thread at a time.
+ */
+#ifndef SHOAL_AUTOGRAD_H
+#define SHOAL_AUTOGRAD_H
+
+#include "shoal/mesh.h"
+#include "shoal/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct shoal_tape shoal_tape;
+typedef struct shoal_param shoal_param;
+typedef struct shoal_layer shoal_layer;
+typedef struct shoal_declaration shoal_declaration;
+
+/* ---- parameters ----------------------------------------------------------------------------- */
+
+typedef enum shoal_init_kind {
+    SHOAL_INIT_ZEROS = 0,
+    SHOAL_INIT_ONES = 1,
+    SHOAL_INIT_NORMAL = 2, /* mean a, standard deviation b */
+    SHOAL_INIT_UNIFORM = 3 /* [a, b) */
+} shoal_init_kind;
+
+#define SHOAL_PARAM_NO_DECAY 1u /* weight decay never applies, whatever the configuration says */
+#define SHOAL_PARAM_FROZEN 2u   /* no gradient, no optimizer state */
+
+/* How the ranks of an axis share a parameter: each holds its part of one dim. A matrix that holds
+ * several, as columns of q, k and v, or of a gate and what it gates, lists their sizes, and each is
+ * cut on its own in whole units (heads, rows of 1); of n units and t ranks the first n mod t have
+ * one more. A parameter without a split is on all ranks of the axis alike. */
+#define SHOAL_SPLIT_PARTS 4
+typedef struct shoal_param_split {
+    shoal_axes axis; /* SHOAL_AXIS_TP, SHOAL_AXIS_EP; 0: no split */
+    int32_t dim;
+    int32_t part_count;                                       /* 0: one part, the whole dim */
+    int64_t part[SHOAL_SPLIT_PARTS], unit[SHOAL_SPLIT_PARTS]; /* unit 0: 1 */
+} shoal_param_split;
+#define SHOAL_SPLITS 2
+
+/* What a layer says about a parameter before it has memory. Its global name is "LAYER.NAME"; a
+ * NAME that begins with "/" is the global name itself (without the "/"). */
+typedef struct shoal_param_spec {
+    const char *name;  /* e.g. "ln_1.weight"; borrowed for the call */
+    shoal_shape shape; /* global */
+    shoal_init_kind init;
+    double init_a, init_b;
+    unsigned tags;  /* SHOAL_PARAM_* */
+    double lr_mult; /* 0 means 1 */
+    const char
+        *tied_to; /* full global name of the primary declared earlier: this is a second use of it */
+    shoal_param_split split[SHOAL_SPLITS]; /* of different dims; with tied_to as the primary's */
+} shoal_param_spec;
+
+/* Declares the layer's next parameter; its index is the number of earlier declarations of this
+ * layer. */
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_declare_param(shoal_declaration *declaration,
+                                                            const shoal_param_spec *spec);
+SHOAL_API const char *shoal_param_name(const shoal_param *param);
+/* Of the whole, as declared. */
+SHOAL_API const shoal_shape *shoal_param_shape(const shoal_param *param);
+SHOAL_API int64_t shoal_param_count(const shoal_param *param); /* elements */
+/* What of it this rank holds. */
+SHOAL_API const shoal_shape *shoal_param_local_shape(const shoal_param *param);
+
+/* ---- layers --------------------------------------------------------------------------------- */
+
+/* The tensors between two layers. A layer reads them and replaces them by its outputs. */
+typedef struct shoal_boundary shoal_boundary;
+/* How many tensors the layer before has left; 0 for the first layer. */
+SHOAL_API int32_t shoal_boundary_count(const shoal_boundary *boundary);
+/* The index-th of them. */
+SHOAL_API shoal_tensor *shoal_boundary_get(shoal_tape *tape, const shoal_boundary *boundary,
+                                           int32_t index);
+/* Leaves these for the next layer, instead of those that are there. The array is copied. A layer
+ * that does not call it passes on what it was given. */
+SHOAL_API void shoal_boundary_set(shoal_tape *tape, shoal_boundary *boundary,
+                                  shoal_tensor *const *tensors, int32_t count);
+
+typedef struct shoal_layer_type {
+    const char *name; /* "gpt_block" */
+    shoal_status (*declare)(const void *config, shoal_declaration *declaration);
+    void (*forward)(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary);
+    void (*reserved[6])(void); /* NULL */
+} shoal_layer_type;
+
+/* One layer of a model: the table, its name (prefix of its parameters' names), its configuration
+ * (borrowed). */
+typedef struct shoal_layer_spec {
+    const shoal_layer_type *type;
+    const char *name;
+    const void *config;
+} shoal_layer_spec;
+
+/* The configuration of the layer's spec. Borrowed from the caller of the engine. */
+SHOAL_API const void *shoal_layer_config(const shoal_layer *layer);
+/* The index-th declared parameter of this layer; NULL when out of range. */
+SHOAL_API shoal_param *shoal_layer_param(const shoal_layer *layer, int32_t index);
+
+/* One array of a batch: per sample shape, e.g. {"tokens", SHOAL_I32, shape_1(T)}; the tape sees
+ * [B, ...]. */
+typedef struct shoal_input_spec {
+    const char *name;
+    shoal_dtype dtype; /* I32, or F32 (converted to the compute dtype) */
+    shoal_shape sample_shape;
+    int64_t reserved[2]; /* 0 */
+} shoal_input_spec;
+
+/* A model: layers in order; the last one's boundary is exactly one scalar, the mean loss of the
+ * micro-batch. The caller owns all arrays and keeps them until the engine is destroyed. */
+typedef struct shoal_model {
+    const char *name;
+    const shoal_layer_spec *layers;
+    int32_t layer_count;
+    const shoal_input_spec *inputs;
+    int32_t input_count;
+    int64_t tokens_per_sample; /* for tokens/s; 0: 1 */
+    const void *reserved[4];   /* NULL */
+} shoal_model;
+
+/* ---- in a forward pass ---------------------------------------------------------------------- */
+
+/* The i-th array of the batch, [B, sample shape]. */
+SHOAL_API shoal_tensor *shoal_tape_input(shoal_tape *tape, int32_t index);
+/* True while training (dropout active). */
+SHOAL_API bool shoal_tape_training(const shoal_tape *tape);
+/* True while text is generated: input 0 holds the new tokens of all sequences, [1, R]. Ops that
+ * know positions (attention, embedding) then go on where each sequence is. The last layer leaves
+ * logits of shoal_generation_rows instead of a loss. */
+SHOAL_API bool shoal_tape_generating(const shoal_tape *tape);
+/* The rows of x [1, R, C] whose logits are asked for -> [n, C]. */
+SHOAL_API shoal_tensor *shoal_generation_rows(shoal_tape *tape, shoal_tensor *x);
+/* The type activations are stored in (F32, BF16, F16; F64 in tests). */
+SHOAL_API shoal_dtype shoal_tape_dtype(const shoal_tape *tape);
+
+/* Nested scopes name parts of a layer for profiling, recompute and random streams. Layers are
+ * scopes by themselves. End lists the tensors that live on; others of the scope are freed unless
+ * backward needs them. */
+SHOAL_API void shoal_scope_begin(shoal_tape *tape, const char *name);
+SHOAL_API void shoal_scope_end(shoal_tape *tape, shoal_tensor *const *outputs,
+                               int32_t output_count);
+
+typedef enum shoal_activation {
+    SHOAL_ACTIVATION_NONE = 0,
+    SHOAL_ACTIVATION_GELU = 1,      /* erf form (torch's default) */
+    SHOAL_ACTIVATION_GELU_TANH = 2, /* tanh form (GPT-2, --openai-gelu) */
+    SHOAL_ACTIVATION_RELU = 3
+} shoal_activation;
+
+/* y = act(x w + bias) + residual over the last dim of x. weight is [in, out] (GPT-2's Conv1D
+ * layout), or [out, in] when weight_out_in. bias, residual may be NULL. FLOPs 2*R*in*out forward,
+ * twice that backward. */
+typedef struct shoal_linear_args {
+    shoal_param *bias;
+    shoal_tensor *residual;
+    shoal_activation activation;
+    bool weight_out_in;
+} shoal_linear_args;
+SHOAL_INLINE shoal_tensor *shoal_linear(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
+                                        const shoal_linear_args *args);
+
+/* [..] I32 ids -> [.., C]: table row, plus positions row by index in the last dim when given. */
+SHOAL_API shoal_tensor *shoal_embedding(shoal_tape *tape, shoal_tensor *ids, shoal_param *table,
+                                        shoal_param *positions);
+SHOAL_API shoal_tensor *shoal_layer_norm(shoal_tape *tape, shoal_tensor *x, shoal_param *gamma,
+                                         shoal_param *beta, double eps);
+SHOAL_API shoal_tensor *shoal_rms_norm(shoal_tape *tape, shoal_tensor *x, shoal_param *gamma,
+                                       double eps);
+
+/* Causal self-attention from packed qkv [B, T, (H + 2*KV) * D] (all q heads, then k heads, then v
+ * heads) -> [B, T, H*D]. scale 0: 1/sqrt(D). */
+typedef struct shoal_attention_args {
+    int64_t heads, kv_heads; /* kv_heads 0: heads */
+    double scale;
+    double dropout;
+    bool full; /* not causal */
+} shoal_attention_args;
+SHOAL_INLINE shoal_tensor *shoal_attention(shoal_tape *tape, shoal_tensor *qkv,
+                                           const shoal_attention_args *args);
+
+/* dropout(x) + residual (NULL: none); the mask is a function of (seed, step, scope, op, global
+ * element). */
+SHOAL_API shoal_tensor *shoal_dropout(shoal_tape *tape, shoal_tensor *x, double probability,
+                                      shoal_tensor *residual);
+/* Mean cross-entropy over the rows whose target is >= 0: logits [.., V], targets I32 [..] ->
+ * scalar F32. */
+SHOAL_API shoal_tensor *shoal_cross_entropy(shoal_tape *tape, shoal_tensor *logits,
+                                            shoal_tensor *targets);
+/* shoal_cross_entropy of the logits x weight^T, x [.., C], weight [V, C]: without the logits in
+ * memory, a tile of V at a time. Backward computes the product a second time. Its bits are not
+ * those of the two ops, because 16-bit logits are not rounded and sums are made per tile. */
+SHOAL_API shoal_tensor *shoal_linear_cross_entropy(shoal_tape *tape, shoal_tensor *x,
+                                                   shoal_param *weight, shoal_tensor *targets);
+/* Sum over rows of the squared difference / count -> scalar F32: mean squared error. */
+SHOAL_API shoal_tensor *shoal_mse(shoal_tape *tape, shoal_tensor *x, shoal_tensor *target);
+SHOAL_API shoal_tensor *shoal_softmax(shoal_tape *tape, shoal_tensor *x);
+
+/* x Phi(x); kind SHOAL_ACTIVATION_GELU (erf) or SHOAL_ACTIVATION_GELU_TANH. */
+SHOAL_API shoal_tensor *shoal_gelu(shoal_tape *tape, shoal_tensor *x, shoal_activation kind);
+/* max(x, 0); the derivative at 0 is 0. */
+SHOAL_API shoal_tensor *shoal_relu(shoal_tape *tape, shoal_tensor *x);
+/* Hyperbolic tangent. */
+SHOAL_API shoal_tensor *shoal_tanh(shoal_tape *tape, shoal_tensor *x);
+/* 1 / (1 + e^-x). */
+SHOAL_API shoal_tensor *shoal_sigmoid(shoal_tape *tape, shoal_tensor *x);
+/* x sigmoid(x). */
+SHOAL_API shoal_tensor *shoal_silu(shoal_tape *tape, shoal_tensor *x);
+/* e^x. */
+SHOAL_API shoal_tensor *shoal_exp(shoal_tape *tape, shoal_tensor *x);
+/* Natural logarithm; x > 0. */
+SHOAL_API shoal_tensor *shoal_ln(shoal_tape *tape, shoal_tensor *x);
+/* Square root; x >= 0. */
+SHOAL_API shoal_tensor *shoal_sqrt(shoal_tape *tape, shoal_tensor *x);
+/* x^2. */
+SHOAL_API shoal_tensor *shoal_square(shoal_tape *tape, shoal_tensor *x);
+/* factor * x. */
+SHOAL_API shoal_tensor *shoal_scale(shoal_tape *tape, shoal_tensor *x, double factor);
+/* x + value. */
+SHOAL_API shoal_tensor *shoal_add_scalar(shoal_tape *tape, shoal_tensor *x, double value);
+/* Elementwise; b may be a trailing block of a's shape (broadcast over leading dims). */
+SHOAL_API shoal_tensor *shoal_add(shoal_tape *tape, shoal_tensor *a, shoal_tensor *b);
+SHOAL_API shoal_tensor *shoal_sub(shoal_tape *tape, shoal_tensor *a, shoal_tensor *b);
+SHOAL_API shoal_tensor *shoal_mul(shoal_tape *tape, shoal_tensor *a, shoal_tensor *b);
+SHOAL_API shoal_tensor *shoal_div(shoal_tape *tape, shoal_tensor *a, shoal_tensor *b);
+/* Reduce one dim (dim < 0: from the end; SHOAL_ALL_DIMS: to a scalar, F32 for 16-bit
+ * tensors as losses are). */
+#define SHOAL_ALL_DIMS 1000
+SHOAL_API shoal_tensor *shoal_sum(shoal_tape *tape, shoal_tensor *x, int32_t dim);
+SHOAL_API shoal_tensor *shoal_mean(shoal_tape *tape, shoal_tensor *x, int32_t dim);
+/* Shape ops; reshape copies nothing, the others copy. */
+SHOAL_API shoal_tensor *shoal_reshape(shoal_tape *tape, shoal_tensor *x, shoal_shape shape);
+SHOAL_API shoal_tensor *shoal_slice(shoal_tape *tape, shoal_tensor *x, int32_t dim, int64_t begin,
+                                    int64_t count);
+SHOAL_API shoal_tensor *shoal_concat(shoal_tape *tape, shoal_tensor *const *parts, int32_t count,
+                                     int32_t dim);
+SHOAL_API shoal_tensor *shoal_transpose(shoal_tape *tape, shoal_tensor *x, int32_t dim_a,
+                                        int32_t dim_b);
+/* The parameter itself as a tensor (for elementwise use). */
+SHOAL_API shoal_tensor *shoal_param_tensor(shoal_tape *tape, shoal_param *param);
+/* Elements i of x [R, C] selected by I32 row indices [n] (n data-dependent, bound = capacity
+ * rows): rows -> [n, C]. */
+SHOAL_API shoal_tensor *shoal_gather_rows(shoal_tape *tape, shoal_tensor *x, shoal_tensor *rows);
+/* Rows of x [R, C] where mask I32 [R] is nonzero, in order: an op with data-dependent size, 0
+ * included; bound R. Synchronises. */
+SHOAL_API shoal_tensor *shoal_select_rows(shoal_tape *tape, shoal_tensor *x, shoal_tensor *mask);
+
+/* Collective over `group` in forward and backward. Backward of a sum is a sum of the gradients. */
+SHOAL_API shoal_tensor *shoal_all_reduce_sum(shoal_tape *tape, shoal_tensor *x, shoal_group *group);
+/* Rows of x [R, C] go to ranks by send_counts[N] (host array, copied; sum = R); the output [sum
+ * recv, C] has at most bound_rows rows. Backward is the reverse exchange. Synchronises. */
+SHOAL_API shoal_tensor *shoal_all_to_all_rows(shoal_tape *tape, shoal_tensor *x, shoal_group *group,
+                                              const int64_t *send_counts, int64_t bound_rows);
+
+/* ---- structs that grow ---------------------------------------------------------------------- */
+/* The functions behind the inline ones above. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_declare_param_sized(shoal_declaration *declaration,
+                                                               const shoal_param_spec *spec,
+                                                               size_t spec_size);
+SHOAL_API shoal_tensor *shoal_linear_sized(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
+                                           const shoal_linear_args *args, size_t args_size);
+SHOAL_API shoal_tensor *shoal_attention_sized(shoal_tape *tape, shoal_tensor *qkv,
+                                              const shoal_attention_args *args, size_t args_size);
+
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_declare_param(shoal_declaration *declaration,
+                                                            const shoal_param_spec *spec)
+{
+    return shoal_declare_param_sized(declaration, spec, sizeof *spec);
+}
+SHOAL_INLINE shoal_tensor *shoal_linear(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
+                                        const shoal_linear_args *args)
+{
+    return shoal_linear_sized(tape, x, weight, args, sizeof *args);
+}
+SHOAL_INLINE shoal_tensor *shoal_attention(shoal_tape *tape, shoal_tensor *qkv,
+                                           const shoal_attention_args *args)
+{
+    return shoal_attention_sized(tape, qkv, args, sizeof *args);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

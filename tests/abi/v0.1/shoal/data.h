@@ -1,0 +1,239 @@
+/* data.h - text to tokens to micro-batches.
+ *
+ * A dataset is text files turned into one array of token ids, cut into train, validation and test
+ * parts. Files are joined in path order with a newline between them; there is no document boundary
+ * token.
+ *
+ * The array is a file, not memory: the first process that needs it makes it (the token cache, see
+ * cache_path), later ones open it in the time that it takes to look at the text files' sizes and
+ * times. All processes of a machine read the same pages of the system's cache, so a text of any
+ * length costs each of them a few kilobytes. A loader answers one question: what is micro-batch m
+ * of step s? The answer is a pure function of (dataset, seed, s, m): it knows nothing of ranks, so
+ * any layout that asks for the same global micro-batches trains on the same data, and there is no
+ * position to save: a checkpoint's step is enough.
+ *
+ *   random      sample g of step s (g = m * micro_batch + b) starts at a uniform offset in
+ *               [0, n - T - 1]; train draws from the stream "sample", validation and test from
+ * "eval", where s is the number of the evaluation batch, so every evaluation sees the same set
+ *   sequential  non-overlapping windows over the whole part; missing targets at the end are -1
+ *
+ * tokens[b*T + t] is the input and targets[b*T + t] the following token, both [micro_batch,
+ * seq_length].
+ *
+ * A loader may run a prefetch thread that prepares the micro-batches this caller will ask for next;
+ * it never changes what shoal_loader_get returns.
+ *
+ * Errors are sentences for the user: no data, unreadable path, text too short for the sequence
+ * length, invalid UTF-8 for the tokenizer "char", no space for the token cache.
+ */
+#ifndef SHOAL_DATA_H
+#define SHOAL_DATA_H
+
+#include "shoal/status.h"
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- tokenizers ------------------------------------------------------------------------------ */
+
+/* Immutable after creation; may be used by several threads.
+ *   "byte"  one token per byte, 256 of them; any data
+ *   "char"  one token per UTF-8 code point that occurs in the text, numbered in code point order */
+typedef struct shoal_tokenizer shoal_tokenizer;
+
+/* Makes the tokenizer `name` ("byte" or "char"; others SHOAL_EINVAL naming these). "char" learns
+ * its vocabulary from the text; SHOAL_EINVAL with the offset when it is not UTF-8. *tokenizer is
+ * owned. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_create(const char *name, const char *text,
+                                                            size_t bytes,
+                                                            shoal_tokenizer **tokenizer);
+/* Makes it again from shoal_tokenizer_json's text (a checkpoint, tokenizer.json). SHOAL_ECONFIG. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_from_json(const char *json, size_t bytes,
+                                                               shoal_tokenizer **tokenizer);
+SHOAL_API void shoal_tokenizer_destroy(shoal_tokenizer *tokenizer); /* NULL is fine */
+SHOAL_API const char *shoal_tokenizer_name(const shoal_tokenizer *tokenizer);
+SHOAL_API int32_t shoal_tokenizer_vocab_size(const shoal_tokenizer *tokenizer);
+/* One JSON object that describes it entirely. Borrowed until destroy. */
+SHOAL_API const char *shoal_tokenizer_json(const shoal_tokenizer *tokenizer);
+/* Text to ids. *count is the number of tokens; with more than `capacity` of them
+ * SHOAL_OK is returned but `tokens` is incomplete (call again with room); `bytes` tokens always
+ * suffice. SHOAL_EINVAL names a character outside the vocabulary and its offset. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_encode(const shoal_tokenizer *tokenizer,
+                                                            const char *text, size_t bytes,
+                                                            int32_t *tokens, int64_t capacity,
+                                                            int64_t *count);
+/* Ids to text, not NUL-terminated. *bytes is the length; with more than `capacity`
+ * SHOAL_OK is returned but `text` is incomplete; 4 bytes per token always suffice. SHOAL_EINVAL for
+ * an id outside the vocabulary. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_decode(const shoal_tokenizer *tokenizer,
+                                                            const int32_t *tokens, int64_t count,
+                                                            char *text, size_t capacity,
+                                                            size_t *bytes);
+
+/* ---- dataset --------------------------------------------------------------------------------- */
+
+typedef enum shoal_split {
+    SHOAL_SPLIT_TRAIN = 0,
+    SHOAL_SPLIT_VALID = 1,
+    SHOAL_SPLIT_TEST = 2,
+    SHOAL_SPLIT_COUNT = 3
+} shoal_split;
+
+/* Immutable after creation; may be shared by loaders and threads. */
+typedef struct shoal_dataset shoal_dataset;
+
+typedef struct shoal_dataset_args {
+    const char *const *paths; /* files or folders; folders are searched recursively: regular files
+                                 in path order, links not followed; those that may not be read and
+                                 those with NUL bytes are skipped with a warning */
+    int32_t path_count;
+    /* Folder of the token cache, made when it is not there (Megatron --data-cache-path). NULL: a
+     * folder .shoal-cache beside the first file, or in the first folder; where that may not be
+     * written $XDG_CACHE_HOME/shoal or /var/tmp/shoal-UID, which only this user can read. */
+    const char *cache_path;
+    const char *tokenizer;                /* NULL: "byte" */
+    const shoal_tokenizer *use_tokenizer; /* borrowed for the call; given: `tokenizer` is not learnt
+                                             anew but copied from this one (continuing a run) */
+    const char *split;        /* weights "train,valid[,test]"; NULL: "90,10" (Megatron --split) */
+    bool mock;                /* random tokens instead of files (Megatron --mock-data) */
+    int32_t mock_vocab_size;  /* 0: 256 */
+    int64_t mock_token_count; /* 0: 1048576 */
+    uint64_t seed;            /* of the mock tokens */
+} shoal_dataset_args;
+
+/* Opens the token cache of the files, makes it first when there is none that is theirs (1, 2 or 4
+ * bytes of disk per token, a few MB of memory), and splits. Not collective; blocking: when another
+ * process makes the same cache it waits, says so once, and fails with SHOAL_ETIMEOUT when that one
+ * makes no progress for 10 minutes. SHOAL_EIO: no space; SHOAL_EINVAL: the user's data. */
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_dataset_create(const shoal_dataset_args *args,
+                                                             shoal_dataset **dataset);
+SHOAL_API void shoal_dataset_destroy(shoal_dataset *dataset); /* NULL is fine */
+/* Borrowed until destroy; NULL for mock data. */
+SHOAL_API const shoal_tokenizer *shoal_dataset_tokenizer(const shoal_dataset *dataset);
+SHOAL_API int32_t shoal_dataset_vocab_size(const shoal_dataset *dataset);
+SHOAL_API int32_t shoal_dataset_file_count(const shoal_dataset *dataset);
+/* The token cache's file: borrowed until destroy; NULL for mock data. */
+SHOAL_API const char *shoal_dataset_path(const shoal_dataset *dataset);
+/* Host memory that the dataset holds, its tokenizer included. */
+SHOAL_API int64_t shoal_dataset_host_bytes(const shoal_dataset *dataset);
+/* What a plan needs to know of data: as a dataset of these arguments would say it, without making a
+ * token cache. Costs one pass over the text for "char" where there is no cache yet. */
+typedef struct shoal_dataset_info {
+    int32_t vocab_size;
+    int64_t host_bytes;
+} shoal_dataset_info;
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_dataset_peek(const shoal_dataset_args *args,
+                                                           shoal_dataset_info *info);
+/* Tokens in a part; 0 for a part that does not exist. */
+SHOAL_API int64_t shoal_dataset_token_count(const shoal_dataset *dataset, shoal_split split);
+/* Copies tokens [first, first+count) of a part. SHOAL_EINVAL when outside; SHOAL_EIO when the token
+ * cache cannot be read or was changed. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_dataset_read(const shoal_dataset *dataset,
+                                                        shoal_split split, int64_t first,
+                                                        int64_t count, int32_t *tokens);
+/* Hash of all tokens and the cuts: equal on every rank and after a restart when the data is the
+ * same. */
+SHOAL_API uint64_t shoal_dataset_fingerprint(const shoal_dataset *dataset);
+/* Mean of -ln p(token) over a part, in nats per token, p the frequencies in the train part: the
+ * loss of a model that knows no context. When a token of the part never occurs in train, p is
+ * (count+1)/(n+V) instead of count/n. SHOAL_EINVAL for an empty part. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_dataset_unigram_entropy(const shoal_dataset *dataset,
+                                                                   shoal_split split,
+                                                                   double *nats_per_token);
+
+/* ---- loader ---------------------------------------------------------------------------------- */
+
+typedef struct shoal_loader shoal_loader;
+
+typedef struct shoal_loader_args {
+    const shoal_dataset *dataset; /* borrowed until the loader is destroyed */
+    shoal_split split;
+    bool sequential;       /* windows over the whole part instead of random ones */
+    int64_t seq_length;    /* T */
+    int64_t micro_batch;   /* samples per micro-batch */
+    int64_t micro_batches; /* M: global micro-batches per step (all data-parallel ranks together) */
+    uint64_t seed;
+} shoal_loader_args;
+
+/* SHOAL_EINVAL when the part has fewer than seq_length + 1 tokens (sequential: fewer than 2). */
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_loader_create(const shoal_loader_args *args,
+                                                            shoal_loader **loader);
+/* Stops the prefetch thread and frees. NULL is fine. */
+SHOAL_API void shoal_loader_destroy(shoal_loader *loader);
+SHOAL_API int64_t shoal_loader_seq_length(const shoal_loader *loader);
+SHOAL_API int64_t shoal_loader_micro_batch(const shoal_loader *loader);
+SHOAL_API int64_t shoal_loader_micro_batches(const shoal_loader *loader);
+/* Steps after which a sequential loader has shown everything once; 0 for a random one (endless). */
+SHOAL_API int64_t shoal_loader_step_count(const shoal_loader *loader);
+
+/* Fills tokens and targets, [micro_batch, seq_length] each, of global micro-batch `micro` in [0, M)
+ * of step >= 0. Takes a prepared one when the prefetcher has it, waits for it when it is being
+ * prepared, and makes it itself otherwise. Past the end of a sequential part all targets are -1
+ * (and tokens 0). One thread per loader. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_loader_get(shoal_loader *loader, int64_t step,
+                                                      int64_t micro, int32_t *tokens,
+                                                      int32_t *targets);
+
+/* What the caller will ask for: at step first_step, first_step + 1, ... the micro-batches
+ * first, first + stride, ... (count of them), in this order. */
+typedef struct shoal_prefetch_args {
+    int64_t first_step;
+    int64_t first, count, stride; /* stride 0: 1 */
+    int32_t depth;                /* micro-batches kept ready; 0: shoal_loader_prefetch_depth */
+} shoal_prefetch_args;
+/* How many micro-batches are kept ready when a step takes `count` of them: 2 * count, at most 64.
+ */
+SHOAL_API int32_t shoal_loader_prefetch_depth(int64_t count);
+/* Host memory of the prefetcher, now; and what it will be for batches of `batch_bytes` (tokens and
+ * targets of a micro-batch) when a step takes `count` of them. */
+SHOAL_API int64_t shoal_loader_host_bytes(const shoal_loader *loader);
+SHOAL_API int64_t shoal_loader_plan_bytes(int64_t batch_bytes, int64_t count);
+/* Starts (or restarts with another list) the prefetch thread. SHOAL_EINVAL when the list leaves [0,
+ * M). */
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_loader_prefetch(shoal_loader *loader,
+                                                              const shoal_prefetch_args *args);
+
+/* ---- structs that grow ----------------------------------------------------------------------- */
+/* The functions behind the inline ones above. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_dataset_create_sized(const shoal_dataset_args *args,
+                                                                size_t args_size,
+                                                                shoal_dataset **dataset);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_dataset_peek_sized(const shoal_dataset_args *args,
+                                                              size_t args_size,
+                                                              shoal_dataset_info *info,
+                                                              size_t info_size);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_loader_create_sized(const shoal_loader_args *args,
+                                                               size_t args_size,
+                                                               shoal_loader **loader);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_loader_prefetch_sized(shoal_loader *loader,
+                                                                 const shoal_prefetch_args *args,
+                                                                 size_t args_size);
+
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_dataset_create(const shoal_dataset_args *args,
+                                                             shoal_dataset **dataset)
+{
+    return shoal_dataset_create_sized(args, sizeof *args, dataset);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_dataset_peek(const shoal_dataset_args *args,
+                                                           shoal_dataset_info *info)
+{
+    return shoal_dataset_peek_sized(args, sizeof *args, info, sizeof *info);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_loader_create(const shoal_loader_args *args,
+                                                            shoal_loader **loader)
+{
+    return shoal_loader_create_sized(args, sizeof *args, loader);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_loader_prefetch(shoal_loader *loader,
+                                                              const shoal_prefetch_args *args)
+{
+    return shoal_loader_prefetch_sized(loader, args, sizeof *args);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
