@@ -52,6 +52,9 @@
  *              takes NULL too. Everything else is borrowed, as long as the comment says.
  *   Ranks      a call is collective over its group only where its header says so; a rank that
  *              fails takes the others' waits with it, naming itself.
+ *   Structs    what is 0 or NULL in a struct of arguments has its default. Use designated initialisers:
+ *              structs get members in new versions, and programs keep running (status.h,
+ *              SHOAL_INLINE).
  *   Threads    an object belongs to one thread at a time. There is no global state: several ranks
  *              may live in one process (shoal_thread_world_create).
  *
