@@ -76,6 +76,7 @@ install: all
 	install -m 644 include/shoal/*.h $(TARGET)/include/shoal
 	install -m 644 build/lib/libshoal.a $(TARGET)/lib
 	cp -P build/lib/libshoal.so* $(TARGET)/lib
+	scripts/man-pages build/bin/shoal $(TARGET)/share/man
 	printf '%s\n' 'prefix=$(PREFIX)' 'Name: shoal' "Version: $(VERSION)" \
 	    'Description: distributed training of transformer models' "Requires.private: $$(cat build/requires)" \
 	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lshoal' 'Libs.private: -lm -pthread' \

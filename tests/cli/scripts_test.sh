@@ -53,6 +53,80 @@ expect 1 "$root/scripts/check-docs" "$folder"
 says "src/gone.h" "src/base/gone.c" "src/silent" "src/base/mute.h" "shoal_undocumented" \
     "does not compile alone as C11" "does not compile alone as C++17"
 
+
+put CMakeLists.txt 'project(shoal VERSION 1.3.0 LANGUAGES C)'
+put CHANGELOG.md '## [1.2.0] - 2030-01-01'
+expect 1 "$root/scripts/check-docs" "$folder"
+says "CHANGELOG.md begins with 1.2.0, CMakeLists.txt builds 1.3.0"
+rm "$folder/CMakeLists.txt" "$folder/CHANGELOG.md"
+
+# ---- the API reference: each declaration once, with the comment it stands under ----
+put README.md ''
+put include/shoal/shoal.h '/* shoal.h - all
+ *
+ *   a.h    first
+ */
+#include "shoal/a.h"'
+put include/shoal/a.h '/* a.h - some calls
+ *
+ * Of *words*, and shoal_made ones:
+ *
+ *   as      they
+ *     stand
+ */
+#ifdef __cplusplus
+extern "C" {
+#endif
+#define SHOAL_API
+/* ---- calls ---- */
+
+/* Makes it; *made is the caller'"'"'s. */
+SHOAL_API int shoal_make(int with, const char *many, const struct arguments *that_make, long lines,
+                         void **made);
+SHOAL_API int shoal_unmake(void *made); /* NULL
+                                           is fine */
+typedef struct shoal_thing {
+    int size; /* of it
+                 all */
+} shoal_thing;
+
+#ifdef __cplusplus
+}
+#endif'
+expect 0 "$root/scripts/api-docs" "$folder"
+says '| [a.h](#ah) | some calls |' '## a.h
+
+Some calls
+
+Of *words*, and `shoal_made` ones:
+
+```
+  as      they
+    stand
+```' '**Calls**' '### `shoal_make`, `shoal_unmake`, `shoal_thing`
+
+```c
+int shoal_make(int with, const char *many, const struct arguments *that_make, long lines,
+    void **made);
+int shoal_unmake(void *made); /* NULL is fine */
+typedef struct shoal_thing {
+    int size; /* of it
+                 all */
+} shoal_thing;
+```
+
+Makes it; \*made is the caller'"'"'s.'
+mkdir "$folder/docs" "$folder/scripts" && put scripts/api-docs '' && printf '%s\n' "$output" >"$folder/docs/API.md"
+put CMakeLists.txt ''
+put src/silent/a.h '/* silent - not any more */'
+put src/base/mute.h '/* says something */'
+sed -i 's/struct arguments/void/' "$folder/include/shoal/a.h"
+expect 1 "$root/scripts/check-docs" "$folder"
+says "docs/API.md is not what the headers say" "check-docs: 1 problem"
+"$root/scripts/api-docs" "$folder" >"$folder/docs/API.md"
+expect 0 "$root/scripts/check-docs" "$folder"
+rm -r "$folder/docs" "$folder/scripts" "$folder/CMakeLists.txt"
+
 # The checks read what git tracks or would track, and all files where there is no .git
 tree() { # FOLDER
     mkdir -p "$1"/{src/base,include/shoal,notes,build/CMakeFiles} && cp -r "$root/scripts" "$root/.clang-format" "$1"
