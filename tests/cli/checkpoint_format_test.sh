@@ -27,10 +27,12 @@ ranks() { echo "$shoal run --master_port 0 --num_gpus $1"; }
 config adamw '"type": "AdamW", "params": {"lr": 0.01}'
 config bf16 '"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}' ', "bf16": {"enabled": true}'
 config fp16 '"type": "Adam", "params": {"lr": 0.01}' ', "fp16": {"enabled": true}, "zero_optimization": {"stage": 3}'
+config adafactor '"type": "Adafactor", "params": {"lr": 0.01}'
+expect 0 $(ranks 2) $train --deepspeed_config adafactor.json --train-iters 2 --save adafactor
 expect 0 $(ranks 2) $train --deepspeed_config adamw.json --train-iters 2 --tokenizer-type char --save adamw
 expect 0 $train --deepspeed_config bf16.json --train-iters 2 --save bf16 --untie-embeddings-and-output-weights
 expect 0 $(ranks 2) $train --deepspeed_config fp16.json --train-iters 2 --save fp16 --disable-bias-linear
-for run in adamw bf16 fp16; do
+for run in adamw bf16 fp16 adafactor; do
     expect 0 format read "$page" $run
     says "global_step2 2"
     expect 0 format hashes $run $run/hashes.jsonl
@@ -49,9 +51,9 @@ expect 0 format chunks large
 says "2 chunks"
 
 # ---- writing: Shoal continues from it with the same bits ----
-for run in adamw fp16; do
+for run in adamw fp16 adafactor; do
     flags="--deepspeed_config $run.json --train-iters 4"
-    [ $run = adamw ] || flags="$flags --disable-bias-linear"
+    [ $run != fp16 ] || flags="$flags --disable-bias-linear"
     expect 0 format rewrite $run $run.new
     expect 0 format read "$page" $run
     expect 0 "$shoal" report --load $run.new
