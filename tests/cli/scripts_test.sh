@@ -177,4 +177,11 @@ int a;
 ```'
 expect 1 "$blocks" "$folder/recipe.md" "$folder/out"
 says "recipe.md:1: the code block has no comment with a file name above it"
+put file.c 'one
+two;'
+put block.inc 'between'
+expect 0 "$root/tests/extending/graft" "$folder/file.c" "$folder/copy/file.c" '^two' "$folder/block.inc"
+[ "$(tr '\n' ' ' <"$folder/copy/file.c")" = 'one between two; ' ] || complain "graft wrote $(cat "$folder/copy/file.c")"
+expect 1 "$root/tests/extending/graft" "$folder/file.c" "$folder/copy/file.c" '^three' "$folder/block.inc"
+says "file.c has no line like ^three"
 finish
