@@ -1,4 +1,4 @@
-/* shard.c - cutting dims into intervals, and the way between local and global elements. */
+/* shard.c - cutting dims into intervals, the way between local and global elements, words. */
 #include "tensor/shard.h"
 
 struct shoali_shard shoali_shard_whole(const shoal_shape *global)
@@ -149,4 +149,99 @@ int64_t shoali_shard_below(const struct shoali_shard *shard, int64_t global)
             result += dim_below(shard, d, digit[d], &inside);
     }
     return result;
+}
+
+/* ---- two of them ---------------------------------------------------------------------------- */
+
+bool shoali_shard_equal(const struct shoali_shard *a, const struct shoali_shard *b)
+{
+    if (a == NULL || b == NULL)
+        return a == b;
+    if (!shoali_shape_equal(&a->global, &b->global) || !shoali_shape_equal(&a->local, &b->local))
+        return false;
+    for (int32_t d = 0; d < a->global.ndim; d++) {
+        if (a->count[d] != b->count[d])
+            return false;
+        for (int32_t i = 0; i < a->count[d]; i++)
+            if (a->interval[d][i].begin != b->interval[d][i].begin ||
+                a->interval[d][i].count != b->interval[d][i].count)
+                return false;
+    }
+    return true;
+}
+
+static bool dim_overlaps(const struct shoali_shard *a, const struct shoali_shard *b, int32_t d)
+{
+    for (int32_t i = 0; i < a->count[d]; i++)
+        for (int32_t k = 0; k < b->count[d]; k++) {
+            const struct shoali_interval *x = &a->interval[d][i], *y = &b->interval[d][k];
+            const int64_t begin = x->begin > y->begin ? x->begin : y->begin;
+            if (begin < x->begin + x->count && begin < y->begin + y->count)
+                return true;
+        }
+    return false;
+}
+
+static bool is_empty(const struct shoali_shard *shard)
+{
+    return shard != NULL && shoal_shape_count(&shard->local) == 0;
+}
+
+bool shoali_shard_overlap(const struct shoali_shard *a, const struct shoali_shard *b)
+{
+    if (is_empty(a) || is_empty(b))
+        return false;
+    for (int32_t d = 0; a != NULL && b != NULL && d < a->global.ndim; d++)
+        if (!dim_overlaps(a, b, d))
+            return false;
+    return true;
+}
+
+/* ---- words ---------------------------------------------------------------------------------- */
+
+int32_t shoali_shard_pack(const struct shoali_shard *shard, int64_t words[SHOALI_SHARD_WORDS])
+{
+    int32_t count = 0;
+    for (int32_t d = 0; d < shard->global.ndim; d++) {
+        words[count++] = shard->count[d];
+        for (int32_t i = 0; i < shard->count[d]; i++) {
+            words[count++] = shard->interval[d][i].begin;
+            words[count++] = shard->interval[d][i].count;
+        }
+    }
+    return count;
+}
+
+/* The intervals of one dim; how many words they are, 0: they are none of this dim. */
+static int32_t unpack_dim(const int64_t *words, int64_t count, struct shoali_shard *shard,
+                          int32_t d)
+{
+    int64_t end = 0;
+    if (count < 1 || words[0] < 0 || words[0] > SHOALI_SHARD_INTERVALS || count < 1 + 2 * words[0])
+        return 0;
+    shard->count[d] = (int32_t)words[0];
+    shard->local.dim[d] = 0;
+    for (int32_t i = 0; i < shard->count[d]; i++) {
+        const struct shoali_interval one = {words[1 + 2 * i], words[2 + 2 * i]};
+        if (one.begin < end || one.count < 0 || one.begin > shard->global.dim[d] - one.count)
+            return 0;
+        end = one.begin + one.count;
+        shard->interval[d][i] = one;
+        shard->local.dim[d] += one.count;
+    }
+    return 1 + 2 * shard->count[d];
+}
+
+int32_t shoali_shard_unpack(const shoal_shape *global, const int64_t *words, int64_t count,
+                            struct shoali_shard *shard)
+{
+    int32_t taken = 0;
+    *shard = (struct shoali_shard){.global = *global, .local = *global};
+    for (int32_t d = 0; d < global->ndim; d++) {
+        const int32_t dim = unpack_dim(words + taken, count - taken, shard, d);
+        if (dim == 0)
+            return 0;
+        taken += dim;
+    }
+    return taken;
 }

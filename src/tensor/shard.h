@@ -4,8 +4,8 @@
  *   interval  indices [begin, begin + count) of one dim of the whole.
  *   shard     in each dim a few intervals that rise and do not touch; the shard holds the elements
  *             whose every index is in one. Its local tensor is row-major with the intervals of a
- * dim behind each other. No shard (NULL where one may be given) is the whole. run       local
- * elements that follow each other in the whole, too.
+ *             dim behind each other. No shard (NULL where one may be given) is the whole.
+ *   run       local elements that follow each other in the whole, too.
  *
  * Several intervals in a dim are for matrices that hold several: columns of q, k and v, of a gate
  * and of what it gates, each cut by itself.
@@ -13,9 +13,20 @@
  * Indices rise along the local order, so local elements have the order they have in the whole: a
  * range of the whole is one range of the shard, and files are written and read with rising offsets.
  *
- * Parameters lie behind each other in a rank's flat space, each with its local elements. A data
- * parallel part is a range of that space: so "who holds what" is a shard for each parameter and a
- * few ranges.
+ *   flat space   of a rank: what it holds of all parameters, behind each other in canonical order.
+ *   part         a range of it: what ZeRO gives a rank of those that hold the same.
+ *
+ * So "who holds what" is a shard for each parameter and a few ranges of the flat space. Who speaks:
+ *
+ *   autograd    makes shards of a parameter's splits and a rank's place along the axes, and says
+ *               where an element of the flat space is in the whole of its parameter
+ *   zero        cuts flat spaces into ranges; it knows no wholes but for initial values, and which
+ *               of its elements no other rank counts
+ *   engine      who shares a block, by the mesh; getters, hashes, fingerprints: by runs
+ *   checkpoint  ranks exchange shards and ranges; a piece of a file is a range of each shard
+ *
+ * The same shard of an activation is a shoali_block (tensor.h): it follows shapes through ops, where
+ * a shard follows a declared cut.
  */
 #ifndef SHOALI_TENSOR_SHARD_H
 #define SHOALI_TENSOR_SHARD_H
@@ -56,5 +67,22 @@ SHOAL_CHECKED shoal_status shoali_shard_cut(struct shoali_shard *shard,
 int64_t shoali_shard_run(const struct shoali_shard *shard, int64_t first, int64_t *count);
 /* How many local elements are before element `global` of the whole: the first that is not. */
 int64_t shoali_shard_below(const struct shoali_shard *shard, int64_t global);
+
+/* ---- two of them: NULL is the whole of the shape that both have ---- */
+
+/* Both hold the same elements of wholes of one shape. */
+bool shoali_shard_equal(const struct shoali_shard *a, const struct shoali_shard *b);
+/* Some element is in both. */
+bool shoali_shard_overlap(const struct shoali_shard *a, const struct shoali_shard *b);
+
+/* ---- as words, for other ranks ---- */
+
+enum { SHOALI_SHARD_WORDS = SHOAL_MAX_DIMS * (1 + 2 * SHOALI_SHARD_INTERVALS) }; /* at most */
+/* Returns how many words it wrote. */
+int32_t shoali_shard_pack(const struct shoali_shard *shard, int64_t words[SHOALI_SHARD_WORDS]);
+/* Reads at most `count` words of a shard of this whole, and returns how many it took; 0 when they
+ * are none. */
+int32_t shoali_shard_unpack(const shoal_shape *global, const int64_t *words, int64_t count,
+                            struct shoali_shard *shard);
 
 #endif

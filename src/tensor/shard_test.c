@@ -91,6 +91,49 @@ static struct shoali_cut random_cut(struct random *random, int32_t d, int64_t si
     return cut;
 }
 
+/* What was told is what is held, and less is not understood. */
+static void check_words(const struct shoali_shard *shard)
+{
+    int64_t words[SHOALI_SHARD_WORDS];
+    struct shoali_shard told;
+    const int32_t count = shoali_shard_pack(shard, words);
+    assert_true(count > 0 && count <= SHOALI_SHARD_WORDS);
+    assert_int_equal(shoali_shard_unpack(&shard->global, words, count, &told), count);
+    assert_true(shoali_shard_equal(shard, &told));
+    assert_int_equal(shoali_shard_unpack(&shard->global, words, count - 1, &told), 0);
+    words[0] = SHOALI_SHARD_INTERVALS + 1;
+    assert_int_equal(shoali_shard_unpack(&shard->global, words, count, &told), 0);
+}
+
+/* By definition. */
+static bool share_an_element(const struct shoali_shard *a, const struct shoali_shard *b)
+{
+    int64_t in_a[MOST], in_b[MOST];
+    const int64_t count_a = list_elements(a, in_a), count_b = list_elements(b, in_b);
+    for (int64_t i = 0, k = 0; i < count_a; i++) {
+        while (k < count_b && in_b[k] < in_a[i])
+            k++;
+        if (k < count_b && in_b[k] == in_a[i])
+            return true;
+    }
+    return false;
+}
+
+static void check_pair(const struct shoali_shard *a, const struct shoali_shard *b)
+{
+    int64_t in_a[MOST], in_b[MOST];
+    const int64_t count = list_elements(a, in_a);
+    assert_int_equal(shoali_shard_overlap(a, b), share_an_element(a, b));
+    assert_int_equal(shoali_shard_overlap(NULL, b), shoal_shape_count(&b->local) > 0);
+    if (shoali_shard_equal(a, b)) {
+        assert_int_equal(count, list_elements(b, in_b));
+        assert_memory_equal(in_a, in_b, (size_t)count * sizeof *in_a);
+    } else {
+        assert_true(count == 0 || count != list_elements(b, in_b) ||
+                    memcmp(in_a, in_b, (size_t)count * sizeof *in_a) != 0);
+    }
+}
+
 /* Every element of the whole is in exactly one of the shards that a cut makes. */
 static void check_cut(const struct shoali_shard *before, struct shoali_cut cut)
 {
@@ -101,6 +144,9 @@ static void check_cut(const struct shoali_shard *before, struct shoali_cut cut)
         struct shoali_shard shard = *before;
         assert_int_equal(shoali_shard_cut(&shard, &cut), SHOAL_OK);
         check_shard(&shard);
+        check_words(&shard);
+        check_pair(&shard, &shard);
+        check_pair(&shard, before);
         const int64_t count = list_elements(&shard, global);
         for (int64_t i = 0; i < count; i++)
             seen[global[i]]++;
@@ -117,13 +163,16 @@ static void test_random(void **state)
     struct random random = {shoali_stream_make(SEED, "shards", "", 0), 0};
     for (int32_t i = 0; i < CASES; i++) {
         const shoal_shape shape = random_shape(&random);
-        struct shoali_shard shard = shoali_shard_whole(&shape);
+        struct shoali_shard shard = shoali_shard_whole(&shape), twin = shard;
         check_shard(&shard);
         for (int32_t d = 0; d < shape.ndim; d++) {
             struct shoali_cut cut = random_cut(&random, d, shape.dim[d]);
             check_cut(&shard, cut);
             cut.index = (int32_t)below(&random, cut.ways);
             assert_int_equal(shoali_shard_cut(&shard, &cut), SHOAL_OK);
+            cut.index = (int32_t)below(&random, cut.ways);
+            assert_int_equal(shoali_shard_cut(&twin, &cut), SHOAL_OK);
+            check_pair(&shard, &twin);
         }
     }
     printf("seed %u\n", SEED);
