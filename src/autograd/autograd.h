@@ -82,7 +82,11 @@ struct shoal_param {
     int32_t index;     /* canonical order = declaration order */
     shoal_shape shape; /* of what this rank holds */
     int64_t count;
+    int64_t begin;       /* its first element in the flat space of what this rank holds of all */
+    int64_t whole_begin; /* the same where all are whole */
     const struct shoali_shard *shard; /* which elements of the whole those are; NULL: all */
+    shoal_axes cut_by; /* axes of several ranks that cut it; with SHOAL_AXIS_EXPERT: of the expert
+                          generator, because one of its splits is of ep */
     shoal_init_kind init;
     double init_a, init_b, lr_mult;
     unsigned tags;
@@ -131,7 +135,8 @@ struct shoali_module {
     struct shoali_alias *alias; /* in declaration order; their names are no parameter's name */
     int32_t alias_count, alias_capacity;
 };
-/* Where this rank is along an axis. An axis that is not named has one rank. */
+/* Where this rank is along an axis. An axis that is not named has one rank. A parameter with a
+ * split of ep looks for its axes with SHOAL_AXIS_EXPERT, the others without. */
 struct shoali_axis_place {
     shoal_axes axis;
     int32_t ways, index;
@@ -143,6 +148,15 @@ SHOAL_CHECKED shoal_status shoali_module_init(struct shoali_module *module,
                                               const struct shoali_axis_place *places,
                                               int32_t place_count);
 void shoali_module_fini(struct shoali_module *module);
+/* Elements of the flat space that follow each other in the whole of one parameter. */
+struct shoali_piece {
+    const struct shoal_param *param;
+    int64_t first; /* its element of the whole */
+    int64_t count;
+};
+/* What element `at` of the flat space begins, as far as `end`. at < end <= element_count. */
+struct shoali_piece shoali_module_piece(const struct shoali_module *module, int64_t at,
+                                        int64_t end);
 /* By name or by alias; NULL: none. */
 struct shoal_param *shoali_module_find(const struct shoali_module *module, const char *name);
 

@@ -132,35 +132,6 @@ static shoal_status add_alias(const struct shoal_declaration *declaration, const
     return SHOAL_OK;
 }
 
-static shoal_status declare_tied(struct shoal_declaration *declaration,
-                                 const shoal_param_spec *spec)
-{
-    shoal_status status;
-    const struct shoal_layer *layer = declaration->layer;
-    struct shoal_param *primary = shoali_module_find(declaration->module, spec->tied_to);
-    char got[128], expected[128];
-    if (primary == NULL)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "parameter %s.%s is tied to '%s', which no earlier layer declared; give "
-                          "the full name LAYER.NAME of a parameter declared before",
-                          layer->name, spec->name, spec->tied_to);
-    if (!shoali_shape_equal(shoal_param_shape(primary), &spec->shape))
-        return SHOAL_FAIL(
-            SHOAL_EINVAL,
-            "parameter %s.%s has shape %s but is tied to %s of shape %s; the two must "
-            "be equal",
-            layer->name, spec->name, shoali_shape_format(&spec->shape, got), primary->name,
-            shoali_shape_format(shoal_param_shape(primary), expected));
-    SHOAL_TRY(status, add_alias(declaration, spec->name, primary), done);
-    bool again = false;
-    for (int32_t i = 0; i < layer->param_count; i++)
-        again = again || layer->param[i] == primary;
-    primary->uses += again ? 0 : 1;
-    SHOAL_TRY(status, append_to_layer(declaration, primary), done);
-done:
-    return status;
-}
-
 static const struct shoali_axis_place *find_place(const struct shoal_declaration *declaration,
                                                   shoal_axes axis)
 {
@@ -183,32 +154,97 @@ static shoal_status cut_by(struct shoali_shard *shard, const shoal_param_split *
     return shoali_shard_cut(shard, &cut);
 }
 
-/* What this rank holds of the parameter, by its splits. */
+/* What this rank holds of a parameter, by its splits, and which axes cut it. */
+static shoal_status make_shard(const struct shoal_declaration *declaration,
+                               const shoal_param_spec *spec, const char *name,
+                               struct shoali_shard *shard, shoal_axes *axes)
+{
+    *shard = shoali_shard_whole(&spec->shape);
+    *axes = 0;
+    for (int32_t i = 0; i < SHOAL_SPLITS; i++)
+        if (spec->split[i].axis == SHOAL_AXIS_EP)
+            *axes = SHOAL_AXIS_EXPERT;
+    const shoal_axes generator = *axes;
+    for (int32_t i = 0; i < SHOAL_SPLITS && spec->split[i].axis != 0; i++) {
+        const struct shoali_axis_place *place =
+            find_place(declaration, spec->split[i].axis | generator);
+        if (place == NULL || place->ways == 1)
+            continue;
+        const shoal_status status = cut_by(shard, &spec->split[i], place);
+        if (status < 0)
+            return shoali_error_prefix(status, "parameter %s", name);
+        *axes |= spec->split[i].axis;
+    }
+    return SHOAL_OK;
+}
+
+/* A second use may leave the splits out. */
+static shoal_status check_tied_split(const struct shoal_declaration *declaration,
+                                     const shoal_param_spec *spec,
+                                     const struct shoal_param *primary)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_shard shard;
+    shoal_axes axes;
+    if (spec->split[0].axis == 0)
+        return SHOAL_OK;
+    SHOAL_TRY(status, make_shard(declaration, spec, spec->name, &shard, &axes), done);
+    if (axes != primary->cut_by || (primary->shard && !shoali_shard_equal(&shard, primary->shard)))
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "parameter %s.%s is tied to %s but is split in another way; give the "
+                            "same splits, or none",
+                            declaration->layer->name, spec->name, primary->name);
+done:
+    return status;
+}
+
+static shoal_status declare_tied(struct shoal_declaration *declaration,
+                                 const shoal_param_spec *spec)
+{
+    shoal_status status;
+    const struct shoal_layer *layer = declaration->layer;
+    struct shoal_param *primary = shoali_module_find(declaration->module, spec->tied_to);
+    char got[128], expected[128];
+    if (primary == NULL)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "parameter %s.%s is tied to '%s', which no earlier layer declared; give "
+                          "the full name LAYER.NAME of a parameter declared before",
+                          layer->name, spec->name, spec->tied_to);
+    if (!shoali_shape_equal(shoal_param_shape(primary), &spec->shape))
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "parameter %s.%s has shape %s but is tied to %s of shape %s; the two must "
+            "be equal",
+            layer->name, spec->name, shoali_shape_format(&spec->shape, got), primary->name,
+            shoali_shape_format(shoal_param_shape(primary), expected));
+    SHOAL_TRY(status, check_tied_split(declaration, spec, primary), done);
+    SHOAL_TRY(status, add_alias(declaration, spec->name, primary), done);
+    bool again = false;
+    for (int32_t i = 0; i < layer->param_count; i++)
+        again = again || layer->param[i] == primary;
+    primary->uses += again ? 0 : 1;
+    SHOAL_TRY(status, append_to_layer(declaration, primary), done);
+done:
+    return status;
+}
+
 static shoal_status cut_param(const struct shoal_declaration *declaration,
                               const shoal_param_spec *spec, struct shoal_param *param)
 {
-    shoal_status status = SHOAL_OK;
-    struct shoali_shard shard = shoali_shard_whole(&spec->shape);
-    bool is_cut = false;
-    for (int32_t i = 0; i < SHOAL_SPLITS && spec->split[i].axis != 0; i++) {
-        const struct shoali_axis_place *place = find_place(declaration, spec->split[i].axis);
-        if (place == NULL || place->ways == 1)
-            continue;
-        status = cut_by(&shard, &spec->split[i], place);
-        if (status < 0)
-            return shoali_error_prefix(status, "parameter %s", param->name);
-        is_cut = true;
-    }
+    shoal_status status;
+    struct shoali_shard shard;
+    SHOAL_TRY(status, make_shard(declaration, spec, param->name, &shard, &param->cut_by), done);
     param->shape = shard.local;
     param->count = shoal_shape_count(&shard.local);
-    if (!is_cut)
+    if ((param->cut_by & ~SHOAL_AXIS_EXPERT) == 0)
         return SHOAL_OK;
     struct shoali_shard *kept = shoali_arena_alloc(&declaration->module->arena, sizeof *kept);
     if (kept == NULL)
         return SHOAL_ENOMEM;
     *kept = shard;
     param->shard = kept;
-    return SHOAL_OK;
+done:
+    return status;
 }
 
 static shoal_status declare_new(struct shoal_declaration *declaration, const shoal_param_spec *spec)
@@ -246,6 +282,8 @@ static shoal_status declare_new(struct shoal_declaration *declaration, const sho
         .sink = {.dtype = module->dtype == SHOAL_F64 ? SHOAL_F64 : SHOAL_F32},
     };
     SHOAL_TRY(status, cut_param(declaration, spec, param), done);
+    param->begin = module->element_count;
+    param->whole_begin = module->whole_count - count;
     module->element_count += param->count;
     module->param[module->param_count++] = param;
     insert_name(module, param->index);
@@ -359,6 +397,28 @@ void shoali_module_fini(struct shoali_module *module)
 {
     shoali_arena_fini(&module->arena);
     *module = (struct shoali_module){0};
+}
+
+/* ---- the flat space ---- */
+
+struct shoali_piece shoali_module_piece(const struct shoali_module *module, int64_t at, int64_t end)
+{
+    int32_t low = 0; /* the first parameter that reaches beyond `at` */
+    for (int32_t high = module->param_count; low < high;) {
+        const int32_t middle = low + (high - low) / 2;
+        if (module->param[middle]->begin + module->param[middle]->count <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const struct shoal_param *param = module->param[low];
+    const int64_t local = at - param->begin;
+    struct shoali_piece piece = {param, local, param->count - local};
+    if (param->shard != NULL)
+        piece.first = shoali_shard_run(param->shard, local, &piece.count);
+    if (piece.count > end - at)
+        piece.count = end - at;
+    return piece;
 }
 
 /* ---- parameters and layers ---- */

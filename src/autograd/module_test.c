@@ -201,6 +201,22 @@ static void forward_nothing(const shoal_layer *layer, shoal_tape *tape, shoal_bo
     (void)boundary;
 }
 
+/* Every element of the flat space, by the pieces it is in. */
+static void check_pieces(const struct shoali_module *module)
+{
+    for (int64_t at = 0; at < module->element_count; at++) {
+        const struct shoali_piece piece = shoali_module_piece(module, at, module->element_count);
+        const struct shoal_param *param = piece.param;
+        int64_t count = param->begin + param->count - at, first = at - param->begin;
+        if (param->shard != NULL)
+            first = shoali_shard_run(param->shard, at - param->begin, &count);
+        assert_true(at >= param->begin && at < param->begin + param->count);
+        assert_int_equal(piece.first, first);
+        assert_int_equal(piece.count, count);
+        assert_int_equal(shoali_module_piece(module, at, at + 1).count, 1);
+    }
+}
+
 static void test_parameters_are_cut(void **state)
 {
     (void)state;
@@ -224,6 +240,11 @@ static void test_parameters_are_cut(void **state)
         assert_null(module.param[2]->shard);
         assert_int_equal(module.whole_count, 5 * 24 + 14 + 5);
         elements += module.element_count - 5; /* the norm is on both */
+        assert_int_equal(qkv->cut_by, SHOAL_AXIS_TP);
+        assert_int_equal(module.param[2]->cut_by, 0);
+        assert_int_equal(table->begin, 5 * 12);
+        assert_int_equal(table->whole_begin, 5 * 24);
+        check_pieces(&module);
         shoali_module_fini(&module);
     }
     assert_int_equal(elements, 5 * 24 + 14);
@@ -233,11 +254,60 @@ static void test_parameters_are_cut(void **state)
     assert_non_null(strstr(shoal_error_message(), "parameter l.qkv: dim 1 of shape [5, 24]"));
 }
 
+/* Experts: a split of ep, and the tp beside it, are those of the expert generator. */
+static shoal_status declare_experts(const void *config, shoal_declaration *declaration)
+{
+    shoal_status status;
+    const int32_t tied_dim = *(const int32_t *)config;
+    const shoal_param_spec spec = {
+        .name = "up",
+        .shape = shoal_shape_3(4, 6, 3),
+        .split = {{.axis = SHOAL_AXIS_EP}, {.axis = SHOAL_AXIS_TP, .dim = 1}}};
+    shoal_param_spec again = spec;
+    again.name = "again";
+    again.tied_to = "l.up";
+    again.split[1].dim = tied_dim;
+    SHOAL_TRY(status, shoal_declare_param(declaration, &spec), done);
+    SHOAL_TRY(status, shoal_declare_param(declaration, &again), done);
+    again.name = "plain";
+    memset(again.split, 0, sizeof again.split);
+    SHOAL_TRY(status, shoal_declare_param(declaration, &again), done);
+done:
+    return status;
+}
+
+static void test_experts_and_tied_splits(void **state)
+{
+    (void)state;
+    int32_t tied_dim = 1;
+    const shoal_layer_type type = {"experts", declare_experts, forward_nothing};
+    const shoal_layer_spec layer = {&type, "l", &tied_dim};
+    const shoal_model model = {.name = "experts", .layers = &layer, .layer_count = 1};
+    struct shoali_module module;
+    const struct shoali_axis_place places[] = {{SHOAL_AXIS_TP, 8, 7},
+                                               {SHOAL_AXIS_TP | SHOAL_AXIS_EXPERT, 3, 1},
+                                               {SHOAL_AXIS_EP | SHOAL_AXIS_EXPERT, 2, 1}};
+    rig_ok(shoali_module_init(&module, &model, SHOAL_F32, places, 3));
+    const struct shoal_param *up = module.param[0];
+    assert_int_equal(module.param_count, 1);
+    assert_int_equal(up->uses, 1); /* of one layer */
+    assert_int_equal(up->cut_by, SHOAL_AXIS_EP | SHOAL_AXIS_TP | SHOAL_AXIS_EXPERT);
+    assert_int_equal(up->shard->interval[0][0].begin, 2);
+    assert_int_equal(up->shard->interval[1][0].begin, 2);
+    assert_int_equal(up->count, 2 * 2 * 3);
+    shoali_module_fini(&module);
+    tied_dim = 2;
+    assert_int_equal(shoali_module_init(&module, &model, SHOAL_F32, places, 3), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(),
+                           "parameter l.again is tied to l.up but is split in another way"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_model_is_declared),
         cmocka_unit_test(test_parameters_are_cut),
+        cmocka_unit_test(test_experts_and_tied_splits),
         cmocka_unit_test(test_names_are_found_among_many),
         cmocka_unit_test(test_mistakes_have_sentences),
         cmocka_unit_test(test_a_module_needs_a_type_to_compute_in),
