@@ -280,7 +280,8 @@ static void test_experts_and_tied_splits(void **state)
 {
     (void)state;
     int32_t tied_dim = 1;
-    const shoal_layer_type type = {"experts", declare_experts, forward_nothing};
+    const shoal_layer_type type = {
+        .name = "experts", .declare = declare_experts, .forward = forward_nothing};
     const shoal_layer_spec layer = {&type, "l", &tied_dim};
     const shoal_model model = {.name = "experts", .layers = &layer, .layer_count = 1};
     struct shoali_module module;

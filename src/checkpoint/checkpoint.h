@@ -29,7 +29,8 @@
  *       then manifest, fsync, rename to TAG (an old TAG becomes TAG.old first and is removed at
  *       the end), fsync of DIR, `latest` by temp + rename. A failure at any point leaves older
  *       checkpoints untouched and removes TAG.partial. One writer: rank 0; other ranks' elements
- *       reach it in pieces of at most 16 MiB in flat order, so memory is bounded. DIR is locked
+ *       reach it in pieces of at most 16 MiB in file order, so memory is bounded. What several
+ *       ranks hold the lowest of them gives. DIR is locked
  *       (flock) meanwhile, and DIR/.saving says by whom: a second job that saves there waits for
  *       its turn. Whoever has the lock removes what saves that died have left of other tags, too.
  *       Fault points: ckpt.create, ckpt.write, ckpt.fsync, ckpt.manifest, ckpt.rename.
@@ -38,7 +39,8 @@
  *       is of a later step than the save, it is refused with SHOAL_EEXIST, unless it is told to
  *       override. A tag that the user chose and that does not exist is saved; `latest` stays.
  *
- * LOAD  the writer reads and verifies each chunk once and sends every rank the elements it holds.
+ * LOAD  the writer reads and verifies each chunk once and sends every rank the elements it holds,
+ *       whatever cuts the ranks had that saved.
  *       Without `latest`, or when it names what does not exist (a crash between two renames), the
  *       directories of DIR are scanned for the verifying manifest with the highest step, and that
  *       is said. Only what does not exist is absent: a `latest` or a manifest that is there and
@@ -50,25 +52,24 @@
 #define SHOALI_CHECKPOINT_H
 
 #include "comm/comm.h"
-#include "tensor/tensor.h"
+#include "tensor/shard.h"
 
 struct shoali_str;
 
 struct shoali_checkpoint_range {
-    int64_t begin, count; /* of the flat space */
+    int64_t begin, count; /* of this rank's flat space */
 };
-/* One set of tensors as this rank holds it. read/write move elements of the flat space between it
- * and host memory. */
+/* One set of tensors as this rank holds it. read/write move elements of its flat space (what it has
+ * of all tensors, behind each other: tensor/shard.h) between it and host memory. */
 struct shoali_checkpoint_kind {
     const char *name;
     shoal_dtype dtype;
-    int64_t begin, count; /* held by this rank, of the flat space */
-    /* Instead of the one above, when range_count > 0: several; the same number on every rank. */
+    int64_t begin, count; /* held by this rank, of its flat space */
+    /* Instead of the one above, when range_count > 0: several. */
     const struct shoali_checkpoint_range *ranges;
     int32_t range_count;
-    const shoal_shape *shapes; /* its own; NULL: args->shapes */
-    bool replicated;           /* all ranks hold everything */
-    int32_t copies;            /* so many ranks hold each of the ranges; 0: one */
+    const shoal_shape *shapes; /* its own, of which each rank holds all; NULL: args->shapes */
+    bool replicated;           /* each rank holds all of its flat space */
     void *user;
     shoal_status (*read)(void *user, int64_t first, int64_t count, void *out);
     shoal_status (*write)(void *user, int64_t first, int64_t count, const void *in);
@@ -80,11 +81,14 @@ struct shoali_checkpoint_alias {
 };
 
 struct shoali_checkpoint_args {
-    const char *dir, *tag;    /* load: tag NULL = latest */
-    shoal_group *group;       /* NULL: one rank */
-    const char *const *names; /* canonical order */
-    const shoal_shape *shapes;
+    const char *dir, *tag;     /* load: tag NULL = latest */
+    shoal_group *group;        /* NULL: one rank */
+    const char *const *names;  /* canonical order */
+    const shoal_shape *shapes; /* of the wholes */
     int32_t tensor_count;
+    /* [tensors] what of each this rank's flat space has; NULL, or one of them NULL: the whole. Other
+     * ranks may have other blocks, or the same. */
+    const struct shoali_shard *const *shards;
     const struct shoali_checkpoint_alias *aliases;
     int32_t alias_count;
     const struct shoali_checkpoint_kind *kinds;

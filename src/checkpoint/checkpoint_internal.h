@@ -5,6 +5,7 @@
  *   find.c         which folder of DIR is meant; shoali_checkpoint_open
  *   run.c          the ranks of one save or load: agreement, pieces
  *   holders.c      who holds what
+ *   pieces.c       the pieces of a chunk: from the order of a file to that of blocks
  *   files.c        creating, sizing, writing, removing files and folders
  *   folder.c       the folder a save works in: turns, leftovers, what must not be replaced
  *   save.c load.c  the two collectives
@@ -32,7 +33,7 @@ struct shoali_checkpoint_file {
     const char *path; /* known to the writer */
     const char *head; /* length word and padded JSON, data_start bytes; NULL when loading */
     int64_t data_start, bytes;
-    int64_t flat_begin, flat_count; /* elements of the flat space */
+    int64_t flat_begin, flat_count; /* elements, in the files' order */
     int32_t first_tensor, tensor_count;
     int64_t chunk_count;
     uint64_t *chunk; /* hashes, [chunk_count]; of use to the writer */
@@ -118,9 +119,32 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_find(const char *dir, const char *t
 
 /* ---- run.c ---- */
 
+/* The flat space of a rank, and of all that have the same shards. */
+struct shoali_checkpoint_view {
+    int32_t rank;                      /* the first that has it */
+    const struct shoali_shard **shard; /* [tensors]; NULL: the whole */
+    int64_t *begin;                    /* [tensors + 1] where each begins in the flat space */
+    int32_t *origin; /* [tensors] the first view with the same block of it: the block's name */
+};
+/* Tensors of some shapes: those of the parameters, or a kind's own. */
+struct shoali_checkpoint_space {
+    const shoal_shape *shapes;
+    const struct shoali_shard *const *shards; /* this rank's; NULL: wholes */
+    int64_t *whole_begin; /* [tensors + 1] where each begins in the files' order */
+    struct shoali_checkpoint_view *view;
+    int32_t view_count;
+    int32_t *view_of; /* [ranks] */
+};
+/* Elements of one block, on one rank. */
 struct shoali_checkpoint_holding {
-    int64_t begin, count;
-    int32_t rank;
+    int32_t tensor, origin, rank;
+    int32_t range;        /* of the rank's ranges the one that has them */
+    int64_t begin, count; /* of the block */
+};
+/* By tensor, block, begin; of copies the owner, the lowest rank, comes first. */
+struct shoali_checkpoint_holdings {
+    struct shoali_checkpoint_holding *holding;
+    int64_t count;
 };
 /* One save or load on one rank. Rank 0 is the writer: the only one that touches files. */
 struct shoali_checkpoint_run {
@@ -130,10 +154,12 @@ struct shoali_checkpoint_run {
     int64_t flat_count[SHOALI_CHECKPOINT_KINDS]; /* elements of each kind */
     struct shoali_arena arena;
     char *buffer;    /* see shoali_checkpoint_run_buffer */
+    char *beside;    /* as large, behind it: elements of a block as they follow in the block; NULL
+                        when nothing is cut */
     bool own_buffer; /* else the caller's */
-    /* Of each kind that is not replicated: what the ranks hold, in the order of the flat space. */
-    struct shoali_checkpoint_holding *holding[SHOALI_CHECKPOINT_KINDS];
-    int32_t holding_count[SHOALI_CHECKPOINT_KINDS];
+    struct shoali_checkpoint_space *space[SHOALI_CHECKPOINT_KINDS]; /* most have the same */
+    bool cut;                                                       /* some tensor is, somewhere */
+    struct shoali_checkpoint_holdings holdings[SHOALI_CHECKPOINT_KINDS];
     struct shoali_checkpoint_plan plan[SHOALI_CHECKPOINT_KINDS];
     /* First failure of this rank since the last agreement. Its later work is left out, but it keeps
      * sending and receiving, or the others would hang. */
@@ -142,7 +168,8 @@ struct shoali_checkpoint_run {
 void shoali_checkpoint_run_init(struct shoali_checkpoint_run *run,
                                 const struct shoali_checkpoint_args *args, const char *verb);
 void shoali_checkpoint_run_fini(struct shoali_checkpoint_run *run);
-/* Room for the largest chunk of the plans, args->buffer where that is large enough. */
+/* Room for the largest chunk of the plans, and where tensors are cut for as much beside it;
+ * args->buffer where that is large enough. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_run_buffer(struct shoali_checkpoint_run *run);
 /* Checks the arguments and learns who holds what. Collective. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_run_begin(struct shoali_checkpoint_run *run);
@@ -153,7 +180,7 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_agree(struct shoali_checkpoint_run 
 /* Chunk `index` of a file: its bytes, and the elements among them. */
 struct shoali_checkpoint_span {
     int64_t byte_begin, byte_end; /* of the file */
-    int64_t begin, end;           /* elements of the flat space */
+    int64_t begin, end;           /* elements, in the files' order */
     int64_t skip;                 /* bytes of the chunk in front of the first element */
 };
 struct shoali_checkpoint_span shoali_checkpoint_chunk(const struct shoali_checkpoint_file *file,
@@ -161,19 +188,57 @@ struct shoali_checkpoint_span shoali_checkpoint_chunk(const struct shoali_checkp
 
 /* ---- holders.c ---- */
 
-/* Learns what every rank holds, and that it is everything, each element once. Collective. */
+/* Learns what every rank holds, and that it is everything, each element by one rank or by equal
+ * ones. Collective. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_learn_holders(struct shoali_checkpoint_run *run);
+/* Elements of this rank's flat space of a kind. */
+int64_t shoali_checkpoint_held_count(const struct shoali_checkpoint_args *args,
+                                     const struct shoali_checkpoint_kind *kind);
 /* The ranges of a kind on this rank: `ranges`, or the single one as such. */
 const struct shoali_checkpoint_range *
 shoali_checkpoint_ranges(const struct shoali_checkpoint_kind *kind,
                          struct shoali_checkpoint_range *single, int32_t *count);
-/* The rank that holds element `at` of kind `kind`, and how many of [at, end) it holds from there.
- */
-int32_t shoali_checkpoint_owner(const struct shoali_checkpoint_run *run, int32_t kind, int64_t at,
-                                int64_t end, int64_t *count);
-/* The nth rank that holds it, 0 being the owner; -1: there are fewer. */
-int32_t shoali_checkpoint_holder(const struct shoali_checkpoint_run *run, int32_t kind, int32_t nth,
-                                 int64_t at, int64_t end, int64_t *count);
+
+/* ---- pieces.c ---- */
+
+/* What one rank holds of one block, or of several whole tensors that follow each other. */
+struct shoali_checkpoint_piece {
+    int32_t rank, range;
+    bool copy; /* the piece before is the same on a lower rank */
+    int32_t tensor, origin;
+    const struct shoali_shard *shard; /* NULL: the whole */
+    int64_t begin, count;             /* of the block */
+    int64_t flat;                     /* where it begins in the rank's flat space */
+    int64_t whole;                    /* where the tensor begins in the files' order */
+};
+/* The pieces of elements [begin, end) in the files' order, the same on every rank. Of a replicated
+ * kind those of each view's first rank. */
+struct shoali_checkpoint_walk {
+    const struct shoali_checkpoint_space *space;
+    const struct shoali_checkpoint_holdings *list;
+    int32_t tensors;
+    int64_t begin, end;
+    int32_t tensor, origin; /* the block it is on; origin -1: none of the tensor yet */
+    int64_t low, high;      /* elements of that block that are in the range */
+    int64_t holding;        /* the next */
+    struct shoali_checkpoint_piece ahead;
+    bool more;
+};
+struct shoali_checkpoint_walk shoali_checkpoint_walk(const struct shoali_checkpoint_run *run,
+                                                     int32_t kind, int64_t begin, int64_t end);
+bool shoali_checkpoint_next(struct shoali_checkpoint_walk *walk,
+                            struct shoali_checkpoint_piece *piece);
+
+/* Where the piece begins in memory that holds elements from `first` on in the files' order; NULL:
+ * its elements do not follow each other there. */
+char *shoali_checkpoint_direct(const struct shoali_checkpoint_piece *piece, char *memory,
+                               int64_t first, size_t item);
+/* Copies the piece into such memory. */
+void shoali_checkpoint_spread(const struct shoali_checkpoint_piece *piece, char *memory,
+                              int64_t first, size_t item, const char *from);
+/* The piece out of such memory: where it is, or a copy in `beside`. */
+char *shoali_checkpoint_collect(const struct shoali_checkpoint_piece *piece, char *memory,
+                                int64_t first, size_t item, char *beside);
 
 /* ---- folder.c ---- */
 

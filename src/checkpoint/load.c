@@ -183,23 +183,43 @@ static void put(struct shoali_checkpoint_run *run, const struct shoali_checkpoin
         run->local = kind->write(kind->user, at, count, in);
 }
 
-/* Elements [at, at+count), all of one holder, from the writer's memory at `in`. Returns only
- * communication's errors; this rank's own go to run->local. */
+/* A piece of one holder from the writer's chunk, whose first element is `first` and lies at `in`.
+ * Returns only communication's errors; this rank's own go to run->local. */
 static shoal_status scatter_piece(struct shoali_checkpoint_run *run,
-                                  const struct shoali_checkpoint_kind *kind, int32_t owner,
-                                  int64_t at, int64_t count, char *in)
+                                  const struct shoali_checkpoint_kind *kind,
+                                  const struct shoali_checkpoint_piece *piece, int64_t first,
+                                  char *in)
 {
     shoal_status status = SHOAL_OK;
-    if (owner != 0 && run->rank == 0)
-        SHOAL_TRY(status, shoal_send(run->args->group, in, count, kind->dtype, owner, NULL), done);
-    if (owner != 0 && run->rank == owner) {
-        in = run->buffer;
-        SHOAL_TRY(status, shoal_recv(run->args->group, in, count, kind->dtype, 0, NULL), done);
-    }
-    if (run->rank == owner)
-        put(run, kind, at, count, in);
+    const size_t item = shoal_dtype_bytes(kind->dtype);
+    char *from = run->buffer;
+    if (run->rank == 0)
+        from = shoali_checkpoint_collect(piece, in, first, item, run->beside);
+    if (run->rank == 0 && piece->rank != 0)
+        SHOAL_TRY(status,
+                  shoal_send(run->args->group, from, piece->count, kind->dtype, piece->rank, NULL),
+                  done);
+    else if (run->rank == piece->rank && run->rank != 0)
+        SHOAL_TRY(status, shoal_recv(run->args->group, from, piece->count, kind->dtype, 0, NULL),
+                  done);
+    if (run->rank == piece->rank)
+        put(run, kind, piece->flat, piece->count, from);
 done:
     return status;
+}
+
+/* Every rank has the chunk, and takes what its own view has of it. */
+static void take_own(struct shoali_checkpoint_run *run, int32_t k,
+                     const struct shoali_checkpoint_piece *piece, int64_t first, char *in)
+{
+    const struct shoali_checkpoint_kind *kind = &run->args->kinds[k];
+    const struct shoali_checkpoint_space *space = run->space[k];
+    const struct shoali_checkpoint_view *view = &space->view[space->view_of[run->rank]];
+    const size_t item = shoal_dtype_bytes(kind->dtype);
+    if (view->origin[piece->tensor] != piece->origin)
+        return;
+    put(run, kind, view->begin[piece->tensor] + piece->begin, piece->count,
+        shoali_checkpoint_collect(piece, in, first, item, run->beside));
 }
 
 static shoal_status scatter(struct shoali_checkpoint_run *run, int32_t k,
@@ -207,23 +227,18 @@ static shoal_status scatter(struct shoali_checkpoint_run *run, int32_t k,
 {
     shoal_status status = SHOAL_OK;
     const struct shoali_checkpoint_kind *kind = &run->args->kinds[k];
-    const int64_t item = (int64_t)shoal_dtype_bytes(kind->dtype);
-    char *first = run->buffer + span->skip;
-    int64_t count = span->end - span->begin;
-    if (kind->replicated && count > 0) {
-        if (run->size > 1)
-            SHOAL_TRY(status, shoal_broadcast(run->args->group, first, count, kind->dtype, 0, NULL),
-                      done);
-        put(run, kind, span->begin, count, first);
-        goto done;
-    }
-    for (int64_t at = span->begin; at < span->end; at += count) {
-        char *in = first + (at - span->begin) * item;
-        int32_t holder;
-        for (int32_t n = 0;
-             (holder = shoali_checkpoint_holder(run, k, n, at, span->end, &count)) >= 0; n++)
-            SHOAL_TRY(status, scatter_piece(run, kind, holder, at, count, in), done);
-    }
+    char *in = run->buffer + span->skip;
+    if (kind->replicated && span->begin < span->end && run->size > 1)
+        SHOAL_TRY(
+            status,
+            shoal_broadcast(run->args->group, in, span->end - span->begin, kind->dtype, 0, NULL),
+            done);
+    struct shoali_checkpoint_walk walk = shoali_checkpoint_walk(run, k, span->begin, span->end);
+    for (struct shoali_checkpoint_piece piece; shoali_checkpoint_next(&walk, &piece);)
+        if (kind->replicated)
+            take_own(run, k, &piece, span->begin, in);
+        else
+            SHOAL_TRY(status, scatter_piece(run, kind, &piece, span->begin, in), done);
 done:
     return status;
 }

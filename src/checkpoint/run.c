@@ -42,6 +42,7 @@ static shoal_status check_kind(const struct shoali_checkpoint_args *args, int32_
                                int64_t flat_count)
 {
     const struct shoali_checkpoint_kind *kind = &args->kinds[index];
+    const int64_t held_count = flat_count < 0 ? 0 : shoali_checkpoint_held_count(args, kind);
     struct shoali_checkpoint_range single;
     int32_t ranges;
     const struct shoali_checkpoint_range *range = shoali_checkpoint_ranges(kind, &single, &ranges);
@@ -60,12 +61,12 @@ static shoal_status check_kind(const struct shoali_checkpoint_args *args, int32_
                           "kind `%s`: the tensors' shapes are impossible or too large", kind->name);
     for (int32_t r = 0; r < ranges && !kind->replicated; r++) {
         const int64_t begin = range[r].begin, count = range[r].count;
-        if (begin < 0 || count < 0 || (count > 0 && begin > flat_count - count))
+        if (begin < 0 || count < 0 || (count > 0 && begin > held_count - count))
             return SHOAL_FAIL(SHOAL_EINVAL,
-                              "kind `%s`: this rank holds [%lld, %lld + %lld), the tensors have "
+                              "kind `%s`: this rank holds [%lld, %lld + %lld), its tensors have "
                               "%lld elements",
                               kind->name, (long long)begin, (long long)begin, (long long)count,
-                              (long long)flat_count);
+                              (long long)held_count);
     }
     return SHOAL_OK;
 }
@@ -116,6 +117,18 @@ static shoal_status check_names(const struct shoali_checkpoint_args *args,
     return check_aliases(args, sorted);
 }
 
+static shoal_status check_shards(const struct shoali_checkpoint_args *args)
+{
+    char whole[128], shape[128];
+    for (int32_t t = 0; t < args->tensor_count && args->shards; t++)
+        if (args->shards[t] && !shoali_shape_equal(&args->shards[t]->global, &args->shapes[t]))
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "tensor `%s` has shape %s, but this rank holds a block of one of %s",
+                              args->names[t], shoali_shape_format(&args->shapes[t], shape),
+                              shoali_shape_format(&args->shards[t]->global, whole));
+    return SHOAL_OK;
+}
+
 static shoal_status check_args(struct shoali_checkpoint_run *run)
 {
     shoal_status status = SHOAL_OK;
@@ -131,6 +144,7 @@ static shoal_status check_args(struct shoali_checkpoint_run *run)
     if (shoali_checkpoint_flat_count(args->shapes, args->tensor_count) < 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "the tensors' shapes are impossible or too large");
     SHOAL_TRY(status, check_names(args, &run->arena), done);
+    SHOAL_TRY(status, check_shards(args), done);
     for (int32_t k = 0; k < args->kind_count; k++) {
         run->flat_count[k] = shoali_checkpoint_flat_count(
             shoali_checkpoint_shapes(args, &args->kinds[k]), args->tensor_count);
@@ -168,6 +182,11 @@ shoal_status shoali_checkpoint_get_size(const struct shoali_checkpoint_args *arg
         add_plan(&plan, size);
         shoali_arena_reset(&arena);
     }
+    for (int32_t t = 0; t < args->tensor_count && args->shards; t++)
+        if (args->shards[t]) { /* room beside the chunk */
+            size->buffer_bytes *= 2;
+            break;
+        }
 done:
     shoali_arena_fini(&arena);
     return status;
@@ -178,10 +197,11 @@ shoal_status shoali_checkpoint_run_buffer(struct shoali_checkpoint_run *run)
     struct shoali_checkpoint_size size = {0};
     for (int32_t k = 0; k < run->args->kind_count; k++)
         add_plan(&run->plan[k], &size);
-    run->own_buffer = !run->args->buffer || run->args->buffer_bytes < size.buffer_bytes;
-    run->buffer = run->own_buffer
-                      ? shoali_malloc((size_t)size.buffer_bytes + 1, "a checkpoint's buffer")
-                      : run->args->buffer;
+    const int64_t bytes = (run->cut ? 2 : 1) * size.buffer_bytes;
+    run->own_buffer = !run->args->buffer || run->args->buffer_bytes < bytes;
+    run->buffer = run->own_buffer ? shoali_malloc((size_t)bytes + 1, "a checkpoint's buffer")
+                                  : run->args->buffer;
+    run->beside = run->cut && run->buffer ? run->buffer + size.buffer_bytes : NULL;
     return run->buffer ? SHOAL_OK : SHOAL_ENOMEM;
 }
 
@@ -241,8 +261,7 @@ static int64_t digest_of(const struct shoali_checkpoint_run *run)
     }
     for (int32_t k = 0; k < args->kind_count; k++) {
         const struct shoali_checkpoint_kind *kind = &args->kinds[k];
-        const int32_t facts[4] = {(int32_t)kind->dtype, kind->replicated, kind->range_count,
-                                  kind->copies};
+        const int32_t facts[2] = {(int32_t)kind->dtype, kind->replicated};
         digest = mix(digest, kind->name, strlen(kind->name) + 1);
         digest = mix(digest, facts, sizeof facts);
         for (int32_t i = 0; kind->shapes && i < args->tensor_count; i++)

@@ -72,19 +72,32 @@ done:
 
 /* ---- data ---- */
 
-/* Elements [at, at+count), all of one holder, into the writer's memory at `out`. Returns only
- * communication's errors; this rank's own go to run->local. */
-static shoal_status gather_piece(struct shoali_checkpoint_run *run, int32_t k, int32_t owner,
-                                 int64_t at, int64_t count, char *out)
+/* A piece of one holder into the writer's chunk, whose first element is `first` and lies at `out`.
+ * Returns only communication's errors; this rank's own go to run->local. */
+static shoal_status gather_piece(struct shoali_checkpoint_run *run, int32_t k,
+                                 const struct shoali_checkpoint_piece *piece, int64_t first,
+                                 char *out)
 {
+    shoal_status status = SHOAL_OK;
     const struct shoali_checkpoint_kind *kind = &run->args->kinds[k];
-    if (run->rank == owner && run->local == SHOAL_OK)
-        run->local = kind->read(kind->user, at, count, owner == 0 ? out : run->buffer);
-    if (owner == 0 || (run->rank != 0 && run->rank != owner))
-        return SHOAL_OK;
-    if (run->rank == 0)
-        return shoal_recv(run->args->group, out, count, kind->dtype, owner, NULL);
-    return shoal_send(run->args->group, run->buffer, count, kind->dtype, 0, NULL);
+    const size_t item = shoal_dtype_bytes(kind->dtype);
+    char *direct = shoali_checkpoint_direct(piece, out, first, item);
+    char *in = direct ? direct : run->beside; /* on the writer */
+    if (run->rank == piece->rank && run->local == SHOAL_OK)
+        run->local =
+            kind->read(kind->user, piece->flat, piece->count, run->rank == 0 ? in : run->buffer);
+    if (run->rank == 0 && piece->rank != 0)
+        SHOAL_TRY(status,
+                  shoal_recv(run->args->group, in, piece->count, kind->dtype, piece->rank, NULL),
+                  done);
+    else if (run->rank == piece->rank && run->rank != 0)
+        SHOAL_TRY(status,
+                  shoal_send(run->args->group, run->buffer, piece->count, kind->dtype, 0, NULL),
+                  done);
+    if (run->rank == 0 && !direct && run->local == SHOAL_OK)
+        shoali_checkpoint_spread(piece, out, first, item, in);
+done:
+    return status;
 }
 
 static shoal_status save_chunk(struct shoali_checkpoint_run *run, int32_t k,
@@ -94,19 +107,14 @@ static shoal_status save_chunk(struct shoali_checkpoint_run *run, int32_t k,
     const struct shoali_checkpoint_kind *kind = &run->args->kinds[k];
     const struct shoali_checkpoint_span span = shoali_checkpoint_chunk(file, kind->dtype, index);
     const int64_t bytes = span.byte_end - span.byte_begin;
-    const int64_t item = (int64_t)shoal_dtype_bytes(kind->dtype);
-    int64_t count;
     if (run->rank == 0 && span.byte_begin < file->data_start)
         memcpy(run->buffer, file->head + span.byte_begin,
                (size_t)(span.begin < span.end ? span.skip : bytes));
-    for (int64_t at = span.begin; at < span.end; at += count) {
-        int32_t owner = 0;
-        count = span.end - at;
-        if (!kind->replicated)
-            owner = shoali_checkpoint_owner(run, k, at, span.end, &count);
-        char *out = run->buffer + span.skip + (at - span.begin) * item;
-        SHOAL_TRY(status, gather_piece(run, k, owner, at, count, out), done);
-    }
+    struct shoali_checkpoint_walk walk = shoali_checkpoint_walk(run, k, span.begin, span.end);
+    for (struct shoali_checkpoint_piece piece; shoali_checkpoint_next(&walk, &piece);)
+        if (!piece.copy)
+            SHOAL_TRY(status, gather_piece(run, k, &piece, span.begin, run->buffer + span.skip),
+                      done);
     if (run->rank == 0 && run->local == SHOAL_OK) {
         file->chunk[index] = shoali_hash64(run->buffer, (size_t)bytes);
         run->local =

@@ -306,45 +306,47 @@ static struct shoali_zero_offload offload_of(const struct shoali_ds_config *conf
 
 static shoal_status create_zero(struct shoal_engine *engine)
 {
+    shoal_status status;
     const struct shoali_ds_config *config = &engine->config;
     const struct shoali_zero_config *zero = &config->zero_optimization;
-    return shoali_zero_create(
-        &(struct shoali_zero_args){
-            .module = &engine->module,
-            .device = engine->device,
-            .exec = engine->exec,
-            .group = engine->data_group,
-            .optimizer = engine->inference ? NULL : &engine->optimizer,
-            .rule = engine->param_groups.rule,
-            .seed = engine->seed,
-            .stage = (int32_t)zero->stage,
-            .exact = config->reduction == SHOALI_REDUCTION_EXACT,
-            .unit_log2 = (int32_t)config->exact_unit_log2,
-            .reduce_bucket_size = zero->reduce_bucket_size,
-            .allgather_bucket_size = zero->allgather_bucket_size,
-            .sub_group_size = zero->sub_group_size,
-            .all_reduce = !zero->reduce_scatter,
-            .prescale_gradients = config->prescale_gradients,
-            .gradient_sum = config->gradient_allreduce_op == SHOALI_GRADIENT_SUM,
-            .gradient_predivide_factor = config->gradient_predivide_factor,
-            .max_norm = config->gradient_clipping,
-            .gas = engine->batch.accumulation,
-            .shard_size = (int32_t)(zero->mics_shard_size > 0 ? zero->mics_shard_size : 0),
-            .hpz_size = (int32_t)zero->zero_hpz_partition_size,
-            .quantized_weights = zero->zero_quantized_weights,
-            .quantized_gradients = zero->zero_quantized_gradients,
-            .loco_reset = zero->zeropp_loco_param.reset_T,
-            .loco_beta = zero->zeropp_loco_param.err_beta,
-            .overlap = zero->overlap_comm,
-            .fetch = {.prefetch_bucket = zero->stage3_prefetch_bucket_size,
-                      .param_persistence = zero->stage3_param_persistence_threshold,
-                      .model_persistence = zero->stage3_model_persistence_threshold,
-                      .max_live = zero->stage3_max_live_parameters,
-                      .max_reuse_distance = zero->stage3_max_reuse_distance,
-                      .granularity = zero->stage3_module_granularity_threshold},
-            .offload = offload_of(config),
-        },
-        &engine->zero);
+    struct shoali_zero_args args = {
+        .module = &engine->module,
+        .device = engine->device,
+        .exec = engine->exec,
+        .optimizer = engine->inference ? NULL : &engine->optimizer,
+        .rule = engine->param_groups.rule,
+        .seed = engine->seed,
+        .stage = (int32_t)zero->stage,
+        .exact = config->reduction == SHOALI_REDUCTION_EXACT,
+        .unit_log2 = (int32_t)config->exact_unit_log2,
+        .reduce_bucket_size = zero->reduce_bucket_size,
+        .allgather_bucket_size = zero->allgather_bucket_size,
+        .sub_group_size = zero->sub_group_size,
+        .all_reduce = !zero->reduce_scatter,
+        .prescale_gradients = config->prescale_gradients,
+        .gradient_sum = config->gradient_allreduce_op == SHOALI_GRADIENT_SUM,
+        .gradient_predivide_factor = config->gradient_predivide_factor,
+        .max_norm = config->gradient_clipping,
+        .gas = engine->batch.accumulation,
+        .shard_size = (int32_t)(zero->mics_shard_size > 0 ? zero->mics_shard_size : 0),
+        .hpz_size = (int32_t)zero->zero_hpz_partition_size,
+        .quantized_weights = zero->zero_quantized_weights,
+        .quantized_gradients = zero->zero_quantized_gradients,
+        .loco_reset = zero->zeropp_loco_param.reset_T,
+        .loco_beta = zero->zeropp_loco_param.err_beta,
+        .overlap = zero->overlap_comm,
+        .fetch = {.prefetch_bucket = zero->stage3_prefetch_bucket_size,
+                  .param_persistence = zero->stage3_param_persistence_threshold,
+                  .model_persistence = zero->stage3_model_persistence_threshold,
+                  .max_live = zero->stage3_max_live_parameters,
+                  .max_reuse_distance = zero->stage3_max_reuse_distance,
+                  .granularity = zero->stage3_module_granularity_threshold},
+        .offload = offload_of(config),
+    };
+    SHOAL_TRY(status, shoali_engine_share_blocks(engine, &args), done);
+    SHOAL_TRY(status, shoali_zero_create(&args, &engine->zero), done);
+done:
+    return status;
 }
 
 static shoal_status create_monitor(struct shoal_engine *engine)
@@ -383,36 +385,6 @@ done:
     return status;
 }
 
-/* The mesh given, else one of all ranks along dp; and what this engine asks it. */
-static shoal_status open_mesh(struct shoal_engine *engine, const shoal_engine_args *args)
-{
-    shoal_status status;
-    engine->mesh = args->mesh;
-    if (!args->mesh) {
-        SHOAL_TRY(status,
-                  shoal_mesh_create(&(shoal_mesh_args){.group = args->group}, &engine->own_mesh),
-                  done);
-        engine->mesh = engine->own_mesh;
-    }
-    engine->rank = shoal_mesh_rank(engine->mesh);
-    engine->world = shoal_mesh_ranks(engine->mesh);
-    engine->data_ranks = shoal_mesh_size(engine->mesh, SHOAL_AXIS_DP);
-    engine->data_rank = shoal_mesh_coordinate(engine->mesh, SHOAL_AXIS_DP, engine->rank);
-    if (engine->data_ranks != engine->world) {
-        char where[64];
-        status =
-            SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                       "the engine divides samples alone yet, and of the mesh's %d ranks %d are "
-                       "along dp (this one is %s): give a mesh without other axes",
-                       (int)engine->world, (int)engine->data_ranks,
-                       shoal_mesh_format(engine->mesh, engine->rank, where, sizeof where));
-        goto done;
-    }
-    SHOAL_TRY(status, shoal_mesh_group(engine->mesh, SHOAL_AXIS_DP, &engine->data_group), done);
-done:
-    return status;
-}
-
 /* A rank that fails alone is waited for. Mistakes of configuration and arguments, until anything
  * was shared, are found by all ranks alike, and the group stays good for another attempt. */
 static void tell_others(const struct shoal_engine *engine, shoal_status status)
@@ -436,7 +408,9 @@ shoal_status shoal_engine_create_sized(const shoal_engine_args *args, size_t arg
     shoal_engine_args own;
     *engine = NULL;
     SHOAL_TRY(status, shoali_engine_read_args(args, args_size, &own), done);
-    SHOAL_TRY(status, shoali_engine_make(&own, false, engine), done);
+    SHOAL_TRY(status,
+              shoali_engine_make(&own, &(struct shoali_engine_making){.meta = false}, engine),
+              done);
 done:
     return status;
 }
@@ -474,7 +448,9 @@ static shoal_status make_batch_arrays(struct shoal_engine *engine)
     return engine->batch_arrays && engine->batch_inputs ? SHOAL_OK : SHOAL_ENOMEM;
 }
 
-shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_engine **engine_out)
+shoal_status shoali_engine_make(const shoal_engine_args *args,
+                                const struct shoali_engine_making *making,
+                                shoal_engine **engine_out)
 {
     shoal_status status = SHOAL_ENOMEM;
     *engine_out = NULL;
@@ -486,7 +462,8 @@ shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_
     engine->model = args->model;
     engine->group = args->group ? args->group : args->mesh ? shoal_mesh_world(args->mesh) : NULL;
     engine->inference = args->inference;
-    engine->meta = meta;
+    engine->meta = making->meta;
+    engine->admitted = making->admitted;
     engine->override_existing_checkpoint = args->override_existing_checkpoint;
     const char *output_path = args->output_path ? args->output_path : "";
     engine->output_path = shoali_malloc(strlen(output_path) + 1, "the output folder's name");
@@ -495,15 +472,12 @@ shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta, shoal_
     strcpy(engine->output_path, output_path);
     SHOAL_TRY(status, check_reserved(args->model), done);
     SHOAL_TRY(status, make_batch_arrays(engine), done);
-    SHOAL_TRY(status, open_mesh(engine, args), done);
+    SHOAL_TRY(status, shoali_engine_open_mesh(engine, args), done);
     SHOAL_TRY(status, read_config(engine, args), done);
-    engine->config.hashes = engine->config.hashes && !meta; /* there is nothing to hash */
+    engine->config.hashes = engine->config.hashes && !engine->meta; /* there is nothing to hash */
     SHOAL_TRY(status, open_device(engine, args), done);
     SHOAL_TRY(status, agree_on_kernels(engine), done);
-    SHOAL_TRY(
-        status,
-        shoali_module_init(&engine->module, args->model, compute_dtype(&engine->config), NULL, 0),
-        done);
+    SHOAL_TRY(status, shoali_engine_declare(engine, compute_dtype(&engine->config)), done);
     SHOAL_TRY(status, shoali_engine_make_groups(engine), done);
     SHOAL_TRY(status, read_recompute(engine, args), done);
     SHOAL_TRY(status, measure_micro(engine), done);

@@ -6,6 +6,7 @@
  *   engine_execute.c     a list of instructions, run
  *   engine_eval.c        eval_batch
  *   micro.c              a micro-batch in flight: load, forward, backward
+ *   engine_blocks.c      who shares which block of a parameter, by the mesh
  *   engine_access.c      getters, parameters, fingerprint
  *   engine_checkpoint.c  save and load through checkpoint/
  *   engine_hashes.c      tell-tales of a step
@@ -58,11 +59,13 @@ struct shoal_engine {
     struct shoali_schedule schedule;
     struct shoali_loss_scaler scaler;
     const shoal_model *model;
-    shoal_mesh *mesh;        /* borrowed, or own_mesh: all ranks along dp */
-    shoal_mesh *own_mesh;    /* NULL: the caller's */
-    shoal_group *group;      /* all ranks of the mesh; borrowed; NULL: one rank */
-    int32_t rank, world;     /* in it: who speaks, and names in messages */
-    shoal_group *data_group; /* of the ranks that share weights and divide samples; NULL: one */
+    shoal_mesh *mesh;          /* borrowed, or own_mesh: all ranks along dp */
+    shoal_mesh *own_mesh;      /* NULL: the caller's */
+    shoal_group *group;        /* all ranks of the mesh; borrowed; NULL: one rank */
+    int32_t rank, world;       /* in it: who speaks, and names in messages */
+    shoal_group *data_group;   /* of the ranks that share weights and divide samples; NULL: one */
+    shoal_group *expert_group; /* the same for parameters that are split along ep */
+    shoal_axes admitted;       /* axes other than dp; see shoali_engine_making */
     int32_t data_rank, data_ranks;
     bool inference;
     bool meta; /* in a plan: accelerator/meta, comm/meta; nothing is computed, printed or written */
@@ -139,10 +142,25 @@ SHOAL_CHECKED shoal_status shoali_engine_read_args(const shoal_engine_args *args
                                                    shoal_engine_args *own);
 SHOAL_CHECKED shoal_status shoali_plan_read_args(const shoal_plan_args *args, size_t args_size,
                                                  shoal_plan_args *own);
-/* shoal_engine_create; with `meta` for a plan, in which args->group is from shoali_comm_create_meta
- * or NULL. */
-SHOAL_CHECKED shoal_status shoali_engine_make(const shoal_engine_args *args, bool meta,
+/* What shoal_engine_create leaves zero. */
+struct shoali_engine_making {
+    bool meta; /* for a plan: args->group is from shoali_comm_create_meta or NULL */
+    /* Axes other than dp of which the mesh may have ranks. They cut parameters; but as no layer
+     * computes with a part yet, their ranks compute the same micro-batches (those along ep, which are
+     * along dp, too, their own). For tests, with layers that gather what they compute with. */
+    shoal_axes admitted;
+};
+SHOAL_CHECKED shoal_status shoali_engine_make(const shoal_engine_args *args,
+                                              const struct shoali_engine_making *making,
                                               shoal_engine **engine);
+/* engine_blocks.c: before the configuration is read; when the model's parameters are declared;
+ * filling in group, everyone, cuts and what is counted elsewhere. Collective. SHOAL_EUNSUPPORTED:
+ * the mesh divides what the engine cannot. */
+SHOAL_CHECKED shoal_status shoali_engine_open_mesh(struct shoal_engine *engine,
+                                                   const shoal_engine_args *args);
+SHOAL_CHECKED shoal_status shoali_engine_declare(struct shoal_engine *engine, shoal_dtype dtype);
+SHOAL_CHECKED shoal_status shoali_engine_share_blocks(struct shoal_engine *engine,
+                                                      struct shoali_zero_args *args);
 /* engine_checkpoint.c: what a save needs, now. In a plan it is only counted. */
 SHOAL_CHECKED shoal_status shoali_engine_prepare_saves(struct shoal_engine *engine);
 /* engine_unused.c: at a step's begin; after its reduction, an error unless they are allowed. */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define SLICE_GRAIN 16 /* stage 0: ranks share the work in slices of multiples of this */
+#define SLICE_GRAIN 16 /* of what all ranks have each hashes a slice, of multiples of this */
 #define FINGERPRINT_READ ((int64_t)1 << 18)
 
 void shoal_engine_get_step_info_sized(const shoal_engine *engine, shoal_step_info *info,
@@ -30,7 +30,7 @@ void shoal_engine_get_batch_info(const shoal_engine *engine, int64_t *train, int
 
 int64_t shoal_engine_param_count(const shoal_engine *engine)
 {
-    return engine->module.element_count;
+    return engine->module.whole_count;
 }
 
 void shoal_engine_get_micro_range(const shoal_engine *engine, int64_t *first, int64_t *count)
@@ -134,7 +134,7 @@ static bool own_run(const struct shoal_engine *engine, const struct shoal_param 
 {
     int32_t ranges;
     const struct shoali_zero_range *range = shoali_zero_own_ranges(engine->zero, &ranges);
-    const int64_t first = shoali_zero_param_offset(engine->zero, param->index);
+    const int64_t first = param->begin;
     int64_t end = range[i].begin + range[i].count;
     *begin = range[i].begin > first ? range[i].begin : first;
     end = end < first + param->count ? end : first + param->count;
@@ -142,13 +142,15 @@ static bool own_run(const struct shoal_engine *engine, const struct shoal_param 
     return *begin < end;
 }
 
-/* Every element is owned by one rank (stages 1-3) or by all: the others contribute nothing to a
- * bitwise OR of the words. */
-static shoal_status share_parts(struct shoal_engine *engine, float *out, int64_t count)
+/* Every element is held by one rank, or by several alike: the others contribute nothing to a bitwise
+ * OR of the words. */
+static shoal_status share_parts(struct shoal_engine *engine, const struct shoal_param *param,
+                                float *out)
 {
-    if (engine->world == 1 || engine->config.zero_optimization.stage == 0)
+    if (engine->world == 1 || (engine->config.zero_optimization.stage == 0 && !param->shard))
         return SHOAL_OK;
-    return shoal_all_reduce(engine->group, out, out, count, SHOAL_I32, SHOAL_BOR, NULL);
+    return shoal_all_reduce(engine->group, out, out, shoal_param_count(param), SHOAL_I32, SHOAL_BOR,
+                            NULL);
 }
 
 static shoal_status read_elements(struct shoal_engine *engine, int32_t kind, int64_t begin,
@@ -158,24 +160,53 @@ static shoal_status read_elements(struct shoal_engine *engine, int32_t kind, int
                     : shoali_zero_read(engine->zero, kind, begin, count, out);
 }
 
+/* Elements [begin, begin + count) of the flat space, all of one parameter, to their places in its
+ * whole, or from there. */
+static void place_run(const struct shoal_engine *engine, int64_t begin, int64_t count,
+                      const float *run, float *whole)
+{
+    for (int64_t at = begin; at < begin + count;) {
+        const struct shoali_piece piece = shoali_module_piece(&engine->module, at, begin + count);
+        memcpy(whole + piece.first, run + (at - begin), (size_t)piece.count * sizeof(float));
+        at += piece.count;
+    }
+}
+
+static void take_run(const struct shoal_engine *engine, int64_t begin, int64_t count,
+                     const float *whole, float *run)
+{
+    for (int64_t at = begin; at < begin + count;) {
+        const struct shoali_piece piece = shoali_module_piece(&engine->module, at, begin + count);
+        memcpy(run + (at - begin), whole + piece.first, (size_t)piece.count * sizeof(float));
+        at += piece.count;
+    }
+}
+
 /* Kind -1: the gradient. */
 static shoal_status get_kind(struct shoal_engine *engine, const char *name, int32_t kind,
                              float *out)
 {
     shoal_status status;
     struct shoal_param *param;
+    float *run = NULL;
     int64_t begin, count;
     int32_t ranges;
     SHOAL_TRY(status, find_param(engine, name, &param), done);
-    const int64_t first = shoali_zero_param_offset(engine->zero, param->index);
-    memset(out, 0, (size_t)param->count * sizeof(float));
+    run = shoali_malloc((size_t)param->count * sizeof *run + 1, "a parameter's values");
+    if (!run) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    memset(out, 0, (size_t)shoal_param_count(param) * sizeof(float));
     shoali_zero_own_ranges(engine->zero, &ranges);
     for (int32_t i = 0; i < ranges; i++)
-        if (own_run(engine, param, i, &begin, &count))
-            SHOAL_TRY(status, read_elements(engine, kind, begin, count, out + (begin - first)),
-                      done);
-    SHOAL_TRY(status, share_parts(engine, out, param->count), done);
+        if (own_run(engine, param, i, &begin, &count)) {
+            SHOAL_TRY(status, read_elements(engine, kind, begin, count, run), done);
+            place_run(engine, begin, count, run, out);
+        }
+    SHOAL_TRY(status, share_parts(engine, param, out), done);
 done:
+    shoali_free(run);
     return status;
 }
 
@@ -228,25 +259,52 @@ shoal_status shoal_engine_set_param(shoal_engine *engine, const char *name, cons
 {
     shoal_status status;
     struct shoal_param *param;
+    float *run = NULL;
     int64_t begin, count;
     int32_t ranges;
     SHOAL_TRY(status, find_param(engine, name, &param), done);
-    const int64_t first = shoali_zero_param_offset(engine->zero, param->index);
+    run = shoali_malloc((size_t)param->count * sizeof *run + 1, "a parameter's values");
+    if (!run) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
     shoali_zero_own_ranges(engine->zero, &ranges);
     for (int32_t i = 0; i < ranges; i++)
-        if (own_run(engine, param, i, &begin, &count))
-            SHOAL_TRY(status,
-                      shoali_zero_write(engine->zero, 0, begin, count, values + (begin - first)),
-                      done);
+        if (own_run(engine, param, i, &begin, &count)) {
+            take_run(engine, begin, count, values, run);
+            SHOAL_TRY(status, shoali_zero_write(engine->zero, 0, begin, count, run), done);
+        }
     SHOAL_TRY(status, shoali_zero_masters_changed(engine->zero), done);
 done:
+    shoali_free(run);
     return status;
 }
 
 /* ---- fingerprint ---------------------------------------------------------------------------- */
 
-/* Sum of the hashes of elements keyed by (kind, element): the same for any cut. */
+/* Sum of the hashes of elements keyed by (kind, element of the wholes): the same for any cut. */
 static shoal_status hash_range(struct shoal_engine *engine, int32_t index, int64_t begin,
+                               int64_t end, float *buffer, uint64_t *sum)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_piece piece;
+    for (int64_t at = begin; at < end; at += FINGERPRINT_READ) {
+        const int64_t count = end - at < FINGERPRINT_READ ? end - at : FINGERPRINT_READ;
+        SHOAL_TRY(status, shoali_zero_read(engine->zero, index, at, count, buffer), done);
+        for (int64_t i = 0; i < count; i += piece.count) {
+            piece = shoali_module_piece(&engine->module, at + i, at + count);
+            const uint64_t key =
+                ((uint64_t)index << 56) + (uint64_t)(piece.param->whole_begin + piece.first);
+            for (int64_t k = 0; k < piece.count; k++)
+                *sum += shoali_hash64_seeded(&buffer[i + k], sizeof buffer[0], key + (uint64_t)k);
+        }
+    }
+done:
+    return status;
+}
+
+/* The same of a kind that is not per element: its own flat space is everybody's. */
+static shoal_status hash_small(struct shoal_engine *engine, int32_t index, int64_t begin,
                                int64_t end, float *buffer, uint64_t *sum)
 {
     shoal_status status = SHOAL_OK;
@@ -266,19 +324,19 @@ static shoal_status hash_kind(struct shoal_engine *engine, int32_t index, float 
 {
     shoal_status status = SHOAL_OK;
     struct shoali_zero_kind kind;
+    int32_t ranges;
+    const struct shoali_zero_range *range = shoali_zero_counted_ranges(engine->zero, &ranges);
     shoali_zero_get_kind(engine->zero, index, &kind);
-    if (kind.dtype != SHOAL_F32)
-        return SHOAL_OK;
-    if (kind.replicated) {
+    if (kind.of != SHOALI_STATE_ELEMENT) {
         int64_t begin, end;
         shoali_pool_slice(kind.count, SLICE_GRAIN, engine->rank, engine->world, &begin, &end);
-        return hash_range(engine, index, begin, end, buffer, sum);
+        return hash_small(engine, index, begin, end, buffer, sum);
     }
-    for (int32_t i = 0; i < kind.range_count && kind.copy == 0; i++)
-        SHOAL_TRY(status,
-                  hash_range(engine, index, kind.range[i].begin,
-                             kind.range[i].begin + kind.range[i].count, buffer, sum),
-                  done);
+    for (int32_t i = 0; i < ranges && kind.dtype == SHOAL_F32; i++)
+        SHOAL_TRY(
+            status,
+            hash_range(engine, index, range[i].begin, range[i].begin + range[i].count, buffer, sum),
+            done);
 done:
     return status;
 }

@@ -33,17 +33,13 @@ static shoal_status write_kind(void *user, int64_t first, int64_t count, const v
 static shoal_status refuse_element(const struct shoal_engine *engine, int64_t at, uint16_t got,
                                    float master, uint16_t want)
 {
-    int32_t p = 0;
-    while (p + 1 < engine->module.param_count &&
-           shoali_zero_param_offset(engine->zero, p + 1) <= at)
-        p++;
+    const struct shoali_piece piece = shoali_module_piece(&engine->module, at, at + 1);
     return SHOAL_FAIL(SHOAL_ECORRUPT,
                       "the checkpoint's 16-bit weights are not its masters rounded to nearest: "
                       "`%s`, element %lld: 0x%04x, but the master %.9g gives 0x%04x; load another "
                       "checkpoint",
-                      engine->module.param[p]->name,
-                      (long long)(at - shoali_zero_param_offset(engine->zero, p)), (unsigned)got,
-                      (double)master, (unsigned)want);
+                      piece.param->name, (long long)piece.first, (unsigned)got, (double)master,
+                      (unsigned)want);
 }
 
 /* Stands in the place of a write: the masters are loaded, the rounded weights must follow from
@@ -76,6 +72,7 @@ done:
 struct tensors {
     const char **names;
     shoal_shape *shapes;
+    const struct shoali_shard **shards;
     struct shoali_checkpoint_kind kind[MAX_KINDS];
     struct kind_access access[MAX_KINDS];
     struct shoali_checkpoint_range *ranges[MAX_KINDS]; /* owned */
@@ -88,6 +85,7 @@ static void tensors_fini(struct tensors *tensors)
 {
     shoali_free(tensors->names);
     shoali_free(tensors->shapes);
+    shoali_free(tensors->shards);
     shoali_free(tensors->aliases);
     for (int32_t k = 0; k < tensors->kind_count; k++)
         shoali_free(tensors->ranges[k]);
@@ -103,16 +101,19 @@ static shoal_status tensors_init(struct tensors *tensors, const struct shoal_eng
         shoali_calloc((size_t)module->param_count + 1, sizeof *tensors->names, "tensor names");
     tensors->shapes =
         shoali_calloc((size_t)module->param_count + 1, sizeof *tensors->shapes, "tensor shapes");
+    tensors->shards =
+        shoali_calloc((size_t)module->param_count + 1, sizeof *tensors->shards, "tensor shards");
     tensors->aliases =
         shoali_calloc((size_t)module->alias_count + 1, sizeof *tensors->aliases, "tied names");
-    if (!tensors->names || !tensors->shapes || !tensors->aliases)
+    if (!tensors->names || !tensors->shapes || !tensors->shards || !tensors->aliases)
         return SHOAL_ENOMEM;
     for (int32_t i = 0; i < module->alias_count; i++)
         tensors->aliases[i] = (struct shoali_checkpoint_alias){
             module->alias[i].name, module->param[module->alias[i].param]->name};
     for (int32_t i = 0; i < module->param_count; i++) {
         tensors->names[i] = module->param[i]->name;
-        tensors->shapes[i] = module->param[i]->shape;
+        tensors->shapes[i] = *shoal_param_shape(module->param[i]);
+        tensors->shards[i] = module->param[i]->shard;
     }
     return SHOAL_OK;
 }
@@ -147,7 +148,6 @@ static shoal_status add_kind(struct tensors *tensors, const struct shoal_engine 
                                                         .range_count = kind.range_count,
                                                         .shapes = tensors->kind_shapes[at],
                                                         .replicated = kind.replicated,
-                                                        .copies = kind.copies,
                                                         .user = &tensors->access[at],
                                                         .read = read_kind,
                                                         .write = write_kind};
@@ -164,6 +164,7 @@ static struct shoali_checkpoint_args checkpoint_args(const struct tensors *tenso
                                            .names = tensors->names,
                                            .shapes = tensors->shapes,
                                            .tensor_count = engine->module.param_count,
+                                           .shards = tensors->shards,
                                            .aliases = tensors->aliases,
                                            .alias_count = engine->module.alias_count,
                                            .kinds = tensors->kind,

@@ -20,7 +20,7 @@ shoal_status shoali_engine_make_groups(struct shoal_engine *engine)
         engine->param_about[p] =
             (struct shoali_param_about){.name = param->name,
                                         .ndim = param->shape.ndim,
-                                        .count = param->count,
+                                        .count = shoal_param_count(param),
                                         .no_decay = (param->tags & SHOAL_PARAM_NO_DECAY) != 0,
                                         .frozen = (param->tags & SHOAL_PARAM_FROZEN) != 0,
                                         .lr_mult = param->lr_mult};

@@ -39,24 +39,47 @@ static shoal_status hashing_init(struct hashing *hashing, struct shoal_engine *e
 
 /* ---- one kind -------------------------------------------------------------------------------- */
 
-/* Where a parameter begins in the kind's flat space; of the one behind the last: where that ends. */
-static int64_t offset_of(const struct shoal_engine *engine, int32_t kind, int32_t param)
+/* A parameter's numbers of a kind that is not per element are [first, end) of the kind's own flat
+ * space. */
+static void find_small(const struct shoal_engine *engine, int32_t kind, int32_t param,
+                       int64_t *first, int64_t *end)
 {
-    return shoali_zero_kind_offset(engine->zero, kind == GRADIENT ? 0 : kind, param);
+    *first = shoali_zero_kind_offset(engine->zero, kind, param);
+    *end = shoali_zero_kind_offset(engine->zero, kind, param + 1);
+}
+
+static bool is_small(const struct shoal_engine *engine, int32_t kind)
+{
+    struct shoali_zero_kind is;
+    shoali_zero_get_kind(engine->zero, kind == GRADIENT ? 0 : kind, &is);
+    return is.of != SHOALI_STATE_ELEMENT;
 }
 
 /* Elements [begin, begin + count) of the kind's flat space, of which `values` are a copy. */
-static void add_values(struct hashing *hashing, int32_t kind, int64_t begin, int64_t count,
-                       const float *values)
+static void add_small_values(struct hashing *hashing, int32_t kind, int64_t begin, int64_t count,
+                             const float *values)
 {
     const struct shoal_engine *engine = hashing->engine;
     for (int32_t p = 0; p < engine->module.param_count; p++) {
-        const int64_t first = offset_of(engine, kind, p), end = offset_of(engine, kind, p + 1);
+        int64_t first, end;
+        find_small(engine, kind, p, &first, &end);
         const int64_t from = begin > first ? begin : first;
         const int64_t to = begin + count < end ? begin + count : end;
         if (from < to)
             shoali_fingerprint_add(&hashing->sums[p], &hashing->largest[p], from - first,
                                    values + (from - begin), to - from);
+    }
+}
+
+static void add_values(struct hashing *hashing, int64_t begin, int64_t count, const float *values)
+{
+    const struct shoali_module *module = &hashing->engine->module;
+    for (int64_t at = begin; at < begin + count;) {
+        const struct shoali_piece piece = shoali_module_piece(module, at, begin + count);
+        const int32_t p = piece.param->index;
+        shoali_fingerprint_add(&hashing->sums[p], &hashing->largest[p], piece.first,
+                               values + (at - begin), piece.count);
+        at += piece.count;
     }
 }
 
@@ -69,36 +92,33 @@ static shoal_status add_range(struct hashing *hashing, int32_t kind, int64_t beg
         status = kind == GRADIENT ? shoali_zero_read_gradient(zero, at, count, hashing->buffer)
                                   : shoali_zero_read(zero, kind, at, count, hashing->buffer);
         SHOAL_TRY(status, status, done);
-        add_values(hashing, kind, at, count, hashing->buffer);
+        if (is_small(hashing->engine, kind))
+            add_small_values(hashing, kind, at, count, hashing->buffer);
+        else if (is_small(hashing->engine, kind))
+            add_small_values(hashing, kind, at, count, hashing->buffer);
+        else
+            add_values(hashing, at, count, hashing->buffer);
     }
 done:
     return status;
 }
 
-/* What this rank holds; of what several hold, each takes a slice. */
+/* What this rank counts; of small kinds, which all ranks have, each takes a slice. */
 static shoal_status add_kind(struct hashing *hashing, int32_t kind)
 {
     shoal_status status = SHOAL_OK;
     const struct shoal_engine *engine = hashing->engine;
-    int64_t first, last;
     int32_t ranges;
-    struct shoali_zero_kind masters, own;
-    const struct shoali_zero_range *range = shoali_zero_own_ranges(engine->zero, &ranges);
-    shoali_zero_get_kind(engine->zero, 0, &masters);
-    shoali_zero_get_kind(engine->zero, kind == GRADIENT ? 0 : kind, &own);
-    if (own.of != SHOALI_STATE_ELEMENT) {
-        shoali_pool_slice(own.count, SLICE_GRAIN, engine->rank, engine->world, &first, &last);
+    const struct shoali_zero_range *range = shoali_zero_counted_ranges(engine->zero, &ranges);
+    if (is_small(engine, kind)) {
+        int64_t first, last;
+        shoali_pool_slice(shoali_zero_kind_offset(engine->zero, kind, engine->module.param_count),
+                          SLICE_GRAIN, engine->rank, engine->world, &first, &last);
         return add_range(hashing, kind, first, last);
     }
-    shoali_pool_slice(shoali_zero_flat_count(engine->zero), SLICE_GRAIN, masters.copy,
-                      masters.copies, &first, &last);
-    for (int32_t i = 0; i < ranges; i++) {
-        const int64_t end = range[i].begin + range[i].count;
-        SHOAL_TRY(status,
-                  add_range(hashing, kind, range[i].begin > first ? range[i].begin : first,
-                            end < last ? end : last),
+    for (int32_t i = 0; i < ranges; i++)
+        SHOAL_TRY(status, add_range(hashing, kind, range[i].begin, range[i].begin + range[i].count),
                   done);
-    }
 done:
     return status;
 }
@@ -137,9 +157,11 @@ static shoal_status hash_kind(struct hashing *hashing, int32_t kind, const char 
         if (kind == GRADIENT && (module->param[p]->tags & SHOAL_PARAM_FROZEN))
             continue;
         shoali_fingerprint_finish(&hashing->sums[p], hashing->largest[p], &hash);
-        shoali_hashes_append_tensor(
-            &hashing->text, engine->global_steps + 1, name, module->param[p]->name,
-            offset_of(engine, kind, p + 1) - offset_of(engine, kind, p), &hash);
+        int64_t first = 0, end = shoal_param_count(module->param[p]);
+        if (is_small(engine, kind))
+            find_small(engine, kind, p, &first, &end);
+        shoali_hashes_append_tensor(&hashing->text, engine->global_steps + 1, name,
+                                    module->param[p]->name, end - first, &hash);
     }
 done:
     return status;
@@ -155,7 +177,7 @@ static shoal_status write_text(struct hashing *hashing, bool fresh)
                                               .micro_batches =
                                                   engine->batch.accumulation * engine->data_ranks,
                                               .tensors = engine->module.param_count,
-                                              .elements = engine->module.element_count};
+                                              .elements = engine->module.whole_count};
     if (engine->rank != 0)
         return SHOAL_OK;
     return shoali_hashes_write(engine->output_path, fresh, &facts, &hashing->text);

@@ -4,7 +4,8 @@
 
 static bool is_unused(const struct shoal_param *param)
 {
-    return !param->touched && (param->tags & SHOAL_PARAM_FROZEN) == 0 && param->count > 0;
+    return !param->touched && (param->tags & SHOAL_PARAM_FROZEN) == 0 &&
+           shoal_param_count(param) > 0;
 }
 
 void shoali_engine_forget_touched(struct shoal_engine *engine)

@@ -161,7 +161,7 @@ static void fill(const struct shoal_engine *engine, const struct shoali_comm_cou
     plan->train_batch = engine->batch.train;
     plan->micro_batch = engine->batch.micro;
     plan->accumulation = engine->batch.accumulation;
-    plan->parameters = engine->module.element_count;
+    plan->parameters = engine->module.whole_count;
     plan->live_parameters = zero.live_elements;
     plan->updated_parameters = zero.updated_elements;
     for (int32_t l = 0; l < engine->module.layer_count; l++) {
@@ -197,7 +197,10 @@ static shoal_status make_plan(const shoal_engine_args *given, const shoal_plan_a
     if (args->world_size > 1)
         SHOAL_TRY(status, shoali_comm_create_meta(args->rank, args->world_size, &group), done);
     engine_args.group = group;
-    SHOAL_TRY(status, shoali_engine_make(&engine_args, true, &engine), done);
+    SHOAL_TRY(
+        status,
+        shoali_engine_make(&engine_args, &(struct shoali_engine_making){.meta = true}, &engine),
+        done);
     for (int32_t i = 0; i < engine->model->input_count; i++)
         engine->batch_arrays[i] = SHOALI_META_ADDRESS; /* there is no batch: nothing may read it */
     SHOAL_TRY(status, run_step(engine, &(shoal_batch){.data = engine->batch_arrays}, &sent), done);

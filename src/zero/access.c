@@ -27,7 +27,9 @@ int32_t shoali_zero_kind_count(const struct shoali_zero *zero)
 int64_t shoali_zero_kind_offset(const struct shoali_zero *zero, int32_t index, int32_t param)
 {
     if (!is_small(zero, index))
-        return zero->layout.offset[param];
+        return param < zero->setup.args.module->param_count
+                   ? zero->setup.args.module->param[param]->begin
+                   : zero->layout.flat_count;
     return zero->tensors
         .begin[zero->setup.optimizer.type->states[state_of(zero, index)].kind][param];
 }
@@ -58,9 +60,7 @@ void shoali_zero_get_kind(const struct shoali_zero *zero, int32_t index,
                                       .count = layout->flat_count,
                                       .range = layout->part_range,
                                       .range_count = layout->bucket_count,
-                                      .replicated = setup->stage == 0,
-                                      .copies = layout->group[0].replicas,
-                                      .copy = layout->group[0].replica};
+                                      .replicated = setup->stage == 0};
     if (index == 0) {
         kind->name = low ? "master" : "model";
         kind->data = zero->masters.master;
@@ -78,16 +78,18 @@ void shoali_zero_get_kind(const struct shoali_zero *zero, int32_t index,
     }
 }
 
-int64_t shoali_zero_param_offset(const struct shoali_zero *zero, int32_t param)
-{
-    return zero->layout.offset[param];
-}
-
 const struct shoali_zero_range *shoali_zero_own_ranges(const struct shoali_zero *zero,
                                                        int32_t *count)
 {
     *count = zero->layout.bucket_count;
     return zero->layout.part_range;
+}
+
+const struct shoali_zero_range *shoali_zero_counted_ranges(const struct shoali_zero *zero,
+                                                           int32_t *count)
+{
+    *count = zero->layout.counted_count;
+    return zero->layout.counted;
 }
 
 int64_t shoali_zero_flat_count(const struct shoali_zero *zero)

@@ -49,7 +49,8 @@ static void point_params(struct shoali_zero_weights *weights, int32_t index)
     void *data = weights->unit[index].data;
     for (int32_t i = unit->first_param; i < unit->first_param + unit->param_count; i++)
         module->param[i]->data =
-            data ? shoali_zero_at(data, layout->offset[i] - unit->begin, module->dtype) : NULL;
+            data ? shoali_zero_at(data, module->param[i]->begin - unit->begin, module->dtype)
+                 : NULL;
 }
 
 static shoal_status refresh(struct shoali_zero_weights *weights, int32_t index)
@@ -67,7 +68,7 @@ static shoal_status refresh(struct shoali_zero_weights *weights, int32_t index)
         SHOAL_TRY(status, shoali_zero_param_store_load(weights->store, index, unit->data), done);
     if (second)
         *second = weights->jobs->away[job.group].nearby != NULL;
-    if (weights->setup->world > 1)
+    if (weights->setup->data_ranks > 1)
         SHOAL_TRY(status, shoali_zero_post(weights->jobs, &job, &unit->gathering), done);
 done:
     return status;
@@ -385,7 +386,7 @@ static void point_all(struct shoali_zero_weights *weights)
     for (int32_t i = 0; i < module->param_count && !weights->setup->fetches; i++) {
         const struct shoali_zero_unit *unit = &layout->unit[layout->unit_of_param[i]];
         module->param[i]->data = shoali_zero_at(
-            weights->data, unit->whole + (layout->offset[i] - unit->begin), module->dtype);
+            weights->data, unit->whole + (module->param[i]->begin - unit->begin), module->dtype);
     }
     for (int32_t u = 0; u < layout->unit_count && weights->setup->fetches; u++)
         point_params(weights, u);

@@ -147,7 +147,7 @@ static struct known *find_known(const char *name)
 /* Elements of one parameter in one own range: kept, or compared with what was kept. */
 static bool look_at(struct seat *seat, const struct shoal_param *param, int64_t begin, int64_t end)
 {
-    const int64_t first = begin - shoali_zero_param_offset(seat->zero, param->index);
+    const int64_t first = begin - param->begin;
     struct known *is = find_known(param->name);
     for (int32_t k = 0; k < KINDS; k++) {
         float value[1024];
@@ -179,7 +179,7 @@ static bool drive(struct seat *seat)
     const struct shoali_zero_range *own = shoali_zero_own_ranges(seat->zero, &count);
     for (int32_t i = 0; i < seat->module.param_count; i++) {
         const struct shoal_param *param = seat->module.param[i];
-        const int64_t offset = shoali_zero_param_offset(seat->zero, i);
+        const int64_t offset = param->begin;
         if (seat->run->ranks == 1)
             snprintf(known[known_count++].name, sizeof known[0].name, "%s", param->name);
         for (int32_t r = 0; r < count; r++) {

@@ -1,11 +1,15 @@
 /* Units, buckets, ranges, segments. */
 #include "zero/layout.h"
 
+#include "base/pool.h"
+
 #include <inttypes.h>
 #include <string.h>
 
 #define PART_GRAIN \
     16 /* parts are multiples of this many elements, so that vectors never straddle two owners */
+
+#define COUNT_GRAIN 16 /* replicas share what they count in slices of multiples of this many */
 
 static int64_t smaller(int64_t a, int64_t b)
 {
@@ -51,7 +55,7 @@ static void add_unit(struct shoali_zero_layout *layout, int32_t first_param, int
         .group = none ? 0 : group_of(layout, first_param),
         .first_param = first_param,
         .param_count = param_count,
-        .begin = none ? layout->flat_count : layout->offset[first_param],
+        .begin = none ? layout->flat_count : module->param[first_param]->begin,
         .name = name,
         .trains = layout->args.trains && wants_gradient(module, first_param, param_count),
     };
@@ -120,6 +124,19 @@ static void make_units(struct shoali_zero_layout *layout)
         add_unit(layout, 0, 0, NULL);
     else if (!layout->args.per_layer)
         add_runs(layout, 0, module->param_count, NULL);
+}
+
+/* Where each unit lies among those of its group, which ranks of the group know alike, whatever else
+ * they hold. */
+static void count_groups(struct shoali_zero_layout *layout)
+{
+    for (int32_t g = 0; g < layout->args.group_count; g++)
+        layout->group[g].count = 0;
+    for (int32_t u = 0; u < layout->unit_count; u++) {
+        struct shoali_zero_unit *unit = &layout->unit[u];
+        unit->before = layout->group[unit->group].count;
+        layout->group[unit->group].count += unit->count;
+    }
 }
 
 /* The units that each layer uses, every one once. */
@@ -246,6 +263,51 @@ int32_t shoali_zero_first_part(const struct shoali_zero_layout *layout, int64_t 
     return low;
 }
 
+/* ---- what is counted ------------------------------------------------------------------------ */
+
+static void add_counted(struct shoali_zero_layout *layout, int32_t bucket, int64_t begin,
+                        int64_t end)
+{
+    const struct shoali_zero_range *part = &layout->part_range[bucket];
+    if (begin < end)
+        layout->counted[layout->counted_count++] =
+            (struct shoali_zero_range){begin, end - begin, part->at + (begin - part->begin)};
+}
+
+/* Of elements [begin, end) of a bucket's own part those that are not counted elsewhere. */
+static void count_params(struct shoali_zero_layout *layout, int32_t bucket, int64_t begin,
+                         int64_t end)
+{
+    const struct shoali_module *module = layout->args.module;
+    const struct shoali_zero_unit *unit = &layout->unit[layout->bucket[bucket].unit];
+    int64_t from = begin;
+    for (int32_t i = unit->first_param; i < unit->first_param + unit->param_count; i++) {
+        const struct shoal_param *param = module->param[i];
+        if (!layout->args.elsewhere[i] || param->begin + param->count <= begin)
+            continue;
+        add_counted(layout, bucket, from, smaller(param->begin, end));
+        from = larger(from, param->begin + param->count);
+    }
+    add_counted(layout, bucket, from, end);
+}
+
+static void list_counted(struct shoali_zero_layout *layout)
+{
+    for (int32_t b = 0; b < layout->bucket_count; b++) {
+        const struct shoali_zero_range *part = &layout->part_range[b];
+        const struct shoali_zero_unit *unit = &layout->unit[layout->bucket[b].unit];
+        const struct shoali_zero_group *group = &layout->group[unit->group];
+        int64_t begin, end;
+        shoali_pool_slice(group->count, COUNT_GRAIN, group->replica, group->replicas, &begin, &end);
+        begin = larger(begin + unit->begin - unit->before, part->begin);
+        end = smaller(end + unit->begin - unit->before, part->begin + part->count);
+        if (layout->args.elsewhere)
+            count_params(layout, b, begin, end);
+        else
+            add_counted(layout, b, begin, end);
+    }
+}
+
 /* ---- segments ------------------------------------------------------------------------------- */
 
 struct shoali_param_rule shoali_zero_rule_of(const struct shoali_param_rule *rules,
@@ -280,8 +342,7 @@ static void add_segment(struct shoali_zero_layout *layout, const struct shoal_pa
         return;
     }
     layout->segment[layout->segment_count++] =
-        (struct shoali_zero_segment){.group = layout->unit[layout->bucket[range].unit].group,
-                                     .begin = begin,
+        (struct shoali_zero_segment){.begin = begin,
                                      .count = end - begin,
                                      .local = part->at + inside,
                                      .weight = layout->weight_range[range].at + inside,
@@ -298,12 +359,12 @@ static void cut_segments(struct shoali_zero_layout *layout)
     for (int32_t r = 0; r < layout->bucket_count; r++) {
         const int64_t first = layout->part_range[r].begin,
                       stop = first + layout->part_range[r].count;
-        while (p > 0 && layout->offset[p - 1] + module->param[p - 1]->count > first)
+        while (p > 0 && module->param[p - 1]->begin + module->param[p - 1]->count > first)
             p--;
-        for (; p < module->param_count && layout->offset[p] < stop; p++) {
+        for (; p < module->param_count && module->param[p]->begin < stop; p++) {
             const struct shoal_param *param = module->param[p];
-            const int64_t begin = larger(layout->offset[p], first);
-            const int64_t end = smaller(layout->offset[p] + param->count, stop);
+            const int64_t begin = larger(param->begin, first);
+            const int64_t end = smaller(param->begin + param->count, stop);
             if (begin < end && !(param->tags & SHOAL_PARAM_FROZEN))
                 add_segment(layout, param, r, begin, end);
         }
@@ -325,7 +386,6 @@ static shoal_status make_tables(struct shoali_zero_layout *layout)
     for (int32_t l = 0; l < module->layer_count; l++)
         uses += module->layer[l].param_count;
     layout->group = table(layout->args.group_count, sizeof *layout->group);
-    layout->offset = table(params, sizeof *layout->offset);
     layout->unit_of_param = table(params, sizeof *layout->unit_of_param);
     layout->unit = table(params + 1, sizeof *layout->unit);
     layout->own_first = table(layers, sizeof *layout->own_first);
@@ -334,9 +394,9 @@ static shoal_status make_tables(struct shoali_zero_layout *layout)
     layout->need = table(uses, sizeof *layout->need);
     layout->use_begin = table(params + 1, sizeof *layout->use_begin);
     layout->use = table(uses, sizeof *layout->use);
-    return layout->group && layout->offset && layout->unit_of_param && layout->unit &&
-                   layout->own_first && layout->need_begin && layout->elements_before &&
-                   layout->need && layout->use_begin && layout->use
+    return layout->group && layout->unit_of_param && layout->unit && layout->own_first &&
+                   layout->need_begin && layout->elements_before && layout->need &&
+                   layout->use_begin && layout->use
                ? SHOAL_OK
                : SHOAL_ENOMEM;
 }
@@ -354,9 +414,10 @@ static shoal_status make_bucket_tables(struct shoali_zero_layout *layout)
     layout->part_range = table(buckets, sizeof *layout->part_range);
     layout->weight_range = table(buckets, sizeof *layout->weight_range);
     layout->whole_range = table(buckets, sizeof *layout->whole_range);
+    layout->counted = table(buckets + layout->args.module->param_count, sizeof *layout->counted);
     layout->segment = table(buckets + layout->args.module->param_count, sizeof *layout->segment);
     return layout->bucket && layout->part_range && layout->weight_range && layout->whole_range &&
-                   layout->segment
+                   layout->counted && layout->segment
                ? SHOAL_OK
                : SHOAL_ENOMEM;
 }
@@ -370,28 +431,27 @@ shoal_status shoali_zero_layout_init(struct shoali_zero_layout *layout,
     SHOAL_TRY(status, make_tables(layout), done);
     memcpy(layout->group, args->group, (size_t)args->group_count * sizeof *args->group);
     layout->args.group = layout->group;
-    for (int32_t i = 0; i < module->param_count; i++) {
-        layout->offset[i] = layout->flat_count;
-        layout->flat_count += module->param[i]->count;
-    }
-    layout->offset[module->param_count] = layout->flat_count;
+    layout->flat_count = module->element_count;
     make_units(layout);
+    count_groups(layout);
     list_needs(layout);
     list_uses(layout);
     SHOAL_TRY(status, make_bucket_tables(layout), done);
     for (int32_t u = 0; u < layout->unit_count; u++)
         cut_unit(layout, u);
     own_ranges(layout);
+    list_counted(layout);
     cut_segments(layout);
 done:
-    layout->args.group_of = NULL; /* the caller's; units and segments know it now */
+    layout->args.group_of = NULL; /* the caller's; units and ranges know it now */
+    layout->args.elsewhere = NULL;
     layout->args.rule = NULL;
     return status;
 }
 
 void shoali_zero_layout_fini(struct shoali_zero_layout *layout)
 {
-    void *tables[] = {layout->group,        layout->offset,      layout->unit_of_param,
+    void *tables[] = {layout->group,        layout->counted,     layout->unit_of_param,
                       layout->unit,         layout->need_begin,  layout->need,
                       layout->bucket,       layout->part_range,  layout->elements_before,
                       layout->weight_range, layout->whole_range, layout->segment,

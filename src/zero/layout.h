@@ -1,7 +1,6 @@
 /* layout - who owns what: pure arithmetic on numbers of elements, the same on every rank.
  *
- * In: parameters with the elements that this rank's model has of them (a parameter may be a block
- * of a whole), layers, and *groups*: sets of ranks that hold the same parameters, of which each
+ * In: parameters with the elements that this rank holds of them (tensor/shard.h), layers, and *groups*: sets of ranks that hold the same parameters, of which each
  * parameter names one. The layout knows the size of a group and this rank's place in it, no world.
  *
  *   flat space    all parameters in canonical order, without gaps
@@ -12,6 +11,8 @@
  *   whole space   the flat space with each unit's last bucket padded: buffers that hold everything
  *   part space    the same for the own parts alone
  *   range         elements that lie together in the flat space and in a buffer
+ *   counted       ranges of own elements that this rank counts in norms and hashes: replicas take
+ *                 slices of what their group holds
  *   segment       a run of trainable parameters with equal rules inside one own range: what the
  *                 optimizer updates in one launch; of one parameter, when the optimizer measures
  *
@@ -30,6 +31,7 @@ struct shoali_zero_group {
     int32_t size, rank;        /* ranks that hold the same parameters; this one */
     int32_t parts, seat;       /* a bucket is cut in so many; this rank owns the seat-th */
     int32_t replicas, replica; /* so many ranks own the same; this one is the replica-th */
+    int64_t count;             /* elements of its units; filled by the layout */
 };
 struct shoali_zero_bucket {
     int32_t unit;
@@ -40,13 +42,13 @@ struct shoali_zero_bucket {
 struct shoali_zero_unit {
     int32_t group, first_param, param_count, first_bucket, bucket_count;
     int64_t begin, count;  /* flat space */
+    int64_t before;        /* elements of its group's units before it */
     int64_t whole, padded; /* whole space */
     int64_t local, part;   /* part space */
     const char *name;      /* of its first layer; NULL: of no layer */
     bool trains;           /* some parameter is not frozen */
 };
 struct shoali_zero_segment {
-    int32_t group;
     int64_t begin, count;  /* flat space */
     int64_t local, weight; /* in the part space; in the buffer of weights */
     int32_t param;         /* the first one */
@@ -59,6 +61,7 @@ struct shoali_zero_layout_args {
     const struct shoali_zero_group *group;
     int32_t group_count;
     const int32_t *group_of; /* [params]; NULL: all in the first */
+    const bool *elsewhere;   /* [params] counted by a rank of another group; NULL: none is */
     bool per_layer;
     bool parts_only; /* the buffer of weights holds own parts, not everything */
     bool trains;
@@ -71,7 +74,6 @@ struct shoali_zero_layout {
     struct shoali_zero_layout_args args; /* group: a copy */
     struct shoali_zero_group *group;
     int64_t flat_count, whole_count, part_count;
-    int64_t *offset;        /* [params + 1], flat space */
     int32_t *unit_of_param; /* [params] */
     struct shoali_zero_unit *unit;
     struct shoali_zero_bucket *bucket;
@@ -79,6 +81,8 @@ struct shoali_zero_layout {
     struct shoali_zero_range *part_range;   /* [buckets] own elements in the part space */
     struct shoali_zero_range *weight_range; /* ... in the buffer of weights */
     struct shoali_zero_range *whole_range;  /* all elements in the whole space */
+    struct shoali_zero_range *counted;      /* of part_range: what this rank counts */
+    int32_t counted_count;
     struct shoali_zero_segment *segment;
     int32_t segment_count;
     /* Layer i declared parameters own_first[i] ... own_first[i+1] - 1 first. [layers + 1] */

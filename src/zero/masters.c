@@ -44,43 +44,33 @@ struct fill {
     float *base;
 };
 
-/* A value is a function of (seed, parameter name, element), so every layout starts from the same
- * bits. */
-static shoal_status fill_range(const struct fill *fill, const struct shoal_param *param,
-                               int64_t begin, int64_t end, float *to)
+static bool is_constant(const struct shoal_param *param)
 {
-    const struct shoali_zero_masters *masters = fill->masters;
-    if (param->init == SHOAL_INIT_ZEROS || param->init == SHOAL_INIT_ONES)
+    return param->init == SHOAL_INIT_ZEROS || param->init == SHOAL_INIT_ONES;
+}
+
+/* A value is a function of (seed, parameter name, element of the whole), so every layout starts
+ * from the same bits. */
+static shoal_status fill_piece(const struct fill *fill, const struct shoali_piece *piece, float *to)
+{
+    const struct shoal_param *param = piece->param;
+    if (is_constant(param))
         return shoali_op_set(fill->exec,
                              &(struct shoali_set_args){.y = to,
-                                                       .count = end - begin,
+                                                       .count = piece->count,
                                                        .value = param->init == SHOAL_INIT_ONES,
                                                        .dtype = SHOAL_F32});
     return shoali_op_random_fill(
         fill->exec,
         &(struct shoali_random_fill_args){
             .y = to,
-            .count = end - begin,
-            .first_element = begin - masters->layout->offset[param->index],
+            .count = piece->count,
+            .first_element = piece->first,
             .a = param->init_a,
             .b = param->init_b,
             .uniform = param->init == SHOAL_INIT_UNIFORM,
-            .random = shoali_stream_make(masters->setup->args.seed, "init", param->name, 0),
+            .random = shoali_stream_make(fill->masters->setup->args.seed, "init", param->name, 0),
             .dtype = SHOAL_F32});
-}
-
-/* The first parameter that reaches beyond flat element `index`. */
-static int32_t first_param(const struct shoali_zero_layout *layout, int64_t index)
-{
-    int32_t low = 0;
-    for (int32_t high = layout->args.module->param_count; low < high;) {
-        const int32_t middle = low + (high - low) / 2;
-        if (layout->offset[middle] + layout->args.module->param[middle]->count <= index)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
 }
 
 /* The own elements only: from stage 1 on no rank ever draws the whole model. */
@@ -92,20 +82,17 @@ static shoal_status fill_bucket(const struct fill *fill, int32_t bucket)
     const struct shoali_zero_range *part = &layout->part_range[bucket];
     const int64_t low = fill->begin > part->at ? fill->begin - part->at : 0;
     const int64_t high = fill->end < part->at + part->count ? fill->end - part->at : part->count;
-    for (int32_t i = first_param(layout, part->begin + low); i < module->param_count; i++) {
-        const int64_t from = layout->offset[i] - part->begin, to = from + module->param[i]->count;
-        const int64_t first = from > low ? from : low, stop = to < high ? to : high;
-        if (from >= high)
-            break;
-        if (first >= stop)
-            continue;
-        float *place = fill->base ? fill->base + (part->at + first - fill->begin)
-                                  : shoali_zero_master(fill->masters, part->at + first,
-                                                       layout->weight_range[bucket].at + first);
-        SHOAL_TRY(
-            status,
-            fill_range(fill, module->param[i], part->begin + first, part->begin + stop, place),
-            done);
+    for (int64_t at = low; at < high;) {
+        struct shoali_piece piece =
+            shoali_module_piece(module, part->begin + at, part->begin + high);
+        const int64_t left = piece.param->begin + piece.param->count - (part->begin + at);
+        if (is_constant(piece.param)) /* wherever it is in the whole */
+            piece.count = left < high - at ? left : high - at;
+        float *place = fill->base ? fill->base + (part->at + at - fill->begin)
+                                  : shoali_zero_master(fill->masters, part->at + at,
+                                                       layout->weight_range[bucket].at + at);
+        SHOAL_TRY(status, fill_piece(fill, &piece, place), done);
+        at += piece.count;
     }
 done:
     return status;
@@ -185,7 +172,7 @@ shoal_status shoali_zero_masters_initialise(struct shoali_zero_masters *masters)
 {
     shoal_status status = SHOAL_OK;
     const struct shoali_zero_setup *setup = masters->setup;
-    const bool together = setup->stage == 0 && setup->world > 1;
+    const bool together = setup->stage == 0 && setup->data_ranks > 1;
     for (int32_t u = 0; u < masters->layout->unit_count && together; u++)
         SHOAL_TRY(status, fill_together(masters, u), done);
     if (!together)

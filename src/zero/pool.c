@@ -4,7 +4,7 @@
 shoal_status shoali_zero_alloc_shared(const struct shoali_zero_setup *setup, size_t bytes,
                                       void **address)
 {
-    if (setup->world > 1)
+    if (setup->data_ranks > 1)
         return shoali_comm_device_alloc(setup->args.group, setup->args.exec.stream, bytes, address);
     return shoali_device_alloc_zeroed(setup->args.exec.stream, bytes, address);
 }
@@ -13,7 +13,7 @@ void shoali_zero_free_shared(const struct shoali_zero_setup *setup, void *addres
 {
     if (!address)
         return;
-    if (setup->world > 1)
+    if (setup->data_ranks > 1)
         shoali_comm_device_free(setup->args.group, setup->args.device, address);
     else
         shoali_device_free(setup->args.device, address);

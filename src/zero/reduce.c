@@ -29,7 +29,7 @@ static void point_sinks(struct shoali_zero_gradients *gradients, int32_t index, 
             shoali_zero_ceil_log2(setup->micro_batches * (param->uses > 0 ? param->uses : 1));
         param->sink = (struct shoali_sink){
             .destination =
-                buffer ? shoali_zero_at(buffer, layout->offset[i] - unit->begin, dtype) : NULL,
+                buffer ? shoali_zero_at(buffer, param->begin - unit->begin, dtype) : NULL,
             .dtype = dtype,
             .accumulate = accumulate,
             .unit_log2 = setup->args.unit_log2,
@@ -96,10 +96,10 @@ done:
 static double factor_before(const struct shoali_zero_setup *setup)
 {
     const struct shoali_zero_args *args = &setup->args;
-    if (args->exact || setup->world == 1)
+    if (args->exact || setup->data_ranks == 1)
         return 1.0;
     if (args->prescale_gradients)
-        return args->gradient_sum ? 1.0 : 1.0 / (double)setup->world;
+        return args->gradient_sum ? 1.0 : 1.0 / (double)setup->data_ranks;
     return args->gradient_predivide_factor != 1.0 ? 1.0 / args->gradient_predivide_factor : 1.0;
 }
 
@@ -107,8 +107,8 @@ static double factor_before(const struct shoali_zero_setup *setup)
 static double factor_after(const struct shoali_zero_setup *setup)
 {
     const struct shoali_zero_args *args = &setup->args;
-    const double ranks = args->exact || args->gradient_sum ? 1.0 : (double)setup->world;
-    if (args->exact || setup->world == 1)
+    const double ranks = args->exact || args->gradient_sum ? 1.0 : (double)setup->data_ranks;
+    if (args->exact || setup->data_ranks == 1)
         return ranks;
     if (args->prescale_gradients)
         return 1.0;
@@ -209,7 +209,7 @@ static shoal_status send_complete(struct shoali_zero_gradients *gradients)
     gradients->tail = tail;
     if (tail == before || !gradients->jobs->worker)
         return SHOAL_OK;
-    return send_messages(gradients, gradients->layout->offset[tail + 1]);
+    return send_messages(gradients, module->param[tail + 1]->begin);
 }
 
 /* ---- stages 2, 3: unit by unit -------------------------------------------------------------- */
@@ -420,7 +420,7 @@ shoal_status shoali_zero_gradients_sum(struct shoali_zero_gradients *gradients, 
             SHOAL_TRY(status, find_missing(gradients, u), done);
         SHOAL_TRY(status, zero_never_run(gradients, u), done);
     }
-    if (setup->stage < 2 && setup->world > 1)
+    if (setup->stage < 2 && setup->data_ranks > 1)
         SHOAL_TRY(status, send_messages(gradients, 0), done);
     SHOAL_TRY(status, shoali_zero_gradients_settle(gradients), done);
     SHOAL_TRY(status, shoali_zero_mics_reduce(gradients->jobs, gradients->part), done);

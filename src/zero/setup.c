@@ -38,10 +38,12 @@ shoal_status shoali_zero_setup_init(struct shoali_zero_setup *setup,
                                     const struct shoali_zero_args *args)
 {
     *setup = (struct shoali_zero_setup){.args = *args};
-    setup->rank = args->group ? shoal_comm_rank(args->group) : 0;
-    setup->world = args->group ? shoal_comm_size(args->group) : 1;
-    setup->stage = setup->world > 1 ? args->stage : 0;
-    setup->micro_batches = args->gas * setup->world;
+    setup->everyone = args->everyone ? args->everyone : args->group;
+    setup->rank = setup->everyone ? shoal_comm_rank(setup->everyone) : 0;
+    setup->world = setup->everyone ? shoal_comm_size(setup->everyone) : 1;
+    setup->data_ranks = args->group ? shoal_comm_size(args->group) : 1;
+    setup->stage = setup->data_ranks > 1 ? args->stage : 0;
+    setup->micro_batches = args->gas * setup->data_ranks;
     setup->fetches = args->stage == 3 && (setup->stage == 3 || args->offload.param);
     if (args->optimizer) {
         setup->optimizer = *args->optimizer;
@@ -56,6 +58,6 @@ shoal_status shoali_zero_setup_init(struct shoali_zero_setup *setup,
 shoal_status shoali_zero_tell(const struct shoali_zero_setup *setup, shoal_status status)
 {
     if (status < 0 && setup->world > 1)
-        shoal_comm_abort(setup->args.group, status);
+        shoal_comm_abort(setup->everyone, status);
     return status;
 }

@@ -1,10 +1,10 @@
 /* setup - what every part of zero reads and none changes after creation: the caller's arguments,
  * and what follows from them alone.
  *
- *   stage      the one that was asked for; 0 when there is one rank, because all stages are then
- *              the same
- *   fetches    weights are gathered on demand: stage 3 of several ranks, and stage 3 of one whose
- *              weights are offloaded
+ *   stage      the one that was asked for; 0 when there is one data rank, because all stages are
+ *              then the same
+ *   fetches    weights are gathered on demand: stage 3 of several data ranks, and stage 3 of one
+ *              whose weights are offloaded
  *   offloads   masters, states or weights wait outside the device: masters are not the weights
  *
  * A part is an object with a header of its own. It holds a pointer to this, to the layout, and to
@@ -30,9 +30,12 @@
 struct shoali_zero_setup {
     struct shoali_zero_args args; /* offload: with the homes that were chosen */
     struct shoali_optimizer optimizer;
-    int32_t rank, world, stage;
+    shoal_group *everyone; /* of the verdict; NULL: one rank */
+    int32_t rank, world;   /* in it */
+    int32_t data_ranks;    /* that divide the micro-batches: args.group */
+    int32_t stage;
     bool fetches, offloads;
-    int64_t micro_batches; /* of a step, all ranks together: what a mean divides by */
+    int64_t micro_batches; /* of a step, all data ranks together: what a mean divides by */
 };
 SHOAL_CHECKED shoal_status shoali_zero_setup_init(struct shoali_zero_setup *setup,
                                                   const struct shoali_zero_args *args);

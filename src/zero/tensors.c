@@ -183,7 +183,7 @@ void shoali_zero_tensors_point(const struct shoali_zero_tensors *tensors, int32_
     if (!type)
         return;
     segment->tensor = &tensors->tensor[param];
-    segment->first = begin - tensors->layout->offset[param];
+    segment->first = begin - tensors->setup->args.module->param[param]->begin;
     for (int32_t f = 0; f < type->factor_count; f++)
         segment->factor[f] =
             (on_host ? tensors->sent : tensors->factor) + place(tensors, type->factor, f, param);

@@ -405,7 +405,7 @@ static inline bool collect(struct seat *seat)
 {
     struct result *result = seat->result;
     int32_t count;
-    const struct shoali_zero_range *own = shoali_zero_own_ranges(seat->zero, &count);
+    const struct shoali_zero_range *own = shoali_zero_counted_ranges(seat->zero, &count);
     shoali_zero_memory(seat->zero, &result->memory[seat->rank]);
     if (seat->rank == 0) {
         result->flat_count = shoali_zero_flat_count(seat->zero);
@@ -413,13 +413,9 @@ static inline bool collect(struct seat *seat)
         for (int32_t i = 0; i < seat->module.param_count; i++)
             result->params_gone = result->params_gone && !seat->module.param[i]->data;
     }
-    if (seat->run->stage == 0 && seat->rank > 0)
-        return true;
     for (int32_t k = 0; k < shoali_zero_kind_count(seat->zero); k++) {
         struct shoali_zero_kind kind;
         shoali_zero_get_kind(seat->zero, k, &kind);
-        if (kind.copy > 0)
-            return true;
         for (int32_t r = 0; r < count && kind.dtype == SHOAL_F32; r++)
             NEED(shoali_zero_read(seat->zero, k, own[r].begin, own[r].count,
                                   result->kind[k] + own[r].begin));

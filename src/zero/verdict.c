@@ -8,8 +8,6 @@
 #define LOSS_UNIT_LOG2 44 /* losses are summed in units of 2^-44 */
 #define LOSS_LIMIT \
     262144.0 /* 2^18, divided by the number of micro-batches: the sum stays below 2^62 units */
-#define NORM_GRAIN \
-    16 /* ranks that hold the same share the norm in slices of multiples of this many elements */
 
 /* After the words of clip.h. */
 enum { WORD_LOSS_NOT_FINITE = SHOALI_CLIP_WORDS, WORD_LOSS, WORD_STOP, WORD_ORDER, WORD_COUNT };
@@ -30,44 +28,41 @@ shoal_status shoali_zero_judge_add_loss(struct shoali_zero_judge *judge, const f
                      (double)((int64_t)1 << shoali_zero_ceil_log2(judge->setup->micro_batches))});
 }
 
-/* Squares of the trainable own elements of a group's units inside [begin, end) of the flat space.
- */
-static shoal_status add_norm(struct shoali_zero_judge *judge, int32_t group, int64_t begin,
-                             int64_t end)
+/* Squares of own elements [local, local + count) of the part space. */
+static shoal_status add_norm(struct shoali_zero_judge *judge, int64_t local, int64_t count)
 {
     shoal_status status = SHOAL_OK;
-    const int64_t piece = shoali_zero_piece(judge->gradients);
-    for (int32_t s = 0; s < judge->layout->segment_count; s++) {
-        const struct shoali_zero_segment *segment = &judge->layout->segment[s];
-        int64_t at = segment->begin > begin ? segment->begin : begin;
-        int64_t stop =
-            segment->begin + segment->count < end ? segment->begin + segment->count : end;
-        for (; segment->group == group && at < stop; at += piece < stop - at ? piece : stop - at) {
-            const int64_t count = piece < stop - at ? piece : stop - at;
-            const int64_t local = segment->local + (at - segment->begin);
-            const float *gradient;
-            SHOAL_TRY(status, shoali_zero_final_gradient(judge->gradients, local, count, &gradient),
-                      done);
-            SHOAL_TRY(status,
-                      shoali_clip_add(&judge->clip, &judge->setup->args.exec, gradient, count),
-                      done);
-        }
+    const int64_t limit = shoali_zero_piece(judge->gradients);
+    int64_t piece;
+    for (int64_t at = local; at < local + count; at += piece) {
+        const float *gradient;
+        piece = local + count - at < limit ? local + count - at : limit;
+        SHOAL_TRY(status, shoali_zero_final_gradient(judge->gradients, at, piece, &gradient), done);
+        SHOAL_TRY(status, shoali_clip_add(&judge->clip, &judge->setup->args.exec, gradient, piece),
+                  done);
     }
 done:
     return status;
 }
 
-/* Each element once over all ranks. */
+/* What is trainable and counted here: each element of the wholes once over everyone. */
 static shoal_status measure(struct shoali_zero_judge *judge)
 {
     shoal_status status = SHOAL_OK;
     const struct shoali_zero_layout *layout = judge->layout;
-    for (int32_t g = 0; g < layout->args.group_count; g++) {
-        const struct shoali_zero_group *group = &layout->group[g];
-        int64_t begin, end;
-        shoali_pool_slice(layout->flat_count, NORM_GRAIN, group->replica, group->replicas, &begin,
-                          &end);
-        SHOAL_TRY(status, add_norm(judge, g, begin, end), done);
+    for (int32_t s = 0, c = 0; s < layout->segment_count && c < layout->counted_count;) {
+        const struct shoali_zero_segment *segment = &layout->segment[s];
+        const struct shoali_zero_range *counted = &layout->counted[c];
+        const int64_t segment_end = segment->begin + segment->count;
+        const int64_t counted_end = counted->begin + counted->count;
+        const int64_t begin = segment->begin > counted->begin ? segment->begin : counted->begin;
+        const int64_t end = segment_end < counted_end ? segment_end : counted_end;
+        if (begin < end)
+            SHOAL_TRY(status,
+                      add_norm(judge, segment->local + (begin - segment->begin), end - begin),
+                      done);
+        s += segment_end <= counted_end;
+        c += counted_end <= segment_end;
     }
 done:
     return status;
@@ -121,13 +116,15 @@ static shoal_status exchange_record(struct shoali_zero_judge *judge, bool stop, 
     *rejected = find_rejected(judge, record + RECORD_SMALL + 12);
     shoali_clip_split_words(limbs, flag || *rejected >= 0, words);
     words[WORD_LOSS_NOT_FINITE] = loss_flag != 0;
+    if (judge->setup->args.loss_elsewhere)
+        words[WORD_LOSS] = 0;
     words[WORD_STOP] = stop;
     words[WORD_ORDER] = order;
     judge->order = 0;
     shoali_zero_pack_touched(judge->setup, words + WORD_COUNT);
     if (judge->setup->world > 1)
         SHOAL_TRY(status,
-                  shoal_all_reduce(judge->setup->args.group, words, words,
+                  shoal_all_reduce(judge->setup->everyone, words, words,
                                    WORD_COUNT + shoali_zero_touched_words(judge->setup), SHOAL_I64,
                                    SHOAL_SUM, NULL),
                   done);

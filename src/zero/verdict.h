@@ -6,8 +6,8 @@
  *   words     integers that add up over ranks in any order: the step's one small message
  *   control   what the optimizer's kernels read: norm, multiplier, skip; host and device
  *
- * INVARIANTS. Each element of the flat space is in the norm once over all ranks: owners of equal
- * parts take slices of it. Nothing but exact integers is added up over ranks.
+ * INVARIANTS. Each element of the parameters' wholes is in the norm once over everyone (layout.h:
+ * counted). Nothing but exact integers is added up over ranks.
  */
 #ifndef SHOALI_ZERO_VERDICT_H
 #define SHOALI_ZERO_VERDICT_H

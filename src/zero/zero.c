@@ -270,6 +270,7 @@ static shoal_status lay_out(struct shoali_zero *zero)
                                     .group = group,
                                     .group_count = args->cut_count + 1,
                                     .group_of = args->cut_of,
+                                    .elsewhere = args->counted_elsewhere,
                                     .per_layer = setup->stage >= 2 || setup->fetches,
                                     .parts_only = setup->fetches,
                                     .trains = args->optimizer != NULL,
@@ -370,6 +371,7 @@ shoal_status shoali_zero_create(const struct shoali_zero_args *args, struct shoa
     SHOAL_TRY(status, shoali_zero_tell(&zero->setup, place(zero)), done);
     zero->setup.args.cuts = NULL;
     zero->setup.args.cut_of = NULL;
+    zero->setup.args.counted_elsewhere = NULL;
 done:
     if (status < 0) {
         shoali_zero_destroy(zero);

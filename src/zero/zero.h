@@ -1,12 +1,14 @@
 /* zero - who holds which part of weights, gradients and optimizer states; reduction; the update.
  * Level L6.
  *
- * All parameters of a module lie in one flat space in canonical order without gaps: flat order =
- * file order. Frozen ones take part in weights only by having no segment in the optimizer's walk.
+ * What a rank holds of a module's parameters (each a shard of its whole: tensor/shard.h) lies in one
+ * flat space in canonical order without gaps: flat order = file order. Frozen ones take part in weights only by having no segment in the optimizer's walk.
  *
- *   group    the N ranks that hold the same parameters: all of them, or fewer (args.cuts), as ranks
- *            that hold other experts do not. ZeRO cuts over the group of each parameter; what is
- *            said of N and r below is of it. Means, norm and verdict are of all ranks.
+ *   group    the N ranks that divide the micro-batches and hold the same of a parameter: most often
+ *            args.group, or fewer (args.cuts), as ranks that hold other experts do not. ZeRO cuts
+ *            over the group of each parameter; what is said of N and r below is of it. Means are
+ *            over args.group, norm and verdict of everyone: with ranks that hold other blocks of
+ *            the same parameters, or the same once more.
  *   unit     parameters of one group that are fetched and reduced together: in stages 2 and 3 those
  *            that one layer declared first (tied ones belong to their first layer), in stages 0 and
  *            1 all neighbours.
@@ -63,7 +65,7 @@
  * gathers come. MiCS: parts are cut over shard_size neighbours; the parts' gradients are summed
  * over the replicas once per step; each replica takes a slice of the norm. qwZ, qgZ: quantized.h.
  *
- * STEP  reduce -> norm2 of the own parts (each element once) -> {limbs, flag, loss} of all ranks
+ * STEP  reduce -> norm2 of what this rank counts -> {limbs, flag, loss} of all ranks
  * gathered in one small message (the step's only host synchronisation) -> host decides norm,
  * overflow, clip -> control {norm, multiplier, skip} to the device -> the optimizer on every
  * segment of the own parts -> weights gathered (stages 1-3). The norm is a 192-bit integer sum, so
@@ -126,10 +128,16 @@ struct shoali_zero_args {
     struct shoali_module *module; /* borrowed; its params get data and sinks */
     struct shoali_device *device;
     struct shoali_exec exec;
-    shoal_group
-        *group; /* the ranks that step together, each with its own micro-batches; NULL: one */
-    /* Groups of ranks that hold the same parameters: parameter i is cut over cuts[cut_of[i]] - 1,
-     * or for 0 over `group`. A NULL group in it is this rank alone. NULL: all over `group`. */
+    shoal_group *group; /* the ranks that divide the micro-batches; NULL: one */
+    /* Those, and others that step with them: who holds other blocks, or the same and computes the
+     * same micro-batches. NULL: there are none. */
+    shoal_group *everyone;
+    bool loss_elsewhere; /* another rank adds the losses of this one's micro-batches */
+    /* [params] Outside of the parameter's group a rank holds the same, and counts it in norms and
+     * hashes. Borrowed until create returns; NULL: none. */
+    const bool *counted_elsewhere;
+    /* Groups of ranks that hold the same of a parameter: i is cut over cuts[cut_of[i] - 1], or for
+     * 0 over `group`. A NULL group in it is this rank alone. NULL: all over `group`. */
     shoal_group *const *cuts; /* borrowed until create returns; the groups until destroy */
     int32_t cut_count;
     const int32_t *cut_of;                    /* [params], borrowed until create returns */
@@ -210,17 +218,14 @@ struct shoali_zero_kind {
     int64_t count;             /* of its flat space */
     void *data; /* device; NULL when none of it is there. With ratio < 1 the first elements are */
     const struct shoali_zero_range *range; /* held by this rank; rising, some may be empty */
-    int32_t range_count;                   /* the same on every rank */
-    bool replicated;                       /* all ranks hold everything */
-    int32_t copies, copy; /* so many ranks have the same own ranges; this is the copy-th */
+    int32_t range_count;
+    bool replicated; /* it is the whole flat space */
 };
 int32_t shoali_zero_kind_count(const struct shoali_zero *zero);
 void shoali_zero_get_kind(const struct shoali_zero *zero, int32_t index,
                           struct shoali_zero_kind *kind);
 /* Where a parameter's numbers begin in the kind's flat space; param = their number: its end. */
 int64_t shoali_zero_kind_offset(const struct shoali_zero *zero, int32_t index, int32_t param);
-int64_t shoali_zero_param_offset(const struct shoali_zero *zero,
-                                 int32_t param);                /* in the flat space */
 int64_t shoali_zero_flat_count(const struct shoali_zero *zero); /* unpadded */
 /* After masters were written from outside (load, set): rounds them into the weights. Collective. */
 SHOAL_CHECKED shoal_status shoali_zero_masters_changed(struct shoali_zero *zero);
@@ -232,6 +237,10 @@ SHOAL_CHECKED shoal_status shoali_zero_write(struct shoali_zero *zero, int32_t k
 /* The ranges of the flat space that this rank updates (their `at` is of the part buffers). */
 const struct shoali_zero_range *shoali_zero_own_ranges(const struct shoali_zero *zero,
                                                        int32_t *count);
+/* Of those the ones that this rank counts, rising: over everyone each element of each parameter's
+ * whole is in one range of one rank. */
+const struct shoali_zero_range *shoali_zero_counted_ranges(const struct shoali_zero *zero,
+                                                           int32_t *count);
 /* Elements [begin, begin+count) of the flat space of the final (reduced, averaged, unscaled, not
  * clipped) fp32 gradient; they must lie in one own range; valid until the next micro_begin. */
 SHOAL_CHECKED shoal_status shoali_zero_read_gradient(struct shoali_zero *zero, int64_t begin,

@@ -120,8 +120,8 @@ static bool gather_all(struct seat *seat)
     NEED(shoali_zero_idle_forward(seat->zero));
     for (int32_t i = 0; i < seat->module.param_count && seat->rank == 1; i++) {
         const struct shoal_param *param = seat->module.param[i];
-        NEED(shoali_download(seat->exec.stream, gathered + shoali_zero_param_offset(seat->zero, i),
-                             param->data, (size_t)param->count * sizeof(float)));
+        NEED(shoali_download(seat->exec.stream, gathered + param->begin, param->data,
+                             (size_t)param->count * sizeof(float)));
     }
     return collect(seat);
 }
