@@ -25,7 +25,7 @@ struct plan {
     const struct shoali_gemm_args *args;
     struct gemm_source a, b;
     enum a_mode a_mode;
-    bool b_direct, pairs;
+    bool pairs;
     const uint32_t *packed_b; /* NULL: panels are packed on the way */
     int64_t grain;            /* threads' columns begin at multiples of it */
     bool plain;               /* C is fp32 and takes the sum unchanged */
@@ -110,11 +110,6 @@ static void point_to_a(const struct block *at, int64_t i, struct gemm_tile *tile
 static void point_to_b(const struct block *at, int64_t j, int64_t columns, struct gemm_tile *tile)
 {
     const struct plan *plan = at->plan;
-    if (plan->b_direct) {
-        tile->b_step = 4 * plan->b.ld;
-        tile->b = plan->b.x + at->k0 * tile->b_step + 4 * (at->j0 + j);
-        return;
-    }
     const int64_t width = round_up(columns, 16);
     tile->b_step = 4 * width;
     if (plan->packed_b) {
@@ -209,7 +204,7 @@ static void scratch_words(const struct plan *plan, int64_t words[3])
     else if (plan->a_mode == A_TILES)
         words[0] = round_up(plan->mc, GEMM_ROWS) * steps;
     words[1] = (plan->keep_b ? round_up(plan->nc, GEMM_COLUMNS) : GEMM_COLUMNS) * steps;
-    if (plan->b_direct || plan->packed_b)
+    if (plan->packed_b)
         words[1] = 0;
     words[2] = 0;
     if (plan->kc < plan->args->k && !plan->carry_in_c)
@@ -268,8 +263,8 @@ static void work(void *arg, int32_t index, int32_t count)
         return;
     plan.mc = SHOALI_MIN(plan.mc, i1 - i0);
     plan.nc = SHOALI_MIN(plan.nc, j1 - j0);
-    plan.keep_b = plan.a_mode == A_TILES && plan.kc >= plan.args->k && plan.mc < i1 - i0 &&
-                  !plan.packed_b && !plan.b_direct;
+    plan.keep_b =
+        plan.a_mode == A_TILES && plan.kc >= plan.args->k && plan.mc < i1 - i0 && !plan.packed_b;
     scratch_words(&plan, words);
     uint32_t small[(STACK_STEPS + 32) * (GEMM_COLUMNS + GEMM_ROWS) + GEMM_ROWS * GEMM_COLUMNS]
         __attribute__((aligned(64)));
@@ -309,8 +304,8 @@ static void choose_grid(struct plan *plan, int32_t threads)
     const struct shoali_gemm_args *args = plan->args;
     const double tiles = (double)ceil_div(args->m, GEMM_ROWS);
     const double grains = (double)ceil_div(args->n, plan->grain);
-    const double per_b = plan->b_direct || plan->packed_b ? 0
-                         : args->trans_b                  ? 6
+    const double per_b = plan->packed_b  ? 0
+                         : args->trans_b ? 6
                                          : 2; /* in steps of 16 multiply-adds, per unit */
     const double per_a = plan->a_mode >= A_STRAIGHT ? 2 : 0; /* per tile */
     double best = 0;
@@ -354,8 +349,6 @@ static void make_plan(const struct shoali_gemm_args *args, int32_t threads, stru
         plan->a_mode = A_DIRECT;
     else
         plan->a_mode = A_STRAIGHT;
-    plan->b_direct = wide && !args->trans_a && !args->trans_b && !plan->packed_b &&
-                     args->n % 16 == 0 && args->m <= GEMM_ROWS;
     plan->plain = args->dtype_c == SHOAL_F32 && !args->accumulate && !args->bias && !args->preact &&
                   !args->residual && args->activation == SHOALI_ACT_NONE;
     plan->carry_in_c = plan->plain && args->n % 16 == 0;
@@ -372,6 +365,10 @@ void SHOALI_CPU_SYMBOL(gemm)(const void *args, const struct shoali_kernel_contex
     struct plan plan;
     if (gemm->m <= 0 || gemm->n <= 0)
         return;
+    if (SHOALI_CPU_SYMBOL(gemv_takes)(gemm)) {
+        SHOALI_CPU_SYMBOL(gemv)(gemm, context->threads);
+        return;
+    }
     make_plan(gemm, shoali_pool_threads(context->threads), &plan);
     if (plan.grid_m * plan.grid_n == 1)
         work(&plan, 0, 1);

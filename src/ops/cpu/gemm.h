@@ -2,10 +2,10 @@
  *
  * C is cut into register tiles of GEMM_ROWS x GEMM_UNITS*16. A tile walks k from first to last with
  * one accumulator per element, so the order of a sum depends on K alone. B is brought, one panel of
- * GEMM_COLUMNS columns at a time, into the layout [k][columns] (or read in place when it has it and
- * is small enough for the cache, or packed as a whole before: pack_b); A is read by broadcasts
- * straight from row-major memory, or from tiles [k][GEMM_ROWS] when it is stored transposed. With
- * pairs (bf16 on a CPU with vdpbf16ps) a step of k is two elements side by side in 32 bits.
+ * GEMM_COLUMNS columns at a time, into the layout [k][columns] (or packed as a whole before:
+ * pack_b); A is read by broadcasts straight from row-major memory, or from tiles [k][GEMM_ROWS] when
+ * it is stored transposed. With pairs (bf16 on a CPU with vdpbf16ps) a step of k is two elements
+ * side by side in 32 bits. A product of few rows goes another way, with the same bits: gemv.c.
  */
 #ifndef SHOALI_OPS_CPU_GEMM_H
 #define SHOALI_OPS_CPU_GEMM_H
@@ -78,6 +78,11 @@ void SHOALI_CPU_SYMBOL(pack_straight)(const struct gemm_source *from, int64_t k0
 void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const float *sum,
                                     int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
                                     int64_t columns);
+
+/* Products of at most GEMM_ROWS rows, without packing B (gemv.c): whether it takes one, and the
+ * product. */
+bool SHOALI_CPU_SYMBOL(gemv_takes)(const struct shoali_gemm_args *args);
+void SHOALI_CPU_SYMBOL(gemv)(const struct shoali_gemm_args *args, struct shoali_pool *threads);
 
 /* One step of a register tile: acc += a (one element or pair, broadcast) * b. */
 SHOALI_INLINE vec gemm_step(const char *a, vec b, vec acc, bool pairs)

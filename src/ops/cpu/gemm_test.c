@@ -280,11 +280,70 @@ static void test_blocks(void **state)
     shoali_pool_destroy(pool);
 }
 
+/* A product of a few rows goes another way than one of many; a row has the same bits in both. */
+static void compare_rows(const struct shoali_ops_table *table, const struct shoali_gemm_args *many,
+                         struct shoali_pool *pool)
+{
+    const size_t item = shoal_dtype_bytes(many->dtype_c), in = shoal_dtype_bytes(many->dtype_ab);
+    char *few = malloc((size_t)(many->m * many->ldc) * item);
+    assert_non_null(few);
+    call(table, &shoali_kernel_gemm, many, pool);
+    for (int64_t rows = 1; rows <= 9; rows++)
+        for (int threads = 0; threads < 2; threads++) {
+            const int64_t first = many->m - rows;
+            struct shoali_gemm_args part = *many;
+            part.m = rows;
+            part.a = (const char *)many->a + (size_t)(first * many->lda) * in;
+            part.c = few;
+            call(table, &shoali_kernel_gemm, &part, threads ? pool : NULL);
+            for (int64_t i = 0; i < rows; i++)
+                assert_memory_equal(few + (size_t)(i * many->ldc) * item,
+                                    (char *)many->c + (size_t)((first + i) * many->ldc) * item,
+                                    (size_t)many->n * item);
+        }
+    free(few);
+}
+
+static void test_few_rows(void **state)
+{
+    (void)state;
+    struct random r = {20251122};
+    struct shoali_pool *pool = NULL;
+    const struct shoali_ops_table *const *tables = shoali_ops_all();
+    assert_int_equal(shoali_pool_create(3, &pool), SHOAL_OK);
+    for (int i = 0; i < 60; i++) {
+        struct shoali_gemm_args g = {.m = 20,
+                                     .n = 1 + below(&r, i % 5 ? 90 : 1500),
+                                     .k = 1 + below(&r, i % 3 ? 400 : 90),
+                                     .trans_b = i % 2,
+                                     .dtype_ab = (shoal_dtype)below(&r, 3)};
+        if (below(&r, 2))
+            g.k = (g.k + 31) / 32 * 32;
+        g.dtype_c = below(&r, 2) ? SHOAL_F32 : g.dtype_ab;
+        g.lda = g.k + below(&r, 3);
+        g.ldb = (g.trans_b ? g.k : g.n) + below(&r, 2) * below(&r, 40);
+        g.ldc = g.n;
+        struct buffers x = {.a = matrix(&r, g.m, g.k, g.lda, g.dtype_ab),
+                            .b = g.trans_b ? matrix(&r, g.n, g.k, g.ldb, g.dtype_ab)
+                                           : matrix(&r, g.k, g.n, g.ldb, g.dtype_ab),
+                            .c = matrix(&r, g.m, g.n, g.ldc, g.dtype_c)};
+        g.a = x.a;
+        g.b = x.b;
+        g.c = x.c;
+        for (int t = 0; tables[t] != &shoali_ops_ref; t++)
+            if (tables[t]->probe())
+                compare_rows(tables[t], &g, pool);
+        drop(&x);
+    }
+    shoali_pool_destroy(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_shapes),
         cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_few_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
