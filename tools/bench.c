@@ -71,11 +71,23 @@ static shoal_status run_step(const struct bench_options *options)
                                    .first_step_file = options->first_step_file};
     if (!(options->seconds > 0))
         args.run.seconds = 10;
-    SHOAL_TRY(status, bench_model(&bench_step_flags, options, &args.model, &args.micro_batch),
-              done);
+    args.model = options->model_flags.config;
+    SHOAL_TRY(status, bench_model(&bench_step_flags, options, &args.micro_batch), done);
     SHOAL_TRY(status, shoali_bench_step(&args), done);
 done:
     return status;
+}
+
+static shoal_status run_generate(const struct bench_options *options)
+{
+    shoali_bench_generate_args args = {.run = bench_run(options),
+                                      .model = options->model_flags.config,
+                                      .dtype = bench_dtype(options),
+                                      .prompt_length = options->prompt_length,
+                                      .sequences = (int32_t)options->sequences};
+    if (!(options->seconds > 0))
+        args.run.seconds = 5;
+    return shoali_bench_generate(&args);
 }
 
 static shoal_status run_io(const struct bench_options *options)
@@ -112,6 +124,11 @@ static const struct subject subjects[] = {
      "update without it.\n"
      "Alone, or shoal run --num_gpus N shoal bench step [flags]",
      &bench_step_flags, run_step},
+    {"generate",
+     "Measures generation by random weights: a prompt against the multiply-add peak, a token "
+     "against\n"
+     "the time that memory takes to give the weights.",
+     &bench_generate_flags, run_generate},
     {"start",
      "Measures the time from starting a program to the begin and the end of its first training "
      "step.",
@@ -166,6 +183,7 @@ static int measure(const struct subject *subject, int argc, char **argv)
         SHOAL_TRY(status, subject->run(&options), done);
 done:;
     const int code = status < 0 && !ferror(stdout) ? tool_fail(status) : tool_flush();
+    model_flags_fini(&options.model_flags);
     shoali_arena_fini(&arena);
     return code;
 }

@@ -2,7 +2,7 @@
  *
  *   bench.c          the subjects of `shoal bench`
  *   bench_options.c  their flags
- *   bench_model.c    models by name and by Megatron's flags
+ *   bench_model.c    the model of --model and its batch
  *   bench_start.c    from starting a program to its first step
  *   bench_print.c    a figure as text or JSON
  *   tune.c           `shoal tune`
@@ -12,6 +12,7 @@
 
 #include "base/config_table.h"
 #include "benchmark/bench.h"
+#include "model_flags.h"
 
 struct bench_options {
     /* all */
@@ -27,7 +28,8 @@ struct bench_options {
     /* attention, model */
     int64_t batch, heads, seq_length, head_size;
     const char *model, *deepspeed_config, *first_step_file;
-    int64_t num_layers, hidden_size, num_attention_heads, vocab_size, micro_batch, num_gpus;
+    int64_t micro_batch, num_gpus, prompt_length, sequences;
+    struct model_flags model_flags; /* of --model, where there is that flag */
     /* adam, stream */
     int64_t count;
     /* comm */
@@ -47,7 +49,8 @@ SHOAL_CHECKED shoal_status bench_parse(const struct shoali_section *section, con
                                        const char *about, struct bench_options *options, int argc,
                                        char **argv, struct shoali_arena *arena);
 extern const struct shoali_section bench_gemm_flags, bench_attention_flags, bench_stream_flags,
-    bench_comm_flags, bench_step_flags, bench_start_flags, bench_io_flags, tune_io_flags;
+    bench_comm_flags, bench_step_flags, bench_generate_flags, bench_start_flags, bench_io_flags,
+    tune_io_flags;
 
 shoal_dtype bench_dtype(const struct bench_options *options);
 /* "400M", "1GiB" as bytes; NULL leaves *bytes. SHOAL_ECONFIG names the flag. */
@@ -57,8 +60,7 @@ SHOAL_CHECKED shoal_status bench_io_args(const struct bench_options *options,
                                          shoali_bench_io_args *args);
 /* The model of --model, changed by the flags that were given, and its batch. */
 SHOAL_CHECKED shoal_status bench_model(const struct shoali_section *section,
-                                       const struct bench_options *options,
-                                       shoal_gpt_config *config, int64_t *micro_batch);
+                                       const struct bench_options *options, int64_t *micro_batch);
 
 SHOAL_CHECKED shoal_status bench_start(const struct bench_options *options);
 

@@ -108,13 +108,8 @@ const struct shoali_section bench_comm_flags = SECTION("comm", comm_rows);
 
 #define MODEL_ROWS                                                                               \
     TEXT("model", model, .default_text = "gpt2-124m",                                            \
-         .help = "gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1558m, or tiny; the flags below change " \
-                 "it"),                                                                          \
-        COUNT("num-layers", num_layers, 1e6, .help = "transformer blocks"),                      \
-        COUNT("hidden-size", hidden_size, 1 << 20, .help = "channels of the residual stream"),   \
-        COUNT("num-attention-heads", num_attention_heads, 1 << 20, .help = "attention heads"),   \
-        COUNT("vocab-size", vocab_size, 1e9, .help = "kinds of tokens"),                         \
-        COUNT("seq-length", seq_length, 1 << 24, .unit = "tokens", .help = "of a sample"),       \
+         .help = "gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1558m, tiny, or gpt; the flags below "   \
+                 "change it"),                                                                   \
         COUNT("micro-batch", micro_batch, 1e9, .unit = "samples", .help = "of a rank and step"), \
         DTYPE,                                                                                   \
         TEXT("deepspeed_config", deepspeed_config, .alias = "deepspeed-config",                  \
@@ -136,6 +131,21 @@ static const struct shoali_option step_rows[] = {
      .flags = SHOALI_OPTION_HIDDEN,
      .help = "given by launchers; ignored"}};
 const struct shoali_section bench_step_flags = SECTION("step", step_rows);
+
+static const struct shoali_option generate_rows[] = {
+    TEXT("model", model, .default_text = "gpt2-124m",
+         .help = "gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1558m, tiny, or gpt; the flags below "
+                 "change it"),
+    COUNT("prompt-length", prompt_length, 1 << 24, .unit = "tokens",
+          .help = "0: 128, or half of --seq-length if that is less"),
+    COUNT("sequences", sequences, 4096, .help = "texts that get a token each at once; 0: 1"),
+    DTYPE,
+    THREADS,
+    OPS,
+    REPEATS,
+    SECONDS,
+    JSON};
+const struct shoali_section bench_generate_flags = SECTION("generate", generate_rows);
 
 static const struct shoali_option start_rows[] = {MODEL_ROWS,
                                                   {.key = "num_gpus",
@@ -179,14 +189,39 @@ const struct shoali_section bench_io_flags = SECTION("io", io_rows);
 static const struct shoali_option tune_io_rows[] = {IO_ROWS, REPEATS, SECONDS, JSON};
 const struct shoali_section tune_io_flags = SECTION("io", tune_io_rows);
 
+/* What --model says; it decides which flags there are. */
+static const char *model_word(const char *standard, int argc, char **argv)
+{
+    static const char flag[] = "--model";
+    const size_t length = sizeof flag - 1;
+    for (int i = argc - 1; i > 0; i--) {
+        if (strncmp(argv[i], flag, length) == 0 && argv[i][length] == '=')
+            return argv[i] + length + 1;
+        if (strcmp(argv[i], flag) == 0 && i + 1 < argc)
+            return argv[i + 1];
+    }
+    return standard;
+}
+
+static shoal_status add_model(struct bench_options *options, int argc, char **argv,
+                              struct shoali_arena *arena)
+{
+    const shoal_status status =
+        model_flags_init(&options->model_flags, model_word(options->model, argc, argv), arena);
+    return status < 0 ? shoali_error_prefix(status, "--model") : status;
+}
+
 shoal_status bench_parse(const struct shoali_section *section, const char *command,
                          const char *about, struct bench_options *options, int argc, char **argv,
                          struct shoali_arena *arena)
 {
     shoal_status status;
     SHOAL_TRY(status, shoali_config_defaults(section, options, arena), done);
-    const struct shoali_flags table = {section, options};
-    const struct shoali_flag_args args = {.command = command, .tables = &table, .table_count = 1};
+    if (options->model)
+        SHOAL_TRY(status, add_model(options, argc, argv, arena), done);
+    const struct shoali_flags tables[] = {{section, options}, options->model_flags.table};
+    const struct shoali_flag_args args = {
+        .command = command, .tables = tables, .table_count = options->model ? 2 : 1};
     status = shoali_flags_parse(&args, argc, argv, arena, NULL);
     if (status == SHOAL_END) {
         struct shoali_str text = {0};
@@ -194,6 +229,8 @@ shoal_status bench_parse(const struct shoali_section *section, const char *comma
         printf("usage: %s [flags]\n\n%s\n\n%s", command, about, shoali_str_get(&text));
         shoali_str_fini(&text);
     }
+    if (status == SHOAL_OK && options->model)
+        SHOAL_TRY(status, model_flags_take(&options->model_flags), done);
 done:
     return status;
 }

@@ -17,48 +17,95 @@
 
 extern char **environ;
 
-enum { SAMPLES_MAX = 1000, WORDS = 32 };
+enum { SAMPLES_MAX = 1000, WORDS = 512, TEXTS = 512 };
 
 /* What is measured, in the order of the times in a sample. */
 enum { BEGIN, END, VERSION, TIMES };
 
-/* The child's command line; numbers need somewhere to stand. */
+/* The child's command line; texts need somewhere to stand. */
 struct command {
     const char *word[WORDS];
     int32_t count;
-    char number[8][24];
-    int32_t numbers;
+    char text[TEXTS][64];
+    int32_t texts;
 };
 
-static void add_number(struct command *command, const char *flag, int64_t value)
+static void add(struct command *command, const char *word)
 {
-    char *text = command->number[command->numbers++];
-    snprintf(text, sizeof command->number[0], "%lld", (long long)value);
-    command->word[command->count++] = flag;
-    command->word[command->count++] = text;
+    SHOAL_ASSERT(command->count < WORDS - 1);
+    command->word[command->count++] = word;
 }
 
-static void make_command(const struct bench_options *options, const shoal_gpt_config *model,
-                         int64_t micro_batch, const char *self, const char *file,
-                         struct command *command)
+static char *next_text(struct command *command)
+{
+    SHOAL_ASSERT(command->texts < TEXTS);
+    return command->text[command->texts++];
+}
+
+static void add_number(struct command *command, const char *flag, double value)
+{
+    char *text = next_text(command);
+    snprintf(text, sizeof command->text[0], "%.17g", value);
+    add(command, flag);
+    add(command, text);
+}
+
+/* The flags of the model that were given. */
+static shoal_status add_model(struct command *command, const struct model_flags *flags)
+{
+    shoal_status status = SHOAL_OK;
+    for (int32_t i = 0; i < flags->section.row_count; i++) {
+        const struct shoali_option *row = &flags->section.rows[i];
+        double value;
+        if (!model_flags_given(flags, row->key))
+            continue;
+        char *flag = next_text(command);
+        snprintf(flag, sizeof command->text[0], "--%s", row->key);
+        if (row->type == SHOALI_BOOL) {
+            add(command, flag);
+            continue;
+        }
+        SHOAL_TRY(status, shoal_model_config_get(flags->config, row->key, &value), done);
+        add_number(command, flag, value);
+    }
+done:
+    return status;
+}
+
+static shoal_status make_command(const struct bench_options *options, int64_t micro_batch,
+                                 const char *self, const char *file, struct command *command)
 {
     static const char *const dtypes[] = {"fp32", "bf16", "fp16", "fp32", "fp16"};
+    shoal_status status;
     *command =
         (struct command){.word = {self, "bench", "step", "--first-step-file", file, "--model",
                                   options->model, "--dtype", dtypes[options->dtype]},
                          .count = 9};
-    add_number(command, "--num-layers", model->num_layers);
-    add_number(command, "--hidden-size", model->hidden_size);
-    add_number(command, "--num-attention-heads", model->num_attention_heads);
-    add_number(command, "--vocab-size", model->vocab_size);
-    add_number(command, "--seq-length", model->seq_length);
-    add_number(command, "--micro-batch", micro_batch);
+    SHOAL_TRY(status, add_model(command, &options->model_flags), done);
+    add_number(command, "--micro-batch", (double)micro_batch);
     if (options->threads)
-        add_number(command, "--threads", options->threads);
+        add_number(command, "--threads", (double)options->threads);
     if (options->deepspeed_config) {
-        command->word[command->count++] = "--deepspeed_config";
-        command->word[command->count++] = options->deepspeed_config;
+        add(command, "--deepspeed_config");
+        add(command, options->deepspeed_config);
     }
+done:
+    return status;
+}
+
+/* "124.5M parameters on 2 ranks" */
+static shoal_status describe(const struct bench_options *options, char *text, size_t bytes)
+{
+    shoal_status status;
+    int64_t count = 0;
+    shoal_model *model = NULL;
+    SHOAL_TRY(status, shoal_model_create(options->model_flags.config, &model), done);
+    SHOAL_TRY(status, shoal_model_param_count(model, &count), done);
+    snprintf(text, bytes, "%.1fM parameters on %d rank%s", (double)count * 1e-6,
+             (int)options->num_gpus, options->num_gpus > 1 ? "s" : "");
+done:
+    shoal_model_destroy(model);
+    return status;
 }
 
 /* Milliseconds to the begin and to the end of the first step. */
@@ -185,7 +232,6 @@ done:
 shoal_status bench_start(const struct bench_options *options)
 {
     struct command command;
-    shoal_gpt_config model;
     int64_t micro_batch;
     char self[4096], folder[] = "/tmp/shoal-start-XXXXXX", file[sizeof folder + 8], what[96];
     shoal_status status;
@@ -196,11 +242,9 @@ shoal_status bench_start(const struct bench_options *options)
     self[bytes] = 0;
     snprintf(file, sizeof file, "%s/time", folder);
     SHOAL_TRY(status, shoal_log_configure("warning", NULL, NULL), done);
-    SHOAL_TRY(status, bench_model(&bench_start_flags, options, &model, &micro_batch), done);
-    make_command(options, &model, micro_batch, self, file, &command);
-    snprintf(what, sizeof what, "%.1fM parameters on %d rank%s",
-             (double)shoal_gpt_param_count(&model) * 1e-6, (int)options->num_gpus,
-             options->num_gpus > 1 ? "s" : "");
+    SHOAL_TRY(status, bench_model(&bench_start_flags, options, &micro_batch), done);
+    SHOAL_TRY(status, make_command(options, micro_batch, self, file, &command), done);
+    SHOAL_TRY(status, describe(options, what, sizeof what), done);
     SHOAL_TRY(status, measure(options, &command, self, file, what), done);
 done:
     (void)unlink(file);

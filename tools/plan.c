@@ -1,4 +1,4 @@
-/* shoal plan gpt: what a training will need, for any number of ranks, without running it. */
+/* shoal plan: what a training will need, for any number of ranks, without running it. */
 #include "pretrain.h"
 #include "tool.h"
 
@@ -86,6 +86,7 @@ struct column {
     shoal_plan_time time;
 };
 struct planning {
+    char name[96]; /* "shoal plan gpt" */
     struct pretrain_options options;
     struct plan_options own;
     int64_t dataset_bytes;
@@ -126,7 +127,7 @@ static shoal_status plan_column(struct planning *planning, int32_t world, struct
                                   .prefetches = true,
                                   .dataset_bytes = planning->dataset_bytes,
                                   .lean_model = planning->setup.lean,
-                                  .lean_model_flag = PRETRAIN_LEAN_FLAG};
+                                  .lean_model_flag = planning->setup.lean_flag};
     const shoal_plan_rates rates = {.flops = own->peak_tflops * 1e12,
                                     .memory_bytes = own->memory_bandwidth * 1e9,
                                     .network_bytes = own->network_bandwidth * 1e9};
@@ -151,16 +152,19 @@ static shoal_status prepare(struct planning *planning)
 {
     shoal_status status = SHOAL_OK;
     const struct pretrain_options *options = &planning->options;
+    const bool given = model_flags_given(&options->model, "vocab-size");
     int64_t vocab_size = options->vocab_size;
     if (vocab_size == 0 && !options->data_path.count && !options->mock_data)
-        return SHOAL_FAIL(SHOAL_EINVAL, "shoal plan gpt: --vocab-size must be given, or the "
-                                        "--data-path whose tokens are counted");
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "%s: --vocab-size must be given, or the --data-path whose tokens are "
+                          "counted",
+                          planning->name);
     if (options->data_path.count || options->mock_data) {
         const shoal_dataset_args args = pretrain_data_args(options, NULL);
         shoal_dataset_info info;
         SHOAL_TRY(status, shoal_dataset_peek(&args, &info), done);
         planning->dataset_bytes = info.host_bytes;
-        vocab_size = vocab_size ? vocab_size : info.vocab_size;
+        vocab_size = given && vocab_size ? vocab_size : info.vocab_size;
     }
     SHOAL_TRY(status, pretrain_make_model(options, vocab_size, &planning->model), done);
     SHOAL_TRY(status, pretrain_setup_init(&planning->setup, options, planning->model, NULL), done);
@@ -173,8 +177,8 @@ static shoal_status make_plans(struct planning *planning)
     shoal_status status;
     const struct shoali_ints *worlds = &planning->own.world_size;
     if (worlds->count < 1 || worlds->count > PLANS_MAX)
-        return SHOAL_FAIL(SHOAL_EINVAL, "shoal plan gpt: --world-size has %d numbers; give 1 to %d",
-                          (int)worlds->count, PLANS_MAX);
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s: --world-size has %d numbers; give 1 to %d",
+                          planning->name, (int)worlds->count, PLANS_MAX);
     SHOAL_TRY(status, prepare(planning), done);
     planning->column = shoali_calloc((size_t)worlds->count, sizeof *planning->column, "plans");
     if (!planning->column) {
@@ -382,10 +386,9 @@ static void show_verdict(const struct column *column)
 static void show_plans(const struct planning *planning)
 {
     const shoal_plan *plan = &planning->column->plan;
-    const int64_t layers = planning->options.num_layers;
-    char all[32], largest[32];
-    printf("model: %lld layer%s, hidden %lld, %s parameters, %s in the largest layer\n",
-           (long long)layers, layers == 1 ? "" : "s", (long long)planning->options.hidden_size,
+    char all[32], largest[32], what[160];
+    printf("model: %s, %s parameters, %s in the largest layer\n",
+           shoal_model_config_describe(planning->options.model.config, what, sizeof what),
            shoali_format_count((double)plan->parameters, all),
            shoali_format_count((double)plan->largest_layer, largest));
     printf("ZeRO stage %d; planned for rank 0: no other needs more\n", (int)plan->stage);
@@ -465,11 +468,18 @@ int tool_plan(int argc, char **argv)
 {
     struct planning planning = {0};
     shoal_status status;
+    const char *model = NULL;
+    int skip = 0;
+    SHOAL_TRY(status,
+              model_flags_word("shoal plan", argc, argv, &model, &skip, planning.name,
+                               sizeof planning.name),
+              done);
     const struct pretrain_command command = {
-        .name = "shoal plan gpt",
+        .name = planning.name,
+        .model = model,
         .usage =
-            "usage: shoal plan gpt --deepspeed_config FILE --world-size N[,N...] [flags of "
-            "`shoal pretrain gpt`]\n\n"
+            "usage: shoal plan MODEL --deepspeed_config FILE --world-size N[,N...] [flags of "
+            "`shoal pretrain MODEL`]\n\n"
             "Says what a training will need on N ranks: memory by kind, messages, FLOPs, with\n"
             "rates the time of a step; whether it fits, and what would make it fit. Nothing is\n"
             "run or allocated.\n\n"
@@ -477,7 +487,6 @@ int tool_plan(int argc, char **argv)
             "configuration; 1 the answer could not be written.\n\n",
         .more = &section,
         .more_options = &planning.own};
-    const int skip = argc > 1 && strcmp(argv[1], "gpt") == 0;
     status = pretrain_options_init(&planning.options, &command, argc - skip, argv + skip);
     if (status == SHOAL_OK) {
         status = make_plans(&planning);
@@ -486,12 +495,13 @@ int tool_plan(int argc, char **argv)
         else if (status == SHOAL_OK)
             show_plans(&planning);
     }
+done:;
     int code = status < 0 ? tool_fail(status) : tool_flush();
     if (code == 0 && !all_fit(&planning))
         code = EXIT_DOES_NOT_FIT;
     shoali_free(planning.column);
     pretrain_setup_fini(&planning.setup);
-    shoal_gpt_destroy(planning.model);
+    shoal_model_destroy(planning.model);
     pretrain_options_fini(&planning.options);
     return code;
 }

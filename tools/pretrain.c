@@ -1,4 +1,4 @@
-/* shoal pretrain gpt: the main loop. */
+/* shoal pretrain: the main loop. */
 #include "pretrain.h"
 
 #include "base/clock.h"
@@ -143,10 +143,8 @@ static shoal_status describe_client(struct pretrain *run)
 {
     shoal_status status;
     char *model = NULL;
-    shoal_gpt_config config;
     const shoal_tokenizer *tokenizer = shoal_dataset_tokenizer(run->dataset);
-    shoal_gpt_get_config(run->model, &config);
-    SHOAL_TRY(status, shoal_gpt_config_to_json(&config, &model), done);
+    SHOAL_TRY(status, shoal_model_config_to_json(shoal_model_get_config(run->model), &model), done);
     const char *format = tokenizer ? "{\"model\":%s,\"tokenizer\":%s}" : "{\"model\":%s%s}";
     const char *text = tokenizer ? shoal_tokenizer_json(tokenizer) : "";
     const size_t bytes = strlen(model) + strlen(text) + 64;
@@ -182,8 +180,8 @@ static void show_header(struct pretrain *run)
     char text[512], count[32];
     if (!is_first(run))
         return;
-    printf("model: %lld layer%s, hidden %lld, %s parameters\n", (long long)options->num_layers,
-           options->num_layers == 1 ? "" : "s", (long long)options->hidden_size,
+    printf("model: %s, %s parameters\n",
+           shoal_model_config_describe(shoal_model_get_config(run->model), text, sizeof text),
            shoali_format_count((double)shoal_engine_param_count(run->engine), count));
     printf("%s\n", shoal_engine_describe_weight_decay(run->engine, text, sizeof text));
     printf("data: %lld training and %lld validation tokens of %d kinds\n",
@@ -399,7 +397,7 @@ static void release(struct pretrain *run, shoal_status status)
     shoal_loader_destroy(run->train);
     shoal_loader_destroy(run->valid);
     shoal_engine_destroy(run->engine);
-    shoal_gpt_destroy(run->model);
+    shoal_model_destroy(run->model);
     shoal_dataset_destroy(run->dataset);
     shoal_tokenizer_destroy(run->stored_tokenizer);
     shoal_comm_destroy(run->group);
@@ -425,26 +423,25 @@ static int report_failure(shoal_status status)
     return tool_fail(rank ? shoali_error_prefix(status, "rank %s", rank) : status);
 }
 
-static const struct pretrain_command command = {
-    .name = "shoal pretrain gpt",
-    .usage = "usage: [shoal run --num_gpus N] shoal pretrain gpt --deepspeed_config "
-             "FILE --data-path TEXT [flags]\n\n"
-             "Trains a GPT on text files. Started by `shoal run` it is one of N "
-             "ranks; alone it is one rank.\n\n",
-    .trains = true,
-};
-
 int tool_pretrain(int argc, char **argv)
 {
     struct pretrain run = {0};
     shoal_status status;
-    if (argc < 2 || (strcmp(argv[1], "gpt") != 0 && argv[1][0] != '-')) {
-        fprintf(stderr, "shoal pretrain: %s%s%s; the models are: gpt\n",
-                argc < 2 ? "name a model" : "unknown model \"", argc < 2 ? "" : argv[1],
-                argc < 2 ? "" : "\"");
-        return 2;
-    }
-    const int skip = strcmp(argv[1], "gpt") == 0;
+    char name[96];
+    int skip = 0;
+    struct pretrain_command command = {
+        .name = name,
+        .usage =
+            "usage: [shoal run --num_gpus N] shoal pretrain MODEL --deepspeed_config FILE "
+            "--data-path TEXT [flags]\n\n"
+            "Trains a model on text files: gpt, or one that is known by a name of its own\n"
+            "(gpt2-124m), whose flags have their values then. Started by `shoal run` it is one\n"
+            "of N ranks; alone it is one rank.\n\n",
+        .trains = true};
+    SHOAL_TRY(
+        status,
+        model_flags_word("shoal pretrain", argc, argv, &command.model, &skip, name, sizeof name),
+        done);
     status = pretrain_options_init(&run.options, &command, argc - skip, argv + skip);
     if (status == SHOAL_OK)
         SHOAL_TRY(status, prepare(&run), done);

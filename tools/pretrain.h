@@ -13,12 +13,12 @@
 #define SHOAL_PRETRAIN_H
 
 #include "base/config_table.h"
+#include "model_flags.h"
 #include "shoal/comm.h"
 #include "shoal/data.h"
 #include "shoal/engine.h"
 #include "shoal/monitor.h"
 #include "shoal/plan.h"
-#include "shoal/transformer.h"
 
 #include <stdio.h>
 
@@ -43,20 +43,16 @@ struct pretrain_shared {
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 struct pretrain_options {
-    /* model */
-    int64_t num_layers, hidden_size, num_attention_heads, seq_length, max_position_embeddings,
-        ffn_hidden_size;
-    int64_t make_vocab_size_divisible_by;
-    double attention_dropout, hidden_dropout, init_method_std, norm_epsilon;
-    bool disable_bias_linear, openai_gelu, untie, cross_entropy_loss_fusion;
-    /* data */
+    struct model_flags model;
+    int64_t seq_length, vocab_size; /* of the model; vocab_size 0: not known yet */
+    /* recompute */
     struct shoali_strings recompute_modules;
     const char *recompute_granularity, *recompute_method;
     int64_t recompute_num_layers;
+    /* data */
     struct shoali_strings data_path;
     const char *data_cache_path, *tokenizer_type, *split;
     bool mock_data, full_validation;
-    int64_t vocab_size; /* 0: not given */
     /* run */
     const char *deepspeed_config, *save, *load, *load_tag;
     bool deepspeed, finetune, exit_signal_handler, exit_on_missing_checkpoint, ignore_plan,
@@ -72,7 +68,8 @@ struct pretrain_options {
 
 /* A subcommand that takes these flags. */
 struct pretrain_command {
-    const char *name, *usage;
+    const char *name, *usage;          /* name: with the model, for messages */
+    const char *model;                 /* of the table, or a known one */
     const struct shoali_section *more; /* flags of its own; NULL none */
     void *more_options;
     bool trains; /* --train-iters and data are required */
@@ -96,13 +93,14 @@ shoal_dataset_args pretrain_data_args(const struct pretrain_options *options,
                                       const shoal_tokenizer *stored);
 SHOAL_CHECKED shoal_status pretrain_make_model(const struct pretrain_options *options,
                                                int64_t vocab_size, shoal_model **model);
-#define PRETRAIN_LEAN_FLAG "--cross-entropy-loss-fusion"
 /* The engine's arguments, and what they borrow. */
 struct pretrain_setup {
     shoal_engine_args args;
     char *text;
     const char **modules; /* NULL-terminated; NULL: none */
-    shoal_model *lean;    /* for suggestions: with PRETRAIN_LEAN_FLAG; NULL: it is given */
+    /* For suggestions: the model with the option that saves memory; NULL: none, or it is given. */
+    shoal_model *lean;
+    char lean_flag[64];
 };
 SHOAL_CHECKED shoal_status pretrain_setup_init(struct pretrain_setup *setup,
                                                const struct pretrain_options *options,

@@ -1,4 +1,4 @@
-/* Megatron's flags that `shoal pretrain gpt` knows and has no use for: not supported yet (an error,
+/* Megatron's flags that `shoal pretrain` knows and has no use for: not supported yet (an error,
  * unless the value is the default), without effect here (a notice), or replaced by something else
  * (an error that names it). None is stored. */
 #include "pretrain.h"

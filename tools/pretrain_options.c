@@ -1,4 +1,4 @@
-/* Megatron's flags for `shoal pretrain gpt`. */
+/* Megatron's flags for `shoal pretrain`; those of the model come from the library. */
 #include "pretrain.h"
 
 #include "base/str.h"
@@ -10,96 +10,6 @@
 #define REQUIRED .flags = SHOALI_OPTION_REQUIRED
 
 static const struct shoali_option rows[] = {
-    {.key = "num-layers",
-     .type = SHOALI_INT,
-     .offset = O(num_layers),
-     .min = 1,
-     .max = 100000,
-     REQUIRED,
-     .help = "transformer blocks"},
-    {.key = "hidden-size",
-     .type = SHOALI_INT,
-     .offset = O(hidden_size),
-     .min = 1,
-     .max = 1 << 20,
-     REQUIRED,
-     .help = "channels of the residual stream"},
-    {.key = "num-attention-heads",
-     .type = SHOALI_INT,
-     .offset = O(num_attention_heads),
-     .min = 1,
-     .max = 1 << 20,
-     REQUIRED,
-     .help = "attention heads; must divide the hidden size"},
-    {.key = "seq-length",
-     .type = SHOALI_INT,
-     .offset = O(seq_length),
-     .min = 1,
-     .max = 1 << 24,
-     REQUIRED,
-     .unit = "tokens",
-     .help = "length of a training sample"},
-    {.key = "max-position-embeddings",
-     .type = SHOALI_INT,
-     .offset = O(max_position_embeddings),
-     .min = 0,
-     .max = 1 << 24,
-     .unit = "tokens",
-     .help = "rows of the position table; 0: the sequence length"},
-    {.key = "ffn-hidden-size",
-     .type = SHOALI_INT,
-     .offset = O(ffn_hidden_size),
-     .min = 0,
-     .max = 1 << 24,
-     .help = "inner size of the feed-forward part; 0: four times the hidden size"},
-    {.key = "attention-dropout",
-     .type = SHOALI_FLOAT,
-     .offset = O(attention_dropout),
-     .default_number = 0.1,
-     .help = "dropout of attention probabilities"},
-    {.key = "hidden-dropout",
-     .type = SHOALI_FLOAT,
-     .offset = O(hidden_dropout),
-     .default_number = 0.1,
-     .help = "dropout of what enters the residual stream"},
-    {.key = "init-method-std",
-     .type = SHOALI_FLOAT,
-     .offset = O(init_method_std),
-     .default_number = 0.02,
-     .min = 0,
-     .max = 10,
-     .help = "standard deviation of initial weights"},
-    {.key = "norm-epsilon",
-     .type = SHOALI_FLOAT,
-     .offset = O(norm_epsilon),
-     .default_number = 1e-5,
-     .min = 0,
-     .max = 1,
-     .help = "epsilon of layer-norm"},
-    {.key = "disable-bias-linear",
-     .type = SHOALI_BOOL,
-     .offset = O(disable_bias_linear),
-     .help = "no biases in linear and norm layers"},
-    {.key = "openai-gelu",
-     .type = SHOALI_BOOL,
-     .offset = O(openai_gelu),
-     .help = "GELU in its tanh form (default: erf)"},
-    {.key = "untie-embeddings-and-output-weights",
-     .type = SHOALI_BOOL,
-     .offset = O(untie),
-     .help = "an output matrix of its own"},
-    {.key = "cross-entropy-loss-fusion",
-     .type = SHOALI_BOOL,
-     .offset = O(cross_entropy_loss_fusion),
-     .help = "output matrix and loss in tiles of the vocabulary: no logits in memory, for one "
-             "more product with that matrix in backward"},
-    {.key = "make-vocab-size-divisible-by",
-     .type = SHOALI_INT,
-     .offset = O(make_vocab_size_divisible_by),
-     .default_number = 1,
-     .min = 1,
-     .max = 1 << 20,
-     .help = "rows of the token table are padded to a multiple of this"},
     {.key = "recompute-granularity",
      .type = SHOALI_STRING,
      .offset = O(recompute_granularity),
@@ -145,13 +55,6 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_BOOL,
      .offset = O(mock_data),
      .help = "random tokens instead of text"},
-    {.key = "vocab-size",
-     .type = SHOALI_INT,
-     .offset = O(vocab_size),
-     .min = 0,
-     .max = 1e9,
-     .help = "kinds of tokens of --mock-data, by itself 256; shoal plan: of any data, 0: those of "
-             "--data-path"},
 
     {.key = "deepspeed",
      .type = SHOALI_BOOL,
@@ -265,7 +168,7 @@ static const struct shoali_option rows[] = {
      .flags = SHOALI_OPTION_HIDDEN,
      .help = "given by launchers; ignored"},
 };
-static const struct shoali_section section = {.name = "pretrain gpt",
+static const struct shoali_section section = {.name = "pretrain",
                                               .rows = SHOALI_ROWS(rows),
                                               .struct_bytes = sizeof(struct pretrain_options),
                                               .given_offset = O(given)};
@@ -442,11 +345,14 @@ static shoal_status check_loading(struct pretrain_options *options, struct shoal
 }
 
 /* What only training needs. */
-static shoal_status check_training(struct pretrain_options *options, struct shoali_arena *arena)
+static shoal_status check_training(struct pretrain_options *options,
+                                   const struct pretrain_command *command,
+                                   struct shoali_arena *arena)
 {
     if (!shoali_config_given(&section, options, "train-iters"))
-        return SHOAL_FAIL(SHOAL_ECONFIG, "shoal pretrain gpt: --train-iters must be given: "
-                                         "optimizer steps of the whole training");
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "%s: --train-iters must be given: optimizer steps of the whole training",
+                          command->name);
     if ((options->save && !*options->save) || (options->load && !*options->load))
         return SHOAL_FAIL(SHOAL_EINVAL, "--%s names no folder: its value is empty",
                           options->save && !*options->save ? "save" : "load");
@@ -458,29 +364,26 @@ static shoal_status check_training(struct pretrain_options *options, struct shoa
         return SHOAL_FAIL(
             SHOAL_EINVAL,
             "no training data: give --data-path FILE_OR_FOLDER, or --mock-data for random tokens");
-    if (options->vocab_size && !options->mock_data)
+    if (model_flags_given(&options->model, "vocab-size") && !options->mock_data)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "--vocab-size is for --mock-data: the tokens of --data-path are counted");
     return check_loading(options, arena);
 }
 
-shoal_status pretrain_options_init(struct pretrain_options *options,
-                                   const struct pretrain_command *command, int argc, char **argv)
+/* Reads all flags; SHOAL_END: help was printed. */
+static shoal_status parse(struct pretrain_options *options, const struct pretrain_command *command,
+                          int argc, char **argv, struct shoali_arena *arena)
 {
     shoal_status status;
-    struct shoali_arena arena;
     const struct shoali_flags tables[] = {{command->more, command->more_options},
+                                          options->model.table,
                                           {&section, options},
                                           {&pretrain_shared_section, &options->shared},
                                           {&pretrain_known_section, &options->known}};
     const int32_t first = command->more ? 0 : 1;
     struct shoali_flag_args args = {
-        .command = command->name, .tables = tables + first, .table_count = 4 - first};
-    shoali_arena_init(&arena);
-    for (int32_t i = first; i < 4; i++)
-        SHOAL_TRY(status, shoali_config_defaults(tables[i].section, tables[i].config, &arena),
-                  done);
-    status = shoali_flags_parse(&args, argc, argv, &arena, NULL);
+        .command = command->name, .tables = tables + first, .table_count = 5 - first};
+    status = shoali_flags_parse(&args, argc, argv, arena, NULL);
     if (status == SHOAL_END) {
         struct shoali_str text = {0};
         args.table_count--; /* nothing of those that are only known */
@@ -488,13 +391,45 @@ shoal_status pretrain_options_init(struct pretrain_options *options,
         printf("%s%s", command->usage, shoali_str_get(&text));
         shoali_str_fini(&text);
     }
+    return status;
+}
+
+static shoal_status write_defaults(struct pretrain_options *options,
+                                   const struct pretrain_command *command,
+                                   struct shoali_arena *arena)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_config_defaults(&section, options, arena), done);
+    SHOAL_TRY(status, shoali_config_defaults(&pretrain_shared_section, &options->shared, arena),
+              done);
+    SHOAL_TRY(status, shoali_config_defaults(&pretrain_known_section, &options->known, arena),
+              done);
+    if (command->more)
+        SHOAL_TRY(status, shoali_config_defaults(command->more, command->more_options, arena),
+                  done);
+    SHOAL_TRY(status, model_flags_init(&options->model, command->model, arena), done);
+done:
+    return status;
+}
+
+shoal_status pretrain_options_init(struct pretrain_options *options,
+                                   const struct pretrain_command *command, int argc, char **argv)
+{
+    shoal_status status;
+    struct shoali_arena arena;
+    shoali_arena_init(&arena);
+    SHOAL_TRY(status, write_defaults(options, command, &arena), done);
+    status = parse(options, command, argc, argv, &arena);
     if (status != SHOAL_OK)
         goto done;
+    SHOAL_TRY(status, model_flags_take(&options->model), done);
+    options->seq_length = model_flags_int(&options->model, "seq-length");
+    options->vocab_size = model_flags_int(&options->model, "vocab-size");
     if (options->data_path.count && options->mock_data)
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "--data-path and --mock-data exclude each other: give one of both");
     else if (command->trains)
-        status = check_training(options, &arena);
+        status = check_training(options, command, &arena);
     if (status == SHOAL_OK && !*options->deepspeed_config)
         status = SHOAL_FAIL(SHOAL_EINVAL, "--deepspeed_config names no file: its value is empty");
     if (status == SHOAL_OK)
@@ -506,5 +441,6 @@ done:
 
 void pretrain_options_fini(struct pretrain_options *options)
 {
+    model_flags_fini(&options->model);
     shoali_arena_fini(&options->arena);
 }

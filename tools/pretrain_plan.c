@@ -60,7 +60,7 @@ shoal_status pretrain_check_plan(struct pretrain *run)
                                   .prefetches = true,
                                   .dataset_bytes = shoal_dataset_host_bytes(run->dataset),
                                   .lean_model = run->setup.lean,
-                                  .lean_model_flag = PRETRAIN_LEAN_FLAG};
+                                  .lean_model_flag = run->setup.lean_flag};
     SHOAL_TRY(status, shoal_plan_make(&run->setup.args, &args, &run->plan), done);
     SHOAL_TRY(status, shoal_plan_get_limit(NULL, local_ranks(world), &limit), done);
     shoal_plan_judge(&run->plan, &limit, &verdict);

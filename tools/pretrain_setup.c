@@ -20,36 +20,36 @@ shoal_dataset_args pretrain_data_args(const struct pretrain_options *options,
 shoal_status pretrain_make_model(const struct pretrain_options *options, int64_t vocab_size,
                                  shoal_model **model)
 {
-    shoal_gpt_config config;
-    shoal_gpt_config_defaults(&config);
-    config.num_layers = options->num_layers;
-    config.hidden_size = options->hidden_size;
-    config.num_attention_heads = options->num_attention_heads;
-    config.seq_length = options->seq_length;
-    config.max_position_embeddings = options->max_position_embeddings;
-    config.ffn_hidden_size = options->ffn_hidden_size;
-    config.vocab_size = vocab_size;
-    config.make_vocab_size_divisible_by = options->make_vocab_size_divisible_by;
-    config.attention_dropout = options->attention_dropout;
-    config.hidden_dropout = options->hidden_dropout;
-    config.init_method_std = options->init_method_std;
-    config.norm_epsilon = options->norm_epsilon;
-    config.add_bias_linear = !options->disable_bias_linear;
-    config.openai_gelu = options->openai_gelu;
-    config.untie_embeddings = options->untie;
-    config.cross_entropy_loss_fusion = options->cross_entropy_loss_fusion;
-    return shoal_gpt_create(&config, model);
+    shoal_status status;
+    SHOAL_TRY(status,
+              shoal_model_config_set(options->model.config, "vocab-size", (double)vocab_size),
+              done);
+    SHOAL_TRY(status, shoal_model_create(options->model.config, model), done);
+done:
+    return status;
 }
 
-/* The same model without logits in memory; none when it has none. */
-static shoal_status make_lean(const shoal_model *model, shoal_model **lean)
+/* The same model in less memory, if it has such an option that is not given already. */
+static shoal_status make_lean(struct pretrain_setup *setup, shoal_model_config *config)
 {
-    shoal_gpt_config config;
-    shoal_gpt_get_config(model, &config);
-    if (config.cross_entropy_loss_fusion)
+    shoal_status status = SHOAL_OK;
+    double value = 1;
+    const shoal_model_option *option;
+    for (int32_t i = 0; (option = shoal_model_config_option(config, i)) != NULL; i++)
+        if (option->lean)
+            break;
+    if (!option)
         return SHOAL_OK;
-    config.cross_entropy_loss_fusion = true;
-    return shoal_gpt_create(&config, lean);
+    SHOAL_TRY(status, shoal_model_config_get(config, option->name, &value), done);
+    if (value != 0)
+        return SHOAL_OK;
+    snprintf(setup->lean_flag, sizeof setup->lean_flag, "--%s", option->name);
+    SHOAL_TRY(status, shoal_model_config_set(config, option->name, 1), done);
+    status = shoal_model_create(config, &setup->lean);
+    const shoal_status reset = shoal_model_config_set(config, option->name, 0);
+    status = status < 0 ? status : reset;
+done:
+    return status;
 }
 
 static shoal_status list_modules(const struct shoali_strings *given, const char ***modules)
@@ -72,7 +72,7 @@ shoal_status pretrain_setup_init(struct pretrain_setup *setup,
     const char *path;
     *setup = (struct pretrain_setup){0};
     SHOAL_TRY(status, list_modules(&options->recompute_modules, &setup->modules), done);
-    SHOAL_TRY(status, make_lean(model, &setup->lean), done);
+    SHOAL_TRY(status, make_lean(setup, options->model.config), done);
     SHOAL_TRY(status, pretrain_config(options, &path, &setup->text), done);
     setup->args =
         (shoal_engine_args){.model = model,
@@ -96,5 +96,5 @@ void pretrain_setup_fini(struct pretrain_setup *setup)
 {
     free(setup->text);
     shoali_free(setup->modules);
-    shoal_gpt_destroy(setup->lean);
+    shoal_model_destroy(setup->lean);
 }

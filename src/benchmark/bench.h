@@ -6,6 +6,7 @@
  * `shoal` program prints it (shoal bench, shoal tune). No part of libshoal: only the program has it.
  *
  *   gemm, attention, step   fused multiply-adds of independent registers, per thread
+ *   generate                the same for the prompt; for a token a loop that only reads
  *   adam, stream            x[i] += a y[i] over memory that no cache holds ("axpy")
  *   comm                    axpy by all ranks at once; a cache line sent to and fro between cores
  *   io                      a loop of reads or writes of one thread, past the page cache
@@ -91,17 +92,17 @@ typedef struct shoali_bench_comm_args {
 } shoali_bench_comm_args;
 SHOAL_CHECKED shoal_status shoali_bench_comm(const shoali_bench_comm_args *args);
 
-/* Measures training steps of a GPT with random weights on random tokens: forward, backward,
+/* Measures training steps of a model with random weights on random tokens: forward, backward,
  * clipping, AdamW. Joins the ranks that the environment names and is collective over them; rank 0
- * calls the sink. The limit is the FMA peak of all ranks over shoal_gpt_flops_per_token. With
+ * calls the sink. The limit is the FMA peak of all ranks over shoal_model_flops_per_token. With
  * offload_optimizer on nvme the sink is called a second time, with the update: its limit is the
  * larger of the time to read and then write as many bytes at the speed of a file in that folder
  * (shoali_bench_io with its defaults) and of the same update with the states in host memory, for
  * which another engine is made after the first one is gone. */
 typedef struct shoali_bench_step_args {
-    shoali_bench_run run;    /* threads are those of one rank */
-    shoal_gpt_config model;  /* vocab_size included */
-    int64_t micro_batch;     /* samples; without a configuration */
+    shoali_bench_run run;            /* threads are those of one rank */
+    const shoal_model_config *model; /* vocab-size included */
+    int64_t micro_batch;             /* samples; without a configuration */
     shoal_dtype dtype;       /* SHOAL_F32, SHOAL_BF16 or SHOAL_F16; without a configuration */
     const char *config_path; /* NULL: AdamW with clipping */
     /* Not NULL: only one step is made, and rank 0 writes the monotonic clock before and after it,
@@ -109,6 +110,18 @@ typedef struct shoali_bench_step_args {
     const char *first_step_file;
 } shoali_bench_step_args;
 SHOAL_CHECKED shoal_status shoali_bench_step(const shoali_bench_step_args *args);
+
+/* Measures generation by a model with random weights: reading a prompt, in tokens per second beside
+ * the multiply-add peak; and a token after it, in milliseconds beside the time that memory takes to
+ * give the weights that a token passes through. Not collective. */
+typedef struct shoali_bench_generate_args {
+    shoali_bench_run run;
+    const shoal_model_config *model; /* vocab-size included */
+    shoal_dtype dtype;               /* SHOAL_F32, SHOAL_BF16 or SHOAL_F16 */
+    int64_t prompt_length;           /* 0: 128, or half of the model's positions if that is less */
+    int32_t sequences;               /* that get a token each at once; 0: 1 */
+} shoali_bench_generate_args;
+SHOAL_CHECKED shoal_status shoali_bench_generate(const shoali_bench_generate_args *args);
 
 /* Measures reading and writing of a file, checked byte by byte. ds_io. Not collective. */
 typedef struct shoali_bench_io_args {

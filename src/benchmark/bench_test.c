@@ -243,14 +243,23 @@ static void test_io(void **state)
     assert_int_equal(shoali_bench_io(&args), SHOAL_EINVAL);
 }
 
-static void small_model(shoal_gpt_config *config)
+static shoal_model_config *small_model(void)
 {
-    shoal_gpt_config_defaults(config);
-    config->num_layers = 1;
-    config->hidden_size = 16;
-    config->num_attention_heads = 2;
-    config->seq_length = 8;
-    config->vocab_size = 11;
+    static const struct {
+        const char *name;
+        double value;
+    } options[] = {{"num-layers", 1},
+                   {"hidden-size", 16},
+                   {"num-attention-heads", 2},
+                   {"seq-length", 8},
+                   {"make-vocab-size-divisible-by", 128},
+                   {"vocab-size", 11}};
+    shoal_model_config *config;
+    assert_int_equal(shoal_model_config_create("gpt", &config), SHOAL_OK);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        assert_int_equal(shoal_model_config_set(config, options[i].name, options[i].value),
+                         SHOAL_OK);
+    return config;
 }
 
 static void test_step(void **state)
@@ -258,7 +267,8 @@ static void test_step(void **state)
     (void)state;
     struct seen seen;
     shoali_bench_step_args args = {.run = quick(&seen), .micro_batch = 2, .dtype = SHOAL_BF16};
-    small_model(&args.model);
+    shoal_model_config *model = small_model();
+    args.model = model;
     assert_int_equal(shoali_bench_step(&args), SHOAL_OK);
     assert_int_equal(seen.count, 1);
     assert_true(seen.ordered);
@@ -286,6 +296,48 @@ static void test_step(void **state)
     free(text);
     assert_int_equal(unlink(file), 0);
     assert_int_equal(rmdir(folder), 0);
+    shoal_model_config_destroy(model);
+}
+
+/* A prompt, then a token beside the bytes of the weights that it passes through. */
+static shoal_status take_generate(void *user, const shoali_bench_result *result)
+{
+    double *bytes = user;
+    const bool token = strcmp(result->unit, "ms") == 0;
+    assert_non_null(strstr(result->name, token ? "a token after it" : "prompt of 4 tokens"));
+    assert_true(result->median > 0 && result->limit > 0 && result->ratio > 0);
+    for (int32_t i = 0; i < result->value_count; i++) {
+        if (strcmp(result->values[i].name, "weights of a token") == 0)
+            *bytes = result->values[i].value * 1024 * 1024;
+    }
+    return SHOAL_OK;
+}
+
+static void test_generate(void **state)
+{
+    (void)state;
+    double bytes = 0;
+    shoal_model_config *model = small_model();
+    shoali_bench_generate_args args = {.run = {.repeats = 2,
+                                              .seconds = 0.002,
+                                              .threads = 1,
+                                              .sink = take_generate,
+                                              .user = &bytes},
+                                      .model = model,
+                                      .dtype = SHOAL_BF16};
+    assert_int_equal(shoali_bench_generate(&args), SHOAL_OK);
+    /* the head of 128 rows, the block with its vectors, the last norm, one row of the positions */
+    assert_true(bytes == 2.0 * (128 * 16 + 12 * 16 * 16 + 13 * 16 + 2 * 16 + 16));
+    args.sequences = 3;
+    args.dtype = SHOAL_F32;
+    assert_int_equal(shoali_bench_generate(&args), SHOAL_OK);
+    args.prompt_length = 8;
+    assert_int_equal(shoali_bench_generate(&args), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "leaves no room"));
+    args.prompt_length = 0;
+    args.dtype = SHOAL_I32;
+    assert_int_equal(shoali_bench_generate(&args), SHOAL_EINVAL);
+    shoal_model_config_destroy(model);
 }
 
 /* Numbers of the last figure by name. */
@@ -326,7 +378,8 @@ static void test_step_on_a_drive(void **state)
     shoali_bench_step_args args = {
         .run = {.repeats = 3, .seconds = 0.003, .threads = 2, .sink = take_figures, .user = &seen},
         .config_path = config};
-    small_model(&args.model);
+    shoal_model_config *model = small_model();
+    args.model = model;
     assert_int_equal(shoali_bench_step(&args), SHOAL_OK);
     assert_int_equal(seen.count, 2);
     /* masters and two states; 1024 numbers of each, the last ones padded, are 4096 bytes; the
@@ -341,6 +394,7 @@ static void test_step_on_a_drive(void **state)
     assert_true(fabs(seen.times - seen.median / seen.limit) < 1e-9);
     assert_int_equal(unlink(config), 0);
     assert_int_equal(rmdir(folder), 0); /* nothing stays */
+    shoal_model_config_destroy(model);
 }
 
 int main(void)
@@ -355,6 +409,7 @@ int main(void)
         cmocka_unit_test(test_wrong_data_are_found),
         cmocka_unit_test(test_io),
         cmocka_unit_test(test_step),
+        cmocka_unit_test(test_generate),
         cmocka_unit_test(test_step_on_a_drive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

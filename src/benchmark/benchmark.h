@@ -3,7 +3,7 @@
  *   samples.c    samples of a figure; results for the sink; memory
  *   limits.c     multiply-add peak, axpy bandwidth, round trip of a cache line
  *   kernels.c    time of one kernel; which table serves it
- *   gemm.c, attention.c, stream.c, comm.c, comm_data.c, step.c, io.c, tune_io.c   one subject each
+ *   gemm.c, attention.c, stream.c, comm.c, comm_data.c, step.c, generate.c, io.c, tune_io.c   one subject each
  *   step_swap.c  the part of a step that a drive bounds
  *
  * A sample of a short thing is the best of many calls: what disturbs only makes it slower. A sample
@@ -45,6 +45,8 @@ double shoali_seconds(void);
 double shoali_limit_fma(struct shoali_pool *pool, shoal_dtype dtype);
 /* Bytes per second of x[i] += a y[i] (12 bytes each) by all threads of the pool, in 1e9. */
 double shoali_limit_axpy(struct shoali_pool *pool, float *x, const float *y, int64_t count);
+/* Bytes per second of a loop of all threads that only reads, in 1e9. */
+double shoali_limit_read(struct shoali_pool *pool, const float *x, int64_t count);
 /* Microseconds of a cache line's way to another core and back; 0 with one core. */
 double shoali_limit_round_trip(void);
 

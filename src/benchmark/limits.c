@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -151,6 +152,50 @@ double shoali_limit_axpy(struct shoali_pool *pool, float *x, const float *y, int
         const double start = shoali_seconds();
         shoali_pool_run(pool, axpy_part, &work);
         const double rate = 12.0 * (double)count / (shoali_seconds() - start) * 1e-9;
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+enum { READ_LANES = 64 };
+struct reading {
+    const float *x;
+    int64_t count;
+    _Atomic uint32_t sum; /* or the loop would be for nothing */
+};
+
+/* Sums of integers, which any compiler makes vectors of. */
+static uint32_t read_all(const float *x, int64_t count)
+{
+    uint32_t sum[READ_LANES] = {0}, word[READ_LANES], all = 0;
+    for (int64_t i = 0; i + READ_LANES <= count; i += READ_LANES) {
+        memcpy(word, x + i, sizeof word);
+        for (int j = 0; j < READ_LANES; j++)
+            sum[j] += word[j];
+    }
+    for (int j = 0; j < READ_LANES; j++)
+        all += sum[j];
+    return all;
+}
+
+static void read_part(void *arg, int32_t index, int32_t count)
+{
+    struct reading *work = arg;
+    int64_t begin, end;
+    shoali_pool_slice(work->count, 1024, index, count, &begin, &end);
+    atomic_fetch_add(&work->sum, read_all(work->x + begin, end - begin));
+}
+
+double shoali_limit_read(struct shoali_pool *pool, const float *x, int64_t count)
+{
+    struct reading work = {x, count, 0};
+    double best = 0;
+    for (int i = 0; i < 3; i++) {
+        const double start = shoali_seconds();
+        shoali_pool_run(pool, read_part, &work);
+        const double rate = 4.0 * (double)count / (shoali_seconds() - start) * 1e-9;
         best = rate > best ? rate : best;
     }
     return best;

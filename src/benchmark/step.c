@@ -51,18 +51,19 @@ static shoal_status prepare(struct shoali_step *step)
     struct shoali_str text = {0};
     shoal_status status;
     int64_t batch, micro, accumulation;
+    double vocabulary;
     if (!args->config_path)
         SHOAL_TRY(status, config_text(args, &text), done);
     SHOAL_TRY(status, shoal_comm_init(&(shoal_comm_args){0}, &step->group), done);
     step->run.threads = thread_count(step);
-    SHOAL_TRY(status, shoal_gpt_create(&args->model, &step->model), done);
+    SHOAL_TRY(status, shoal_model_create(args->model, &step->model), done);
+    SHOAL_TRY(status, shoal_model_config_get(args->model, "vocab-size", &vocabulary), done);
+    step->vocabulary = (int64_t)vocabulary;
     SHOAL_TRY(status,
               shoali_step_make_engine(step, args->config_path ? NULL : shoali_str_get(&text)),
               done);
     shoal_engine_get_batch_info(step->engine, &batch, &micro, &accumulation);
-    shoal_gpt_config made;
-    shoal_gpt_get_config(step->model, &made);
-    step->sequence = made.seq_length;
+    step->sequence = step->model->tokens_per_sample;
     step->tokens_per_step = (double)(batch * step->sequence);
     step->tokens = shoali_calloc((size_t)(micro * step->sequence), sizeof(int32_t), "tokens");
     step->targets = shoali_calloc((size_t)(micro * step->sequence), sizeof(int32_t), "targets");
@@ -77,7 +78,7 @@ done:
 static shoal_status fill(void *user, int64_t number, int64_t micro, shoal_batch *batch)
 {
     struct shoali_step *step = user;
-    const int64_t vocabulary = step->args->model.vocab_size;
+    const int64_t vocabulary = step->vocabulary;
     int64_t train, samples, accumulation;
     uint64_t state = (uint64_t)number * 1000003u + (uint64_t)micro + 1;
     shoal_engine_get_batch_info(step->engine, &train, &samples, &accumulation);
@@ -156,13 +157,14 @@ done:
 
 static shoal_status emit(struct shoali_step *step)
 {
-    const shoal_gpt_config *config = &step->args->model;
-    const double flops = shoal_gpt_flops_per_token(config);
+    shoal_status status;
+    double flops;
     const double mib = 1.0 / (1024 * 1024);
     struct shoali_samples roofline = {.count = 0};
     struct rusage usage = {0};
     shoal_memory_info memory;
     char name[160];
+    SHOAL_TRY(status, shoal_model_flops_per_token(step->model, &flops), done);
     (void)getrusage(RUSAGE_SELF, &usage);
     shoal_engine_get_memory_info(step->engine, &memory);
     for (int32_t i = 0; i < step->peak.count; i++)
@@ -181,19 +183,22 @@ static shoal_status emit(struct shoali_step *step)
         {"states", "MiB", (double)memory.states_bytes * mib},
         {"activations", "MiB", (double)memory.activations_bytes * mib},
         {"buffers", "MiB", (double)memory.buffers_bytes * mib}};
-    snprintf(name, sizeof name, "GPT %.1fM, %.0fx%lld tokens, %s, %d rank%s of %d thread%s",
+    snprintf(name, sizeof name, "%s %.1fM, %.0fx%lld tokens, %s, %d rank%s of %d thread%s",
+             shoal_model_config_name(step->args->model),
              (double)shoal_engine_param_count(step->engine) * 1e-6,
              step->tokens_per_step / (double)step->sequence, (long long)step->sequence,
              step->args->config_path ? "configuration" : shoal_dtype_name(step->args->dtype),
              (int)ranks, ranks > 1 ? "s" : "", (int)shoali_pool_threads(step->pool),
              shoali_pool_threads(step->pool) > 1 ? "s" : "");
     shoali_bench_result result = {.bench = "step",
-                                  .name = name,
-                                  .unit = "tokens/s",
-                                  .limit_name = "multiply-add peak / FLOPs per token",
-                                  .values = values,
-                                  .value_count = sizeof values / sizeof values[0]};
-    return shoali_bench_emit(&step->run, &result, &step->rate, &roofline);
+                                 .name = name,
+                                 .unit = "tokens/s",
+                                 .limit_name = "multiply-add peak / FLOPs per token",
+                                 .values = values,
+                                 .value_count = sizeof values / sizeof values[0]};
+    status = shoali_bench_emit(&step->run, &result, &step->rate, &roofline);
+done:
+    return status;
 }
 
 /* The clock is the same for all processes of the machine. */
@@ -240,7 +245,7 @@ done:
         shoal_comm_abort(step->group, status);
     shoali_step_swap_destroy(swap);
     shoal_engine_destroy(step->engine);
-    shoal_gpt_destroy(step->model);
+    shoal_model_destroy(step->model);
     shoal_comm_destroy(step->group);
     shoali_pool_destroy(step->pool);
     shoali_free(step->tokens);

@@ -14,7 +14,7 @@ struct shoali_step {
     shoal_model *model;
     shoal_engine *engine;
     int32_t *tokens, *targets;
-    int64_t sequence;
+    int64_t sequence, vocabulary;
     double tokens_per_step; /* all ranks */
     struct shoali_samples rate, peak;
     struct shoali_samples forward, backward, reduce, update; /* ms of a step, this rank */

@@ -244,7 +244,7 @@ static shoal_status plan_large(int32_t stage, int32_t world, int32_t bucket, con
         .model = model, .config_text = text, .recompute_granularity = recompute};
     SHOAL_TRY(status, shoal_plan_make(&args, &(shoal_plan_args){.world_size = world}, plan), done);
 done:
-    shoal_gpt_destroy(model);
+    shoal_model_destroy(model);
     return status;
 }
 
@@ -336,7 +336,7 @@ static void test_deep(void **state)
     const shoal_plan_args plan_args = {.world_size = 1000};
     if (shoal_plan_make(&args, &plan_args, &plan) != SHOAL_OK)
         fail_msg("%s", shoal_error_message());
-    shoal_gpt_destroy(model);
+    shoal_model_destroy(model);
     assert_int_equal(plan.parameters, 12000 * (12 * 8 * 8 + 13 * 8) + (128 + 4 + 2) * 8);
     printf("12000 layers on 1000 ranks: planned in %.3f s\n",
            (double)(shoali_now_ns() - begin) * 1e-9);
@@ -378,7 +378,7 @@ static shoal_status suggest(int64_t limit_bytes, const char *options, int32_t wo
     SHOAL_TRY(status, shoal_plan_make(&args, &plan_args, plan), done);
     SHOAL_TRY(status, ask(&args, &plan_args, &limit, suggestion), done);
 done:
-    shoal_gpt_destroy(model);
+    shoal_model_destroy(model);
     return status;
 }
 
@@ -447,8 +447,8 @@ static void test_suggested_fusion(void **state)
     args.lean_model = NULL;
     assert_int_equal(ask(&engine, &args, &limit, &suggestion), SHOAL_OK);
     assert_null(strstr(suggestion.what, "--flag"));
-    shoal_gpt_destroy(model);
-    shoal_gpt_destroy(lean);
+    shoal_model_destroy(model);
+    shoal_model_destroy(lean);
 }
 
 static void test_limits(void **state)

@@ -206,7 +206,7 @@ static void test_refusals(void **state)
         struct gpt_seat seat = {.run = &run};
         assert_int_equal(shoal_status_exit_code(open_engine(&seat, &cases[i].how)), 2);
         assert_non_null(strstr(shoal_error_message(), cases[i].says));
-        shoal_gpt_destroy(seat.model);
+        shoal_model_destroy(seat.model);
     }
 }
 

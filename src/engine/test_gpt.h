@@ -205,7 +205,7 @@ static inline void *gpt_thread(void *arg)
         shoal_comm_abort(seat->group, SHOAL_EINTERNAL); /* or the others wait for us */
     shoal_engine_destroy(seat->engine);
     seat->engine = NULL;
-    shoal_gpt_destroy(seat->model);
+    shoal_model_destroy(seat->model);
     seat->model = NULL;
     shoal_comm_destroy(seat->group);
     seat->group = NULL;

@@ -210,7 +210,7 @@ static void check_case(uint64_t seed, const char *type, const char *accelerator)
     shoal_generator_destroy(generator);
     shoal_engine_destroy(pieces);
     shoal_engine_destroy(whole);
-    shoal_gpt_destroy(model);
+    shoal_model_destroy(model);
 }
 
 static void test_bits(void **state)
@@ -267,7 +267,7 @@ static void test_refusals(void **state)
     refused(shoal_generator_forward(generator, inputs, 1, false, NULL), "updated since");
     shoal_generator_destroy(generator);
     shoal_engine_destroy(engine);
-    shoal_gpt_destroy(model);
+    shoal_model_destroy(model);
 }
 
 int main(void)

@@ -12,7 +12,7 @@
 static shoal_status make_model(shoal_generator *generator, const char *client_json)
 {
     shoal_status status;
-    shoal_gpt_config config;
+    shoal_model_config *config = NULL;
     char *model = NULL, *tokenizer = NULL;
     json_t *client = NULL;
     if (client_json)
@@ -29,11 +29,18 @@ static shoal_status make_model(shoal_generator *generator, const char *client_js
               done);
     SHOAL_TRY(status, shoali_json_write(tokenizer_part, JSON_COMPACT, "a tokenizer", &tokenizer),
               done);
-    SHOAL_TRY(status, shoal_gpt_config_from_json(model, &config), done);
-    SHOAL_TRY(status, shoal_gpt_create(&config, &generator->model), done);
+    SHOAL_TRY(status, shoal_model_config_from_json(model, &config), done);
+    if (!config->row->max_length) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "the checkpoint is of a model `%s`, which does not generate text",
+                            config->row->name);
+        goto done;
+    }
+    SHOAL_TRY(status, shoal_model_create(config, &generator->model), done);
     SHOAL_TRY(status,
               shoal_tokenizer_from_json(tokenizer, strlen(tokenizer), &generator->tokenizer), done);
 done:
+    shoal_model_config_destroy(config);
     json_decref(client);
     free(model);
     free(tokenizer);
@@ -116,15 +123,18 @@ shoal_status shoal_generator_create_sized(const shoal_generator_args *given, siz
     SHOAL_TRY(status, check_args(args), done);
     if (args->load)
         SHOAL_TRY(status, open_checkpoint(generator, args), done);
-    shoal_gpt_config config;
-    const bool is_gpt = shoal_generator_config(generator, &config);
-    const int64_t positions =
-        args->max_length > 0 ? args->max_length : config.max_position_embeddings;
+    const shoal_model_config *config = shoal_generator_config(generator);
+    const int64_t positions = args->max_length > 0 ? args->max_length
+                              : config             ? config->row->max_length(config->values)
+                                                   : 0;
+    double vocabulary = 0;
+    if (config)
+        SHOAL_TRY(status, shoal_model_config_get(config, "vocab-size", &vocabulary), done);
     SHOAL_TRY(status,
               shoali_decoder_init(&generator->decoder, args->load ? generator->owned : args->engine,
                                   args->sequences > 0 ? args->sequences : 1, positions),
               done);
-    generator->known = is_gpt ? config.vocab_size : generator->decoder.vocab;
+    generator->known = config ? (int64_t)vocabulary : generator->decoder.vocab;
     generator->logits =
         shoali_calloc((size_t)generator->decoder.vocab, sizeof *generator->logits, "logits");
     if (!generator->logits) {
@@ -145,7 +155,7 @@ void shoal_generator_destroy(shoal_generator *generator)
     shoali_decoder_fini(&generator->decoder);
     shoal_engine_destroy(generator->owned);
     shoal_tokenizer_destroy(generator->tokenizer);
-    shoal_gpt_destroy(generator->model);
+    shoal_model_destroy(generator->model);
     shoali_free(generator->logits);
     shoali_free(generator);
 }
@@ -155,14 +165,9 @@ const shoal_tokenizer *shoal_generator_tokenizer(const shoal_generator *generato
     return generator->tokenizer;
 }
 
-bool shoal_generator_config_sized(const shoal_generator *generator, shoal_gpt_config *config,
-                                  size_t config_size)
+const shoal_model_config *shoal_generator_config(const shoal_generator *generator)
 {
-    if (generator->model)
-        shoal_gpt_get_config_sized(generator->model, config, config_size);
-    else
-        shoali_sized_copy(config, config_size, NULL, 0);
-    return generator->model != NULL;
+    return generator->model ? shoal_model_get_config(generator->model) : NULL;
 }
 
 int64_t shoal_generator_step(const shoal_generator *generator)

@@ -84,9 +84,7 @@ static void train_and_save(struct trained *trained, const shoal_gpt_config *shap
     ok(shoal_engine_create(&args, &trained->engine));
     for (int32_t i = 0; i < 25; i++)
         ok(shoal_engine_train_batch(trained->engine, next_batch, trained, NULL));
-    shoal_gpt_config made;
-    shoal_gpt_get_config(trained->model, &made);
-    ok(shoal_gpt_config_to_json(&made, &model_json));
+    ok(shoal_model_config_to_json(shoal_model_get_config(trained->model), &model_json));
     snprintf(client, sizeof client, "{\"model\":%s,\"tokenizer\":%s}", model_json,
              shoal_tokenizer_json(trained->tokenizer));
     free(model_json);
@@ -96,7 +94,7 @@ static void train_and_save(struct trained *trained, const shoal_gpt_config *shap
 static void release(struct trained *trained)
 {
     shoal_engine_destroy(trained->engine);
-    shoal_gpt_destroy(trained->model);
+    shoal_model_destroy(trained->model);
     shoal_tokenizer_destroy(trained->tokenizer);
 }
 

@@ -33,43 +33,43 @@ done:
 
 static shoal_status declare_embedding(const void *opaque, shoal_declaration *declaration)
 {
-    const struct shoali_gpt *gpt = opaque;
+    const shoal_gpt_config *config = opaque;
     shoal_status status;
-    SHOAL_TRY(status,
-              shoal_declare_param(
-                  declaration, &(shoal_param_spec){.name = "wte.weight",
-                                                   .shape = shoal_shape_2(gpt->padded_vocab,
-                                                                          gpt->config.hidden_size),
-                                                   .init = SHOAL_INIT_NORMAL,
-                                                   .init_b = gpt->config.init_method_std}),
-              done);
-    SHOAL_TRY(status,
-              shoal_declare_param(
-                  declaration,
-                  &(shoal_param_spec){.name = "wpe.weight",
-                                      .shape = shoal_shape_2(gpt->config.max_position_embeddings,
-                                                             gpt->config.hidden_size),
-                                      .init = SHOAL_INIT_NORMAL,
-                                      .init_b = gpt->config.init_method_std}),
-              done);
+    SHOAL_TRY(
+        status,
+        shoal_declare_param(
+            declaration, &(shoal_param_spec){.name = "wte.weight",
+                                             .shape = shoal_shape_2(shoali_gpt_padded_vocab(config),
+                                                                    config->hidden_size),
+                                             .init = SHOAL_INIT_NORMAL,
+                                             .init_b = config->init_method_std}),
+        done);
+    SHOAL_TRY(
+        status,
+        shoal_declare_param(
+            declaration, &(shoal_param_spec){.name = "wpe.weight",
+                                             .shape = shoal_shape_2(config->max_position_embeddings,
+                                                                    config->hidden_size),
+                                             .init = SHOAL_INIT_NORMAL,
+                                             .init_b = config->init_method_std}),
+        done);
 done:
     return status;
 }
 
 static void forward_embedding(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
 {
-    const struct shoali_gpt *gpt = shoal_layer_config(layer);
+    const shoal_gpt_config *config = shoal_layer_config(layer);
     shoal_tensor *x = shoal_embedding(tape, shoal_tape_input(tape, 0), shoal_layer_param(layer, 0),
                                       shoal_layer_param(layer, 1));
-    if (gpt->config.hidden_dropout > 0)
-        x = shoal_dropout(tape, x, gpt->config.hidden_dropout, NULL);
+    if (config->hidden_dropout > 0)
+        x = shoal_dropout(tape, x, config->hidden_dropout, NULL);
     shoal_boundary_set(tape, boundary, &x, 1);
 }
 
 static shoal_status declare_block(const void *opaque, shoal_declaration *declaration)
 {
-    const struct shoali_gpt *gpt = opaque;
-    const shoal_gpt_config *config = &gpt->config;
+    const shoal_gpt_config *config = opaque;
     const int64_t hidden = config->hidden_size, ffn = config->ffn_hidden_size;
     const double std = config->init_method_std;
     const double scaled = std / sqrt(2.0 * (double)config->num_layers);
@@ -125,8 +125,7 @@ static shoal_tensor *project_into(shoal_tape *tape, shoal_tensor *y, shoal_param
 
 static void forward_block(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
 {
-    const struct shoali_gpt *gpt = shoal_layer_config(layer);
-    const shoal_gpt_config *config = &gpt->config;
+    const shoal_gpt_config *config = shoal_layer_config(layer);
     const struct block_params p = block_params_of(layer, config->add_bias_linear);
     const shoal_activation gelu =
         config->openai_gelu ? SHOAL_ACTIVATION_GELU_TANH : SHOAL_ACTIVATION_GELU;
@@ -153,22 +152,23 @@ static void forward_block(const shoal_layer *layer, shoal_tape *tape, shoal_boun
 
 static shoal_status declare_head(const void *opaque, shoal_declaration *declaration)
 {
-    const struct shoali_gpt *gpt = opaque;
-    const int64_t hidden = gpt->config.hidden_size;
+    const shoal_gpt_config *config = opaque;
+    const int64_t hidden = config->hidden_size;
     shoal_status status;
     SHOAL_TRY(status,
-              declare_pair(declaration, &gpt->config, "/transformer.ln_f.weight",
+              declare_pair(declaration, config, "/transformer.ln_f.weight",
                            "/transformer.ln_f.bias", shoal_shape_1(hidden), SHOAL_INIT_ONES, 0),
               done);
-    const bool untied = gpt->config.untie_embeddings != 0;
+    const bool untied = config->untie_embeddings;
     SHOAL_TRY(
         status,
         shoal_declare_param(
-            declaration, &(shoal_param_spec){.name = "/lm_head.weight",
-                                             .shape = shoal_shape_2(gpt->padded_vocab, hidden),
-                                             .init = SHOAL_INIT_NORMAL,
-                                             .init_b = gpt->config.init_method_std,
-                                             .tied_to = untied ? NULL : "transformer.wte.weight"}),
+            declaration,
+            &(shoal_param_spec){.name = "/lm_head.weight",
+                                .shape = shoal_shape_2(shoali_gpt_padded_vocab(config), hidden),
+                                .init = SHOAL_INIT_NORMAL,
+                                .init_b = config->init_method_std,
+                                .tied_to = untied ? NULL : "transformer.wte.weight"}),
         done);
 done:
     return status;
@@ -176,17 +176,17 @@ done:
 
 static void forward_head(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
 {
-    const struct shoali_gpt *gpt = shoal_layer_config(layer);
-    const int32_t bias = gpt->config.add_bias_linear ? 1 : 0;
+    const shoal_gpt_config *config = shoal_layer_config(layer);
+    const int32_t bias = config->add_bias_linear;
     shoal_tensor *x =
         shoal_layer_norm(tape, shoal_boundary_get(tape, boundary, 0), shoal_layer_param(layer, 0),
-                         bias ? shoal_layer_param(layer, 1) : NULL, gpt->config.norm_epsilon);
+                         bias ? shoal_layer_param(layer, 1) : NULL, config->norm_epsilon);
     shoal_param *weight = shoal_layer_param(layer, 1 + bias);
     const shoal_linear_args table = {.weight_out_in = true};
     shoal_tensor *out;
     if (shoal_tape_generating(tape)) {
         out = shoal_linear(tape, shoal_generation_rows(tape, x), weight, &table);
-    } else if (gpt->config.cross_entropy_loss_fusion) {
+    } else if (config->cross_entropy_loss_fusion) {
         out = shoal_linear_cross_entropy(tape, x, weight, shoal_tape_input(tape, 1));
     } else {
         shoal_tensor *logits = shoal_linear(tape, x, weight, &table); /* [B, T, V] */

@@ -25,7 +25,7 @@ static shoal_status live(struct gpt_seat *seat)
     SHOAL_TRY(status, shoal_engine_load_checkpoint(seat->engine, folder, NULL, 0, NULL), done);
 done:
     shoal_engine_destroy(seat->engine);
-    shoal_gpt_destroy(seat->model);
+    shoal_model_destroy(seat->model);
     seat->engine = NULL;
     seat->model = NULL;
     return status;

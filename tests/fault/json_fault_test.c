@@ -49,15 +49,16 @@ static shoal_status model_config(struct shoali_str *out)
 {
     shoal_status status;
     char *text = NULL, *again = NULL;
-    shoal_gpt_config config;
-    shoal_gpt_config_defaults(&config);
-    config.hidden_size = 123456789012345;
-    config.norm_epsilon = 1.2345678901234567e-5;
-    SHOAL_TRY(status, shoal_gpt_config_to_json(&config, &text), done);
-    SHOAL_TRY(status, shoal_gpt_config_from_json(text, &config), done);
-    SHOAL_TRY(status, shoal_gpt_config_to_json(&config, &again), done);
+    shoal_model_config *config = NULL, *read = NULL;
+    SHOAL_TRY(status, shoal_model_config_create("gpt2-1558m", &config), done);
+    SHOAL_TRY(status, shoal_model_config_set(config, "norm-epsilon", 1.2345678901234567e-5), done);
+    SHOAL_TRY(status, shoal_model_config_to_json(config, &text), done);
+    SHOAL_TRY(status, shoal_model_config_from_json(text, &read), done);
+    SHOAL_TRY(status, shoal_model_config_to_json(read, &again), done);
     shoali_str_append(out, "%s %s", text, again);
 done:
+    shoal_model_config_destroy(config);
+    shoal_model_config_destroy(read);
     free(text);
     free(again);
     return status;
@@ -168,7 +169,7 @@ static shoal_status diff_of_runs(struct shoali_str *out)
 static shoal_status flags(struct shoali_str *out)
 {
     static const struct pretrain_command command = {
-        .name = "shoal pretrain gpt", .usage = "", .trains = true};
+        .name = "shoal pretrain gpt", .usage = "", .model = "gpt", .trains = true};
     char file[sizeof folder + 32];
     char *argv[] = {"gpt",
                     "--num-layers=1",
@@ -226,7 +227,7 @@ static shoal_status checkpoint(struct shoali_str *out)
 done:
     free(text);
     shoal_engine_destroy(seat.engine);
-    shoal_gpt_destroy(seat.model);
+    shoal_model_destroy(seat.model);
     return status;
 }
 

@@ -41,7 +41,7 @@ static void read_run(int argc, char **argv)
 static void read_pretrain(int argc, char **argv)
 {
     static const struct pretrain_command command = {
-        .name = "shoal pretrain gpt", .usage = "", .trains = true};
+        .name = "shoal pretrain gpt", .usage = "", .model = "gpt", .trains = true};
     struct pretrain_options options = {0};
     const char *path = NULL;
     char *text = NULL;

@@ -189,7 +189,7 @@ static void test_parity(void **state)
            variant->name, info.loss, STEPS, worst, gradients);
     fclose(file);
     shoal_engine_destroy(engine);
-    shoal_gpt_destroy(model);
+    shoal_model_destroy(model);
 }
 
 int main(void)

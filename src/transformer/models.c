@@ -1,0 +1,7 @@
+/* The models that have a name. */
+#include "transformer/transformer.h"
+
+const struct shoali_model_row *const shoali_model_rows[] = {
+    &shoali_model_gpt,
+    NULL,
+};
