@@ -80,7 +80,7 @@ module shoal
       import
       type(c_ptr), value :: engine
     end subroutine
-    subroutine shoal_gpt_destroy(model) bind(C)
+    subroutine shoal_model_destroy(model) bind(C)
       import
       type(c_ptr), value :: model
     end subroutine
@@ -167,7 +167,7 @@ program main
     if (modulo(step, 20) == 0 .and. shoal_engine_rank(engine) == 0) print '(a, i0, a, f0.4)', 'step ', step, '  loss ', info%loss
   end do
   call shoal_engine_destroy(engine)
-  call shoal_gpt_destroy(model)
+  call shoal_model_destroy(model)
   call shoal_comm_destroy(group)
   if (.not. info%loss < 1) error stop 1 ! guessing gives ln 64 = 4.2
 end program

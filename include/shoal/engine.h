@@ -152,7 +152,8 @@ SHOAL_API int32_t shoal_engine_rank(const shoal_engine *engine);
 SHOAL_API int32_t shoal_engine_world_size(const shoal_engine *engine);
 
 /* Full parameter or its gradient of the last step as fp32, on every rank (tests, tools): out has
- * shoal_param_count elements. */
+ * shoal_param_count elements. An engine for inference in 16 bit has no masters: what it was given,
+ * rounded. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_param(shoal_engine *engine, const char *name,
                                                             float *out);
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_gradient(shoal_engine *engine,

@@ -50,6 +50,7 @@ typedef struct shoal_model_option {
     double default_value, min, max; /* min and max both 0: any */
     const char *flag;               /* BOOL that is true by default: the flag that makes it false */
     const char *unit, *help;        /* unit: may be NULL */
+    const void *reserved[4];        /* NULL */
 } shoal_model_option;
 
 /* Values of all options of one row of the table. */

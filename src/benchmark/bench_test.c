@@ -309,6 +309,8 @@ static shoal_status take_generate(void *user, const shoali_bench_result *result)
     for (int32_t i = 0; i < result->value_count; i++) {
         if (strcmp(result->values[i].name, "weights of a token") == 0)
             *bytes = result->values[i].value * 1024 * 1024;
+        if (strcmp(result->values[i].name, "masters") == 0)
+            assert_true(result->values[i].value == 0);
     }
     return SHOAL_OK;
 }

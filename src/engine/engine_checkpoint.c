@@ -373,6 +373,18 @@ done:
     return status;
 }
 
+/* An engine without masters takes 16-bit weights as they are, into the last kind. */
+static shoal_status add_weights(struct tensors *tensors, const struct shoal_engine *engine)
+{
+    shoal_status status;
+    const int32_t at = tensors->kind_count;
+    SHOAL_TRY(status, add_kind(tensors, engine, 0, "model"), done);
+    tensors->kind[at].dtype = engine->module.dtype;
+    tensors->access[at].kind = shoali_zero_kind_count(engine->zero) - 1;
+done:
+    return status;
+}
+
 /* fp32 masters come from "master", or from "model" when the checkpoint is fp32; states under their
  * own names. */
 static shoal_status choose_kinds(struct tensors *tensors, const struct shoal_engine *engine,
@@ -381,6 +393,10 @@ static shoal_status choose_kinds(struct tensors *tensors, const struct shoal_eng
     shoal_status status;
     const char *master = has_kind(info, "master") ? "master" : "model";
     struct shoali_zero_kind kind;
+    const int32_t model = find_kind(info, "model");
+    if (!shoali_zero_has_masters(engine->zero) && model >= 0 &&
+        info->kind_dtype[model] == engine->module.dtype)
+        return add_weights(tensors, engine);
     for (int32_t i = 0; i < info->kind_count; i++)
         if (strcmp(info->kind_name[i], master) == 0 && info->kind_dtype[i] != SHOAL_F32)
             return SHOAL_FAIL(

@@ -59,7 +59,7 @@ static shoal_engine *open_engine(const shoal_model *model, const char *type, int
                                  const char *accelerator)
 {
     shoal_engine *engine;
-    char config[128];
+    char config[256];
     snprintf(config, sizeof config, "{\"train_micro_batch_size_per_gpu\":1%s}", type);
     ok(shoal_engine_create(&(shoal_engine_args){.model = model,
                                                 .config_text = config,
@@ -223,6 +223,45 @@ static void test_bits(void **state)
     printf("seeds %u to %u\n", SEED, SEED + CASES - 1);
 }
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* The weights in their own type, the cache, a pass: nothing else is on the device. */
+static void test_memory(void **state)
+{
+    static const char *const types[] = {"", ",\"bf16\":{\"enabled\":true}",
+                                        ",\"fp16\":{\"enabled\":true}"};
+    static const int32_t tokens[POSITIONS];
+    static float logits[POSITIONS * 64];
+    (void)state;
+    for (int32_t t = 0; t < 3; t++) {
+        uint64_t seed = 3;
+        shoal_memory_info memory;
+        shoal_generator *generator;
+        shoal_model *model = random_model(&seed);
+        char config[160];
+        shoal_engine *engine;
+        snprintf(config, sizeof config, "%s,\"packed_weights\":false", types[t]);
+        engine = open_engine(model, config, 1, "cpu");
+        ok(shoal_generator_create(
+            &(shoal_generator_args){.engine = engine, .max_length = POSITIONS}, &generator));
+        ok(shoal_generator_forward(generator, &(shoal_generator_input){0, tokens, POSITIONS}, 1,
+                                   true, logits));
+        shoal_engine_get_memory_info(engine, &memory);
+        const int64_t item = t == 0 ? 4 : 2;
+        const int64_t weights = shoal_engine_param_count(engine) * item;
+        /* this pass is not the largest; masters would be more than twice as much */
+        const int64_t pass = (int64_t)shoali_slot_peak_bytes(generator->decoder.slot);
+        const int64_t beside =
+            (int64_t)shoali_kv_cache_bytes(generator->decoder.cache) + pass + pass / 2;
+        assert_true(beside < 2 * shoal_engine_param_count(engine));
+        assert_in_range(memory.weights_bytes, weights, weights + 64);
+        assert_in_range(memory.device_peak_bytes, weights, weights + beside);
+        shoal_generator_destroy(generator);
+        shoal_engine_destroy(engine);
+        shoal_model_destroy(model);
+    }
+}
+
 /* ---- refusals ------------------------------------------------------------------------------- */
 
 static void refused(shoal_status got, const char *sentence)
@@ -272,7 +311,7 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_memory),
                                        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,8 @@
 /* What this rank holds, for checkpoints, fingerprints and getters. */
 #include "zero/parts.h"
 
+enum { CONVERTED = 8192 }; /* at once; 16 KiB */
+
 /* The state that a kind is, -1: none. */
 static int32_t state_of(const struct shoali_zero *zero, int32_t kind)
 {
@@ -15,7 +17,8 @@ static bool is_small(const struct shoali_zero *zero, int32_t kind)
     return state >= 0 && zero->setup.optimizer.type->states[state].kind != SHOALI_STATE_ELEMENT;
 }
 
-/* Kind 0 is the fp32 master (for fp32 models the weights themselves), then the states, then 16-bit
+/* Kind 0 is the fp32 master (for fp32 models the weights themselves, without training 16-bit ones
+ * seen as fp32), then the states, then 16-bit
  * weights. */
 int32_t shoali_zero_kind_count(const struct shoali_zero *zero)
 {
@@ -64,7 +67,7 @@ void shoali_zero_get_kind(const struct shoali_zero *zero, int32_t index,
     if (index == 0) {
         kind->name = low ? "master" : "model";
         kind->data = zero->masters.master;
-        if (shoali_zero_master_is_weights(setup))
+        if (shoali_zero_master_is_weights(setup) || !shoali_zero_keeps_masters(setup))
             kind->range = layout->weight_range;
     } else if (index < shoali_zero_state_rows(setup)) {
         kind->name = setup->optimizer.type->states[index - 1].name;
@@ -141,12 +144,46 @@ static shoal_status locate(const struct shoali_zero *zero, const struct shoali_z
     return SHOAL_OK;
 }
 
+bool shoali_zero_has_masters(const struct shoali_zero *zero)
+{
+    return shoali_zero_keeps_masters(&zero->setup);
+}
+
 struct transfer {
     int32_t kind;
     struct shoali_zero_kind held;
     void *out;      /* read */
     const void *in; /* write; NULL when reading */
 };
+
+/* Elements from `at` on of 16-bit weights as fp32: read, or with `in` written. */
+static shoal_status convert(struct shoali_zero *zero, const struct transfer *transfer, int64_t at,
+                            int64_t count)
+{
+    shoal_status status = SHOAL_OK;
+    uint16_t piece[CONVERTED];
+    const shoal_dtype dtype = shoali_zero_dtype(&zero->setup);
+    struct shoali_device_stream *stream = zero->setup.args.exec.stream;
+    const float *in = transfer->in;
+    float *out = transfer->out;
+    for (int64_t done = 0, part; done < count; done += part) {
+        part = count - done < CONVERTED ? count - done : CONVERTED;
+        char *address = shoali_zero_at(zero->weights.data, at + done, dtype);
+        const size_t bytes = (size_t)part * sizeof piece[0];
+        for (int64_t i = 0; in && i < part; i++)
+            piece[i] = dtype == SHOAL_BF16 ? shoali_f32_to_bf16(in[done + i])
+                                           : shoali_f32_to_f16(in[done + i]);
+        SHOAL_TRY(status,
+                  in ? shoali_upload(stream, address, piece, bytes)
+                     : shoali_download(stream, piece, address, bytes),
+                  done);
+        for (int64_t i = 0; !in && i < part; i++)
+            out[done + i] =
+                dtype == SHOAL_BF16 ? shoali_bf16_to_f32(piece[i]) : shoali_f16_to_f32(piece[i]);
+    }
+done:
+    return status;
+}
 
 /* Moves the first run of elements [first, end), which lies in one place. */
 static shoal_status move(struct shoali_zero *zero, const struct transfer *transfer, int64_t first,
@@ -163,6 +200,8 @@ static shoal_status move(struct shoali_zero *zero, const struct transfer *transf
         return shoali_swap_write(place.swap, place.row, place.first, *count, transfer->in);
     if (outside)
         return shoali_swap_read(place.swap, place.row, place.first, *count, transfer->out);
+    if (transfer->kind == 0 && !shoali_zero_keeps_masters(&zero->setup))
+        return convert(zero, transfer, at, *count);
     char *address = shoali_zero_at(held->data, at, held->dtype);
     if (transfer->in)
         return shoali_upload(zero->setup.args.exec.stream, address, transfer->in, bytes);
@@ -247,7 +286,7 @@ void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memor
     const struct shoali_zero_setup *setup = &zero->setup;
     const bool trains = setup->args.optimizer != NULL;
     const int64_t row = zero->outside.device_count * (int64_t)sizeof(float);
-    const bool same = shoali_zero_master_is_weights(setup);
+    const bool same = shoali_zero_master_is_weights(setup) || !shoali_zero_keeps_masters(setup);
     int64_t updated = 0;
     for (int32_t s = 0; trains && s < zero->layout.segment_count; s++)
         updated += zero->layout.segment[s].count;

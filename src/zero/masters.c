@@ -3,6 +3,8 @@
 
 /* Elements that a rank draws before they are exchanged. */
 #define SHARE_MAX ((int64_t)1 << 22)
+/* Elements that are drawn at once where there are no masters; 64 KiB. */
+#define PIECE 16384
 
 shoal_status shoali_zero_masters_init(struct shoali_zero_masters *masters)
 {
@@ -12,7 +14,7 @@ shoal_status shoali_zero_masters_init(struct shoali_zero_masters *masters)
     struct shoali_device_stream *stream = setup->args.exec.stream;
     if (shoali_zero_master_is_weights(setup))
         masters->master = masters->weights->data;
-    else
+    else if (shoali_zero_keeps_masters(setup))
         SHOAL_TRY(status, shoali_device_alloc_zeroed(stream, bytes, (void **)&masters->master),
                   done);
     for (int32_t s = 0; s < shoali_zero_state_rows(setup) - 1; s++)
@@ -42,6 +44,7 @@ struct fill {
     const struct shoali_exec *exec;
     int64_t begin, end;
     float *base;
+    float *piece; /* device, PIECE elements; NULL: there are masters */
 };
 
 static bool is_constant(const struct shoal_param *param)
@@ -73,6 +76,29 @@ static shoal_status fill_piece(const struct fill *fill, const struct shoali_piec
             .dtype = SHOAL_F32});
 }
 
+/* Without masters values are drawn as fp32 all the same, and rounded once. */
+static shoal_status fill_place(const struct fill *fill, const struct shoali_piece *piece, void *to)
+{
+    shoal_status status = SHOAL_OK;
+    const shoal_dtype dtype = shoali_zero_source_dtype(fill->masters->setup);
+    if (!fill->piece)
+        return fill_piece(fill, piece, to);
+    for (int64_t at = 0; at < piece->count; at += PIECE) {
+        struct shoali_piece part = *piece;
+        part.first += at;
+        part.count = piece->count - at < PIECE ? piece->count - at : PIECE;
+        const struct shoali_convert_args args = {.x = fill->piece,
+                                                 .y = shoali_zero_at(to, at, dtype),
+                                                 .count = part.count,
+                                                 .dtype = SHOAL_F32,
+                                                 .dtype_out = dtype};
+        SHOAL_TRY(status, fill_piece(fill, &part, fill->piece), done);
+        SHOAL_TRY(status, shoali_op_convert(fill->exec, &args), done);
+    }
+done:
+    return status;
+}
+
 /* The own elements only: from stage 1 on no rank ever draws the whole model. */
 static shoal_status fill_bucket(const struct fill *fill, int32_t bucket)
 {
@@ -88,10 +114,10 @@ static shoal_status fill_bucket(const struct fill *fill, int32_t bucket)
         const int64_t left = piece.param->begin + piece.param->count - (part->begin + at);
         if (is_constant(piece.param)) /* wherever it is in the whole */
             piece.count = left < high - at ? left : high - at;
-        float *place = fill->base ? fill->base + (part->at + at - fill->begin)
-                                  : shoali_zero_master(fill->masters, part->at + at,
-                                                       layout->weight_range[bucket].at + at);
-        SHOAL_TRY(status, fill_piece(fill, &piece, place), done);
+        void *place = fill->base ? fill->base + (part->at + at - fill->begin)
+                                 : shoali_zero_source(fill->masters, part->at + at,
+                                                      layout->weight_range[bucket].at + at);
+        SHOAL_TRY(status, fill_place(fill, &piece, place), done);
         at += piece.count;
     }
 done:
@@ -112,7 +138,21 @@ done:
 
 static shoal_status fill_device(struct shoali_zero_masters *masters, int64_t begin, int64_t end)
 {
-    return run_fill(&(struct fill){masters, &masters->setup->args.exec, begin, end, NULL});
+    shoal_status status = SHOAL_OK;
+    const struct shoali_zero_setup *setup = masters->setup;
+    struct fill fill = {masters, &setup->args.exec, begin, end, NULL, NULL};
+    if (!shoali_zero_keeps_masters(setup))
+        SHOAL_TRY(
+            status,
+            shoali_device_alloc(setup->args.device, PIECE * sizeof(float), (void **)&fill.piece),
+            done);
+    SHOAL_TRY(status, run_fill(&fill), done);
+    if (fill.piece) /* what is launched may still read it */
+        SHOAL_TRY(status, shoali_stream_synchronize(setup->args.exec.stream), done);
+done:
+    if (fill.piece)
+        shoali_device_free(setup->args.device, fill.piece);
+    return status;
 }
 
 /* Stage 0: every rank of a unit's group needs every value, draws its share, and gets the others'.
@@ -133,13 +173,14 @@ static shoal_status fill_together(struct shoali_zero_masters *masters, int32_t i
         const int64_t own = at + here->cut->rank * share;
         SHOAL_TRY(status, fill_device(masters, own, own + share), done);
         SHOAL_TRY(status,
-                  shoali_comm_device(here->group, here->exec.stream,
-                                     &(struct shoali_post){.kind = SHOALI_ALL_GATHER,
-                                                           .here = SHOAL_HERE,
-                                                           .in = masters->master + own,
-                                                           .out = masters->master + at,
-                                                           .count = share,
-                                                           .dtype = SHOAL_F32}),
+                  shoali_comm_device(
+                      here->group, here->exec.stream,
+                      &(struct shoali_post){.kind = SHOALI_ALL_GATHER,
+                                            .here = SHOAL_HERE,
+                                            .in = shoali_zero_source(masters, own, own),
+                                            .out = shoali_zero_source(masters, at, at),
+                                            .count = share,
+                                            .dtype = shoali_zero_source_dtype(masters->setup)}),
                   done);
     }
 done:
@@ -155,8 +196,9 @@ static shoal_status fill_outside(struct shoali_zero_masters *masters)
     for (int64_t at = outside->device_count; at < count; at += outside->sub_group, chunk++) {
         void *row[SHOALI_SWAP_MAX_ROWS];
         const int64_t left = count - at;
-        struct fill fill = {masters, &outside->exec, at,
-                            at + (left < outside->sub_group ? left : outside->sub_group), NULL};
+        struct fill fill = {masters, &outside->exec,
+                            at,      at + (left < outside->sub_group ? left : outside->sub_group),
+                            NULL,    NULL};
         SHOAL_TRY(status, shoali_swap_get(outside->optimizer, chunk, SHOALI_SWAP_ROW(0), row),
                   done);
         fill.base = row[0];

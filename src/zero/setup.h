@@ -57,6 +57,12 @@ static inline bool shoali_zero_master_is_weights(const struct shoali_zero_setup 
     return shoali_zero_dtype(setup) == SHOAL_F32 && !setup->offloads;
 }
 /* Of the flat shard: masters, and states that are per element. */
+/* Without training nothing is added to weights: 16-bit ones on the device need no fp32 beside them.
+ */
+static inline bool shoali_zero_keeps_masters(const struct shoali_zero_setup *setup)
+{
+    return setup->args.optimizer || shoali_zero_dtype(setup) == SHOAL_F32 || setup->offloads;
+}
 static inline int32_t shoali_zero_state_rows(const struct shoali_zero_setup *setup)
 {
     return 1 + (setup->args.optimizer ? shoali_optimizer_element_states(&setup->optimizer) : 0);

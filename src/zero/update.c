@@ -50,7 +50,9 @@ static shoal_status round_all(struct shoali_zero_masters *masters)
     shoal_status status = SHOAL_OK;
     const shoal_dtype dtype = shoali_zero_dtype(masters->setup);
     const struct shoali_zero_layout *layout = masters->layout;
-    for (int32_t r = 0; r < layout->bucket_count && dtype != SHOAL_F32; r++) {
+    if (dtype == SHOAL_F32 || !shoali_zero_keeps_masters(masters->setup))
+        return SHOAL_OK;
+    for (int32_t r = 0; r < layout->bucket_count; r++) {
         const struct shoali_zero_range *part = &layout->part_range[r];
         const struct shoali_convert_args args = {
             .x = masters->master + part->at,

@@ -2,6 +2,8 @@
  *
  *   master   the weights that are updated; fp32 models without offload have no others, so there it
  *            is the buffer of weights itself, and lies where weights lie (`weight` of a segment)
+ *            16-bit models without training have none: what is drawn, loaded or set is rounded into
+ *            the weights (shoali_zero_source)
  *   state    one buffer of the part space for each state of the optimizer that is per element
  *
  * Both hold the first shoali_zero_outside.device_count elements of the part space; the others are
@@ -57,6 +59,18 @@ static inline float *shoali_zero_master(const struct shoali_zero_masters *master
                                         int64_t weight)
 {
     return masters->master + (shoali_zero_master_is_weights(masters->setup) ? weight : local);
+}
+/* Where it lies in what weights are made of: masters, or, where there are none, the weights. */
+static inline shoal_dtype shoali_zero_source_dtype(const struct shoali_zero_setup *setup)
+{
+    return shoali_zero_keeps_masters(setup) ? SHOAL_F32 : shoali_zero_dtype(setup);
+}
+static inline void *shoali_zero_source(const struct shoali_zero_masters *masters, int64_t local,
+                                       int64_t weight)
+{
+    if (shoali_zero_keeps_masters(masters->setup))
+        return shoali_zero_master(masters, local, weight);
+    return shoali_zero_at(masters->weights->data, weight, shoali_zero_dtype(masters->setup));
 }
 
 #endif

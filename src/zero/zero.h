@@ -227,6 +227,9 @@ void shoali_zero_get_kind(const struct shoali_zero *zero, int32_t index,
 /* Where a parameter's numbers begin in the kind's flat space; param = their number: its end. */
 int64_t shoali_zero_kind_offset(const struct shoali_zero *zero, int32_t index, int32_t param);
 int64_t shoali_zero_flat_count(const struct shoali_zero *zero); /* unpadded */
+/* False: 16-bit weights without training, which have no masters. Kind 0, "master", then reads and
+ * writes the weights themselves, widened and rounded to nearest. */
+bool shoali_zero_has_masters(const struct shoali_zero *zero);
 /* After masters were written from outside (load, set): rounds them into the weights. Collective. */
 SHOAL_CHECKED shoal_status shoali_zero_masters_changed(struct shoali_zero *zero);
 /* Copies elements of a kind to/from the host; they must be held. */

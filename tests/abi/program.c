@@ -227,7 +227,10 @@ static void make_loader(shoal_dataset **dataset, shoal_loader **loader)
 static void make_gpt(shoal_model **model)
 {
     shoal_gpt_config config, again;
+    shoal_model_config *named = NULL;
     char *json = NULL;
+    int64_t count = 0;
+    double flops = 0;
     SPOIL(config);
     SPOIL(again);
     shoal_gpt_config_defaults(&config);
@@ -239,12 +242,16 @@ static void make_gpt(shoal_model **model)
     config.vocab_size = 64;
     config.openai_gelu = true;
     ASK(shoal_gpt_config, config);
-    NEED(shoal_gpt_param_count(&config) > 0 && shoal_gpt_flops_per_token(&config) > 0);
-    NEED(shoal_gpt_config_to_json(&config, &json) == SHOAL_OK);
-    NEED(shoal_gpt_config_from_json(json, &again) == SHOAL_OK);
-    NEED(again.hidden_size == 32 && again.openai_gelu && !again.untie_embeddings && FILLED(again));
-    free(json);
     NEED(shoal_gpt_create(&config, model) == SHOAL_OK);
+    NEED(shoal_model_param_count(*model, &count) == SHOAL_OK && count > 0);
+    NEED(shoal_model_flops_per_token(*model, &flops) == SHOAL_OK && flops > 0);
+    NEED(shoal_model_config_to_json(shoal_model_get_config(*model), &json) == SHOAL_OK);
+    NEED(shoal_model_config_from_json(json, &named) == SHOAL_OK);
+    NEED(shoal_model_config_set(named, "num-layers", 3) == SHOAL_OK);
+    NEED(shoal_model_config_get(named, "num-layers", &flops) == SHOAL_OK && flops == 3);
+    NEED(strcmp(shoal_model_config_option(named, 0)->name, "num-layers") == 0);
+    shoal_model_config_destroy(named);
+    free(json);
     SPOIL(again);
     shoal_gpt_get_config(*model, &again);
     NEED(again.ffn_hidden_size == 128 && FILLED(again));
@@ -276,7 +283,7 @@ static void gpt(void)
     NEED(shoal_generate(generator, &sample, count_token, &count) == SHOAL_OK && count == 5);
     shoal_generator_destroy(generator);
     shoal_engine_destroy(engine);
-    shoal_gpt_destroy(model);
+    shoal_model_destroy(model);
     shoal_loader_destroy(text.loader);
     shoal_dataset_destroy(dataset);
 }
