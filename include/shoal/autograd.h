@@ -83,7 +83,7 @@ SHOAL_API const shoal_shape *shoal_param_local_shape(const shoal_param *param);
 typedef struct shoal_boundary shoal_boundary;
 /* How many tensors the layer before has left; 0 for the first layer. */
 SHOAL_API int32_t shoal_boundary_count(const shoal_boundary *boundary);
-/* The index-th of them. */
+/* The index-th of them. Asking for one that is not there ends the forward pass with SHOAL_EINVAL. */
 SHOAL_API shoal_tensor *shoal_boundary_get(shoal_tape *tape, const shoal_boundary *boundary,
                                            int32_t index);
 /* Leaves these for the next layer, instead of those that are there. The array is copied. A layer
@@ -91,6 +91,7 @@ SHOAL_API shoal_tensor *shoal_boundary_get(shoal_tape *tape, const shoal_boundar
 SHOAL_API void shoal_boundary_set(shoal_tape *tape, shoal_boundary *boundary,
                                   shoal_tensor *const *tensors, int32_t count);
 
+/* A kind of layer. The table is borrowed as long as the engine lives. */
 typedef struct shoal_layer_type {
     const char *name; /* "gpt_block" */
     shoal_status (*declare)(const void *config, shoal_declaration *declaration);

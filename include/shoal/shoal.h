@@ -9,6 +9,7 @@
  *   transformer.h  GPT as an array of layers
  *   data.h         text -> tokens -> micro-batches
  *   engine.h       training: forward, backward, step; checkpoints
+ *   plan.h         what a run will need, without running it
  *   monitor.h      numbers of a run: live line, CSV, JSON lines
  *   inference.h    text from a checkpoint
  *   launcher.h     starting ranks
@@ -54,7 +55,7 @@
  *              fails takes the others' waits with it, naming itself.
  *   Structs    what is 0 or NULL in a struct of arguments has its default. Use designated initialisers:
  *              structs get members in new versions, and programs keep running (status.h,
- *              SHOAL_INLINE).
+ *              SHOAL_INLINE). Members called `reserved` stay 0.
  *   Threads    an object belongs to one thread at a time. There is no global state: several ranks
  *              may live in one process (shoal_thread_world_create).
  *
