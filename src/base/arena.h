@@ -24,13 +24,13 @@ void shoali_arena_init(struct shoali_arena *arena);
 void shoali_arena_fini(struct shoali_arena *arena);
 /* Makes all memory available again, keeps the blocks. */
 void shoali_arena_reset(struct shoali_arena *arena);
-/* Zeroed, 16-byte aligned; NULL (with an error record) when memory is exhausted. */
+/* Zeroed, 16-byte aligned; NULL (with an error set) when memory is exhausted. */
 void *shoali_arena_alloc(struct shoali_arena *arena, size_t bytes);
 /* Copies; NULL when memory is exhausted. */
 char *shoali_arena_strdup(struct shoali_arena *arena, const char *text);
 char *shoali_arena_printf(struct shoali_arena *arena, const char *format, ...) SHOAL_PRINTF(2, 3);
 
-/* malloc/calloc that write the error record ("cannot allocate N bytes for WHAT"). */
+/* malloc/calloc that set the error ("cannot allocate N bytes for WHAT"). */
 void *shoali_malloc(size_t bytes, const char *what);
 void *shoali_calloc(size_t count, size_t bytes, const char *what);
 void shoali_free(void *memory);

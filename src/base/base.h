@@ -3,7 +3,7 @@
  * Level L0: knows nothing of tensors, devices or ranks beyond the numbers in the thread's context.
  * One small header per subject; this one includes them all.
  *
- *   error.h         SHOAL_FAIL / SHOAL_TRY, the thread's error record and context
+ *   error.h         SHOAL_FAIL / SHOAL_TRY, the thread's last error and context
  *   log.h           levelled log lines per subsystem, to a callback sink
  *   arena.h         bump memory with one lifetime; checked arithmetic
  *   str.h           string builder, nearest key, number parsing, UTF-8, small files

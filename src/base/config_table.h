@@ -20,7 +20,7 @@
  * A pending row may be given its default (a pending section: null, false, {} or "enabled": false);
  * anything else is SHOAL_EUNSUPPORTED.
  *
- * Which keys were given is recorded in `given` bits (row index) so that two sources can be compared
+ * Which keys were given is kept in `given` bits (row index) so that two sources can be compared
  * and a default told from a value. Row order is help order.
  */
 #ifndef SHOALI_CONFIG_TABLE_H

@@ -1,4 +1,4 @@
-/* The record is a fixed buffer per thread: reporting that memory ran out must not need memory. */
+/* The last error is a fixed buffer per thread: reporting that memory ran out must not need memory. */
 #include "base/error.h"
 
 #include <stdarg.h>
@@ -9,14 +9,14 @@
 
 enum { MESSAGE_BYTES = 2048, FRAMES_BYTES = 4096 };
 
-struct record {
+struct last_error {
     char message[MESSAGE_BYTES];
     char frames[FRAMES_BYTES];
     size_t frames_length;
     char trace[MESSAGE_BYTES + FRAMES_BYTES + 1]; /* made when asked for */
 };
 
-static _Thread_local struct record record;
+static _Thread_local struct last_error last;
 static _Thread_local struct shoali_context context = {
     .rank = 0, .world = 1, .step = -1, .scope = ""};
 
@@ -37,28 +37,28 @@ static const char *short_place(const char *here)
 
 static void add_frame(const char *here, const char *call)
 {
-    size_t room = FRAMES_BYTES - record.frames_length;
-    int length = snprintf(record.frames + record.frames_length, room, "\n  at %s%s%s",
+    size_t room = FRAMES_BYTES - last.frames_length;
+    int length = snprintf(last.frames + last.frames_length, room, "\n  at %s%s%s",
                           short_place(here), *call ? " " : "", call);
     if (length < 0 || (size_t)length >= room) {
         /* Full: the innermost frames, already there, matter most. */
-        record.frames[record.frames_length] = '\0';
+        last.frames[last.frames_length] = '\0';
         return;
     }
-    record.frames_length += (size_t)length;
+    last.frames_length += (size_t)length;
 }
 
 shoal_status shoali_fail(const char *here, shoal_status code, const char *format, ...)
 {
-    /* Formatted aside because an argument may be the current record's own text. */
+    /* Formatted aside because an argument may be the last error's own text. */
     char message[MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof(message), format, args);
     va_end(args);
-    memcpy(record.message, message, sizeof(message));
-    record.frames[0] = '\0';
-    record.frames_length = 0;
+    memcpy(last.message, message, sizeof(message));
+    last.frames[0] = '\0';
+    last.frames_length = 0;
     add_frame(here, "");
     return code;
 }
@@ -81,18 +81,18 @@ shoal_status shoali_error_prefix(shoal_status code, const char *format, ...)
     message[at++] = ':';
     message[at++] = ' ';
     size_t rest = sizeof(message) - 1 - at;
-    size_t old = strlen(record.message);
-    memcpy(message + at, record.message, old < rest ? old : rest);
+    size_t old = strlen(last.message);
+    memcpy(message + at, last.message, old < rest ? old : rest);
     message[at + (old < rest ? old : rest)] = '\0';
-    memcpy(record.message, message, sizeof(message));
+    memcpy(last.message, message, sizeof(message));
     return code;
 }
 
 void shoali_error_clear(void)
 {
-    record.message[0] = '\0';
-    record.frames[0] = '\0';
-    record.frames_length = 0;
+    last.message[0] = '\0';
+    last.frames[0] = '\0';
+    last.frames_length = 0;
 }
 
 void shoali_assert_failed(const char *here, const char *condition)
@@ -104,13 +104,13 @@ void shoali_assert_failed(const char *here, const char *condition)
 
 const char *shoal_error_message(void)
 {
-    return record.message;
+    return last.message;
 }
 
 const char *shoal_error_trace(void)
 {
-    snprintf(record.trace, sizeof(record.trace), "%s%s", record.message, record.frames);
-    return record.trace;
+    snprintf(last.trace, sizeof(last.trace), "%s%s", last.message, last.frames);
+    return last.trace;
 }
 
 const char *shoal_status_name(shoal_status status)

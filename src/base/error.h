@@ -1,6 +1,6 @@
 /* error - where an error begins and how it travels.
  *
- * The failing place calls SHOAL_FAIL(code, "sentence", ...), which fills the thread's record and
+ * The failing place calls SHOAL_FAIL(code, "sentence", ...), which sets the thread's last error and
  * evaluates to the code. Callers use SHOAL_TRY(status, call, done): on a negative status it adds a
  * frame and jumps to the one `done:` label of the function. SHOAL_ASSERT is for our bugs only.
  *
@@ -20,15 +20,15 @@
 #define SHOALI_STRINGIFY(x) SHOALI_STRINGIFY2(x)
 #define SHOALI_HERE __FILE__ ":" SHOALI_STRINGIFY(__LINE__)
 
-/* Starts a new error record: code, place, sentence. Returns `code`. */
+/* Sets the thread's last error: code, place, sentence. Returns `code`. */
 shoal_status shoali_fail(const char *here, shoal_status code, const char *format, ...)
     SHOAL_PRINTF(3, 4);
-/* Appends a frame to the current record. */
+/* Appends a frame to the last error. */
 void shoali_error_frame(const char *here, const char *call);
-/* Prefixes the sentence of the current record: "prefix: sentence". For context that only the caller
+/* Prefixes the sentence of the last error: "prefix: sentence". For context that only the caller
  * knows (the file name, the rank). Returns `code` unchanged. */
 shoal_status shoali_error_prefix(shoal_status code, const char *format, ...) SHOAL_PRINTF(2, 3);
-/* Clears the record of the calling thread. */
+/* Clears the last error of the calling thread. */
 void shoali_error_clear(void);
 void shoali_assert_failed(const char *here, const char *condition) __attribute__((noreturn));
 

@@ -81,7 +81,7 @@ static void *other_thread(void *arg)
     return NULL;
 }
 
-static void test_records_and_contexts_are_per_thread(void **state)
+static void test_errors_and_contexts_are_per_thread(void **state)
 {
     (void)state;
     SHOAL_FAIL(SHOAL_EIO, "mine");
@@ -114,7 +114,7 @@ int main(void)
         cmocka_unit_test(test_prefix_keeps_code_and_frames),
         cmocka_unit_test(test_new_error_replaces_and_may_quote_the_old),
         cmocka_unit_test(test_long_texts_are_cut),
-        cmocka_unit_test(test_records_and_contexts_are_per_thread),
+        cmocka_unit_test(test_errors_and_contexts_are_per_thread),
         cmocka_unit_test(test_names_and_exit_codes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

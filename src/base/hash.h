@@ -10,7 +10,7 @@ uint64_t shoali_hash64_seeded(const void *data, size_t bytes, uint64_t seed);
 
 /* The same of bytes that come piece by piece: `get` is shoali_hash64 of all so far. */
 struct shoali_hash64_stream;
-struct shoali_hash64_stream *shoali_hash64_begin(void); /* NULL, with an error record: no memory */
+struct shoali_hash64_stream *shoali_hash64_begin(void); /* NULL, with an error set: no memory */
 void shoali_hash64_add(struct shoali_hash64_stream *stream, const void *data, size_t bytes);
 uint64_t shoali_hash64_get(const struct shoali_hash64_stream *stream);
 void shoali_hash64_end(struct shoali_hash64_stream *stream); /* NULL is fine */

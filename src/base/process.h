@@ -2,7 +2,7 @@
  *
  * A number alone does not name a process for long: it is given again once its owner is gone. The
  * number and the start time together do, within one pid namespace until the machine stops. Nothing
- * here allocates or touches the error record: it serves while an error is on its way, and between
+ * here allocates or touches the last error: it serves while an error is on its way, and between
  * a fork and what follows.
  */
 #ifndef SHOALI_PROCESS_H

@@ -262,7 +262,7 @@ struct seat {
     struct shoal_thread_world *world;
     int32_t rank;
     shoal_status status;
-    char message[512]; /* error records belong to threads */
+    char message[512]; /* the last error is the thread's */
     pthread_t thread;
 };
 

@@ -289,7 +289,7 @@ done:
     return status;
 }
 
-/* Takes the unfinished folder away; the error record keeps the first sentence. */
+/* Takes the unfinished folder away; the last error keeps the first sentence. */
 static shoal_status discard(const struct shoali_checkpoint_folders *folders, shoal_status status)
 {
     char sentence[1024];

@@ -5,8 +5,8 @@
  * / count. Slot q mod depth holds entry q. The consumer takes entries in increasing q; skipping
  * ahead drops the entries between, asking for an earlier one is answered "make it yourself".
  * Invariant under the mutex: head <= filled <= head + depth, entries [head, filled) are ready. An
- * entry that could not be made is ready too: it carries its status and sentence, because error
- * records belong to one thread.
+ * entry that could not be made is ready too: it carries its status and sentence, because the
+ * last error is that of one thread.
  */
 #include "data/data.h"
 

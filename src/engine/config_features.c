@@ -137,7 +137,7 @@ const struct shoali_section shoali_expert_parallel_section =
     SECTION(expert_parallel, "expert_parallel", expert_parallel_rows, "Expert parallelism.", );
 
 static const struct shoali_option compile_rows[] = {
-    ROW(compile, BOOL, deepcompile, 0, "Plan fetches from a recorded graph.", PENDING),
+    ROW(compile, BOOL, deepcompile, 0, "Plan fetches from a traced graph.", PENDING),
     ROW(compile, BOOL, free_activation, 0, "Free activations early.", PENDING),
     ROW(compile, INT, free_activation_threshold, 10485760, "Least size freed early.", .min = 0,
         .max = NO_MAX, .unit = "bytes"),
@@ -157,7 +157,7 @@ static const struct shoali_option compile_rows[] = {
     ROW(compile, STRINGS, passes, 0, "Passes to run: z1, z3, autosp, autotp.", PENDING),
 };
 const struct shoali_section shoali_compile_section =
-    SECTION(compile, "compile", compile_rows, "Planning from a recorded graph.", );
+    SECTION(compile, "compile", compile_rows, "Planning from a traced graph.", );
 
 static const struct shoali_option hybrid_engine_rows[] = {
     ROW(hybrid_engine, BOOL, enabled, 0, "Train and generate with one engine.", PENDING),
@@ -169,7 +169,7 @@ static const struct shoali_option hybrid_engine_rows[] = {
     ROW(hybrid_engine, BOOL, pin_parameters, 1, "Keep weights gathered.", ),
     ROW(hybrid_engine, INT, tp_gather_partition_size, 8, "Layers gathered at once.", .min = 1,
         .max = NO_MAX),
-    ROW(hybrid_engine, BOOL, enable_cuda_graph, 0, "Record generation as a CUDA graph.", ),
+    ROW(hybrid_engine, BOOL, enable_cuda_graph, 0, "Capture generation in a CUDA graph.", ),
 };
 const struct shoali_section shoali_hybrid_engine_section =
     SECTION(hybrid_engine, "hybrid_engine", hybrid_engine_rows, "Training and generating.", );

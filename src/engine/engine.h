@@ -9,7 +9,7 @@
  *   engine_blocks.c      who shares which block of a parameter, by the mesh
  *   engine_access.c      getters, parameters, fingerprint
  *   engine_checkpoint.c  save and load through checkpoint/
- *   engine_hashes.c      tell-tales of a step
+ *   engine_hashes.c      fingerprints of a step
  *   engine_unused.c      parameters that a step gave no gradient
  *   engine_groups.c      which parameter is updated by which values
  *   engine_report.c      lines and monitor events of a step

@@ -272,7 +272,7 @@ static shoal_status end_of_file(const struct shoali_io_request *request)
                       (long long)found, (long long)info.st_size);
 }
 
-/* The sentence is made where it is waited for: threads have their own error records. */
+/* The sentence is made where it is waited for: each thread has a last error of its own. */
 static shoal_status outcome(const struct shoali_io_request *request)
 {
     const char *path = request->file->path;

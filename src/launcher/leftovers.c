@@ -36,7 +36,7 @@ static bool holds_variable(const char *block, size_t bytes, const char *variable
     return false;
 }
 
-/* Reads by hand because it must not touch the error record: it runs while an error is on its way.
+/* Reads by hand because it must not touch the last error: it runs while an error is on its way.
  */
 static void read_environment(int pid, struct shoali_str *block)
 {

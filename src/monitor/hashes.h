@@ -1,4 +1,4 @@
-/* hashes - tell-tales: what each tensor of a run was after each step, in a few numbers that do not
+/* hashes - fingerprints: what each tensor of a run was after each step, in a few numbers that do not
  * depend on who held which part of it. Level L1.
  *
  * A *fingerprint* is a struct of sums of 64-bit integers over the elements (index, value) of a

@@ -2,7 +2,7 @@
  *
  *   monitor.c   CSV and JSON-lines sinks
  *   progress.c  the live line
- *   hashes.h    tell-tales per step and tensor, and comparing two runs by them
+ *   hashes.h    fingerprints per step and tensor, and comparing two runs by them
  *   lines.c     text of DeepSpeed's and Megatron's log lines
  *
  * This header adds the configuration sections of the JSON file; the engine puts them in its root
