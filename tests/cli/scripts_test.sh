@@ -48,9 +48,11 @@ put include/shoal/a.h '/* a.h - bad */
 #define SHOAL_API
 
 SHOAL_API int shoal_undocumented(void);
-SHOAL_API size_t shoal_not_alone(void);'
+SHOAL_API size_t shoal_not_alone(void);
+
+SHOAL_INLINE int shoal_undocumented_too(void);'
 expect 1 "$root/scripts/check-docs" "$folder"
-says "src/gone.h" "src/base/gone.c" "src/silent" "src/base/mute.h" "shoal_undocumented" \
+says "src/gone.h" "src/base/gone.c" "src/silent" "src/base/mute.h" "shoal_undocumented" "shoal_undocumented_too" \
     "does not compile alone as C11" "does not compile alone as C++17"
 
 
@@ -78,6 +80,8 @@ put include/shoal/a.h '/* a.h - some calls
 extern "C" {
 #endif
 #define SHOAL_API
+#define SHOAL_CHECKED
+#define SHOAL_INLINE static inline
 /* ---- calls ---- */
 
 /* Makes it; *made is the caller'"'"'s. */
@@ -90,6 +94,13 @@ typedef struct shoal_thing {
                  all */
 } shoal_thing;
 
+/* As the other. */
+SHOAL_CHECKED SHOAL_INLINE int shoal_call(int of);
+
+SHOAL_CHECKED SHOAL_INLINE int shoal_call(int of)
+{
+    return of;
+}
 #ifdef __cplusplus
 }
 #endif'
@@ -115,7 +126,14 @@ typedef struct shoal_thing {
 } shoal_thing;
 ```
 
-Makes it; \*made is the caller'"'"'s.'
+Makes it; \*made is the caller'"'"'s.' '### `shoal_call`
+
+```c
+int shoal_call(int of);
+```
+
+As the other.'
+[ "$(grep -c shoal_call <<<"$output")" = 2 ] || complain "the definition is listed, too: $output"
 mkdir "$folder/docs" "$folder/scripts" && put scripts/api-docs '' && printf '%s\n' "$output" >"$folder/docs/API.md"
 put CMakeLists.txt ''
 put src/silent/a.h '/* silent - not any more */'
