@@ -140,8 +140,11 @@ struct shoali_checkpoint_holding {
     int32_t tensor, origin, rank;
     int32_t range;        /* of the rank's ranges the one that has them */
     int64_t begin, count; /* of the block */
+    int64_t fresh;        /* its first element that no holding before it has */
+    int64_t reached;      /* the block's elements below are in this holding or one before it */
 };
-/* By tensor, block, begin; of copies the owner, the lowest rank, comes first. */
+/* By tensor, block, begin. Holdings may overlap: a tensor that is not cut along an axis is on all
+ * ranks of it, in whatever parts. */
 struct shoali_checkpoint_holdings {
     struct shoali_checkpoint_holding *holding;
     int64_t count;
@@ -188,8 +191,7 @@ struct shoali_checkpoint_span shoali_checkpoint_chunk(const struct shoali_checkp
 
 /* ---- holders.c ---- */
 
-/* Learns what every rank holds, and that it is everything, each element by one rank or by equal
- * ones. Collective. */
+/* Learns what every rank holds, and that it is everything. Collective. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_learn_holders(struct shoali_checkpoint_run *run);
 /* Elements of this rank's flat space of a kind. */
 int64_t shoali_checkpoint_held_count(const struct shoali_checkpoint_args *args,
@@ -203,16 +205,15 @@ shoali_checkpoint_ranges(const struct shoali_checkpoint_kind *kind,
 
 /* What one rank holds of one block, or of several whole tensors that follow each other. */
 struct shoali_checkpoint_piece {
-    int32_t rank, range;
-    bool copy; /* the piece before is the same on a lower rank */
-    int32_t tensor, origin;
+    int32_t rank, range, tensor, origin;
     const struct shoali_shard *shard; /* NULL: the whole */
     int64_t begin, count;             /* of the block */
     int64_t flat;                     /* where it begins in the rank's flat space */
     int64_t whole;                    /* where the tensor begins in the files' order */
 };
-/* The pieces of elements [begin, end) in the files' order, the same on every rank. Of a replicated
- * kind those of each view's first rank. */
+/* The pieces of elements [begin, end) in the files' order, the same on every rank: each element
+ * once, or, with every_holder, once for each rank that has it. Of a replicated kind the first rank
+ * of each view stands for the others. */
 struct shoali_checkpoint_walk {
     const struct shoali_checkpoint_space *space;
     const struct shoali_checkpoint_holdings *list;
@@ -222,10 +223,11 @@ struct shoali_checkpoint_walk {
     int64_t low, high;      /* elements of that block that are in the range */
     int64_t holding;        /* the next */
     struct shoali_checkpoint_piece ahead;
-    bool more;
+    bool every_holder, more;
 };
 struct shoali_checkpoint_walk shoali_checkpoint_walk(const struct shoali_checkpoint_run *run,
-                                                     int32_t kind, int64_t begin, int64_t end);
+                                                     int32_t kind, int64_t begin, int64_t end,
+                                                     bool every_holder);
 bool shoali_checkpoint_next(struct shoali_checkpoint_walk *walk,
                             struct shoali_checkpoint_piece *piece);
 

@@ -349,37 +349,26 @@ static shoal_status list_holdings(struct shoali_checkpoint_run *run, int32_t kin
     return SHOAL_OK;
 }
 
-/* The holdings of a block have to cover it without overlapping; equal ones are copies. Moves *next
- * behind them. */
-static shoal_status check_cover(const struct shoali_checkpoint_run *run, int32_t kind, int32_t view,
+/* The holdings of a block have to cover it. Moves *next behind them. */
+static shoal_status check_cover(struct shoali_checkpoint_run *run, int32_t kind, int32_t view,
                                 int32_t tensor, int64_t *next)
 {
     const struct shoali_checkpoint_holdings *list = &run->holdings[kind];
     const struct shoali_checkpoint_args *args = run->args;
     const struct shoali_checkpoint_space *space = run->space[kind];
     const int64_t whole = held_count(space->view[view].shard[tensor], &space->shapes[tensor]);
-    int64_t at = 0;
-    for (const struct shoali_checkpoint_holding *last = NULL; *next < list->count; ++*next) {
-        const struct shoali_checkpoint_holding *is = &list->holding[*next];
-        if (is->tensor != tensor || is->origin != view)
+    int64_t reached = 0;
+    for (; *next < list->count; ++*next) {
+        struct shoali_checkpoint_holding *is = &list->holding[*next];
+        if (is->tensor != tensor || is->origin != view || is->begin > reached)
             break;
-        if (last && last->begin == is->begin && last->count == is->count)
-            continue;
-        if (is->begin > at)
-            break;
-        if (is->begin < at)
-            return SHOAL_FAIL(SHOAL_EINVAL,
-                              "kind `%s`: of `%s` rank %d holds elements [%lld, %lld) and rank %d "
-                              "from %lld on: parts have to be equal or apart",
-                              args->kinds[kind].name, args->names[tensor], last->rank,
-                              (long long)last->begin, (long long)at, is->rank,
-                              (long long)is->begin);
-        at = is->begin + is->count;
-        last = is;
+        const int64_t end = is->begin + is->count;
+        is->fresh = reached < end ? reached : end;
+        is->reached = reached = end > reached ? end : reached;
     }
-    if (at != whole)
+    if (reached != whole)
         return SHOAL_FAIL(SHOAL_EINVAL, "kind `%s`: of `%s` no rank holds element %lld of %lld",
-                          args->kinds[kind].name, args->names[tensor], (long long)at,
+                          args->kinds[kind].name, args->names[tensor], (long long)reached,
                           (long long)whole);
     return SHOAL_OK;
 }

@@ -233,7 +233,8 @@ static shoal_status scatter(struct shoali_checkpoint_run *run, int32_t k,
             status,
             shoal_broadcast(run->args->group, in, span->end - span->begin, kind->dtype, 0, NULL),
             done);
-    struct shoali_checkpoint_walk walk = shoali_checkpoint_walk(run, k, span->begin, span->end);
+    struct shoali_checkpoint_walk walk =
+        shoali_checkpoint_walk(run, k, span->begin, span->end, !kind->replicated);
     for (struct shoali_checkpoint_piece piece; shoali_checkpoint_next(&walk, &piece);)
         if (kind->replicated)
             take_own(run, k, &piece, span->begin, in);

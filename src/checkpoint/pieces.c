@@ -5,7 +5,7 @@
 
 /* ---- the pieces of a range ------------------------------------------------------------------ */
 
-/* The first holding of a block that reaches beyond its element `at`. */
+/* A holding of a block before which none reaches beyond its element `at`. */
 static int64_t find_holding(const struct shoali_checkpoint_holdings *list, int32_t tensor,
                             int32_t origin, int64_t at)
 {
@@ -15,7 +15,7 @@ static int64_t find_holding(const struct shoali_checkpoint_holdings *list, int32
         const struct shoali_checkpoint_holding *is = &list->holding[middle];
         const bool before = is->tensor != tensor   ? is->tensor < tensor
                             : is->origin != origin ? is->origin < origin
-                                                   : is->begin + is->count <= at;
+                                                   : is->reached <= at;
         if (before)
             low = middle + 1;
         else
@@ -50,7 +50,8 @@ static bool next_block(struct shoali_checkpoint_walk *walk)
     return false;
 }
 
-/* A piece of the block the walk is on; false: there are no more. */
+/* What the next holding of the block that the walk is on has of its range, which may be nothing;
+ * false: there are no more. */
 static bool piece_of_block(struct shoali_checkpoint_walk *walk,
                            struct shoali_checkpoint_piece *piece)
 {
@@ -60,16 +61,12 @@ static bool piece_of_block(struct shoali_checkpoint_walk *walk,
     const struct shoali_checkpoint_holding *is = &walk->list->holding[walk->holding];
     if (is->tensor != walk->tensor || is->origin != walk->origin || is->begin >= walk->high)
         return false;
-    const struct shoali_checkpoint_holding *last =
-        walk->holding > 0 ? &walk->list->holding[walk->holding - 1] : NULL;
-    const bool copy = last && last->tensor == is->tensor && last->origin == is->origin &&
-                      last->begin == is->begin && last->count == is->count;
-    const int64_t begin = is->begin > walk->low ? is->begin : walk->low;
+    const int64_t from = walk->every_holder ? is->begin : is->fresh;
+    const int64_t begin = from > walk->low ? from : walk->low;
     const int64_t stop = is->begin + is->count;
     *piece = (struct shoali_checkpoint_piece){
         .rank = is->rank,
         .range = is->range,
-        .copy = copy,
         .tensor = is->tensor,
         .origin = is->origin,
         .shard = space->view[is->origin].shard[is->tensor],
@@ -84,23 +81,27 @@ static bool piece_of_block(struct shoali_checkpoint_walk *walk,
 
 static bool next_piece(struct shoali_checkpoint_walk *walk, struct shoali_checkpoint_piece *piece)
 {
-    while (!piece_of_block(walk, piece))
+    for (;;) {
+        while (piece_of_block(walk, piece))
+            if (piece->count > 0)
+                return true;
         if (!next_block(walk))
             return false;
-    return true;
+    }
 }
 
 /* Of whole tensors, neighbours in the file and in one range: they travel as one. */
 static bool follows(const struct shoali_checkpoint_piece *last,
                     const struct shoali_checkpoint_piece *next)
 {
-    return !last->shard && !next->shard && !last->copy && !next->copy && last->rank == next->rank &&
-           last->range == next->range && last->flat + last->count == next->flat &&
+    return !last->shard && !next->shard && last->rank == next->rank && last->range == next->range &&
+           last->flat + last->count == next->flat &&
            last->whole + last->begin + last->count == next->whole + next->begin;
 }
 
 struct shoali_checkpoint_walk shoali_checkpoint_walk(const struct shoali_checkpoint_run *run,
-                                                     int32_t kind, int64_t begin, int64_t end)
+                                                     int32_t kind, int64_t begin, int64_t end,
+                                                     bool every_holder)
 {
     const struct shoali_checkpoint_space *space = run->space[kind];
     struct shoali_checkpoint_walk walk = {.space = space,
@@ -108,7 +109,8 @@ struct shoali_checkpoint_walk shoali_checkpoint_walk(const struct shoali_checkpo
                                           .tensors = run->args->tensor_count,
                                           .begin = begin,
                                           .end = end,
-                                          .origin = -1};
+                                          .origin = -1,
+                                          .every_holder = every_holder};
     for (int32_t high = walk.tensors; walk.tensor < high;) {
         const int32_t middle = walk.tensor + (high - walk.tensor) / 2;
         if (space->whole_begin[middle + 1] <= begin)

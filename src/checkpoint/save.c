@@ -110,11 +110,10 @@ static shoal_status save_chunk(struct shoali_checkpoint_run *run, int32_t k,
     if (run->rank == 0 && span.byte_begin < file->data_start)
         memcpy(run->buffer, file->head + span.byte_begin,
                (size_t)(span.begin < span.end ? span.skip : bytes));
-    struct shoali_checkpoint_walk walk = shoali_checkpoint_walk(run, k, span.begin, span.end);
+    struct shoali_checkpoint_walk walk =
+        shoali_checkpoint_walk(run, k, span.begin, span.end, false);
     for (struct shoali_checkpoint_piece piece; shoali_checkpoint_next(&walk, &piece);)
-        if (!piece.copy)
-            SHOAL_TRY(status, gather_piece(run, k, &piece, span.begin, run->buffer + span.skip),
-                      done);
+        SHOAL_TRY(status, gather_piece(run, k, &piece, span.begin, run->buffer + span.skip), done);
     if (run->rank == 0 && run->local == SHOAL_OK) {
         file->chunk[index] = shoali_hash64(run->buffer, (size_t)bytes);
         run->local =
