@@ -211,9 +211,12 @@ static void forward_last(const shoal_layer *layer, shoal_tape *tape, shoal_bound
     boundary->tensor[0] = shoal_add(tape, shoal_add(tape, x, more), one);
 }
 
-static const shoal_layer_type first_type = {"first", declare_first, forward_first};
-static const shoal_layer_type last_type = {"last", declare_last, forward_last};
-static const shoal_input_spec inputs[] = {{"x", SHOAL_F32, {2, {ROWS, COLUMNS}}}};
+static const shoal_layer_type first_type = {
+    .name = "first", .declare = declare_first, .forward = forward_first};
+static const shoal_layer_type last_type = {
+    .name = "last", .declare = declare_last, .forward = forward_last};
+static const shoal_input_spec inputs[] = {
+    {.name = "x", .dtype = SHOAL_F32, .sample_shape = {2, {ROWS, COLUMNS}}}};
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
@@ -304,7 +307,8 @@ static bool live(struct gpt_seat *seat)
     struct cutting by = {
         {SHOAL_AXIS_TP, experts ? SHOAL_AXIS_EP : SHOAL_AXIS_PP}, task->middle, seat->group};
     const shoal_layer_spec layers[] = {{&first_type, "first", &by}, {&last_type, "last", &by}};
-    const shoal_model model = {"blocks", layers, 2, inputs, 1, ROWS};
+    const shoal_model model = {
+        .name = "blocks", .layers = layers, .layer_count = 2, .inputs = inputs, .input_count = 1};
     struct seen *is = &seen[seat->rank];
     shoal_mesh *mesh = NULL;
     char config[2 * OPTIONS];
@@ -556,7 +560,8 @@ static bool refused(struct gpt_seat *seat)
 {
     struct cutting by = {{SHOAL_AXIS_TP, SHOAL_AXIS_EP}, 4, NULL};
     const shoal_layer_spec layers[] = {{&first_type, "first", &by}, {&last_type, "last", &by}};
-    const shoal_model model = {"blocks", layers, 2, inputs, 1, ROWS};
+    const shoal_model model = {
+        .name = "blocks", .layers = layers, .layer_count = 2, .inputs = inputs, .input_count = 1};
     const struct task *task = seat->run->user;
     char config[OPTIONS];
     snprintf(config, sizeof config,
