@@ -155,8 +155,9 @@ SHOAL_API int32_t shoal_engine_rank(const shoal_engine *engine);
 SHOAL_API int32_t shoal_engine_world_size(const shoal_engine *engine);
 
 /* Full parameter or its gradient of the last step as fp32, on every rank (tests, tools): out, host
- * memory, has shoal_param_count elements. An engine for inference in 16 bit has no masters: what it
- * was given, rounded. Costs a gather of it. SHOAL_EINVAL: there is no parameter of this name. */
+ * memory, has shoal_param_count elements, those of the whole, whichever blocks and parts the ranks
+ * hold. An engine for inference in 16 bit has no masters: what it was given, rounded. Costs a gather
+ * of it. SHOAL_EINVAL: there is no parameter of this name. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_param(shoal_engine *engine, const char *name,
                                                             float *out);
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_gradient(shoal_engine *engine,
@@ -166,7 +167,8 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_gradient(shoal_engine *eng
  * row or column ("exp_avg_sq_row", "exp_avg_sq_col" of Adafactor) as many as it has of those. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_state(shoal_engine *engine, const char *name,
                                                             const char *state, float *out);
-/* Writes a whole parameter, the same values on every rank; its states stay as they are. */
+/* Writes a whole parameter, the same values on every rank; each takes what it holds. Its states stay
+ * as they are. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_set_param(shoal_engine *engine, const char *name,
                                                             const float *values);
 /* Name of the index-th parameter in canonical order, NULL beyond the last. Borrowed until destroy.

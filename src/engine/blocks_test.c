@@ -3,104 +3,10 @@
  * takes its block of the gradient. Initial values, steps, hashes, getters and the files of a
  * checkpoint are the same bits, and a checkpoint goes from any cut to any other. */
 #include "base/test_folder.h"
+#include "engine/test_blocks.h"
 #include "engine/test_gpt.h"
 
-#include "autograd/rows/rows.h"
-
 enum { ROWS = 7, COLUMNS = 24, STEPS = 4, HALF = 2, VALUES_MAX = 4096, OPTIONS = 1024 };
-
-/* ---- a whole out of blocks ------------------------------------------------------------------- */
-
-struct gather_attr {
-    shoal_group *group; /* all ranks: those that hold the same say the same */
-    const struct shoali_shard *shard;
-};
-
-static shoal_status gather_infer(struct shoal_tape *tape, struct shoali_node *node)
-{
-    const struct gather_attr *attr = shoali_node_attr(node);
-    return shoali_node_output(tape, node, 0, shoali_node_in(node, 0)->dtype, &attr->shard->global,
-                              -1);
-}
-
-/* The block's elements to their places in the whole (`to_whole`), or out of them. */
-static void move_block(const struct shoali_shard *shard, char *block, char *whole, size_t item,
-                       bool to_whole)
-{
-    const int64_t count = shoal_shape_count(&shard->local);
-    int64_t run;
-    for (int64_t at = 0; at < count; at += run) {
-        char *inside = whole + (size_t)shoali_shard_run(shard, at, &run) * item;
-        char *here = block + (size_t)at * item;
-        memcpy(to_whole ? inside : here, to_whole ? here : inside, (size_t)run * item);
-    }
-}
-
-/* On a device that the host reaches, whose launches are done when they return. */
-static shoal_status gather_forward(struct shoal_tape *tape, struct shoali_node *node)
-{
-    const struct gather_attr *attr = shoali_node_attr(node);
-    const struct shoal_tensor *x = shoali_node_in(node, 0), *y = shoali_node_out(node, 0);
-    const size_t item = shoal_dtype_bytes(x->dtype);
-    const size_t bytes = (size_t)shoal_shape_count(&y->shape) * item;
-    if (shoali_tape_is_meta(tape))
-        return SHOAL_OK;
-    memset(y->data, 0, bytes);
-    move_block(attr->shard, x->data, y->data, item, true);
-    return shoal_all_reduce(attr->group, y->data, y->data, (int64_t)bytes, SHOAL_U8, SHOAL_BOR,
-                            NULL);
-}
-
-static shoal_status gather_backward(struct shoal_tape *tape, struct shoali_node *node)
-{
-    shoal_status status;
-    const struct gather_attr *attr = shoali_node_attr(node);
-    const void *gradient = shoali_node_grad(tape, node, 0);
-    void *to;
-    bool accumulate;
-    SHOAL_TRY(status, shoali_grad_begin(tape, node, 0, false, &to, &accumulate), done);
-    if (to && !shoali_tape_is_meta(tape))
-        move_block(attr->shard, to, (char *)(uintptr_t)gradient,
-                   shoal_dtype_bytes(shoali_node_in(node, 0)->dtype), false);
-    SHOAL_TRY(status, shoali_grad_end(tape, node, 0), done);
-done:
-    return status;
-}
-
-static const struct shoali_op_row gather_row = {
-    SHOALI_ROW_HEAD,           .name = "gather_blocks",           .infer = gather_infer,
-    .forward = gather_forward, .backward_input = gather_backward, .cost = shoali_cost_move};
-
-/* The batch in the type that the weights are computed with. */
-static shoal_status convert_infer(struct shoal_tape *tape, struct shoali_node *node)
-{
-    return shoali_node_output(tape, node, 0, shoal_tape_dtype(tape),
-                              &shoali_node_in(node, 0)->shape, -1);
-}
-
-static shoal_status convert_forward(struct shoal_tape *tape, struct shoali_node *node)
-{
-    const struct shoal_tensor *x = shoali_node_in(node, 0), *y = shoali_node_out(node, 0);
-    const struct shoali_convert_args args = {.x = x->data,
-                                             .y = y->data,
-                                             .count = shoal_shape_count(&x->shape),
-                                             .dtype = x->dtype,
-                                             .dtype_out = y->dtype};
-    return SHOALI_RUN(tape, convert, &args);
-}
-
-static const struct shoali_op_row convert_row = {SHOALI_ROW_HEAD, .name = "convert",
-                                                 .infer = convert_infer, .forward = convert_forward,
-                                                 .cost = shoali_cost_move};
-
-static shoal_tensor *batch_of(shoal_tape *tape)
-{
-    shoal_tensor *x = shoal_tape_input(tape, 0);
-    if (shoal_tape_dtype(tape) == SHOAL_F32)
-        return x;
-    return shoali_tape_record(tape,
-                              &(struct shoali_record_args){.row = &convert_row, .inputs = {x}});
-}
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
