@@ -102,6 +102,18 @@ static void test_exact_layouts(void **state)
                 0x1p20); /* some of the fp16 steps overflowed */
 }
 
+/* Some line of both runs has these members. */
+static void has_line(const char *members)
+{
+    char path[128], *data;
+    size_t bytes;
+    file_of(0, path);
+    assert_int_equal(shoali_read_file(path, &data, &bytes), SHOAL_OK);
+    if (!strstr(data, members))
+        fail_msg("no line with %s", members);
+    free(data);
+}
+
 static void test_momentum(void **state)
 {
     (void)state;
@@ -109,6 +121,12 @@ static void test_momentum(void **state)
     train(0, (struct gpt_run){.optimizer = sgd}, "\"reduction\":\"exact\"", 1);
     train(1, (struct gpt_run){.optimizer = sgd, .ranks = 2}, "\"reduction\":\"exact\"", 3);
     same_bytes("sgd", 2, 3);
+    const char *const adafactor = "{\"type\":\"Adafactor\"}";
+    train(0, (struct gpt_run){.optimizer = adafactor}, "\"reduction\":\"exact\"", 0);
+    train(1, (struct gpt_run){.optimizer = adafactor, .ranks = 3}, "\"reduction\":\"exact\"", 2);
+    same_bytes("adafactor", 3, 2);
+    has_line("\"kind\":\"exp_avg_sq_col\",\"tensor\":\"transformer.wte.weight\",\"count\":32,");
+    train(0, (struct gpt_run){.optimizer = sgd}, "\"reduction\":\"exact\"", 1);
     train(1, (struct gpt_run){.ranks = 2}, "\"reduction\":\"exact\"", 3);
     compare(SHOAL_DIFF_REAL, "step 1, the learning rate");
 }

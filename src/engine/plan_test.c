@@ -190,6 +190,36 @@ static void test_offload(void **state)
             }
 }
 
+/* Sums of tensors, their message, and states that are not per element. */
+static void test_whole_tensors(void **state)
+{
+    static const char *const optimizers[] = {"{\"type\":\"Lamb\"}", "{\"type\":\"Adafactor\"}"};
+    static const char *const homes[] = {
+        "\"stage\":0",
+        "\"stage\":2",
+        "\"stage\":3,\"offload_optimizer\":{\"device\":\"cpu\"},\"sub_group_size\":3000",
+        "\"stage\":3,\"offload_optimizer\":{\"device\":\"nvme\",\"nvme_path\":\"/tmp\","
+        "\"ratio\":0.5},\"sub_group_size\":3000",
+    };
+    char options[512];
+    const struct subject subject = {0};
+    (void)state;
+    for (size_t o = 0; o < 2; o++)
+        for (size_t h = 0; h < sizeof homes / sizeof homes[0]; h++)
+            for (int32_t run = 0; run < 3; run++) {
+                snprintf(options, sizeof options, "%s,\"zero_optimization\":{%s}",
+                         precisions[(h + (size_t)run) % 4], homes[h]);
+                gpt_run_ranks((struct gpt_run){.ranks = 1 + run,
+                                               .accelerator = run == 2 ? "sim" : "cpu",
+                                               .options = options,
+                                               .optimizer = optimizers[o],
+                                               .micro_batches = 6,
+                                               .run = plan_and_run,
+                                               .user = (void *)(uintptr_t)&subject},
+                              seats);
+            }
+}
+
 /* ZeRO++ and MiCS make groups of neighbours, which a plan has to imagine. */
 static void test_neighbours(void **state)
 {
@@ -556,17 +586,12 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_neighbours),
-        cmocka_unit_test(test_cpu),
-        cmocka_unit_test(test_sim),
-        cmocka_unit_test(test_offload),
-        cmocka_unit_test(test_formulas),
-        cmocka_unit_test(test_large),
-        cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_suggestions),
-        cmocka_unit_test(test_suggested_fusion),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_whole_tensors), cmocka_unit_test(test_neighbours),
+        cmocka_unit_test(test_cpu),           cmocka_unit_test(test_sim),
+        cmocka_unit_test(test_offload),       cmocka_unit_test(test_formulas),
+        cmocka_unit_test(test_large),         cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_suggestions),   cmocka_unit_test(test_suggested_fusion),
+        cmocka_unit_test(test_limits),        cmocka_unit_test(test_allocations),
         cmocka_unit_test(test_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

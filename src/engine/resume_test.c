@@ -54,6 +54,10 @@ static const struct case_ cases[] = {
     {"\"reduction\":\"exact\",\"bf16\":{\"enabled\":true}", NULL, true, 0},
     {"\"reduction\":\"exact\"", "{\"type\":\"SGD\",\"params\":{\"lr\":0.1,\"momentum\":0.9}}", true,
      0},
+    {"\"reduction\":\"exact\",\"bf16\":{\"enabled\":true}" SCHEDULE,
+     "{\"type\":\"Lamb\",\"params\":{\"lr\":0.02,\"weight_decay\":0.1}}", true, 0},
+    {"\"reduction\":\"exact\",\"zero_optimization\":{\"stage\":2}" SCHEDULE,
+     "{\"type\":\"Adafactor\",\"params\":{\"weight_decay\":0.1}}", true, 0},
     /* the scaler's state: an overflow at step 3, growth due after the checkpoint */
     {"\"reduction\":\"exact\",\"exact_unit_log2\":30,\"fp16\":{\"enabled\":true,"
      "\"initial_scale_power\":16,\"hysteresis\":1,\"loss_scale_window\":4}" SCHEDULE,

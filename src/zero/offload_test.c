@@ -88,7 +88,9 @@ static struct run pick_run(uint64_t *state)
                                 .max_reuse_distance = 1 << 20},
                       .steps = 3,
                       .eval = 4,
-                      .accelerator = below(state, 2) ? "cpu" : "sim"};
+                      .accelerator = below(state, 2) ? "cpu" : "sim",
+                      .optimizer =
+                          (const char *const[]){"adamw", "lamb", "adafactor"}[below(state, 3)]};
     run.micro_batches = run.exact ? 6 : run.ranks;
     run.bad_step = (int32_t)below(state, 3);
     run.bad_rank = (int32_t)below(state, run.ranks);
@@ -102,13 +104,13 @@ static void test_bits(void **state)
     (void)state;
     const char *given = getenv("SHOAL_TEST_SEED");
     const uint64_t first = given ? strtoull(given, NULL, 10) : 1;
-    for (uint64_t seed = first; seed < first + (given ? 1 : 60); seed++) {
+    for (uint64_t seed = first; seed < first + (given ? 1 : 90); seed++) {
         uint64_t random = seed * 0x9e3779b97f4a7c15u;
         assert_int_equal(setenv("SHOAL_SIM_STREAMS", streams[seed % 3], 1), 0);
         struct run run = pick_run(&random);
-        printf("SHOAL_TEST_SEED=%llu: stage %d, %d ranks, %s, %s%s\n", (unsigned long long)seed,
+        printf("SHOAL_TEST_SEED=%llu: stage %d, %d ranks, %s, %s, %s%s\n", (unsigned long long)seed,
                (int)run.stage, (int)run.ranks, shoal_dtype_name(run.dtype), run.accelerator,
-               run.exact ? ", exact" : "");
+               run.optimizer, run.exact ? ", exact" : "");
         go(run, &reference);
         run.offload = pick_offload(&random, run.stage);
         run.sub_group = below(&random, 2) ? 0 : 20 + below(&random, 900);

@@ -240,6 +240,12 @@ static double join(const int64_t *words)
     return limbs_sum_of_terms(limbs);
 }
 
+/* The group's ranks have different elements. Of ranks with the same ones (MiCS) the first adds. */
+static bool is_cut(const struct shoali_zero_tensors *tensors, int32_t group)
+{
+    return tensors->layout->group[group].parts > 1 && tensors->jobs->here[group].group;
+}
+
 /* Walks the sums of a group's tensors in the order of its message: into words, or from there into
  * numbers. Returns how many words there are. */
 static int64_t walk_group(struct shoali_zero_tensors *tensors, int32_t measure, int32_t group,
@@ -248,6 +254,7 @@ static int64_t walk_group(struct shoali_zero_tensors *tensors, int32_t measure, 
     const struct shoali_zero_layout *layout = tensors->layout;
     const struct shoali_optimizer_measure *what = &tensors->type->measures[measure];
     const bool meta = shoali_device_is_meta(tensors->setup->args.device);
+    const bool adds = !is_cut(tensors, group) || layout->group[group].replica == 0;
     int64_t at = 0;
     for (int32_t p = 0; p < param_count(tensors); p++) {
         if (layout->unit[layout->unit_of_param[p]].group != group || !tensors->rule[p])
@@ -256,10 +263,13 @@ static int64_t walk_group(struct shoali_zero_tensors *tensors, int32_t measure, 
             const int64_t *begin = tensors->begin[what->sum[k]];
             const int64_t first = place(tensors, what->sum, k, p), count = begin[p + 1] - begin[p];
             for (int64_t i = 0; i < count && !meta; i++) {
-                if (out)
-                    split(tensors, first + i, tensors->words + at + WORDS * i);
+                int64_t *words = tensors->words + at + WORDS * i;
+                if (!out)
+                    tensors->number[first + i] = join(words);
+                else if (adds)
+                    split(tensors, first + i, words);
                 else
-                    tensors->number[first + i] = join(tensors->words + at + WORDS * i);
+                    memset(words, 0, WORDS * sizeof *words);
             }
             at += WORDS * count;
         }
@@ -273,11 +283,10 @@ static shoal_status sum_over_ranks(struct shoali_zero_tensors *tensors, int32_t 
     const struct shoali_zero_layout *layout = tensors->layout;
     for (int32_t g = 0; g < layout->args.group_count; g++) {
         const int64_t count = walk_group(tensors, measure, g, true);
-        shoal_group *group = tensors->jobs->here[g].group;
-        if (group && layout->group[g].parts > 1 && count > 0)
+        if (is_cut(tensors, g) && count > 0)
             SHOAL_TRY(status,
-                      shoal_all_reduce(group, tensors->words, tensors->words, count, SHOAL_I64,
-                                       SHOAL_SUM, NULL),
+                      shoal_all_reduce(tensors->jobs->here[g].group, tensors->words, tensors->words,
+                                       count, SHOAL_I64, SHOAL_SUM, NULL),
                       done);
         (void)walk_group(tensors, measure, g, false);
     }

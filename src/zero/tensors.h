@@ -7,13 +7,14 @@
  *             as numbers; the factors on their way to the device; the states
  *   factors   on the device; host kernels read those in the record
  *
- * A measure is: all segments add; the device's sums come to the host (one wait); the ranks that
- * share the group's partition add theirs in one message; every rank concludes for every tensor;
- * the factors go to the device. What a rank concludes are the same bits on all that hold a part of
+ * A measure is: all segments add; the device's sums come to the host (one wait); the ranks of a
+ * group add theirs in one message; every rank concludes for every tensor; the factors go to the
+ * device. What a rank concludes are the same bits on all that hold a part of
  * the tensor, so states are kept by each of them, and stored once.
  *
- * INVARIANT. Over the ranks of a partition each element of a tensor is in a sum once. Integers have
- * no order, so stages, ranks, buckets, sub-groups and offload do not change a bit.
+ * INVARIANT. Over the ranks of a group each element of a tensor is in a sum once: of ranks with the
+ * same elements the first adds, or each has them all and nothing is sent. Integers have no
+ * order, so stages, ranks, buckets, sub-groups and offload do not change a bit.
  */
 #ifndef SHOALI_ZERO_TENSORS_H
 #define SHOALI_ZERO_TENSORS_H

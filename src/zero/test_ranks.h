@@ -155,6 +155,7 @@ struct run {
     int32_t steps, bad_step, bad_rank; /* bad_step: infinite gradients on one rank; 0: none */
     int64_t eval;                      /* micro-batches evaluated before the last step */
     const char *accelerator;           /* NULL: the environment's */
+    const char *optimizer;             /* NULL: AdamW */
     double timeout_s;                  /* 0: 60 */
     bool no_check;
     int32_t hpz, mics;
@@ -170,6 +171,8 @@ struct run {
 struct result {
     float kind[KINDS_MAX][FLAT_MAX], gradient[FLAT_MAX];
     int64_t flat_count, param_elements;
+    /* Of each kind that is not per element: what a rank has of it. Every rank has all. */
+    uint64_t small[RANKS_MAX][KINDS_MAX];
     struct shoali_zero_verdict verdict[STEPS_MAX];
     double eval_loss[32];
     int64_t traffic; /* elements per step, rank 0 */
@@ -260,7 +263,8 @@ static inline bool open_seat(struct seat *seat)
         describe_model(seat);
     NEED(shoali_module_init(&seat->module, &seat->model, run->dtype, NULL, 0));
     shoali_arena_init(&seat->arena);
-    NEED(shoali_optimizer_default("adamw", &seat->arena, &seat->optimizer));
+    NEED(shoali_optimizer_default(run->optimizer ? run->optimizer : "adamw", &seat->arena,
+                                  &seat->optimizer));
     seat->optimizer.weight_decay = 0.1;
     struct shoali_zero_args args = {.module = &seat->module,
                                     .device = seat->device,
@@ -401,6 +405,24 @@ static inline bool evaluate(struct seat *seat)
     return true;
 }
 
+/* States of rows, columns and tensors: in full from rank 0, hashed from each. */
+static inline bool collect_small(struct seat *seat)
+{
+    static _Thread_local float values[FLAT_MAX];
+    for (int32_t k = 0; k < shoali_zero_kind_count(seat->zero); k++) {
+        struct shoali_zero_kind kind;
+        shoali_zero_get_kind(seat->zero, k, &kind);
+        if (kind.of == SHOALI_STATE_ELEMENT)
+            continue;
+        NEED(shoali_zero_read(seat->zero, k, 0, kind.count, values));
+        seat->result->small[seat->rank][k] =
+            shoali_hash64(values, (size_t)kind.count * sizeof *values);
+        if (seat->rank == 0)
+            memcpy(seat->result->kind[k], values, (size_t)kind.count * sizeof *values);
+    }
+    return true;
+}
+
 static inline bool collect(struct seat *seat)
 {
     struct result *result = seat->result;
@@ -413,9 +435,13 @@ static inline bool collect(struct seat *seat)
         for (int32_t i = 0; i < seat->module.param_count; i++)
             result->params_gone = result->params_gone && !seat->module.param[i]->data;
     }
+    if (!collect_small(seat))
+        return false;
     for (int32_t k = 0; k < shoali_zero_kind_count(seat->zero); k++) {
         struct shoali_zero_kind kind;
         shoali_zero_get_kind(seat->zero, k, &kind);
+        if (kind.of != SHOALI_STATE_ELEMENT)
+            continue;
         for (int32_t r = 0; r < count && kind.dtype == SHOAL_F32; r++)
             NEED(shoali_zero_read(seat->zero, k, own[r].begin, own[r].count,
                                   result->kind[k] + own[r].begin));
@@ -496,6 +522,8 @@ static inline void compare(const struct run *run, bool losses)
                          (int)run->stage, (int)run->ranks, (long long)run->bucket, (int)k,
                          (long long)i, (double)other.kind[k][i], (double)reference.kind[k][i]);
     assert_memory_equal(other.gradient, reference.gradient, bytes);
+    for (int32_t r = 0; r < run->ranks; r++)
+        assert_memory_equal(other.small[r], reference.small[0], sizeof other.small[r]);
     for (int32_t s = 0; s < run->steps; s++) {
         assert_int_equal(other.verdict[s].overflow, reference.verdict[s].overflow);
         assert_memory_equal(&other.verdict[s].norm, &reference.verdict[s].norm, sizeof(double));
