@@ -156,7 +156,7 @@ struct shoali_lamb_apply_args {
 };
 SHOALI_KERNEL(lamb_apply);
 /* Adafactor's update u = g / sqrt(max(row[r] * column[c], floor)), g = grad[i]*control[1], r and c
- * the element's row and column (column NULL: 1). Adds u^2 to sum[3]. control[2] != 0: does
+ * the element's row and column (column NULL: 1, of a tensor of one column). Adds u^2 to sum[3]. control[2] != 0: does
  * nothing. */
 struct shoali_adafactor_args {
     const float *grad, *control, *row, *column;

@@ -160,6 +160,11 @@ void *SHOALI_CPU_SYMBOL(scratch)(size_t bytes);
     KERNEL(norm2, SHOALI_SHORT_FLOATS)                                                   \
     KERNEL(adam, SHOALI_SHORT_FLOATS)                                                    \
     KERNEL(sgd, SHOALI_SHORT_FLOATS)                                                     \
+    KERNEL(square_sums, SHOALI_SHORT_FLOATS)                                             \
+    KERNEL(lamb, SHOALI_SHORT_FLOATS)                                                    \
+    KERNEL(lamb_apply, SHOALI_SHORT_FLOATS)                                              \
+    KERNEL(adafactor, SHOALI_SHORT_FLOATS)                                               \
+    KERNEL(adafactor_apply, SHOALI_SHORT_FLOATS)                                         \
     SOME(reduce_sources, SHOALI_SHORT_FLOATS | 1u << SHOAL_I64, reduce_sources_supports) \
     KERNEL(quantize, SHOALI_SHORT_FLOATS)                                                \
     KERNEL(dequantize, SHOALI_SHORT_FLOATS)

@@ -123,6 +123,14 @@ shoal_status shoali_op_lamb_apply(const struct shoali_exec *exec,
 
 /* ---- adafactor ---- */
 
+static shoal_status check_columns(const char *name, const float *column, int64_t columns)
+{
+    if (column != NULL || columns <= 1)
+        return SHOAL_OK;
+    return SHOAL_FAIL(SHOAL_EINVAL, "%s: a matrix of %lld columns needs their factors", name,
+                      (long long)columns);
+}
+
 static int64_t adafactor_three(const void *block)
 {
     return ((const struct shoali_adafactor_args *)block)->count > 0 ? 3 : 0;
@@ -130,9 +138,15 @@ static int64_t adafactor_three(const void *block)
 
 static shoal_status check_adafactor(const void *block)
 {
+    shoal_status status;
     const struct shoali_adafactor_args *args = block;
-    return check_piece("adafactor", args->first, args->count,
-                       args->matrices * args->rows * args->columns);
+    SHOAL_TRY(status,
+              check_piece("adafactor", args->first, args->count,
+                          args->matrices * args->rows * args->columns),
+              done);
+    SHOAL_TRY(status, check_columns("adafactor", args->column, args->columns), done);
+done:
+    return status;
 }
 
 const struct shoali_kernel shoali_kernel_adafactor = {
@@ -171,9 +185,15 @@ static int64_t adafactor_one(const void *block)
 
 static shoal_status check_adafactor_apply(const void *block)
 {
+    shoal_status status;
     const struct shoali_adafactor_apply_args *args = block;
-    return check_piece("adafactor_apply", args->first, args->count,
-                       args->matrices * args->rows * args->columns);
+    SHOAL_TRY(status,
+              check_piece("adafactor_apply", args->first, args->count,
+                          args->matrices * args->rows * args->columns),
+              done);
+    SHOAL_TRY(status, check_columns("adafactor_apply", args->column, args->columns), done);
+done:
+    return status;
 }
 
 const struct shoali_kernel shoali_kernel_adafactor_apply = {
