@@ -86,6 +86,7 @@ struct shoali_param_group_config;
 
 /* At most, of a measure; of an optimizer. */
 enum { SHOALI_OPTIMIZER_MAX_SUMS = 4, SHOALI_OPTIMIZER_MAX_FACTORS = 4 };
+enum { SHOALI_OPTIMIZER_PARAMS_ROOM = 32 }; /* doubles */
 
 struct shoali_optimizer_measure {
     enum shoali_state_kind sum[SHOALI_OPTIMIZER_MAX_SUMS]; /* not element */
@@ -106,7 +107,9 @@ struct shoali_optimizer_type {
     const struct shoali_section *params;
     const struct shoali_optimizer_measure *measures; /* in this order before the step; NULL: none */
     int32_t measure_count;
-    enum shoali_state_kind factor[SHOALI_OPTIMIZER_MAX_FACTORS]; /* that measures fill in */
+    /* That measures fill in. Those of a tensor follow each other in this order, so that several
+     * numbers of kind tensor are an array. */
+    enum shoali_state_kind factor[SHOALI_OPTIMIZER_MAX_FACTORS];
     int32_t factor_count;
     /* After params were read (or defaulted): fills lr, weight_decay, state_count. */
     void (*configure)(struct shoali_optimizer *optimizer);
@@ -163,7 +166,7 @@ struct shoali_optimizer {
         struct shoali_sgd_params sgd;
         struct shoali_lamb_params lamb;
         struct shoali_adafactor_params adafactor;
-        double room[32]; /* of one that is defined elsewhere, as a test's */
+        double room[SHOALI_OPTIMIZER_PARAMS_ROOM]; /* of one whose struct is its file's alone */
     } params;
 };
 

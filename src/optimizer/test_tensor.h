@@ -33,11 +33,26 @@ struct subject {
     shoal_shape shape;
     struct shoali_optimizer_tensor tensor;
     float *param, *grad, *element[SHOALI_OPTIMIZER_MAX_STATES]; /* device */
-    float *control, *factor[SHOALI_OPTIMIZER_MAX_FACTORS];
+    float *control, *factor; /* factor: one list behind the other */
     uint64_t *sum[SHOALI_OPTIMIZER_MAX_SUMS];
     float state[SHOALI_OPTIMIZER_MAX_STATES][TENSOR_MAX]; /* those that are not per element */
-    float concluded[SHOALI_OPTIMIZER_MAX_FACTORS][TENSOR_MAX];
+    float concluded[SHOALI_OPTIMIZER_MAX_FACTORS * TENSOR_MAX];
 };
+
+static inline int64_t subject_count(const struct subject *subject, enum shoali_state_kind kind)
+{
+    const shoal_shape shape = shoali_state_shape(kind, &subject->shape);
+    return shoal_shape_count(&shape);
+}
+
+/* The first element of a list of factors. */
+static inline int64_t subject_factor(const struct subject *subject, int32_t index)
+{
+    int64_t at = 0;
+    for (int32_t i = 0; i < index; i++)
+        at += subject_count(subject, subject->optimizer.type->factor[i]);
+    return at;
+}
 
 /* `optimizer` is set and configured. */
 static inline void subject_open(struct subject *subject, shoal_shape shape, const float *param)
@@ -61,8 +76,8 @@ static inline void subject_open(struct subject *subject, shoal_shape shape, cons
     tensor_ok(shoali_device_alloc(subject->device, 64, (void **)&subject->control));
     for (int i = 0; i < SHOALI_OPTIMIZER_MAX_STATES; i++)
         tensor_ok(shoali_device_alloc_zeroed(stream, most, (void **)&subject->element[i]));
-    for (int i = 0; i < SHOALI_OPTIMIZER_MAX_FACTORS; i++)
-        tensor_ok(shoali_device_alloc_zeroed(stream, most, (void **)&subject->factor[i]));
+    tensor_ok(
+        shoali_device_alloc_zeroed(stream, sizeof subject->concluded, (void **)&subject->factor));
     for (int i = 0; i < SHOALI_OPTIMIZER_MAX_SUMS; i++)
         tensor_ok(shoali_device_alloc_zeroed(stream, 6 * most, (void **)&subject->sum[i]));
     tensor_ok(shoali_upload(stream, subject->param, param, bytes));
@@ -76,8 +91,7 @@ static inline void subject_close(struct subject *subject)
     shoali_device_free(subject->device, subject->control);
     for (int i = 0; i < SHOALI_OPTIMIZER_MAX_STATES; i++)
         shoali_device_free(subject->device, subject->element[i]);
-    for (int i = 0; i < SHOALI_OPTIMIZER_MAX_FACTORS; i++)
-        shoali_device_free(subject->device, subject->factor[i]);
+    shoali_device_free(subject->device, subject->factor);
     for (int i = 0; i < SHOALI_OPTIMIZER_MAX_SUMS; i++)
         shoali_device_free(subject->device, subject->sum[i]);
     shoali_stream_destroy(subject->exec.stream);
@@ -104,8 +118,8 @@ static inline void subject_pass(struct subject *subject, const struct shoali_opt
             segment.state[s] = subject->element[s] + first;
         for (int k = 0; k < SHOALI_OPTIMIZER_MAX_SUMS; k++)
             segment.sum[k] = subject->sum[k];
-        for (int k = 0; k < SHOALI_OPTIMIZER_MAX_FACTORS; k++)
-            segment.factor[k] = subject->factor[k];
+        for (int32_t k = 0; k < optimizer->type->factor_count; k++)
+            segment.factor[k] = subject->factor + subject_factor(subject, k);
         tensor_ok(measure >= 0 ? shoali_optimizer_measure(optimizer, measure, now, &segment)
                                : shoali_optimizer_step(optimizer, now, &segment));
     }
@@ -119,9 +133,7 @@ static inline void subject_conclude(struct subject *subject, const struct shoali
     const struct shoali_optimizer_type *type = subject->optimizer.type;
     struct shoali_optimizer_tensor tensor = subject->tensor;
     for (int32_t k = 0; k < type->measures[measure].sum_count; k++) {
-        const shoal_shape shape =
-            shoali_state_shape(type->measures[measure].sum[k], &subject->shape);
-        const int64_t count = shoal_shape_count(&shape);
+        const int64_t count = subject_count(subject, type->measures[measure].sum[k]);
         tensor_ok(shoali_download(subject->exec.stream, limbs, subject->sum[k],
                                   (size_t)(3 * count) * sizeof *limbs));
         for (int64_t i = 0; i < count; i++)
@@ -130,12 +142,11 @@ static inline void subject_conclude(struct subject *subject, const struct shoali
     }
     for (int s = 0; s < SHOALI_OPTIMIZER_MAX_STATES; s++)
         tensor.state[s] = subject->state[s];
-    for (int k = 0; k < SHOALI_OPTIMIZER_MAX_FACTORS; k++)
-        tensor.factor[k] = subject->concluded[k];
+    for (int32_t k = 0; k < type->factor_count; k++)
+        tensor.factor[k] = subject->concluded + subject_factor(subject, k);
     type->measures[measure].conclude(&subject->optimizer, now, &tensor);
-    for (int k = 0; k < SHOALI_OPTIMIZER_MAX_FACTORS; k++)
-        tensor_ok(shoali_upload(subject->exec.stream, subject->factor[k], subject->concluded[k],
-                                sizeof subject->concluded[k]));
+    tensor_ok(shoali_upload(subject->exec.stream, subject->factor, subject->concluded,
+                            sizeof subject->concluded));
 }
 
 /* One update with this gradient, which is `multiplier` times too small. */

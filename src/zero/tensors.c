@@ -165,13 +165,14 @@ void shoali_zero_tensors_fini(struct shoali_zero_tensors *tensors)
 
 /* ---- where things are ----------------------------------------------------------------------- */
 
-/* The first of parameter `param`'s numbers of list[index], when the lists follow each other. */
+/* Where the numbers of list[index] of a parameter begin: parameter after parameter, the lists of one
+ * behind each other. */
 static int64_t place(const struct shoali_zero_tensors *tensors, const enum shoali_state_kind *list,
-                     int32_t index, int32_t param)
+                     int32_t count, int32_t index, int32_t param)
 {
-    int64_t at = tensors->begin[list[index]][param];
-    for (int32_t i = 0; i < index; i++)
-        at += all_of(tensors, list[i]);
+    int64_t at = 0;
+    for (int32_t i = 0; i < count; i++)
+        at += tensors->begin[list[i]][param + (i < index)];
     return at;
 }
 
@@ -185,11 +186,12 @@ void shoali_zero_tensors_point(const struct shoali_zero_tensors *tensors, int32_
     segment->tensor = &tensors->tensor[param];
     segment->first = begin - tensors->setup->args.module->param[param]->begin;
     for (int32_t f = 0; f < type->factor_count; f++)
-        segment->factor[f] =
-            (on_host ? tensors->sent : tensors->factor) + place(tensors, type->factor, f, param);
+        segment->factor[f] = (on_host ? tensors->sent : tensors->factor) +
+                             place(tensors, type->factor, type->factor_count, f, param);
     for (int32_t k = 0; measure >= 0 && k < type->measures[measure].sum_count; k++)
         segment->sum[k] = (on_host ? tensors->outside_sum : tensors->sum) +
-                          LIMBS * place(tensors, type->measures[measure].sum, k, param);
+                          LIMBS * place(tensors, type->measures[measure].sum,
+                                        type->measures[measure].sum_count, k, param);
 }
 
 /* ---- a measure ------------------------------------------------------------------------------ */
@@ -261,7 +263,8 @@ static int64_t walk_group(struct shoali_zero_tensors *tensors, int32_t measure, 
             continue;
         for (int32_t k = 0; k < what->sum_count; k++) {
             const int64_t *begin = tensors->begin[what->sum[k]];
-            const int64_t first = place(tensors, what->sum, k, p), count = begin[p + 1] - begin[p];
+            const int64_t first = place(tensors, what->sum, what->sum_count, k, p),
+                          count = begin[p + 1] - begin[p];
             for (int64_t i = 0; i < count && !meta; i++) {
                 int64_t *words = tensors->words + at + WORDS * i;
                 if (!out)
@@ -301,9 +304,10 @@ static void conclude_tensor(struct shoali_zero_tensors *tensors, int32_t measure
     const struct shoali_optimizer_measure *what = &type->measures[measure];
     struct shoali_optimizer_tensor tensor = tensors->tensor[param];
     for (int32_t k = 0; k < what->sum_count; k++)
-        tensor.sum[k] = tensors->number + place(tensors, what->sum, k, param);
+        tensor.sum[k] = tensors->number + place(tensors, what->sum, what->sum_count, k, param);
     for (int32_t f = 0; f < type->factor_count; f++)
-        tensor.factor[f] = tensors->sent + place(tensors, type->factor, f, param);
+        tensor.factor[f] =
+            tensors->sent + place(tensors, type->factor, type->factor_count, f, param);
     for (int32_t s = 0; s < tensors->setup->optimizer.state_count; s++)
         if (tensors->state[s])
             tensor.state[s] = tensors->state[s] + tensors->begin[type->states[s].kind][param];

@@ -49,8 +49,8 @@ static void add_parts(uint64_t limbs[3], int64_t high, int64_t middle, int64_t l
 {
     const __int128 rest = (__int128)middle * ((int64_t)1 << 33) + low;
     const uint64_t sign = rest < 0 ? UINT64_MAX : 0;
-    const uint64_t parts[3] = {(uint64_t)rest,
-                               (uint64_t)(rest >> 64) + ((uint64_t)high << 2), sign};
+    const uint64_t parts[3] = {(uint64_t)rest, (uint64_t)(rest >> 64) + ((uint64_t)high << 2),
+                               sign};
     const uint64_t carry = parts[1] < ((uint64_t)high << 2);
     unsigned __int128 sum = 0;
     const uint64_t top = sign + ((uint64_t)high >> 62) + carry;
@@ -254,8 +254,8 @@ static void lamb_range(const void *block, int64_t begin, int64_t end, uint64_t (
             const int64_t at = i + j, lanes = SHOALI_MIN(16, n - j);
             const v16 p = lanes_load(args->param, at, lanes, SHOAL_F32);
             const v16 g = v16_mul(lanes_load(args->grad, at, lanes, SHOAL_F32), multiplier);
-            const v16 m = v16_fma(beta1, lanes_load(args->exp_avg, at, lanes, SHOAL_F32),
-                                  v16_mul(rest1, g));
+            const v16 m =
+                v16_fma(beta1, lanes_load(args->exp_avg, at, lanes, SHOAL_F32), v16_mul(rest1, g));
             const v16 v = v16_fma(beta2, lanes_load(args->exp_avg_sq, at, lanes, SHOAL_F32),
                                   v16_mul(rest2, v16_mul(g, g)));
             lanes_store(args->exp_avg, at, lanes, m, SHOAL_F32);
@@ -373,8 +373,7 @@ static void adafactor_range(const void *block, int64_t begin, int64_t end, uint6
 void SHOALI_CPU_SYMBOL(adafactor)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_adafactor_args *adafactor = args;
-    struct summing work = {
-        .args = adafactor, .range = adafactor_range, .count = adafactor->count};
+    struct summing work = {.args = adafactor, .range = adafactor_range, .count = adafactor->count};
     if (adafactor->control && adafactor->control[2] != 0)
         return;
     summing_run(context->threads, &work, 8, adafactor->sum, NULL);
