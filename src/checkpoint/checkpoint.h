@@ -13,8 +13,8 @@
  *                                                per column, per tensor
  *
  * A *kind* is one set of tensors ("model", "master", "exp_avg"): all parameters in canonical
- * order, one dtype. A kind with shapes of its own has a flat space of its own; the files' headers
- * say the shapes, `tensors` in the manifest says those of the others. File order = flat order: within a file tensors follow each other without gaps
+ * order, one dtype. A kind with shapes of its own has a flat space of its own; `of`
+ * in the manifest says how its shapes follow from those in `tensors`. File order = flat order: within a file tensors follow each other without gaps
  * (safetensors readers reject holes); the JSON header is padded with spaces so that data starts at
  * a multiple of 4096; header bytes are a pure function of (names, dtype, shapes). Files are cut at
  * tensor boundaries, at most max_shard_bytes each (a single larger tensor has its own file): a
@@ -69,6 +69,7 @@ struct shoali_checkpoint_kind {
     const struct shoali_checkpoint_range *ranges;
     int32_t range_count;
     const shoal_shape *shapes; /* its own, of which each rank holds all; NULL: args->shapes */
+    const char *of;            /* what there is one number for, with shapes of its own: "row", ... */
     bool replicated;           /* each rank holds all of its flat space */
     void *user;
     shoal_status (*read)(void *user, int64_t first, int64_t count, void *out);

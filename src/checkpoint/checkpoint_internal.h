@@ -41,6 +41,7 @@ struct shoali_checkpoint_file {
 /* One kind as files; memory from the run's arena. */
 struct shoali_checkpoint_plan {
     const char *name; /* of the kind */
+    const char *of;   /* as the kind's; NULL: elements */
     shoal_dtype dtype;
     struct shoali_checkpoint_file *file;
     int32_t file_count;

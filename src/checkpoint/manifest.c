@@ -62,8 +62,8 @@ static json_t *kind_json(const struct shoali_checkpoint_plan *plan)
             json_array_append_new(files, json_pack("{s:s, s:I, s:o}", "name", file->name, "bytes",
                                                    (json_int_t)file->bytes, "chunks", chunks));
     }
-    return whole(json_pack("{s:s, s:s, s:o}", "name", plan->name, "dtype",
-                           shoal_dtype_name(plan->dtype), "files", files),
+    return whole(json_pack("{s:s, s:s, s:s*, s:o}", "name", plan->name, "dtype",
+                           shoal_dtype_name(plan->dtype), "of", plan->of, "files", files),
                  failed);
 }
 
@@ -423,6 +423,12 @@ shoal_status shoali_manifest_plan(const json_t *manifest, const struct shoali_ch
     if (strcmp(dtype, shoal_dtype_name(kind->dtype)) != 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "the checkpoint's `%s` is %s, this run has %s", kind->name,
                           dtype, shoal_dtype_name(kind->dtype));
+    const char *of = json_string_value(json_object_get(row, "of"));
+    if (strcmp(of ? of : "element", kind->of ? kind->of : "element") != 0)
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "the checkpoint's `%s` has a number for each %s, this run one for each %s", kind->name,
+            of ? of : "element", kind->of ? kind->of : "element");
     const json_t *files = json_object_get(row, "files");
     plan->name = kind->name;
     plan->dtype = kind->dtype;

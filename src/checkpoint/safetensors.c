@@ -155,6 +155,7 @@ shoal_status shoali_checkpoint_plan_make(const struct shoali_checkpoint_args *ar
     const int32_t files = cut(args, kind, NULL);
     int32_t *starts = shoali_arena_alloc(arena, (size_t)files * sizeof *starts);
     plan->name = kind->name;
+    plan->of = kind->of;
     plan->dtype = kind->dtype;
     plan->file_count = files;
     plan->file = shoali_arena_alloc(arena, (size_t)files * sizeof *plan->file);

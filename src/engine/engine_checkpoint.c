@@ -118,6 +118,12 @@ static shoal_status tensors_init(struct tensors *tensors, const struct shoal_eng
     return SHOAL_OK;
 }
 
+/* In the manifest. */
+static const char *const kind_of[] = {[SHOALI_STATE_ELEMENT] = NULL,
+                                      [SHOALI_STATE_ROW] = "row",
+                                      [SHOALI_STATE_COLUMN] = "column",
+                                      [SHOALI_STATE_TENSOR] = "tensor"};
+
 static shoal_status add_kind(struct tensors *tensors, const struct shoal_engine *engine,
                              int32_t index, const char *name)
 {
@@ -147,6 +153,7 @@ static shoal_status add_kind(struct tensors *tensors, const struct shoal_engine 
                                                         .ranges = tensors->ranges[at],
                                                         .range_count = kind.range_count,
                                                         .shapes = tensors->kind_shapes[at],
+                                                        .of = kind_of[kind.of],
                                                         .replicated = kind.replicated,
                                                         .user = &tensors->access[at],
                                                         .read = read_kind,

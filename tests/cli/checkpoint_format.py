@@ -7,6 +7,7 @@ find DIR                        prints the name of the folder that is meant
 rewrite DIR NEW                 the same checkpoint as another program would write it: tag `mine`, a file per tensor
 poke DIR KIND TENSOR ELEMENT    changes the lowest bit of an fp32 element of the latest checkpoint
 cut DIR NAME BYTES              cuts a file of the latest checkpoint
+seal DIR                        hashes the latest checkpoint's manifest anew, which was edited
 """
 import json, os, re, struct, sys
 
@@ -205,6 +206,12 @@ def poke(directory, kind, tensor, element):
     write_checkpoint(folder, manifest, kinds, len(manifest["tensors"]))
 
 
+def seal(directory):
+    path = os.path.join(directory, open(os.path.join(directory, "latest")).read().strip(), "manifest.json")
+    text = open(path, "rb").read()[:-28]
+    write(path, text + b',"hash":"%s"}\n' % xxh3(text).encode())
+
+
 def cut(directory, name, size):
     folder, _ = find(directory)
     with open(os.path.join(folder, name), "rb+") as file:
@@ -215,7 +222,8 @@ def say_found(directory):
     print(os.path.basename(find(directory)[0]))
 
 
-COMMANDS = {"read": read, "hashes": hashes, "chunks": chunks, "find": say_found, "rewrite": rewrite, "poke": poke, "cut": cut}
+COMMANDS = {"read": read, "hashes": hashes, "chunks": chunks, "find": say_found, "rewrite": rewrite, "poke": poke, "cut": cut,
+            "seal": seal}
 try:
     COMMANDS[sys.argv[1]](*sys.argv[2:])
 except (OSError, ValueError) as error:

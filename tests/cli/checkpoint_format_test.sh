@@ -27,12 +27,14 @@ ranks() { echo "$shoal run --master_port 0 --num_gpus $1"; }
 config adamw '"type": "AdamW", "params": {"lr": 0.01}'
 config bf16 '"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}' ', "bf16": {"enabled": true}'
 config fp16 '"type": "Adam", "params": {"lr": 0.01}' ', "fp16": {"enabled": true}, "zero_optimization": {"stage": 3}'
-config adafactor '"type": "Adafactor", "params": {"lr": 0.01}'
-expect 0 $(ranks 2) $train --deepspeed_config adafactor.json --train-iters 2 --save adafactor
+config adafactor '"type": "Adafactor"' ', "zero_optimization": {"stage": 2}'
+config lamb '"type": "Lamb"' ', "bf16": {"enabled": true}'
 expect 0 $(ranks 2) $train --deepspeed_config adamw.json --train-iters 2 --tokenizer-type char --save adamw
+expect 0 $(ranks 2) $train --deepspeed_config adafactor.json --train-iters 2 --save adafactor
+expect 0 $train --deepspeed_config lamb.json --train-iters 2 --save lamb
 expect 0 $train --deepspeed_config bf16.json --train-iters 2 --save bf16 --untie-embeddings-and-output-weights
 expect 0 $(ranks 2) $train --deepspeed_config fp16.json --train-iters 2 --save fp16 --disable-bias-linear
-for run in adamw bf16 fp16 adafactor; do
+for run in adamw bf16 fp16 adafactor lamb; do
     expect 0 format read "$page" $run
     says "global_step2 2"
     expect 0 format hashes $run $run/hashes.jsonl
@@ -70,6 +72,13 @@ cp -r adamw poked
 expect 0 format poke poked exp_avg transformer.h.0.mlp.c_fc.bias 77
 expect 1 "$shoal" diff adamw/global_step2 poked/global_step2
 says "exp_avg: first difference in \`transformer.h.0.mlp.c_fc.bias\`, element 77; 1 of" "1 units in the last place"
+
+# a state that another program took for one of another kind
+cp -r adafactor other
+sed -i 's/"of":"row"/"of":"column"/' other/global_step2/manifest.json
+expect 0 format seal other
+expect 1 $train --deepspeed_config adafactor.json --train-iters 4 --load other
+says "the checkpoint's \`exp_avg_sq_row\` has a number for each column, this run one for each row"
 
 # ---- damage ----
 cp -r adamw cut
