@@ -28,6 +28,11 @@ static const struct shoali_io_table *find_table(const char *name)
     return NULL;
 }
 
+const char *shoali_io_name(int32_t index)
+{
+    return index < TABLE_COUNT ? tables[index]->name : NULL;
+}
+
 bool shoali_io_probe(const char *backend)
 {
     const struct shoali_io_table *table = find_table(backend);

@@ -56,6 +56,8 @@ SHOAL_CHECKED shoal_status shoali_io_create(const struct shoali_io_args *args,
 /* Closes its files first. NULL is fine. */
 void shoali_io_destroy(struct shoali_io *io);
 const char *shoali_io_backend(const struct shoali_io *io);
+/* Of the built backends, best first; NULL behind the last. */
+const char *shoali_io_name(int32_t index);
 /* Whether a backend of that name can be used here. */
 bool shoali_io_probe(const char *backend);
 /* What a context of whose backend the caller says nothing gets, and why it is not uring where it is
