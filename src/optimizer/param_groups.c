@@ -166,8 +166,11 @@ static shoal_status configure_group(const struct shoali_param_group_config *grou
     const double lr = optimizer->lr;
     const char *foreign = foreign_key(optimizer, group);
     if (foreign)
-        return SHOAL_FAIL(SHOAL_ECONFIG, "%s: is no parameter of %s", foreign,
-                          optimizer->type->name);
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          find_row(optimizer->type->params, foreign)
+                              ? "%s: %s has the same for all groups, that of optimizer.params"
+                              : "%s: is no parameter of %s",
+                          foreign, optimizer->type->name);
     optimizer->type->take_group(optimizer, group);
     if (optimizer->type->params->validate)
         SHOAL_TRY(status, optimizer->type->params->validate(&optimizer->params), done);

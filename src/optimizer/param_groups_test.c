@@ -136,6 +136,14 @@ static void test_groups(void **state)
     assert_true(made.groups.rule[WTE].optimizer->params.sgd.nesterov);
     assert_true(made.groups.rule[FC].optimizer->params.sgd.momentum == 0.9);
     drop(&made);
+    assert_int_equal(make(&made, "\"type\": \"lamb\", \"params\": {\"max_coeff\": 5}, "
+                                 "\"param_groups\": [{\"params\": [\"wte.*\"], \"eps\": 1e-6, "
+                                 "\"betas\": [0.8, 0.9], \"weight_decay\": 0.2}]"),
+                     SHOAL_OK);
+    const struct shoali_optimizer *lamb = made.groups.rule[WTE].optimizer;
+    assert_true(lamb->params.lamb.eps == 1e-6 && lamb->params.lamb.max_coeff == 5);
+    assert_true(lamb->beta[0] == 0.8 && lamb->beta[1] == 0.9 && lamb->weight_decay == 0.2);
+    drop(&made);
 }
 
 static void test_refusals(void **state)
@@ -157,6 +165,11 @@ static void test_refusals(void **state)
          "nearest key is `weight_decay`"},
         {ADAMW(", \"param_groups\": [{\"params\": [\"*\"], \"momentum\": 1}]"),
          "momentum: is no parameter of adamw"},
+        {"\"type\": \"adafactor\", \"param_groups\": [{\"params\": [\"*\"], \"betas\": [0.9, "
+         "0.99]}]",
+         "betas: is no parameter of adafactor"},
+        {"\"type\": \"adafactor\", \"param_groups\": [{\"params\": [\"*\"], \"eps\": 1e-6}]",
+         "eps: adafactor has the same for all groups, that of optimizer.params"},
         {ADAMW(", \"param_groups\": [{\"params\": [\"*\"], \"betas\": [1, 0]}]"), "[0, 1)"},
         {ADAMW(", \"param_groups\": [{\"params\": [\"*\"]}, {\"params\": [\"wte.*\"]}]"),
          "matches `wte.weight`, which optimizer.param_groups.0 has already"},
