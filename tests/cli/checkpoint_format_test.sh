@@ -77,7 +77,7 @@ says "exp_avg: first difference in \`transformer.h.0.mlp.c_fc.bias\`, element 77
 cp -r adafactor other
 sed -i 's/"of":"row"/"of":"column"/' other/global_step2/manifest.json
 expect 0 format seal other
-expect 1 $train --deepspeed_config adafactor.json --train-iters 4 --load other
+expect 2 $train --deepspeed_config adafactor.json --train-iters 4 --load other
 says "the checkpoint's \`exp_avg_sq_row\` has a number for each column, this run one for each row"
 
 # ---- damage ----
