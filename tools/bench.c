@@ -81,10 +81,10 @@ done:
 static shoal_status run_generate(const struct bench_options *options)
 {
     shoali_bench_generate_args args = {.run = bench_run(options),
-                                      .model = options->model_flags.config,
-                                      .dtype = bench_dtype(options),
-                                      .prompt_length = options->prompt_length,
-                                      .sequences = (int32_t)options->sequences};
+                                       .model = options->model_flags.config,
+                                       .dtype = bench_dtype(options),
+                                       .prompt_length = options->prompt_length,
+                                       .sequences = (int32_t)options->sequences};
     if (!(options->seconds > 0))
         args.run.seconds = 5;
     return shoali_bench_generate(&args);

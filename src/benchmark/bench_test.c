@@ -321,12 +321,12 @@ static void test_generate(void **state)
     double bytes = 0;
     shoal_model_config *model = small_model();
     shoali_bench_generate_args args = {.run = {.repeats = 2,
-                                              .seconds = 0.002,
-                                              .threads = 1,
-                                              .sink = take_generate,
-                                              .user = &bytes},
-                                      .model = model,
-                                      .dtype = SHOAL_BF16};
+                                               .seconds = 0.002,
+                                               .threads = 1,
+                                               .sink = take_generate,
+                                               .user = &bytes},
+                                       .model = model,
+                                       .dtype = SHOAL_BF16};
     assert_int_equal(shoali_bench_generate(&args), SHOAL_OK);
     /* the head of 128 rows, the block with its vectors, the last norm, one row of the positions */
     assert_true(bytes == 2.0 * (128 * 16 + 12 * 16 * 16 + 13 * 16 + 2 * 16 + 16));

@@ -176,9 +176,9 @@ static shoal_status emit_prefill(struct generation *g, const char *what)
         shoali_samples_add(&limit, g->peak.value[i] * 1e9 / flops);
     snprintf(name, sizeof name, "%s: prompt of %lld tokens", what, (long long)g->prompt);
     shoali_bench_result result = {.bench = "generate",
-                                 .name = name,
-                                 .unit = "tokens/s",
-                                 .limit_name = "multiply-add peak / FLOPs of products"};
+                                  .name = name,
+                                  .unit = "tokens/s",
+                                  .limit_name = "multiply-add peak / FLOPs of products"};
     return shoali_bench_emit(&g->bench.run, &result, &g->prefill, &limit);
 }
 
@@ -193,19 +193,19 @@ static shoal_status emit_token(struct generation *g, const char *what)
         shoali_samples_add(&limit, bytes / (g->read.value[i] * 1e9) * 1e3);
     const double ms = shoali_samples_median(&g->token);
     const shoali_bench_value values[] = {{"tokens/s", "1/s", 1e3 * g->sequences / ms},
-                                        {"weights of a token", "MiB", bytes * mib},
-                                        {"reads", "GB/s", bytes / ms * 1e-6},
-                                        {"memory reads", "GB/s", shoali_samples_median(&g->read)},
-                                        {"all weights", "MiB", (double)memory.weights_bytes * mib},
-                                        {"masters", "MiB", (double)memory.master_bytes * mib}};
+                                         {"weights of a token", "MiB", bytes * mib},
+                                         {"reads", "GB/s", bytes / ms * 1e-6},
+                                         {"memory reads", "GB/s", shoali_samples_median(&g->read)},
+                                         {"all weights", "MiB", (double)memory.weights_bytes * mib},
+                                         {"masters", "MiB", (double)memory.master_bytes * mib}};
     snprintf(name, sizeof name, "%s: a token after it, of %d sequence%s", what, (int)g->sequences,
              g->sequences > 1 ? "s" : "");
     shoali_bench_result result = {.bench = "generate",
-                                 .name = name,
-                                 .unit = "ms",
-                                 .limit_name = "weights at memory speed",
-                                 .values = values,
-                                 .value_count = sizeof values / sizeof values[0]};
+                                  .name = name,
+                                  .unit = "ms",
+                                  .limit_name = "weights at memory speed",
+                                  .values = values,
+                                  .value_count = sizeof values / sizeof values[0]};
     return shoali_bench_emit(&g->bench.run, &result, &g->token, &limit);
 }
 

@@ -191,11 +191,11 @@ static shoal_status emit(struct shoali_step *step)
              (int)ranks, ranks > 1 ? "s" : "", (int)shoali_pool_threads(step->pool),
              shoali_pool_threads(step->pool) > 1 ? "s" : "");
     shoali_bench_result result = {.bench = "step",
-                                 .name = name,
-                                 .unit = "tokens/s",
-                                 .limit_name = "multiply-add peak / FLOPs per token",
-                                 .values = values,
-                                 .value_count = sizeof values / sizeof values[0]};
+                                  .name = name,
+                                  .unit = "tokens/s",
+                                  .limit_name = "multiply-add peak / FLOPs per token",
+                                  .values = values,
+                                  .value_count = sizeof values / sizeof values[0]};
     status = shoali_bench_emit(&step->run, &result, &step->rate, &roofline);
 done:
     return status;

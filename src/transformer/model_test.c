@@ -150,7 +150,9 @@ static void test_model_keeps_its_configuration(void **state)
     assert_true(get(config, "ffn-hidden-size") == 0);
     shoal_model_config_destroy(config);
     assert_true(get(shoal_model_get_config(model), "ffn-hidden-size") == 4 * 128);
-    assert_int_equal(shoal_gpt_get_config(model)->ffn_hidden_size, 4 * 128);
+    shoal_gpt_config gpt;
+    shoal_gpt_get_config(model, &gpt);
+    assert_int_equal(gpt.ffn_hidden_size, 4 * 128);
     shoal_model_destroy(model);
 }
 

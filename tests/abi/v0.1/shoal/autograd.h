@@ -70,8 +70,9 @@ typedef struct shoal_param_spec {
  * layer. */
 SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_declare_param(shoal_declaration *declaration,
                                                             const shoal_param_spec *spec);
+/* Its global name. Borrowed until the engine is destroyed. */
 SHOAL_API const char *shoal_param_name(const shoal_param *param);
-/* Of the whole, as declared. */
+/* Shape of the whole, as declared. Borrowed until the engine is destroyed. */
 SHOAL_API const shoal_shape *shoal_param_shape(const shoal_param *param);
 SHOAL_API int64_t shoal_param_count(const shoal_param *param); /* elements */
 /* What of it this rank holds. */
@@ -174,11 +175,17 @@ typedef struct shoal_linear_args {
 SHOAL_INLINE shoal_tensor *shoal_linear(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
                                         const shoal_linear_args *args);
 
-/* [..] I32 ids -> [.., C]: table row, plus positions row by index in the last dim when given. */
+/* ids I32 [..] -> [.., C]: row ids[i] of table [V, C], plus row t of positions [P, C] (NULL: none)
+ * for index t of the last dim, or where a generated sequence is. SHOAL_EINVAL when that dim is
+ * longer than P; an id outside the table is SHOAL_EINVAL too, at the latest when the step ends. */
 SHOAL_API shoal_tensor *shoal_embedding(shoal_tape *tape, shoal_tensor *ids, shoal_param *table,
                                         shoal_param *positions);
+/* Over the last dim C of x: (x - mean) / sqrt(variance + eps) * gamma + beta; gamma, beta [C], beta
+ * may be NULL. Backward reads x, and keeps two numbers per row. Ba, Kiros, Hinton 2016. */
 SHOAL_API shoal_tensor *shoal_layer_norm(shoal_tape *tape, shoal_tensor *x, shoal_param *gamma,
                                          shoal_param *beta, double eps);
+/* Over the last dim C of x: x / sqrt(mean of x^2 + eps) * gamma; gamma [C]. Zhang, Sennrich 2019.
+ */
 SHOAL_API shoal_tensor *shoal_rms_norm(shoal_tape *tape, shoal_tensor *x, shoal_param *gamma,
                                        double eps);
 
@@ -208,6 +215,7 @@ SHOAL_API shoal_tensor *shoal_linear_cross_entropy(shoal_tape *tape, shoal_tenso
                                                    shoal_param *weight, shoal_tensor *targets);
 /* Sum over rows of the squared difference / count -> scalar F32: mean squared error. */
 SHOAL_API shoal_tensor *shoal_mse(shoal_tape *tape, shoal_tensor *x, shoal_tensor *target);
+/* e^x divided by its sum over the last dim; of x's shape. Backward reads the result. */
 SHOAL_API shoal_tensor *shoal_softmax(shoal_tape *tape, shoal_tensor *x);
 
 /* x Phi(x); kind SHOAL_ACTIVATION_GELU (erf) or SHOAL_ACTIVATION_GELU_TANH. */
@@ -232,7 +240,8 @@ SHOAL_API shoal_tensor *shoal_square(shoal_tape *tape, shoal_tensor *x);
 SHOAL_API shoal_tensor *shoal_scale(shoal_tape *tape, shoal_tensor *x, double factor);
 /* x + value. */
 SHOAL_API shoal_tensor *shoal_add_scalar(shoal_tape *tape, shoal_tensor *x, double value);
-/* Elementwise; b may be a trailing block of a's shape (broadcast over leading dims). */
+/* a + b, a - b, a * b, a / b, of a's shape; b has it too, or its last dims (broadcast over the
+ * leading ones), or one element. Both of one type. */
 SHOAL_API shoal_tensor *shoal_add(shoal_tape *tape, shoal_tensor *a, shoal_tensor *b);
 SHOAL_API shoal_tensor *shoal_sub(shoal_tape *tape, shoal_tensor *a, shoal_tensor *b);
 SHOAL_API shoal_tensor *shoal_mul(shoal_tape *tape, shoal_tensor *a, shoal_tensor *b);
@@ -242,12 +251,15 @@ SHOAL_API shoal_tensor *shoal_div(shoal_tape *tape, shoal_tensor *a, shoal_tenso
 #define SHOAL_ALL_DIMS 1000
 SHOAL_API shoal_tensor *shoal_sum(shoal_tape *tape, shoal_tensor *x, int32_t dim);
 SHOAL_API shoal_tensor *shoal_mean(shoal_tape *tape, shoal_tensor *x, int32_t dim);
-/* Shape ops; reshape copies nothing, the others copy. */
+/* x in another shape of as many elements; copies nothing. */
 SHOAL_API shoal_tensor *shoal_reshape(shoal_tape *tape, shoal_tensor *x, shoal_shape shape);
+/* Elements [begin, begin + count) of one dim (dim < 0: from the end), copied. */
 SHOAL_API shoal_tensor *shoal_slice(shoal_tape *tape, shoal_tensor *x, int32_t dim, int64_t begin,
                                     int64_t count);
+/* Tensors that differ in one dim alone, one behind the other along it, copied. */
 SHOAL_API shoal_tensor *shoal_concat(shoal_tape *tape, shoal_tensor *const *parts, int32_t count,
                                      int32_t dim);
+/* x with two dims exchanged, copied. */
 SHOAL_API shoal_tensor *shoal_transpose(shoal_tape *tape, shoal_tensor *x, int32_t dim_a,
                                         int32_t dim_b);
 /* The parameter itself as a tensor (for elementwise use). */

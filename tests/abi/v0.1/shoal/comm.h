@@ -49,21 +49,27 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_comm_init(const shoal_comm_args *a
                                                         shoal_group **group);
 /* Leaves: collective unless the group is aborted. NULL is fine. Frees shared buffers. */
 SHOAL_API void shoal_comm_destroy(shoal_group *group);
+/* This rank's number in the group, and how many ranks it has. Not collective. */
 SHOAL_API int32_t shoal_comm_rank(const shoal_group *group);
 SHOAL_API int32_t shoal_comm_size(const shoal_group *group);
+/* "self", "thread", "shm". Static. Not collective. */
 SHOAL_API const char *shoal_comm_backend(const shoal_group *group);
 
 /* A meeting place for `ranks` threads of this process; create before, destroy after all of them. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_thread_world_create(int32_t ranks,
                                                                struct shoal_thread_world **world);
+/* After the last rank's shoal_comm_destroy. NULL is fine. */
 SHOAL_API void shoal_thread_world_destroy(struct shoal_thread_world *world);
 
+/* The caller's place in its source, which messages about ranks that disagree name. */
 #define SHOAL_COMM_STRING2(x) #x
 #define SHOAL_COMM_STRING(x) SHOAL_COMM_STRING2(x)
 #define SHOAL_HERE __FILE__ ":" SHOAL_COMM_STRING(__LINE__)
 
-/* Posts. `here` is SHOAL_HERE; use the macros below. With request NULL the call waits; else the
- * request is owned by the caller until shoal_request_wait. Counts are elements *per rank's block*:
+/* Posts. Collective over the group, in one order on all its ranks. `here` is SHOAL_HERE; use the
+ * macros below. With request NULL the call waits; else the request is owned by the caller until
+ * shoal_request_wait. SHOAL_EMISMATCH: ranks do not post the same, and both call sites are named;
+ * SHOAL_EPEER: a rank failed; SHOAL_ETIMEOUT. Counts are elements *per rank's block*:
  * all_gather receives count*N, reduce_scatter sends count*N, all_to_all sends and receives count*N.
  * `in` may equal `out` for all_reduce and broadcast; for all_gather `in` may be out + rank*count;
  * else no overlap. */
@@ -93,6 +99,7 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_all_to_all_at(const char *here, shoal
 SHOAL_API SHOAL_CHECKED shoal_status shoal_all_to_all_v_at(
     const char *here, shoal_group *group, const void *in, const int64_t *send_counts, void *out,
     const int64_t *recv_counts, shoal_dtype dtype, shoal_request **request);
+/* One message from rank to rank: collective over these two alone, matched in the order posted. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_send_at(const char *here, shoal_group *group,
                                                    const void *data, int64_t count,
                                                    shoal_dtype dtype, int32_t to,
@@ -100,13 +107,15 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_send_at(const char *here, shoal_group
 SHOAL_API SHOAL_CHECKED shoal_status shoal_recv_at(const char *here, shoal_group *group, void *data,
                                                    int64_t count, shoal_dtype dtype, int32_t from,
                                                    shoal_request **request);
+/* Waits until all ranks of the group are here. Collective. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_barrier_at(const char *here, shoal_group *group);
 /* Ranks with the same color form a new group ordered by (key, rank); color < 0: none (*group =
- * NULL). */
+ * NULL). Collective over `parent`. *group is owned by the caller. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_comm_split_at(const char *here, shoal_group *parent,
                                                          int32_t color, int32_t key,
                                                          shoal_group **group);
 
+/* The calls above without their first argument. */
 #define shoal_all_reduce(...) shoal_all_reduce_at(SHOAL_HERE, __VA_ARGS__)
 #define shoal_reduce_scatter(...) shoal_reduce_scatter_at(SHOAL_HERE, __VA_ARGS__)
 #define shoal_all_gather(...) shoal_all_gather_at(SHOAL_HERE, __VA_ARGS__)
@@ -120,6 +129,7 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_comm_split_at(const char *here, shoal
 
 /* SHOAL_IN_PROGRESS, SHOAL_OK (request freed and *request = NULL) or an error (likewise freed). */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_request_test(shoal_request **request);
+/* Waits for it; then the request is freed and *request NULL, also after an error. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_request_wait(shoal_request **request);
 
 /* Zeroed memory that collectives of the group reach without a copy (shm: a shared arena).
@@ -128,7 +138,7 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_request_wait(shoal_request **request)
 SHOAL_API SHOAL_CHECKED shoal_status shoal_comm_alloc(shoal_group *group, size_t bytes,
                                                       void **memory);
 SHOAL_API void shoal_comm_free(shoal_group *group, void *memory);
-/* Tells all ranks of the world that this one failed, with the sentence of its error record: the
+/* Tells all ranks of the world that this one failed, with the sentence of its last error: the
  * verdict the others' waits return. Idempotent. */
 SHOAL_API void shoal_comm_abort(shoal_group *group, shoal_status status);
 

@@ -54,7 +54,9 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_create(const char *name, co
 SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_from_json(const char *json, size_t bytes,
                                                                shoal_tokenizer **tokenizer);
 SHOAL_API void shoal_tokenizer_destroy(shoal_tokenizer *tokenizer); /* NULL is fine */
+/* "byte" or "char". Static. */
 SHOAL_API const char *shoal_tokenizer_name(const shoal_tokenizer *tokenizer);
+/* Kinds of tokens: ids are 0 ... vocab_size - 1. */
 SHOAL_API int32_t shoal_tokenizer_vocab_size(const shoal_tokenizer *tokenizer);
 /* One JSON object that describes it entirely. Borrowed until destroy. */
 SHOAL_API const char *shoal_tokenizer_json(const shoal_tokenizer *tokenizer);
@@ -113,7 +115,9 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_dataset_create(const shoal_dataset
 SHOAL_API void shoal_dataset_destroy(shoal_dataset *dataset); /* NULL is fine */
 /* Borrowed until destroy; NULL for mock data. */
 SHOAL_API const shoal_tokenizer *shoal_dataset_tokenizer(const shoal_dataset *dataset);
+/* Kinds of tokens. */
 SHOAL_API int32_t shoal_dataset_vocab_size(const shoal_dataset *dataset);
+/* Files that were read; 0 for mock data. */
 SHOAL_API int32_t shoal_dataset_file_count(const shoal_dataset *dataset);
 /* The token cache's file: borrowed until destroy; NULL for mock data. */
 SHOAL_API const char *shoal_dataset_path(const shoal_dataset *dataset);
@@ -158,11 +162,13 @@ typedef struct shoal_loader_args {
     uint64_t seed;
 } shoal_loader_args;
 
-/* SHOAL_EINVAL when the part has fewer than seq_length + 1 tokens (sequential: fewer than 2). */
+/* *loader is owned by the caller. SHOAL_EINVAL when the part has fewer than seq_length + 1 tokens
+ * (sequential: fewer than 2). */
 SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_loader_create(const shoal_loader_args *args,
                                                             shoal_loader **loader);
 /* Stops the prefetch thread and frees. NULL is fine. */
 SHOAL_API void shoal_loader_destroy(shoal_loader *loader);
+/* As given at creation: tokens of a sample, samples of a micro-batch, micro-batches of a step. */
 SHOAL_API int64_t shoal_loader_seq_length(const shoal_loader *loader);
 SHOAL_API int64_t shoal_loader_micro_batch(const shoal_loader *loader);
 SHOAL_API int64_t shoal_loader_micro_batches(const shoal_loader *loader);

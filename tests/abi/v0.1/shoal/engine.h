@@ -86,9 +86,9 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_forward(shoal_engine *engine,
 /* Backward of the last forward, with loss scaling. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_backward(shoal_engine *engine);
 /* At a boundary: reduces gradients, clips, updates, advances the schedule; else counts.
- * SHOAL_SKIPPED: overflow, nothing
- * changed but the loss scale. */
+ * SHOAL_SKIPPED: overflow, nothing changed but the loss scale. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_step(shoal_engine *engine);
+/* Whether the next shoal_engine_step updates. Not collective. */
 SHOAL_API bool shoal_engine_is_gradient_accumulation_boundary(const shoal_engine *engine);
 
 /* What the last step was. Loss is the mean over the global batch, the same on every rank. */
@@ -119,16 +119,17 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_eval_batch(shoal_engine *engin
                                                              shoal_batch_source source, void *user,
                                                              int64_t micro_batches, double *loss);
 
-/* Not collective: */
+/* What the last step was. Not collective. */
 SHOAL_INLINE void shoal_engine_get_step_info(const shoal_engine *engine, shoal_step_info *info);
-SHOAL_API int64_t shoal_engine_global_steps(
-    const shoal_engine *engine); /* optimizer steps done, skipped ones included */
-/* Each may be NULL. */
+/* Optimizer steps done, skipped ones included. Not collective. */
+SHOAL_API int64_t shoal_engine_global_steps(const shoal_engine *engine);
+/* In samples, samples and micro-batches of a rank; each may be NULL. Not collective. */
 SHOAL_API void shoal_engine_get_batch_info(const shoal_engine *engine, int64_t *train_batch_size,
                                            int64_t *micro_batch_size,
                                            int64_t *gradient_accumulation_steps);
+/* Elements of all parameters, tied ones once. Not collective. */
 SHOAL_API int64_t shoal_engine_param_count(const shoal_engine *engine);
-/* Bytes by kind, from counters. */
+/* Bytes of this rank by kind, from counters. Not collective. */
 typedef struct shoal_memory_info {
     int64_t weights_bytes, gradients_bytes, states_bytes, activations_bytes, buffers_bytes;
     int64_t device_peak_bytes, arena_growths, device_alloc_count, host_sync_count;
@@ -144,15 +145,19 @@ typedef struct shoal_memory_info {
     int64_t checkpoint_bytes;       /* host memory for saves (`saves`) */
 } shoal_memory_info;
 SHOAL_INLINE void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info *info);
-/* Asks every rank to stop at the next step boundary; safe in a signal handler. */
+/* Asks every rank to stop at the next step boundary; not collective, safe in a signal handler. */
 SHOAL_API void shoal_engine_request_stop(shoal_engine *engine);
-/* True on all ranks of the group once any rank asked (agreed with the step's scalars). */
+/* True on all ranks of the group once any rank asked (agreed with the step's scalars). Not
+ * collective. */
 SHOAL_API bool shoal_engine_stop_requested(const shoal_engine *engine);
+/* Of the engine's group. Not collective. */
 SHOAL_API int32_t shoal_engine_rank(const shoal_engine *engine);
 SHOAL_API int32_t shoal_engine_world_size(const shoal_engine *engine);
 
-/* Full parameter or its gradient of the last step as fp32, on every rank (tests, tools): out has
- * shoal_param_count elements. */
+/* Full parameter or its gradient of the last step as fp32, on every rank (tests, tools): out, host
+ * memory, has shoal_param_count elements, those of the whole, whichever blocks and parts the ranks
+ * hold. An engine for inference in 16 bit has no masters: what it was given, rounded. Costs a gather
+ * of it. SHOAL_EINVAL: there is no parameter of this name. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_param(shoal_engine *engine, const char *name,
                                                             float *out);
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_gradient(shoal_engine *engine,
@@ -162,9 +167,12 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_gradient(shoal_engine *eng
  * row or column ("exp_avg_sq_row", "exp_avg_sq_col" of Adafactor) as many as it has of those. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_get_state(shoal_engine *engine, const char *name,
                                                             const char *state, float *out);
+/* Writes a whole parameter, the same values on every rank; each takes what it holds. Its states stay
+ * as they are. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_set_param(shoal_engine *engine, const char *name,
                                                             const float *values);
-/* The index-th parameter in canonical order, NULL beyond the last. */
+/* Name of the index-th parameter in canonical order, NULL beyond the last. Borrowed until destroy.
+ * Not collective. */
 SHOAL_API const char *shoal_engine_param_name(const shoal_engine *engine, int32_t index);
 /* Which parameters weight decay applies to, in one line for people; the same on every layout.
  * Returns `text`; a line longer than `bytes` is cut. "" for inference. */

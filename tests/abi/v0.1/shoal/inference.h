@@ -31,19 +31,19 @@ typedef struct shoal_generator_args {
     const char *ops;
     int32_t threads;    /* with `load`; 0: all cores */
     int32_t sequences;  /* texts at once; 0: 1 */
-    int64_t max_length; /* of a text, in tokens; 0: max-position-embeddings of the checkpoint. With
-                           `engine` it must be given */
+    int64_t max_length; /* of a text, in tokens; 0: as many as the checkpoint's model has positions
+                           for. With `engine` it must be given */
 } shoal_generator_args;
 
-/* With `load` reads model, tokenizer and weights. *generator is owned. */
+/* With `load` reads model, tokenizer and weights: of any model of the table (transformer.h) that
+ * generates. *generator is owned. */
 SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_generator_create(const shoal_generator_args *args,
                                                                shoal_generator **generator);
 SHOAL_API void shoal_generator_destroy(shoal_generator *generator); /* NULL is fine */
 /* Borrowed; NULL with `engine`. */
 SHOAL_API const shoal_tokenizer *shoal_generator_tokenizer(const shoal_generator *generator);
-/* Fills in the model's configuration; false, and zeros, with `engine`. */
-SHOAL_INLINE bool shoal_generator_config(const shoal_generator *generator,
-                                         shoal_gpt_config *config);
+/* What the checkpoint says of its model. Borrowed; NULL with `engine`. */
+SHOAL_API const shoal_model_config *shoal_generator_config(const shoal_generator *generator);
 /* Training step of the weights. */
 SHOAL_API int64_t shoal_generator_step(const shoal_generator *generator);
 /* Logits of a token: kinds of tokens, padded ones of the model included. */
@@ -90,8 +90,6 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_generate(shoal_generator *generato
 SHOAL_API SHOAL_CHECKED shoal_status shoal_generator_create_sized(const shoal_generator_args *args,
                                                                   size_t args_size,
                                                                   shoal_generator **generator);
-SHOAL_API bool shoal_generator_config_sized(const shoal_generator *generator,
-                                            shoal_gpt_config *config, size_t config_size);
 SHOAL_API SHOAL_CHECKED shoal_status shoal_generate_sized(shoal_generator *generator,
                                                           const shoal_sample_args *args,
                                                           size_t args_size, shoal_token_sink sink,
@@ -101,10 +99,6 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_generator_create(const shoal_gener
                                                                shoal_generator **generator)
 {
     return shoal_generator_create_sized(args, sizeof *args, generator);
-}
-SHOAL_INLINE bool shoal_generator_config(const shoal_generator *generator, shoal_gpt_config *config)
-{
-    return shoal_generator_config_sized(generator, config, sizeof *config);
 }
 SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_generate(shoal_generator *generator,
                                                        const shoal_sample_args *args,

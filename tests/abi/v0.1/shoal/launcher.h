@@ -25,6 +25,7 @@
 extern "C" {
 #endif
 
+/* Of master_port: a free one, whatever MASTER_PORT says. */
 #define SHOAL_ANY_PORT (-1)
 
 /* What to start. Zero-initialise, then set what differs; strings are borrowed for the call. */

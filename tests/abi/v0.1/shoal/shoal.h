@@ -42,8 +42,8 @@
  * Started alone it is one rank; `shoal run --num_gpus 4 ./program` makes it four, without a change.
  *
  * A MODEL is an array of layers. A layer names its parameters in `declare`, before any memory
- * exists, and writes its forward pass in `forward`; the tape differentiates it. shoal_gpt_create
- * makes a GPT; examples/minimal/main.c makes one by hand in a screenful.
+ * exists, and writes its forward pass in `forward`; the tape differentiates it. shoal_model_create
+ * makes a GPT-2 by name; examples/minimal/main.c makes one by hand in a screenful.
  *
  * RULES of every call
  *   Errors     shoal_status: 0 is success, > 0 a normal outcome, < 0 an error whose sentence

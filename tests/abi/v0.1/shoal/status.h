@@ -2,9 +2,9 @@
  *
  * A call returns a `shoal_status`: 0 is success, a positive value is a normal outcome that is not
  * an error (end of data, still in progress), a negative value is an error. The first failing place
- * writes one sentence into the calling thread's error record (what is wrong, where, what to do);
- * every caller on the way out may add a frame. The record stays readable until the next error of
- * the same thread. The library never exits and never prints: the caller shows the message.
+ * sets the calling thread's last error, one sentence (what is wrong, where, what to do); every
+ * caller on the way out may add a frame. It stays readable until the next error of the same thread.
+ * The library never exits and never prints: the caller shows the message.
  */
 #ifndef SHOAL_STATUS_H
 #define SHOAL_STATUS_H

@@ -57,6 +57,7 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_tensor_read(const shoal_tensor *tenso
 SHOAL_API SHOAL_CHECKED shoal_status shoal_tensor_get_scalar(const shoal_tensor *tensor,
                                                              double *value);
 
+/* Shapes of one to four dims. */
 static inline shoal_shape shoal_shape_1(int64_t a)
 {
     shoal_shape s = {1, {a, 0, 0, 0, 0}};

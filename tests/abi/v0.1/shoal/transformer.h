@@ -1,9 +1,19 @@
-/* transformer.h - models composed from the ops: GPT-2.
+/* transformer.h - models by name, composed from the ops.
  *
- * A model is made from a plain configuration (Megatron's flag names) as an array of layers
- * {embedding, block 0 ... L-1, head}; the engine, the pipeline cut and the plan see only that
- * array. Parameter names and layouts are those of the Hugging Face GPT-2 files (Conv1D weights are
- * [in, out]), so a checkpoint's model files open there as they are.
+ *   shoal_model_config_create("gpt2-124m", &config);
+ *   shoal_model_config_set(config, "seq-length", 512);
+ *   shoal_model_create(config, &model);
+ *
+ * Models are a table. A row has a name ("gpt"), the options that describe one of its models
+ * (Megatron's flag names, with ranges, defaults and a sentence each), models that are known by a
+ * name of their own ("gpt2-124m"), and what builds the layers. The `shoal` program knows the table
+ * alone: its flags, its plans and what a checkpoint says of its model are the rows' options.
+ *
+ * A model is an array of layers {embedding, block 0 ... L-1, head}; the engine, the pipeline cut
+ * and the plan see only that array. The names of parameters are those in published files (of GPT-2
+ * those of Hugging Face; its Conv1D weights are [in, out]), so a checkpoint's model files open
+ * there as they are. A model of your own needs none of this: an array of layers is enough
+ * (autograd.h).
  *
  * GPT-2 (Radford et al. 2019): x = wte[token] + wpe[position]; per block x +=
  * proj(attention(ln_1(x))), x += proj(gelu(fc(ln_2(x)))); logits = ln_f(x) wte^T. Initial values:
@@ -19,7 +29,81 @@
 extern "C" {
 #endif
 
-/* Zero-initialise, call shoal_gpt_config_defaults, change what you need. */
+/* ---- the table ------------------------------------------------------------------------------ */
+
+/* Names of the table, and of the models that have one of their own; NULL behind the last. */
+SHOAL_API const char *shoal_model_name(int32_t index);
+SHOAL_API const char *shoal_model_preset_name(int32_t index);
+
+typedef enum shoal_model_option_type {
+    SHOAL_MODEL_INT,
+    SHOAL_MODEL_FLOAT,
+    SHOAL_MODEL_BOOL
+} shoal_model_option_type;
+
+/* One value that describes a model. All strings are constants. */
+typedef struct shoal_model_option {
+    const char *name; /* "num-layers": Megatron's flag, and the key in JSON */
+    shoal_model_option_type type;
+    bool required;                  /* has no default */
+    bool lean;                      /* BOOL: the same model in less memory, for more work */
+    double default_value, min, max; /* min and max both 0: any */
+    const char *flag;               /* BOOL that is true by default: the flag that makes it false */
+    const char *unit, *help;        /* unit: may be NULL */
+    const void *reserved[4];        /* NULL */
+} shoal_model_option;
+
+/* Values of all options of one row of the table. */
+typedef struct shoal_model_config shoal_model_config;
+
+/* `name`: of the table, with the defaults, or of a known model. *config is owned:
+ * shoal_model_config_destroy. SHOAL_EINVAL names the nearest. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_model_config_create(const char *name,
+                                                               shoal_model_config **config);
+SHOAL_API void shoal_model_config_destroy(shoal_model_config *config);           /* NULL is fine */
+SHOAL_API const char *shoal_model_config_name(const shoal_model_config *config); /* "gpt" */
+/* In the order of help; NULL behind the last. Each model has seq-length and vocab-size. */
+SHOAL_API const shoal_model_option *shoal_model_config_option(const shoal_model_config *config,
+                                                              int32_t index);
+/* SHOAL_EINVAL: no such option, or a value that is out of range or not whole; BOOL: 0 or 1. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_model_config_set(shoal_model_config *config,
+                                                            const char *name, double value);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_model_config_get(const shoal_model_config *config,
+                                                            const char *name, double *value);
+/* "12 layers, hidden 768"; returns text. */
+SHOAL_API const char *shoal_model_config_describe(const shoal_model_config *config, char *text,
+                                                  size_t bytes);
+/* As a JSON object {"model_type": "gpt", "num-layers": 12, ...} (owned by the caller, free()), and
+ * back: SHOAL_ECORRUPT names what is missing, wrong or not known. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_model_config_to_json(const shoal_model_config *config,
+                                                                char **json);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_model_config_from_json(const char *json,
+                                                                  shoal_model_config **config);
+/* Batch that benchmarks and documents use of a known model; 1 and its seq-length of others. */
+SHOAL_API void shoal_model_config_bench_batch(const shoal_model_config *config,
+                                              int64_t *micro_batch, int64_t *seq_length);
+
+/* Checks the values (SHOAL_EINVAL names the flags) and builds the layers. The configuration is
+ * copied. *model is owned: shoal_model_destroy. Inputs of the model: "tokens" and "targets", I32
+ * [T] per sample. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_model_create(const shoal_model_config *config,
+                                                        shoal_model **model);
+/* Of models made by this header; NULL is fine. */
+SHOAL_API void shoal_model_destroy(shoal_model *model);
+/* Of such a model, with the values that others give filled in; borrowed. */
+SHOAL_API const shoal_model_config *shoal_model_get_config(const shoal_model *model);
+/* Elements of the parameters that the layers declare, of any model. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_model_param_count(const shoal_model *model,
+                                                             int64_t *count);
+/* Of training, of a model made by this header: 6 N, and attention, counted full as the field does.
+ */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_model_flops_per_token(const shoal_model *model,
+                                                                 double *flops);
+
+/* ---- GPT-2 from C --------------------------------------------------------------------------- */
+
+/* The same options as members. Zero-initialise, call shoal_gpt_config_defaults, change what you
+ * need. */
 typedef struct shoal_gpt_config {
     int64_t num_layers, hidden_size, num_attention_heads;
     int64_t seq_length;              /* T of the batches */
@@ -37,26 +121,14 @@ typedef struct shoal_gpt_config {
     bool cross_entropy_loss_fusion;
 } shoal_gpt_config;
 
-/* Fills in Megatron's defaults: 4h feed-forward, dropout 0.1, std 0.02, epsilon 1e-5, biases on. */
+/* 4h feed-forward, dropout 0.1, std 0.02, epsilon 1e-5, biases on, no padding. */
 SHOAL_INLINE void shoal_gpt_config_defaults(shoal_gpt_config *config);
-/* Checks the numbers (heads divide hidden, positions >= sequence ...), SHOAL_EINVAL naming the
- * flags, and builds the layers. *model is owned by the caller: shoal_gpt_destroy. Inputs of the
- * model: "tokens" and "targets", I32 [T] per sample. */
+/* As shoal_model_create. */
 SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_gpt_create(const shoal_gpt_config *config,
                                                          shoal_model **model);
-SHOAL_API void shoal_gpt_destroy(shoal_model *model);
-/* The configuration of a model that shoal_gpt_create made, with what was 0 filled in. */
+/* The configuration of a GPT-2 that this header made, with what was 0 filled in; zeros for another
+ * model. */
 SHOAL_INLINE void shoal_gpt_get_config(const shoal_model *model, shoal_gpt_config *config);
-/* Parameters, and training FLOPs per token (6N + 12 L C T; attention counted full as the field
- * does). */
-SHOAL_INLINE int64_t shoal_gpt_param_count(const shoal_gpt_config *config);
-SHOAL_INLINE double shoal_gpt_flops_per_token(const shoal_gpt_config *config);
-/* The configuration as a JSON object with Megatron's flag names (owned by the caller, free()), and
- * back. */
-SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_gpt_config_to_json(const shoal_gpt_config *config,
-                                                                 char **json);
-SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_gpt_config_from_json(const char *json,
-                                                                   shoal_gpt_config *config);
 
 /* ---- structs that grow ---------------------------------------------------------------------- */
 /* The functions behind the inline ones above. */
@@ -66,15 +138,6 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_gpt_create_sized(const shoal_gpt_conf
                                                             shoal_model **model);
 SHOAL_API void shoal_gpt_get_config_sized(const shoal_model *model, shoal_gpt_config *config,
                                           size_t config_size);
-SHOAL_API int64_t shoal_gpt_param_count_sized(const shoal_gpt_config *config, size_t config_size);
-SHOAL_API double shoal_gpt_flops_per_token_sized(const shoal_gpt_config *config,
-                                                 size_t config_size);
-SHOAL_API SHOAL_CHECKED shoal_status shoal_gpt_config_to_json_sized(const shoal_gpt_config *config,
-                                                                    size_t config_size,
-                                                                    char **json);
-SHOAL_API SHOAL_CHECKED shoal_status shoal_gpt_config_from_json_sized(const char *json,
-                                                                      shoal_gpt_config *config,
-                                                                      size_t config_size);
 
 SHOAL_INLINE void shoal_gpt_config_defaults(shoal_gpt_config *config)
 {
@@ -88,24 +151,6 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_gpt_create(const shoal_gpt_config 
 SHOAL_INLINE void shoal_gpt_get_config(const shoal_model *model, shoal_gpt_config *config)
 {
     shoal_gpt_get_config_sized(model, config, sizeof *config);
-}
-SHOAL_INLINE int64_t shoal_gpt_param_count(const shoal_gpt_config *config)
-{
-    return shoal_gpt_param_count_sized(config, sizeof *config);
-}
-SHOAL_INLINE double shoal_gpt_flops_per_token(const shoal_gpt_config *config)
-{
-    return shoal_gpt_flops_per_token_sized(config, sizeof *config);
-}
-SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_gpt_config_to_json(const shoal_gpt_config *config,
-                                                                 char **json)
-{
-    return shoal_gpt_config_to_json_sized(config, sizeof *config, json);
-}
-SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_gpt_config_from_json(const char *json,
-                                                                   shoal_gpt_config *config)
-{
-    return shoal_gpt_config_from_json_sized(json, config, sizeof *config);
 }
 
 #ifdef __cplusplus
