@@ -81,6 +81,15 @@ expect 0 "$shoal" bench step $model --dtype bf16 --threads 1 $quick
 says "2x8 tokens" "tokens/s" "peak RSS" "FLOPs per token"
 expect 0 "$shoal" run --master_port 0 --num_gpus 2 "$shoal" bench step $model --threads 1 $quick
 says "4x8 tokens" "2 ranks of 1 thread"
+shape="--model tiny --num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 8"
+for dtype in fp32 bf16; do
+    expect 0 "$shoal" bench generate $shape --dtype $dtype --threads 1 $quick
+    says "prompt of 4 tokens" "a token after it, of 1 sequence" "weights at memory speed" "masters 0 MiB"
+done
+expect 2 "$shoal" bench generate $shape --prompt-length 8 $quick
+says "leaves no room"
+expect 2 "$shoal" bench generate --model gtp
+says "--model: there is no model \"gtp\"; nearest is gpt"
 expect 0 "$shoal" bench start $model --num_gpus 2 --repeats 2 --threads 1
 says "begin of the first step of" "end of the first step of" "2 ranks" "--version alone"
 expect 0 "$shoal" bench io --folder "$folder" --size 300K --block-size 8K --repeats 2

@@ -28,6 +28,11 @@ cat >exact.json <<'CONFIG'
 {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1, "reduction": "exact",
  "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}
 CONFIG
+# models by name
+expect 2 "$shoal" plan gtp --deepspeed_config exact.json
+says "there is no model \"gtp\"; nearest is gpt; there are: gpt, gpt2-124m"
+expect 2 "$shoal" plan
+says "name a model, such as gpt or gpt2-124m"
 gpt2="$shoal plan gpt --deepspeed_config exact.json --num-layers 12 --hidden-size 768 --num-attention-heads 12
       --seq-length 256 --vocab-size 50257"
 expect 3 $gpt2 --memory-limit 3GiB
