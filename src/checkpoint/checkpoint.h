@@ -69,8 +69,8 @@ struct shoali_checkpoint_kind {
     const struct shoali_checkpoint_range *ranges;
     int32_t range_count;
     const shoal_shape *shapes; /* its own, of which each rank holds all; NULL: args->shapes */
-    const char *of;            /* what there is one number for, with shapes of its own: "row", ... */
-    bool replicated;           /* each rank holds all of its flat space */
+    const char *of;  /* what there is one number for, with shapes of its own: "row", ... */
+    bool replicated; /* each rank holds all of its flat space */
     void *user;
     shoal_status (*read)(void *user, int64_t first, int64_t count, void *out);
     shoal_status (*write)(void *user, int64_t first, int64_t count, const void *in);

@@ -56,6 +56,18 @@ done:
     return status;
 }
 
+/* A state of another kind has other shapes. */
+static shoal_status check_of(const struct shoali_checkpoint_plan *plan,
+                             const struct shoali_checkpoint_kind *kind)
+{
+    const char *stored = plan->of ? plan->of : "element", *own = kind->of ? kind->of : "element";
+    if (strcmp(stored, own) == 0)
+        return SHOAL_OK;
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "the checkpoint's `%s` has a number for each %s, this run one for each %s",
+                      kind->name, stored, own);
+}
+
 static shoal_status read_plan(struct shoali_checkpoint_run *run, const char *folder,
                               const json_t *manifest, const char *const *found, int32_t k)
 {
@@ -66,6 +78,7 @@ static shoal_status read_plan(struct shoali_checkpoint_run *run, const char *fol
     int64_t flat = 0;
     SHOAL_TRY(status, shoali_manifest_plan(manifest, &run->args->kinds[k], &run->arena, plan),
               done);
+    SHOAL_TRY(status, check_of(plan, &run->args->kinds[k]), done);
     for (int32_t f = 0; f < plan->file_count; f++) {
         plan->file[f].flat_begin = flat;
         plan->file[f].path = shoali_checkpoint_path(&run->arena, folder, "", plan->file[f].name);

@@ -424,11 +424,9 @@ shoal_status shoali_manifest_plan(const json_t *manifest, const struct shoali_ch
         return SHOAL_FAIL(SHOAL_EINVAL, "the checkpoint's `%s` is %s, this run has %s", kind->name,
                           dtype, shoal_dtype_name(kind->dtype));
     const char *of = json_string_value(json_object_get(row, "of"));
-    if (strcmp(of ? of : "element", kind->of ? kind->of : "element") != 0)
-        return SHOAL_FAIL(
-            SHOAL_EINVAL,
-            "the checkpoint's `%s` has a number for each %s, this run one for each %s", kind->name,
-            of ? of : "element", kind->of ? kind->of : "element");
+    plan->of = of ? shoali_arena_strdup(arena, of) : NULL;
+    if (of && !plan->of)
+        return SHOAL_ENOMEM;
     const json_t *files = json_object_get(row, "files");
     plan->name = kind->name;
     plan->dtype = kind->dtype;

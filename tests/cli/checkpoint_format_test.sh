@@ -73,6 +73,13 @@ expect 0 format poke poked exp_avg transformer.h.0.mlp.c_fc.bias 77
 expect 1 "$shoal" diff adamw/global_step2 poked/global_step2
 says "exp_avg: first difference in \`transformer.h.0.mlp.c_fc.bias\`, element 77; 1 of" "1 units in the last place"
 
+expect 0 "$shoal" diff adafactor adafactor
+says "equal: every bit of every tensor"
+cp -r adafactor poked_row
+expect 0 format poke poked_row exp_avg_sq_row transformer.h.0.mlp.c_fc.weight 3
+expect 1 "$shoal" diff adafactor poked_row
+says "exp_avg_sq_row: first difference in \`transformer.h.0.mlp.c_fc.weight\`, element 3; 1 of"
+
 # a state that another program took for one of another kind
 cp -r adafactor other
 sed -i 's/"of":"row"/"of":"column"/' other/global_step2/manifest.json
