@@ -75,8 +75,8 @@ static void forward_first(const shoal_layer *layer, shoal_tape *tape, shoal_boun
     shoal_tensor *x = shoal_mul(tape, batch_of(tape), whole_of(layer, tape, 0));
     x = shoal_tanh(tape, shoal_add(tape, x, whole_of(layer, tape, 3)));
     x = shoal_add(tape, shoal_mul(tape, x, whole_of(layer, tape, 1)), whole_of(layer, tape, 2));
-    boundary->count = 1;
-    boundary->tensor[0] = shoal_mul(tape, x, whole_of(layer, tape, 4));
+    x = shoal_mul(tape, x, whole_of(layer, tape, 4));
+    shoal_boundary_set(tape, boundary, &x, 1);
 }
 
 static shoal_status declare_last(const void *config, shoal_declaration *to)
@@ -108,13 +108,15 @@ done:
 
 static void forward_last(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
 {
-    shoal_tensor *x = shoal_mul(tape, boundary->tensor[0], whole_of(layer, tape, 0));
+    shoal_tensor *x =
+        shoal_mul(tape, shoal_boundary_get(tape, boundary, 0), whole_of(layer, tape, 0));
     x = shoal_mean(tape, shoal_square(tape, x), SHOAL_ALL_DIMS);
     shoal_tensor *more =
         shoal_mean(tape, shoal_square(tape, whole_of(layer, tape, 2)), SHOAL_ALL_DIMS);
     shoal_tensor *one =
         shoal_sum(tape, shoal_square(tape, whole_of(layer, tape, 1)), SHOAL_ALL_DIMS);
-    boundary->tensor[0] = shoal_add(tape, shoal_add(tape, x, more), one);
+    x = shoal_add(tape, shoal_add(tape, x, more), one);
+    shoal_boundary_set(tape, boundary, &x, 1);
 }
 
 static const shoal_layer_type first_type = {
