@@ -332,7 +332,9 @@ static void *pretend(void *arg)
     return NULL;
 }
 
-static void meet_impostor(const void *words, size_t bytes, shoal_status status, const char *text)
+/* An answer ends the attempt at once; without one it goes on for timeout_s. */
+static void meet_impostor(const void *words, size_t bytes, double timeout_s, shoal_status status,
+                          const char *text)
 {
     struct meeting meeting;
     struct shoali_store *store = NULL;
@@ -341,7 +343,7 @@ static void meet_impostor(const void *words, size_t bytes, shoal_status status, 
     struct impostor impostor = {.fd = meeting.keeper, .words = words, .bytes = bytes};
     assert_int_equal(listen(meeting.keeper, 8), 0);
     assert_int_equal(pthread_create(&thread, NULL, pretend, &impostor), 0);
-    assert_int_equal(open_store(&meeting, "secret", "job", false, 0.3, &store), status);
+    assert_int_equal(open_store(&meeting, "secret", "job", false, timeout_s, &store), status);
     if (!says(text))
         fail_msg("%s", shoal_error_message());
     pthread_join(thread, NULL);
@@ -357,10 +359,10 @@ static void impostors_learn_and_get_nothing(void **state)
     struct shoali_credentials credentials;
     shoali_credentials_make("?", 1, "job", &credentials);
     memcpy(greeting + SHOALI_MAGIC_BYTES, credentials.job, sizeof(credentials.job));
-    meet_impostor(greeting, sizeof(greeting), SHOAL_EINVAL,
+    meet_impostor(greeting, sizeof(greeting), 20, SHOAL_EINVAL,
                   "somebody who does not know this job's secret answers at 127.0.0.1:");
-    meet_impostor(http, SHOALI_GREETING_BYTES, SHOAL_ETIMEOUT, "something that is not Shoal");
-    meet_impostor("", 0, SHOAL_ETIMEOUT, "lets nobody in");
+    meet_impostor(http, SHOALI_GREETING_BYTES, 2, SHOAL_ETIMEOUT, "something that is not Shoal");
+    meet_impostor("", 0, 0.3, SHOAL_ETIMEOUT, "lets nobody in");
 }
 
 /* A secret of this machine alone is good for no other. */
