@@ -72,7 +72,7 @@ static shoal_status declare_first(const void *config, shoal_declaration *to)
 
 static void forward_first(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
 {
-    shoal_tensor *x = shoal_mul(tape, batch_of(tape), whole_of(layer, tape, 0));
+    shoal_tensor *x = shoal_mul(tape, shoal_tape_input(tape, 0), whole_of(layer, tape, 0));
     x = shoal_tanh(tape, shoal_add(tape, x, whole_of(layer, tape, 3)));
     x = shoal_add(tape, shoal_mul(tape, x, whole_of(layer, tape, 1)), whole_of(layer, tape, 2));
     x = shoal_mul(tape, x, whole_of(layer, tape, 4));

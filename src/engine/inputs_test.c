@@ -2,6 +2,7 @@
  * is said. */
 #include "shoal/shoal.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -90,10 +91,13 @@ static shoal_status fill(void *user, int64_t step, int64_t micro, shoal_batch *b
     return SHOAL_OK;
 }
 
-static shoal_status train(struct habits habits, struct source *source, double *loss, float *scale)
+#define CONFIG                               \
+    "{\"train_micro_batch_size_per_gpu\":3," \
+    "\"optimizer\":{\"type\":\"AdamW\",\"params\":{\"lr\":0.05}}"
+
+static shoal_status train_as(const char *config, struct habits habits, struct source *source,
+                             double *loss, float *scale)
 {
-    static const char config[] = "{\"train_micro_batch_size_per_gpu\":3,\"optimizer\":{"
-                                 "\"type\":\"AdamW\",\"params\":{\"lr\":0.05}}}";
     char names[MANY + 1][8];
     shoal_input_spec inputs[MANY + 1];
     const shoal_layer_spec layers[] = {{&first_type, "a", &habits}, {&last_type, "b", &habits}};
@@ -121,6 +125,11 @@ static shoal_status train(struct habits habits, struct source *source, double *l
     return status;
 }
 
+static shoal_status train(struct habits habits, struct source *source, double *loss, float *scale)
+{
+    return train_as(CONFIG "}", habits, source, loss, scale);
+}
+
 /* Twenty tensors from layer to layer are the same bits as one layer with all of it. */
 static void test_many(void **state)
 {
@@ -139,6 +148,25 @@ static void test_many(void **state)
     assert_int_equal(train((struct habits){.asked = -1, .left = MANY - 1}, &source, one, scale[0]),
                      SHOAL_OK);
     assert_memory_not_equal(one, two, sizeof one);
+}
+
+/* Arrays of floats go into a model that computes in 16 bit: the loss is that of fp32 but for the
+ * roundings, at most one of 2^-8 in each of MANY terms of a sum and a few beside. */
+static void test_floats_are_rounded(void **state)
+{
+    static const char *const configs[] = {CONFIG ",\"bf16\":{\"enabled\":true}}",
+                                          CONFIG ",\"fp16\":{\"enabled\":true,\"loss_scale\":64}}"};
+    const struct habits usual = {.asked = -1, .left = MANY};
+    struct source source = {.missing = -1};
+    double exact[STEPS], loss[STEPS];
+    float scale[WIDTH];
+    (void)state;
+    assert_int_equal(train(usual, &source, exact, scale), SHOAL_OK);
+    for (int32_t c = 0; c < 2; c++) {
+        assert_int_equal(train_as(configs[c], usual, &source, loss, scale), SHOAL_OK);
+        assert_true(loss[0] != exact[0]);
+        assert_true(fabs(loss[0] - exact[0]) < (MANY + 8) / 256.0 * exact[0]);
+    }
 }
 
 static void refused(struct habits habits, struct source source, const char *word)
@@ -195,7 +223,8 @@ static void test_reserved(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_many), cmocka_unit_test(test_mistakes),
-                                       cmocka_unit_test(test_reserved)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_many), cmocka_unit_test(test_floats_are_rounded),
+        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_reserved)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

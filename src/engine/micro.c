@@ -19,6 +19,13 @@ done:
     return status;
 }
 
+/* Floats of a batch are of the type that the model computes in. */
+static shoal_dtype input_dtype(const struct shoal_engine *engine, int32_t input)
+{
+    const shoal_dtype dtype = engine->model->inputs[input].dtype;
+    return dtype == SHOAL_F32 ? engine->module.dtype : dtype;
+}
+
 shoal_status shoali_micro_load(struct shoal_engine *engine, struct shoal_tape *tape,
                                const struct shoali_micro_load *load)
 {
@@ -39,7 +46,7 @@ shoal_status shoali_micro_load(struct shoal_engine *engine, struct shoal_tape *t
                              .dim = {load->samples}};
         for (int32_t d = 1; d < shape.ndim; d++)
             shape.dim[d] = model->inputs[i].sample_shape.dim[d - 1];
-        inputs[i] = shoali_tape_add_input(tape, model->inputs[i].dtype, &shape,
+        inputs[i] = shoali_tape_add_input(tape, input_dtype(engine, i), &shape,
                                           load->batch ? load->batch->data[i] : NULL, false);
     }
     shoali_tape_set_batch(tape, inputs, model->input_count);

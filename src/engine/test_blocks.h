@@ -70,35 +70,4 @@ static const struct shoali_op_row gather_row = {
     SHOALI_ROW_HEAD,           .name = "gather_blocks",           .infer = gather_infer,
     .forward = gather_forward, .backward_input = gather_backward, .cost = shoali_cost_move};
 
-/* The batch in the type that the weights are computed with. */
-static inline shoal_status convert_infer(struct shoal_tape *tape, struct shoali_node *node)
-{
-    return shoali_node_output(tape, node, 0, shoal_tape_dtype(tape),
-                              &shoali_node_in(node, 0)->shape, -1);
-}
-
-static inline shoal_status convert_forward(struct shoal_tape *tape, struct shoali_node *node)
-{
-    const struct shoal_tensor *x = shoali_node_in(node, 0), *y = shoali_node_out(node, 0);
-    const struct shoali_convert_args args = {.x = x->data,
-                                             .y = y->data,
-                                             .count = shoal_shape_count(&x->shape),
-                                             .dtype = x->dtype,
-                                             .dtype_out = y->dtype};
-    return SHOALI_RUN(tape, convert, &args);
-}
-
-static const struct shoali_op_row convert_row = {SHOALI_ROW_HEAD, .name = "convert",
-                                                 .infer = convert_infer, .forward = convert_forward,
-                                                 .cost = shoali_cost_move};
-
-static inline shoal_tensor *batch_of(shoal_tape *tape)
-{
-    shoal_tensor *x = shoal_tape_input(tape, 0);
-    if (shoal_tape_dtype(tape) == SHOAL_F32)
-        return x;
-    return shoali_tape_record(tape,
-                              &(struct shoali_record_args){.row = &convert_row, .inputs = {x}});
-}
-
 #endif
