@@ -3,12 +3,16 @@
  *
  *   files.c        finds the text files of a dataset, and says whether they have changed
  *   text.c         reads them as a stream; the scan that comes before encoding
+ *   text_jsonl.c   ... and the texts of JSON lines (jsonl.h)
  *   tokenizer.c    byte and char; JSON form
  *   token_source.h where tokens come from: a table of functions
  *   token_mock.c   random tokens
  *   token_file.h   the token cache: the file (token_read.c), its making (token_build.c), its place
  *                  and the waiting for others (token_cache.c)
  *   dataset.c      split, unigram entropy, fingerprint
+ *   indexed/       Megatron's data files and the order of their samples (indexed.h)
+ *   preprocess/    JSON lines to such files (preprocess.h)
+ *   cache_place.h  where cached files are kept, and the lock under which they are made
  *   loader.c       the pure function (seed, step, micro) -> samples
  *   prefetch.c     a thread and a bounded ring in front of that function
  *
@@ -27,6 +31,12 @@ struct shoali_file {
     int64_t bytes, modified_ns, changed_ns;
     uint64_t inode;
     bool readable;
+    const struct shoali_json_keys
+        *records; /* JSON lines, and the keys of their texts; NULL: text */
+};
+struct shoali_json_keys {
+    const char *const *key; /* borrowed */
+    int32_t count;
 };
 struct shoali_files {
     struct shoali_arena arena;
@@ -34,16 +44,20 @@ struct shoali_files {
     int32_t count;
     int64_t bytes;
     const char *first_path; /* as given; borrowed */
-    uint64_t given;         /* hash of the given paths, made absolute */
+    uint64_t given;         /* hash of the given paths, made absolute, and of the keys */
+    struct shoali_json_keys keys;
 };
-/* All regular files of the paths, in order. SHOAL_EINVAL: a path that is none. */
-SHOAL_CHECKED shoal_status shoali_files_find(const char *const *paths, int32_t path_count,
+/* All regular files of the arguments' paths, in order; `files` stays where it is. SHOAL_EINVAL: a
+ * path that is none. */
+SHOAL_CHECKED shoal_status shoali_files_find(const struct shoal_dataset_args *args,
                                              struct shoali_files *files);
 void shoali_files_fini(struct shoali_files *files);
 /* Differs as soon as a file was written, replaced, added, removed or became readable. */
 uint64_t shoali_files_state(const struct shoali_files *files);
 
-/* text.c: one file, piece by piece. */
+/* text.c: one file, piece by piece. The text of JSON lines is that of their keys, joined by newlines
+ * within a record and between records (text_jsonl.c); it is never longer than the file. */
+struct shoali_text_records;
 #define SHOALI_TEXT_BYTES ((size_t)1 << 20)
 struct shoali_text {
     const struct shoali_file *file;
@@ -52,7 +66,15 @@ struct shoali_text {
     size_t have; /* bytes in it */
     bool end;    /* nothing follows them */
     int beat;    /* a file whose time is set as long as the reading goes on; -1 none */
+    struct shoali_text_records *records; /* owned; NULL until JSON lines are read */
 };
+/* Reads on in JSON lines, up to a full piece or the end. SHOAL_EINVAL: FILE:LINE: what is wrong. */
+SHOAL_CHECKED shoal_status shoali_text_next_records(struct shoali_text *text);
+void shoali_text_begin_records(struct shoali_text *text);
+void shoali_text_end_records(struct shoali_text *text);
+/* Reads up to `room` bytes of the open file; 0: its end. */
+SHOAL_CHECKED shoal_status shoali_text_read(struct shoali_text *text, char *to, size_t room,
+                                            size_t *count);
 SHOAL_CHECKED shoal_status shoali_text_init(struct shoali_text *text, int beat);
 void shoali_text_fini(struct shoali_text *text);
 /* SHOAL_END: it may not be read (skip it). SHOAL_EIO, also when the file has changed since
@@ -91,13 +113,22 @@ SHOAL_CHECKED shoal_status shoali_tokenizer_encode_at(const struct shoal_tokeniz
                                                       int64_t capacity, int64_t *count);
 int64_t shoali_tokenizer_host_bytes(const struct shoal_tokenizer *tokenizer);
 
+/* dataset.c: NULL for text and mock data. */
+struct shoali_indexed_data;
+const struct shoali_indexed_data *shoali_dataset_indexed(const struct shoal_dataset *dataset);
+
 /* loader.c: the pure function, used by the caller and by the prefetch thread. */
-shoal_status shoali_loader_make(const struct shoal_loader_args *args, int64_t step, int64_t micro,
-                                int32_t *tokens, int32_t *targets);
+struct shoali_samples;
+struct shoali_loader_order {
+    struct shoal_loader_args args;
+    struct shoali_samples *samples; /* of data files; else NULL. Borrowed by the prefetcher */
+};
+shoal_status shoali_loader_make(const struct shoali_loader_order *order, int64_t step,
+                                int64_t micro, int32_t *tokens, int32_t *targets);
 
 /* prefetch.c */
 struct shoali_prefetch;
-SHOAL_CHECKED shoal_status shoali_prefetch_create(const struct shoal_loader_args *loader,
+SHOAL_CHECKED shoal_status shoali_prefetch_create(const struct shoali_loader_order *loader,
                                                   const struct shoal_prefetch_args *args,
                                                   struct shoali_prefetch **prefetch);
 void shoali_prefetch_destroy(struct shoali_prefetch *prefetch);

@@ -1,4 +1,5 @@
-/* One array of tokens, cut into train, validation and test. */
+/* Tokens, cut into train, validation and test: one array of them, or data files. */
+#include "data/indexed/indexed.h"
 #include "data/token_file.h"
 
 #include <math.h>
@@ -9,8 +10,9 @@
 #define MOCK_VOCAB 256
 
 struct shoal_dataset {
-    shoal_tokenizer *tokenizer; /* NULL: mock */
-    struct shoali_token_source *source;
+    shoal_tokenizer *tokenizer;          /* NULL: mock, indexed */
+    struct shoali_token_source *source;  /* NULL: indexed */
+    struct shoali_indexed_data *indexed; /* NULL: text or mock */
     int32_t file_count;
     int64_t cut[SHOAL_SPLIT_COUNT + 1]; /* part p is [cut[p], cut[p+1]) */
     uint64_t fingerprint;
@@ -105,15 +107,46 @@ static shoal_status check_tokenizer(const shoal_dataset_args *args)
     return status;
 }
 
+/* ---- data files ---- */
+
+static shoal_status open_indexed(shoal_dataset *dataset, const shoal_dataset_args *args)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_indexed_data_open(args, &dataset->indexed), done);
+    dataset->file_count = dataset->indexed->file_count;
+    for (int p = 0; p < SHOAL_SPLIT_COUNT; p++) {
+        dataset->cut[p + 1] = dataset->cut[p];
+        for (int32_t i = 0; i < dataset->indexed->split[p].count; i++)
+            dataset->cut[p + 1] += dataset->indexed->split[p].part[i].tokens;
+    }
+    const uint64_t hashes[] = {dataset->indexed->hash, (uint64_t)dataset->indexed->vocab_size};
+    dataset->fingerprint = shoali_hash64(hashes, sizeof hashes);
+done:
+    return status;
+}
+
+const struct shoali_indexed_data *shoali_dataset_indexed(const shoal_dataset *dataset)
+{
+    return dataset->indexed;
+}
+
 /* ---- public ---- */
 
 static shoal_status open_dataset(const shoal_dataset_args *args, shoal_dataset **dataset)
 {
     shoal_status status;
+    bool indexed;
     shoal_dataset *made = shoali_calloc(1, sizeof(*made), "a dataset");
     if (!made)
         return SHOAL_ENOMEM;
     SHOAL_TRY(status, check_tokenizer(args), done);
+    SHOAL_TRY(status, shoali_indexed_recognize(args, &indexed), done);
+    if (indexed) {
+        SHOAL_TRY(status, open_indexed(made, args), done);
+        *dataset = made;
+        made = NULL;
+        goto done;
+    }
     SHOAL_TRY(status, args->mock ? open_mock(made, args) : open_text(made, args), done);
     SHOAL_TRY(status, cut_parts(made, args->split), done);
     uint64_t hashes[] = {made->source->hash, (uint64_t)made->source->vocab_size,
@@ -131,18 +164,19 @@ void shoal_dataset_destroy(shoal_dataset *dataset)
     if (!dataset)
         return;
     shoali_token_source_close(dataset->source);
+    shoali_indexed_data_close(dataset->indexed);
     shoal_tokenizer_destroy(dataset->tokenizer);
     shoali_free(dataset);
 }
 
 const shoal_tokenizer *shoal_dataset_tokenizer(const shoal_dataset *dataset)
 {
-    return dataset->tokenizer;
+    return dataset->indexed ? dataset->indexed->tokenizer : dataset->tokenizer;
 }
 
 int32_t shoal_dataset_vocab_size(const shoal_dataset *dataset)
 {
-    return dataset->source->vocab_size;
+    return dataset->indexed ? dataset->indexed->vocab_size : dataset->source->vocab_size;
 }
 
 int32_t shoal_dataset_file_count(const shoal_dataset *dataset)
@@ -161,6 +195,9 @@ shoal_status shoal_dataset_read(const shoal_dataset *dataset, shoal_split split,
                                 int64_t count, int32_t *tokens)
 {
     int64_t total = shoal_dataset_token_count(dataset, split);
+    if (dataset->indexed)
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                          "data files are read by samples: their tokens have no one order");
     if (first < 0 || count < 0 || first > total || count > total - first)
         return SHOAL_FAIL(SHOAL_EINVAL, "tokens [%lld, %lld + %lld) are outside the part of %lld",
                           (long long)first, (long long)first, (long long)count, (long long)total);
@@ -169,7 +206,7 @@ shoal_status shoal_dataset_read(const shoal_dataset *dataset, shoal_split split,
 
 const char *shoal_dataset_path(const shoal_dataset *dataset)
 {
-    return dataset->source->path;
+    return dataset->source ? dataset->source->path : NULL;
 }
 
 static int64_t text_host_bytes(const shoal_tokenizer *tokenizer)
@@ -180,6 +217,8 @@ static int64_t text_host_bytes(const shoal_tokenizer *tokenizer)
 
 int64_t shoal_dataset_host_bytes(const shoal_dataset *dataset)
 {
+    if (dataset->indexed)
+        return (int64_t)sizeof(*dataset) + shoali_indexed_data_bytes(dataset->indexed);
     return dataset->tokenizer ? text_host_bytes(dataset->tokenizer)
                               : (int64_t)(sizeof(*dataset) + dataset->source->host_bytes);
 }
@@ -197,7 +236,7 @@ static shoal_status peek_char(const shoal_dataset_args *args, shoal_tokenizer **
         shoali_token_opened_fini(&opened);
         return SHOAL_OK;
     }
-    SHOAL_TRY(status, shoali_files_find(args->paths, args->path_count, &files), done);
+    SHOAL_TRY(status, shoali_files_find(args, &files), done);
     SHOAL_TRY(status, shoali_scan_init(&scan, &files, true, -1), done);
     SHOAL_TRY(status, shoali_tokenizer_from_set(scan.seen, tokenizer), done);
 done:
@@ -212,8 +251,10 @@ static shoal_status peek(const shoal_dataset_args *args, shoal_dataset_info *inf
     shoal_tokenizer *tokenizer = NULL;
     shoal_dataset *mock = NULL;
     struct shoali_files files = {0};
+    bool indexed;
     SHOAL_TRY(status, check_tokenizer(args), done);
-    if (args->mock) {
+    SHOAL_TRY(status, shoali_indexed_recognize(args, &indexed), done);
+    if (args->mock || indexed) {
         SHOAL_TRY(status, open_dataset(args, &mock), done);
         info->vocab_size = shoal_dataset_vocab_size(mock);
         info->host_bytes = shoal_dataset_host_bytes(mock);
@@ -225,7 +266,7 @@ static shoal_status peek(const shoal_dataset_args *args, shoal_dataset_info *inf
         SHOAL_TRY(status, peek_char(args, &tokenizer), done);
     else
         SHOAL_TRY(status, shoal_tokenizer_create("byte", "", 0, &tokenizer), done);
-    SHOAL_TRY(status, shoali_files_find(args->paths, args->path_count, &files), done);
+    SHOAL_TRY(status, shoali_files_find(args, &files), done);
     info->vocab_size = shoal_tokenizer_vocab_size(tokenizer);
     info->host_bytes = text_host_bytes(tokenizer);
 done:
@@ -321,8 +362,10 @@ shoal_status shoal_dataset_unigram_entropy(const shoal_dataset *dataset, shoal_s
                                            double *nats_per_token)
 {
     shoal_status status;
-    const size_t vocab = (size_t)dataset->source->vocab_size;
+    const size_t vocab = (size_t)shoal_dataset_vocab_size(dataset);
     const int64_t n = shoal_dataset_token_count(dataset, split);
+    if (dataset->indexed)
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "unigram entropy: data files are not counted");
     if (n == 0 || shoal_dataset_token_count(dataset, SHOAL_SPLIT_TRAIN) == 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "unigram entropy: the %s part has no tokens",
                           n == 0 ? split_names[(unsigned)split % SHOAL_SPLIT_COUNT] : "train");

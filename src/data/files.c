@@ -1,4 +1,5 @@
 /* Finds the files of a dataset. */
+#include "data/jsonl.h"
 #include "data/token_file.h"
 
 #include <dirent.h>
@@ -52,7 +53,7 @@ static shoal_status add_entry(const char *path, struct path_list *files, struct 
 /* What a token cache keeps among the texts is none of them. */
 static bool is_cache(const char *name)
 {
-    return strcmp(name, SHOALI_TOKEN_FOLDER) == 0 || strstr(name, SHOALI_TOKEN_FILE_SUFFIX);
+    return strcmp(name, SHOALI_CACHE_FOLDER) == 0 || strstr(name, SHOALI_TOKEN_FILE_SUFFIX);
 }
 
 static shoal_status scan_folder(struct shoali_arena *arena, const char *folder,
@@ -131,7 +132,8 @@ static void note(struct shoali_files *files, const char *path, const char *name)
         .modified_ns = info.st_mtim.tv_sec * INT64_C(1000000000) + info.st_mtim.tv_nsec,
         .changed_ns = info.st_ctim.tv_sec * INT64_C(1000000000) + info.st_ctim.tv_nsec,
         .inode = info.st_ino,
-        .readable = access(path, R_OK) == 0};
+        .readable = access(path, R_OK) == 0,
+        .records = shoali_jsonl_is_name(path) ? &files->keys : NULL};
     files->bytes += info.st_size;
 }
 
@@ -151,10 +153,22 @@ done:
     return status;
 }
 
-shoal_status shoali_files_find(const char *const *paths, int32_t path_count,
-                               struct shoali_files *files)
+/* The keys tell data apart only where there are records that have them. */
+static void take_keys(struct shoali_files *files)
 {
+    bool found = false;
+    for (int32_t i = 0; i < files->count; i++)
+        found |= files->file[i].records != NULL;
+    for (int32_t k = 0; found && k < files->keys.count; k++)
+        files->given = hash_text(files->keys.key[k], files->given);
+}
+
+shoal_status shoali_files_find(const struct shoal_dataset_args *args, struct shoali_files *files)
+{
+    static const char *const text_key[] = {"text"};
     shoal_status status = SHOAL_OK;
+    const char *const *paths = args->paths;
+    const int32_t path_count = args->path_count;
     struct path_list list = {0};
     size_t *below = NULL; /* length of the given path that each file was found below */
     memset(files, 0, sizeof(*files));
@@ -164,6 +178,8 @@ shoal_status shoali_files_find(const char *const *paths, int32_t path_count,
         goto done;
     }
     files->first_path = paths[0];
+    files->keys.key = args->json_key_count > 0 ? args->json_keys : text_key;
+    files->keys.count = args->json_key_count > 0 ? args->json_key_count : 1;
     below = shoali_calloc((size_t)path_count, sizeof(*below), "the data paths");
     if (!below) {
         status = SHOAL_ENOMEM;
@@ -187,6 +203,7 @@ shoal_status shoali_files_find(const char *const *paths, int32_t path_count,
             p++;
         note(files, list.path[i], list.path[i] + strlen(paths[p]));
     }
+    take_keys(files);
 done:
     free(list.path);
     shoali_free(below);

@@ -1,10 +1,10 @@
 /* The pure function (dataset, seed, step, micro) -> samples, and the loader in front of it. */
-#include "data/data.h"
+#include "data/indexed/indexed.h"
 
 #include <string.h>
 
 struct shoal_loader {
-    shoal_loader_args args;
+    struct shoali_loader_order order;
     struct shoali_prefetch *prefetch; /* NULL: none */
     int32_t depth;                    /* of it */
 };
@@ -62,14 +62,32 @@ done:
     return status;
 }
 
-shoal_status shoali_loader_make(const shoal_loader_args *args, int64_t step, int64_t micro,
+/* A sample of data files. */
+static shoal_status make_sample(const struct shoali_loader_order *order, int64_t number,
                                 int32_t *tokens, int32_t *targets)
 {
+    const int64_t length = order->args.seq_length;
+    if (!order->args.sequential || (number >= 0 && number < shoali_samples_count(order->samples)))
+        return shoali_samples_read(order->samples, number, tokens, targets);
+    for (int64_t t = 0; t < length; t++) {
+        tokens[t] = 0;
+        targets[t] = -1;
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoali_loader_make(const struct shoali_loader_order *order, int64_t step,
+                                int64_t micro, int32_t *tokens, int32_t *targets)
+{
     shoal_status status = SHOAL_OK;
+    const shoal_loader_args *args = &order->args;
     for (int64_t b = 0; b < args->micro_batch; b++) {
         int64_t sample = micro * args->micro_batch + b;
         int32_t *to = tokens + b * args->seq_length, *next = targets + b * args->seq_length;
-        if (args->sequential)
+        if (order->samples)
+            SHOAL_TRY(status, make_sample(order, sequence_number(args, step, sample), to, next),
+                      done);
+        else if (args->sequential)
             SHOAL_TRY(status, make_window(args, sequence_number(args, step, sample), to, next),
                       done);
         else
@@ -96,6 +114,8 @@ static shoal_status check_args(const shoal_loader_args *args)
         !shoali_mul(args->micro_batches, args->micro_batch, &samples))
         return SHOAL_FAIL(SHOAL_EINVAL, "loader: a batch of %lld x %lld tokens is too large",
                           (long long)args->micro_batch, (long long)args->seq_length);
+    if (shoali_dataset_indexed(args->dataset)) /* whose parts are checked one by one */
+        return SHOAL_OK;
     int64_t total = shoal_dataset_token_count(args->dataset, args->split);
     int64_t needed = args->sequential ? 2 : args->seq_length + 1;
     if (total < needed)
@@ -112,17 +132,27 @@ shoal_status shoal_loader_create_sized(const shoal_loader_args *args, size_t arg
 {
     shoal_status status;
     shoal_loader_args own = {0};
+    shoal_loader *made = NULL;
     *loader = NULL;
     SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_loader_args, seed, args, args_size, &own), done);
     SHOAL_TRY(status, check_args(&own), done);
-    shoal_loader *made = shoali_calloc(1, sizeof(*made), "a loader");
+    made = shoali_calloc(1, sizeof(*made), "a loader");
     if (!made) {
         status = SHOAL_ENOMEM;
         goto done;
     }
-    made->args = own;
+    if (own.sequential)
+        own.sample_count = 0;
+    made->order.args = own;
+    if (shoali_dataset_indexed(own.dataset))
+        SHOAL_TRY(
+            status,
+            shoali_samples_open(shoali_dataset_indexed(own.dataset), &own, &made->order.samples),
+            done);
     *loader = made;
+    made = NULL;
 done:
+    shoal_loader_destroy(made);
     return status;
 }
 
@@ -131,22 +161,23 @@ void shoal_loader_destroy(shoal_loader *loader)
     if (!loader)
         return;
     shoali_prefetch_destroy(loader->prefetch);
+    shoali_samples_close(loader->order.samples);
     shoali_free(loader);
 }
 
 int64_t shoal_loader_seq_length(const shoal_loader *loader)
 {
-    return loader->args.seq_length;
+    return loader->order.args.seq_length;
 }
 
 int64_t shoal_loader_micro_batch(const shoal_loader *loader)
 {
-    return loader->args.micro_batch;
+    return loader->order.args.micro_batch;
 }
 
 int64_t shoal_loader_micro_batches(const shoal_loader *loader)
 {
-    return loader->args.micro_batches;
+    return loader->order.args.micro_batches;
 }
 
 static int64_t divide_up(int64_t a, int64_t b)
@@ -156,26 +187,27 @@ static int64_t divide_up(int64_t a, int64_t b)
 
 int64_t shoal_loader_step_count(const shoal_loader *loader)
 {
-    const shoal_loader_args *args = &loader->args;
+    const shoal_loader_args *args = &loader->order.args;
     if (!args->sequential)
         return 0;
     int64_t total = shoal_dataset_token_count(args->dataset, args->split);
-    int64_t windows = divide_up(total - 1, args->seq_length);
+    int64_t windows = loader->order.samples ? shoali_samples_count(loader->order.samples)
+                                            : divide_up(total - 1, args->seq_length);
     return divide_up(windows, args->micro_batch * args->micro_batches);
 }
 
 shoal_status shoal_loader_get(shoal_loader *loader, int64_t step, int64_t micro, int32_t *tokens,
                               int32_t *targets)
 {
-    if (step < 0 || micro < 0 || micro >= loader->args.micro_batches)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "there is no micro-batch %lld of step %lld; a step has %lld",
-                          (long long)micro, (long long)step, (long long)loader->args.micro_batches);
+    if (step < 0 || micro < 0 || micro >= loader->order.args.micro_batches)
+        return SHOAL_FAIL(
+            SHOAL_EINVAL, "there is no micro-batch %lld of step %lld; a step has %lld",
+            (long long)micro, (long long)step, (long long)loader->order.args.micro_batches);
     shoal_status status = SHOAL_END;
     if (loader->prefetch)
         status = shoali_prefetch_get(loader->prefetch, step, micro, tokens, targets);
     if (status == SHOAL_END)
-        status = shoali_loader_make(&loader->args, step, micro, tokens, targets);
+        status = shoali_loader_make(&loader->order, step, micro, tokens, targets);
     return status;
 }
 
@@ -191,7 +223,7 @@ int64_t shoal_loader_plan_bytes(int64_t batch_bytes, int64_t count)
 
 int64_t shoal_loader_host_bytes(const shoal_loader *loader)
 {
-    const int64_t tokens = loader->args.micro_batch * loader->args.seq_length;
+    const int64_t tokens = loader->order.args.micro_batch * loader->order.args.seq_length;
     return loader->prefetch
                ? shoali_prefetch_bytes(2 * tokens * (int64_t)sizeof(int32_t), loader->depth)
                : 0;
@@ -208,13 +240,13 @@ shoal_status shoal_loader_prefetch_sized(shoal_loader *loader, const shoal_prefe
         list.stride = 1;
     if (list.first_step < 0 || list.first < 0 || list.count < 1 || list.stride < 1 ||
         !shoali_mul(list.count - 1, list.stride, &span) || !shoali_add(span, list.first, &span) ||
-        span >= loader->args.micro_batches) {
+        span >= loader->order.args.micro_batches) {
         status = SHOAL_FAIL(
             SHOAL_EINVAL,
             "prefetch: %lld micro-batches from %lld in strides of %lld are not all below "
             "%lld",
             (long long)list.count, (long long)list.first, (long long)list.stride,
-            (long long)loader->args.micro_batches);
+            (long long)loader->order.args.micro_batches);
         goto done;
     }
     if (list.depth < 1)
@@ -222,7 +254,7 @@ shoal_status shoal_loader_prefetch_sized(shoal_loader *loader, const shoal_prefe
     shoali_prefetch_destroy(loader->prefetch);
     loader->prefetch = NULL;
     loader->depth = list.depth;
-    status = shoali_prefetch_create(&loader->args, &list, &loader->prefetch);
+    status = shoali_prefetch_create(&loader->order, &list, &loader->prefetch);
 done:
     return status;
 }

@@ -21,7 +21,7 @@ struct slot {
 };
 
 struct shoali_prefetch {
-    shoal_loader_args loader;
+    struct shoali_loader_order loader;
     shoal_prefetch_args list;
     int64_t elements; /* per slot */
     struct shoali_context context;
@@ -77,7 +77,7 @@ static void *work(void *arg)
 static shoal_status allocate(struct shoali_prefetch *prefetch)
 {
     int64_t depth = prefetch->list.depth, total;
-    prefetch->elements = prefetch->loader.micro_batch * prefetch->loader.seq_length;
+    prefetch->elements = prefetch->loader.args.micro_batch * prefetch->loader.args.seq_length;
     if (!shoali_mul(2 * depth, prefetch->elements, &total))
         return SHOAL_FAIL(SHOAL_EINVAL, "prefetch: a depth of %lld is too large", (long long)depth);
     prefetch->slot = shoali_calloc((size_t)depth, sizeof(*prefetch->slot), "prefetch slots");
@@ -107,7 +107,7 @@ static shoal_status start(struct shoali_prefetch *prefetch)
     return SHOAL_OK;
 }
 
-shoal_status shoali_prefetch_create(const shoal_loader_args *loader,
+shoal_status shoali_prefetch_create(const struct shoali_loader_order *loader,
                                     const shoal_prefetch_args *args,
                                     struct shoali_prefetch **prefetch)
 {

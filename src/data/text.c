@@ -21,6 +21,7 @@ void shoali_text_fini(struct shoali_text *text)
 {
     if (text->piece && text->descriptor >= 0)
         close(text->descriptor);
+    shoali_text_end_records(text);
     shoali_free(text->piece);
     *text = (struct shoali_text){.descriptor = -1};
 }
@@ -55,27 +56,44 @@ shoal_status shoali_text_begin(struct shoali_text *text, const struct shoali_fil
         return SHOAL_FAIL(SHOAL_EIO, "%s: cannot open for reading: %s", file->path,
                           strerror(errno));
     (void)posix_fadvise(text->descriptor, 0, 0, POSIX_FADV_SEQUENTIAL);
+    shoali_text_begin_records(text);
     return check_unchanged(text);
+}
+
+shoal_status shoali_text_read(struct shoali_text *text, char *to, size_t room, size_t *count)
+{
+    ssize_t got;
+    do {
+        got = shoali_fault("data_read") ? (errno = EIO, -1) : read(text->descriptor, to, room);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot read: %s", text->file->path, strerror(errno));
+    *count = (size_t)got;
+    return SHOAL_OK;
 }
 
 shoal_status shoali_text_next(struct shoali_text *text, size_t used)
 {
+    shoal_status status = SHOAL_OK;
     text->have -= used;
     memmove(text->piece, text->piece + used, text->have);
     if (text->beat >= 0)
         (void)futimens(text->beat, NULL);
+    if (text->file->records)
+        SHOAL_TRY(status, shoali_text_next_records(text), done);
     while (!text->end && text->have < SHOALI_TEXT_BYTES) {
-        ssize_t count = shoali_fault("data_read") ? (errno = EIO, -1)
-                                                  : read(text->descriptor, text->piece + text->have,
-                                                         SHOALI_TEXT_BYTES - text->have);
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count < 0)
-            return SHOAL_FAIL(SHOAL_EIO, "%s: cannot read: %s", text->file->path, strerror(errno));
-        text->have += (size_t)count;
+        size_t count;
+        SHOAL_TRY(status,
+                  shoali_text_read(text, text->piece + text->have, SHOALI_TEXT_BYTES - text->have,
+                                   &count),
+                  done);
+        text->have += count;
         text->end = count == 0;
     }
-    return text->end ? check_unchanged(text) : SHOAL_OK;
+    if (text->end)
+        SHOAL_TRY(status, check_unchanged(text), done);
+done:
+    return status;
 }
 
 size_t shoali_text_whole(const struct shoali_text *text)

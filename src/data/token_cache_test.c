@@ -416,7 +416,7 @@ static void test_peek(void **state)
         const shoal_dataset_args args = {
             .paths = &path, .path_count = 1, .tokenizer = tokenizers[t]};
         ok(shoal_dataset_peek(&args, &before));
-        assert_true(t > 0 || access(path_of(SHOALI_TOKEN_FOLDER), F_OK) != 0);
+        assert_true(t > 0 || access(path_of(SHOALI_CACHE_FOLDER), F_OK) != 0);
         shoal_dataset *dataset = open_folder(tokenizers[t]);
         ok(shoal_dataset_peek(&args, &after));
         assert_memory_equal(&before, &after, sizeof(before));

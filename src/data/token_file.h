@@ -29,11 +29,11 @@
 #ifndef SHOALI_TOKEN_FILE_H
 #define SHOALI_TOKEN_FILE_H
 
+#include "data/cache_place.h"
 #include "data/data.h"
 #include "data/token_source.h"
 
 #define SHOALI_TOKEN_FILE_SUFFIX ".shoal-tokens"
-#define SHOALI_TOKEN_FOLDER ".shoal-cache"
 #define SHOALI_TOKEN_HEADER_BYTES 4096
 #define SHOALI_TOKEN_VERSION 1u
 #define SHOALI_TOKEN_BYTE_ORDER 0x01020304u

@@ -144,17 +144,6 @@ static const char *check_header(const struct shoali_token_header *header, int64_
     return NULL;
 }
 
-/* A file whose owner we are, and that nobody else could have written. */
-static bool is_ours(int descriptor, int64_t *bytes)
-{
-    struct stat info;
-    if (fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode) || (info.st_mode & 022) != 0 ||
-        (info.st_uid != geteuid() && info.st_uid != 0))
-        return false;
-    *bytes = info.st_size;
-    return true;
-}
-
 static shoal_status read_tokenizer(int descriptor, const struct shoali_token_header *header,
                                    shoal_tokenizer **tokenizer)
 {
@@ -218,7 +207,7 @@ shoal_status shoali_token_file_open(const struct shoali_token_request *request,
     *opened = (struct shoali_token_opened){0};
     if (descriptor < 0)
         return SHOAL_END;
-    if (is_ours(descriptor, &bytes))
+    if (shoali_place_trusts(descriptor, &bytes))
         wrong = read_at(descriptor, &header, sizeof(header), 0)
                     ? check_header(&header, bytes, request)
                     : "it is too short";

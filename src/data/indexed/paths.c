@@ -1,0 +1,490 @@
+/* From the words of --data-path and --split to the parts of each split. */
+#include "data/indexed/indexed.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *const path_flags[SHOAL_SPLIT_COUNT] = {"--train-data-path", "--valid-data-path",
+                                                          "--test-data-path"};
+#define DEFAULT_SPLIT "969,30,1"
+
+/* ---- words ---- */
+
+/* A number as Python's float() reads it, as far as weights go. */
+static bool is_weight(const char *word, double *weight)
+{
+    return shoali_parse_f64(word, weight);
+}
+
+void shoali_blend_list_fini(struct shoali_blend_list *list)
+{
+    shoali_free(list->prefix);
+    shoali_free(list->weight);
+    *list = (struct shoali_blend_list){0};
+}
+
+/* An odd number of words, or no number in front of any, is a list without weights. */
+static shoal_status find_weights(const char *const *words, int32_t count, bool *weighted)
+{
+    int32_t numbers = 0;
+    double weight;
+    *weighted = false;
+    if (count % 2 == 1)
+        return SHOAL_OK;
+    for (int32_t i = 0; i < count; i += 2)
+        numbers += is_weight(words[i], &weight);
+    *weighted = numbers > 0;
+    if (numbers == 0 || numbers == count / 2)
+        return SHOAL_OK;
+    for (int32_t i = 0; i < count; i += 2)
+        if (!is_weight(words[i], &weight))
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "data blend: `%s` stands where the weight of %s should: give WEIGHT "
+                              "PREFIX pairs, or prefixes alone",
+                              words[i], words[i + 1]);
+    return SHOAL_OK;
+}
+
+shoal_status shoali_blend_list_parse(const char *const *words, int32_t count,
+                                     struct shoali_blend_list *list)
+{
+    shoal_status status;
+    bool weighted;
+    *list = (struct shoali_blend_list){0};
+    SHOAL_TRY(status, find_weights(words, count, &weighted), done);
+    const int32_t step = weighted ? 2 : 1;
+    list->count = count / step;
+    list->prefix = shoali_calloc((size_t)list->count + 1, sizeof *list->prefix, "a data blend");
+    list->weight =
+        weighted ? shoali_calloc((size_t)list->count, sizeof(double), "a data blend") : NULL;
+    if (!list->prefix || (weighted && !list->weight)) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    for (int32_t i = 0; i < list->count; i++) {
+        list->prefix[i] = words[step * i + step - 1];
+        if (weighted)
+            (void)is_weight(words[step * i], &list->weight[i]);
+    }
+done:
+    if (status < 0)
+        shoali_blend_list_fini(list);
+    return status;
+}
+
+/* ---- what the paths are ---- */
+
+static bool exists(const char *path, const char *suffix)
+{
+    struct stat info;
+    struct shoali_str name = {0};
+    shoali_str_append(&name, "%s%s", path, suffix);
+    const bool found = !name.failed && stat(shoali_str_get(&name), &info) == 0;
+    shoali_str_fini(&name);
+    return found;
+}
+
+/* P, P.idx or P.bin of a pair that is there. */
+static bool is_pair(const char *word)
+{
+    const size_t length = strlen(word);
+    if (exists(word, ".idx"))
+        return true;
+    if (length < 5 || (strcmp(word + length - 4, ".bin") && strcmp(word + length - 4, ".idx")))
+        return false;
+    struct shoali_str prefix = {0};
+    shoali_str_append(&prefix, "%.*s", (int)(length - 4), word);
+    const bool found = !prefix.failed && exists(shoali_str_get(&prefix), ".idx") &&
+                       exists(shoali_str_get(&prefix), ".bin");
+    shoali_str_fini(&prefix);
+    return found;
+}
+
+static shoal_status recognize_list(const char *const *words, int32_t count, int32_t *pairs,
+                                   const char **other)
+{
+    shoal_status status;
+    struct shoali_blend_list list;
+    SHOAL_TRY(status, shoali_blend_list_parse(words, count, &list), done);
+    for (int32_t i = 0; i < list.count; i++) {
+        if (is_pair(list.prefix[i]))
+            ++*pairs;
+        else if (!*other || list.weight)
+            *other = list.prefix[i];
+    }
+    if (list.weight && *other && exists(*other, ""))
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s is text, which has no weight in a blend: make data files of it "
+                            "first, with shoal preprocess",
+                            *other);
+    else if (list.weight && *other)
+        status = SHOAL_FAIL(SHOAL_ENOENT, "%s.idx: no such file", *other);
+    shoali_blend_list_fini(&list);
+done:
+    return status;
+}
+
+shoal_status shoali_indexed_recognize(const shoal_dataset_args *args, bool *indexed)
+{
+    shoal_status status = SHOAL_OK;
+    const char *other = NULL;
+    int32_t pairs = 0;
+    *indexed = false;
+    if (args->mock)
+        return SHOAL_OK;
+    SHOAL_TRY(status, recognize_list(args->paths, args->path_count, &pairs, &other), done);
+    if (pairs > 0 && other && exists(other, ""))
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s is text, but other data paths are data files of Megatron's: give "
+                            "one kind; shoal preprocess makes data files of JSON lines",
+                            other);
+    *indexed = pairs > 0;
+    for (int p = 0; p < SHOAL_SPLIT_COUNT; p++)
+        *indexed |= args->split_path_count[p] > 0;
+done:
+    return status;
+}
+
+/* ---- split ---- */
+
+shoal_status shoali_split_fractions(const char *text, double cut[SHOAL_SPLIT_COUNT + 1])
+{
+    double weight[SHOAL_SPLIT_COUNT] = {0}, sum = 0;
+    int parts = 0;
+    const char *spec = text ? text : DEFAULT_SPLIT;
+    for (const char *at = spec; *at;) {
+        const size_t length = strspn(at, ".0123456789");
+        char number[64];
+        if (length == 0) {
+            at++;
+            continue;
+        }
+        snprintf(number, sizeof number, "%.*s", (int)length, at);
+        if (parts == SHOAL_SPLIT_COUNT || length >= sizeof number ||
+            !shoali_parse_f64(number, &weight[parts++]))
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "split `%s`: give up to three weights such as 969,30,1: train, "
+                              "validation, test",
+                              spec);
+        at += length;
+    }
+    for (int p = 0; p < SHOAL_SPLIT_COUNT; p++)
+        sum += weight[p];
+    if (!(sum > 0) || !isfinite(sum))
+        return SHOAL_FAIL(SHOAL_EINVAL, "split `%s`: no weight is positive", spec);
+    cut[0] = 0;
+    for (int p = 0; p < SHOAL_SPLIT_COUNT; p++)
+        cut[p + 1] = cut[p] + weight[p] / sum;
+    return SHOAL_OK;
+}
+
+/* ---- parts ---- */
+
+static shoal_status open_file(struct shoali_indexed_data *data, const char *prefix,
+                              const struct shoali_indexed **file)
+{
+    shoal_status status;
+    for (int32_t i = 0; i < data->file_count; i++)
+        if (strcmp(data->file[i]->prefix, prefix) == 0) {
+            *file = data->file[i];
+            return SHOAL_OK;
+        }
+    struct shoali_indexed **grown =
+        realloc(data->file, ((size_t)data->file_count + 1) * sizeof *grown);
+    if (!grown)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a list of data files");
+    data->file = grown;
+    SHOAL_TRY(status, shoali_indexed_open(prefix, &data->file[data->file_count]), done);
+    *file = data->file[data->file_count++];
+done:
+    return status;
+}
+
+static shoal_status check_list(const struct shoali_blend_list *list)
+{
+    if (list->count > SHOALI_BLEND_PARTS_MAX)
+        return SHOAL_FAIL(SHOAL_EINVAL, "a blend of %d data files; at most %d can be numbered",
+                          (int)list->count, SHOALI_BLEND_PARTS_MAX);
+    for (int32_t i = 0; list->weight && i < list->count; i++)
+        if (!(list->weight[i] > 0) || !isfinite(list->weight[i]))
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "the weight of %s in the data blend is %g: weights are positive",
+                              list->prefix[i], list->weight[i]);
+    return SHOAL_OK;
+}
+
+/* The parts of one split: sequences [begin, end) as fractions of each file. */
+static shoal_status add_parts(struct shoali_indexed_data *data,
+                              const struct shoali_blend_list *list, int p, double begin, double end)
+{
+    shoal_status status;
+    struct shoali_indexed_split *split = &data->split[p];
+    SHOAL_TRY(status, check_list(list), done);
+    if (list->count == 0 || begin == end)
+        return SHOAL_OK;
+    split->part = shoali_calloc((size_t)list->count, sizeof *split->part, "a data blend");
+    if (!split->part)
+        return SHOAL_ENOMEM;
+    split->weighted = list->weight != NULL;
+    split->count = list->count;
+    for (int32_t i = 0; i < list->count; i++) {
+        struct shoali_part *part = &split->part[i];
+        SHOAL_TRY(status, open_file(data, list->prefix[i], &part->file), done);
+        const double all = (double)part->file->sequence_count;
+        part->weight = list->weight ? list->weight[i] : 0;
+        part->first = (int64_t)rint(begin * all);
+        part->end = (int64_t)rint(end * all);
+        if (part->end > part->file->sequence_count)
+            part->end = part->file->sequence_count;
+        SHOAL_TRY(status, shoali_indexed_count(part->file, part->first, part->end, &part->tokens),
+                  done);
+    }
+done:
+    return status;
+}
+
+static shoal_status add_one_blend(struct shoali_indexed_data *data, const shoal_dataset_args *args)
+{
+    shoal_status status;
+    struct shoali_blend_list list = {0};
+    double cut[SHOAL_SPLIT_COUNT + 1];
+    SHOAL_TRY(status, shoali_split_fractions(args->split, cut), done);
+    SHOAL_TRY(status, shoali_blend_list_parse(args->paths, args->path_count, &list), done);
+    for (int p = 0; p < SHOAL_SPLIT_COUNT; p++)
+        SHOAL_TRY(status, add_parts(data, &list, p, cut[p], cut[p + 1]), done);
+done:
+    shoali_blend_list_fini(&list);
+    return status;
+}
+
+static shoal_status add_split_blends(struct shoali_indexed_data *data,
+                                     const shoal_dataset_args *args)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_blend_list list = {0};
+    for (int p = 0; p < SHOAL_SPLIT_COUNT; p++) {
+        SHOAL_TRY(status,
+                  shoali_blend_list_parse(args->split_paths[p], args->split_path_count[p], &list),
+                  done);
+        status = add_parts(data, &list, p, 0, 1);
+        if (status < 0) {
+            shoali_error_prefix(status, "%s", path_flags[p]);
+            goto done;
+        }
+        shoali_blend_list_fini(&list);
+    }
+done:
+    shoali_blend_list_fini(&list);
+    return status;
+}
+
+/* ---- vocabulary ---- */
+
+/* P.tokens.json, which shoal preprocess writes: SHOAL_END when there is none. */
+static shoal_status read_description(const char *path, struct shoali_indexed_data *data)
+{
+    shoal_status status;
+    char *text = NULL, *tokenizer = NULL;
+    size_t bytes;
+    json_t *root = NULL;
+    status = shoali_read_file(path, &text, &bytes);
+    if (status == SHOAL_ENOENT)
+        return SHOAL_END;
+    if (status < 0)
+        goto done;
+    SHOAL_TRY(status, shoali_json_read(text, bytes, &root, NULL), done);
+    const json_t *vocab = json_object_get(root, "vocab_size"), *eod = json_object_get(root, "eod");
+    const json_t *inner = json_object_get(root, "tokenizer");
+    const int64_t size = json_integer_value(vocab);
+    if (!json_is_integer(vocab) || size < 1 || size > INT32_MAX || !json_is_object(inner) ||
+        (eod && (!json_is_integer(eod) || json_integer_value(eod) < -1 ||
+                 json_integer_value(eod) >= size))) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "it needs vocab_size, tokenizer and, if any, eod");
+        goto done;
+    }
+    data->vocab_size = (int32_t)size;
+    data->eod = eod ? (int32_t)json_integer_value(eod) : -1;
+    SHOAL_TRY(status, shoali_json_write(inner, JSON_COMPACT, "a tokenizer", &tokenizer), done);
+    SHOAL_TRY(status, shoal_tokenizer_from_json(tokenizer, strlen(tokenizer), &data->tokenizer),
+              done);
+done:
+    if (status < 0)
+        status = shoali_error_prefix(status == SHOAL_ECORRUPT ? SHOAL_EINVAL : status, "%s", path);
+    free(text);
+    free(tokenizer);
+    json_decref(root);
+    return status;
+}
+
+static shoal_status describe_file(const struct shoali_indexed *file,
+                                  struct shoali_indexed_data *data)
+{
+    struct shoali_str path = {0};
+    shoali_str_append(&path, "%s.tokens.json", file->prefix);
+    const shoal_status status = path.failed ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a name")
+                                            : read_description(shoali_str_get(&path), data);
+    shoali_str_fini(&path);
+    return status;
+}
+
+/* The descriptions of all files that have one must agree. */
+static shoal_status describe_files(struct shoali_indexed_data *data)
+{
+    shoal_status status = SHOAL_OK;
+    const char *first = NULL;
+    for (int32_t i = 0; i < data->file_count; i++) {
+        struct shoali_indexed_data one = {.eod = -1};
+        SHOAL_TRY(status, describe_file(data->file[i], &one), done);
+        if (status == SHOAL_END)
+            continue;
+        if (!first) {
+            first = data->file[i]->prefix;
+            data->vocab_size = one.vocab_size;
+            data->eod = one.eod;
+            data->tokenizer = one.tokenizer;
+            continue;
+        }
+        const bool equal =
+            one.vocab_size == data->vocab_size && one.eod == data->eod &&
+            strcmp(shoal_tokenizer_json(one.tokenizer), shoal_tokenizer_json(data->tokenizer)) == 0;
+        shoal_tokenizer_destroy(one.tokenizer);
+        if (!equal)
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "%s and %s were made with different tokenizers (their .tokens.json "
+                              "say so): a blend needs one",
+                              first, data->file[i]->prefix);
+    }
+    status = SHOAL_OK;
+done:
+    return status;
+}
+
+/* A given tokenizer, else what the files say, else a given name; a given size counts above all. */
+static shoal_status find_vocabulary(struct shoali_indexed_data *data,
+                                    const shoal_dataset_args *args)
+{
+    shoal_status status;
+    data->eod = -1;
+    SHOAL_TRY(status, describe_files(data), done);
+    if (args->use_tokenizer) {
+        shoal_tokenizer_destroy(data->tokenizer);
+        data->tokenizer = NULL;
+        SHOAL_TRY(status, shoali_tokenizer_copy(args->use_tokenizer, &data->tokenizer), done);
+    } else if (!data->tokenizer && args->tokenizer) {
+        if (strcmp(args->tokenizer, "char") == 0)
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "the tokenizer `char` learns from text, and %s is none: give "
+                              "--vocab-size N",
+                              data->file[0]->prefix);
+        SHOAL_TRY(status, shoal_tokenizer_create(args->tokenizer, "", 0, &data->tokenizer), done);
+    }
+    if (args->vocab_size > 0)
+        data->vocab_size = args->vocab_size;
+    else if (data->vocab_size == 0 && data->tokenizer)
+        data->vocab_size = shoal_tokenizer_vocab_size(data->tokenizer);
+    if (data->tokenizer && data->vocab_size < shoal_tokenizer_vocab_size(data->tokenizer))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--vocab-size %d is less than the %d of the tokenizer `%s` that %s was "
+                          "made with",
+                          data->vocab_size, shoal_tokenizer_vocab_size(data->tokenizer),
+                          shoal_tokenizer_name(data->tokenizer), data->file[0]->prefix);
+    if (data->vocab_size == 0)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "%s does not say how large its vocabulary is, and there is no "
+                          "%s.tokens.json: give --vocab-size N, or --tokenizer-type",
+                          data->file[0]->prefix, data->file[0]->prefix);
+    if (args->eod_given)
+        data->eod = args->eod_token;
+    if (data->eod >= data->vocab_size)
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "the end-of-document token %d is outside the vocabulary "
+                            "of %d",
+                            data->eod, data->vocab_size);
+done:
+    return status;
+}
+
+/* ---- the data ---- */
+
+static shoal_status copy_text(const char *from, char **to)
+{
+    *to = from ? strdup(from) : NULL;
+    return !from || *to ? SHOAL_OK : SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a name");
+}
+
+static void hash_all(struct shoali_indexed_data *data)
+{
+    for (int p = 0; p < SHOAL_SPLIT_COUNT; p++)
+        for (int32_t i = 0; i < data->split[p].count; i++) {
+            const struct shoali_part *part = &data->split[p].part[i];
+            const uint64_t words[] = {part->file->hash, (uint64_t)part->first, (uint64_t)part->end,
+                                      (uint64_t)p};
+            data->hash = shoali_hash64_seeded(words, sizeof words, data->hash);
+            data->hash = shoali_hash64_seeded(&part->weight, sizeof part->weight, data->hash);
+        }
+}
+
+shoal_status shoali_indexed_data_open(const shoal_dataset_args *args,
+                                      struct shoali_indexed_data **data)
+{
+    shoal_status status;
+    bool per_split = false;
+    struct shoali_indexed_data *made = shoali_calloc(1, sizeof *made, "data files");
+    *data = NULL;
+    if (!made)
+        return SHOAL_ENOMEM;
+    for (int p = 0; p < SHOAL_SPLIT_COUNT; p++)
+        per_split |= args->split_path_count[p] > 0;
+    if (per_split && (args->path_count > 0 || args->split)) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s and data paths of each split exclude each other: give one of both",
+                            args->path_count > 0 ? "--data-path" : "--split");
+        goto done;
+    }
+    SHOAL_TRY(status, copy_text(args->cache_path, &made->cache_path), done);
+    SHOAL_TRY(status,
+              copy_text(per_split     ? "none"
+                        : args->split ? args->split
+                                      : DEFAULT_SPLIT,
+                        &made->split_text),
+              done);
+    if (per_split)
+        SHOAL_TRY(status, add_split_blends(made, args), done);
+    else
+        SHOAL_TRY(status, add_one_blend(made, args), done);
+    SHOAL_TRY(status, find_vocabulary(made, args), done);
+    hash_all(made);
+    *data = made;
+    made = NULL;
+done:
+    shoali_indexed_data_close(made);
+    return status;
+}
+
+void shoali_indexed_data_close(struct shoali_indexed_data *data)
+{
+    if (!data)
+        return;
+    for (int p = 0; p < SHOAL_SPLIT_COUNT; p++)
+        shoali_free(data->split[p].part);
+    for (int32_t i = 0; i < data->file_count; i++)
+        shoali_indexed_close(data->file[i]);
+    free(data->file);
+    free(data->split_text);
+    free(data->cache_path);
+    shoal_tokenizer_destroy(data->tokenizer);
+    shoali_free(data);
+}
+
+int64_t shoali_indexed_data_bytes(const struct shoali_indexed_data *data)
+{
+    int64_t bytes = (int64_t)sizeof *data;
+    for (int p = 0; p < SHOAL_SPLIT_COUNT; p++)
+        bytes += data->split[p].count * (int64_t)sizeof(struct shoali_part);
+    bytes += data->file_count * (int64_t)(sizeof(struct shoali_indexed) + sizeof(void *));
+    return bytes + (data->tokenizer ? shoali_tokenizer_host_bytes(data->tokenizer) : 0);
+}
