@@ -19,7 +19,8 @@ enum { TOOLS_MAX = 64 };
 
 static const struct tool tools[] = {
     {"run", "start a program on several ranks of this machine", tool_run},
-    {"pretrain", "train a model on text files", tool_pretrain},
+    {"pretrain", "train a model on text or data files", tool_pretrain},
+    {"preprocess", "make data files of JSON lines", tool_preprocess},
     {"plan", "say what a training will need: memory, messages, time", tool_plan},
     {"generate", "write text with a trained model", tool_generate},
     {"diff", "find where two runs, or two checkpoints, differ", tool_diff},

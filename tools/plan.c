@@ -154,12 +154,12 @@ static shoal_status prepare(struct planning *planning)
     const struct pretrain_options *options = &planning->options;
     const bool given = model_flags_given(&options->model, "vocab-size");
     int64_t vocab_size = options->vocab_size;
-    if (vocab_size == 0 && !options->data_path.count && !options->mock_data)
+    if (vocab_size == 0 && !pretrain_has_data(options))
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "%s: --vocab-size must be given, or the --data-path whose tokens are "
                           "counted",
                           planning->name);
-    if (options->data_path.count || options->mock_data) {
+    if (pretrain_has_data(options)) {
         const shoal_dataset_args args = pretrain_data_args(options, NULL);
         shoal_dataset_info info;
         SHOAL_TRY(status, shoal_dataset_peek(&args, &info), done);

@@ -117,17 +117,16 @@ static shoal_status make_loaders(struct pretrain *run)
     shoal_status status;
     const struct pretrain_options *options = &run->options;
     shoal_loader_args args = {.dataset = run->dataset,
-                              .split = SHOAL_SPLIT_TRAIN,
                               .seq_length = options->seq_length,
                               .micro_batch = run->micro_batch,
                               .micro_batches = run->micro_per_step,
                               .seed = (uint64_t)options->shared.seed};
+    pretrain_loader_args(options, SHOAL_SPLIT_TRAIN, &args);
     SHOAL_TRY(status, shoal_loader_create(&args, &run->train), done);
     const bool validates = options->full_validation || options->eval_iters > 0;
     if (validates &&
         shoal_dataset_token_count(run->dataset, SHOAL_SPLIT_VALID) > options->seq_length) {
-        args.split = SHOAL_SPLIT_VALID;
-        args.sequential = options->full_validation;
+        pretrain_loader_args(options, SHOAL_SPLIT_VALID, &args);
         SHOAL_TRY(status, shoal_loader_create(&args, &run->valid), done);
     }
     const size_t tokens = (size_t)(run->micro_batch * options->seq_length);
@@ -434,9 +433,9 @@ int tool_pretrain(int argc, char **argv)
         .usage =
             "usage: [shoal run --num_gpus N] shoal pretrain MODEL --deepspeed_config FILE "
             "--data-path TEXT [flags]\n\n"
-            "Trains a model on text files: gpt, or one that is known by a name of its own\n"
-            "(gpt2-124m), whose flags have their values then. Started by `shoal run` it is one\n"
-            "of N ranks; alone it is one rank.\n\n",
+            "Trains a model on text, JSON lines or Megatron's data files: gpt, or one that\n"
+            "is known by a name of its own (gpt2-124m), whose flags have their values then.\n"
+            "Started by `shoal run` it is one of N ranks; alone it is one rank.\n\n",
         .trains = true};
     SHOAL_TRY(
         status,

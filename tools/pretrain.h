@@ -2,6 +2,7 @@
  *
  *   pretrain.c          the run: data, model, engine, loop
  *   pretrain_options.c  Megatron's flags as tables
+ *   pretrain_data.c     Megatron's flags for data, and the arguments they become
  *   pretrain_known.c    ... and those that are only known
  *   pretrain_config.c   values that may be given as flag and in ds_config.json: one of both, or the
  * same in both
@@ -42,6 +43,18 @@ struct pretrain_shared {
     int64_t threads;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
+/* Flags of pretrain_data.c. */
+struct pretrain_data {
+    struct shoali_strings split_path[SHOAL_SPLIT_COUNT], json_keys;
+    const char *args_path, *per_split_args_path;
+    int32_t order; /* shoal_order */
+    double surplus;
+    bool eod_mask_loss;
+    int64_t eod; /* -1: not given */
+    uint64_t given[SHOALI_GIVEN_WORDS];
+};
+extern const struct shoali_section pretrain_data_section;
+
 struct pretrain_options {
     struct model_flags model;
     int64_t seq_length, vocab_size; /* of the model; vocab_size 0: not known yet */
@@ -61,6 +74,7 @@ struct pretrain_options {
         exit_minutes, ckpt_step, local_rank;
     uint64_t given[SHOALI_GIVEN_WORDS];
 
+    struct pretrain_data data;
     struct pretrain_shared shared;
     struct pretrain_known known;
     struct shoali_arena arena;
@@ -88,6 +102,14 @@ SHOAL_CHECKED shoal_status pretrain_take_seed(struct pretrain_options *options);
 SHOAL_CHECKED shoal_status pretrain_config(const struct pretrain_options *options,
                                            const char **path, char **text);
 
+/* Reads the files that hold words of --data-path, and checks what excludes what. */
+SHOAL_CHECKED shoal_status pretrain_data_finish(struct pretrain_options *options,
+                                                struct shoali_arena *arena);
+/* Files, prefixes or random tokens are given. */
+bool pretrain_has_data(const struct pretrain_options *options);
+/* Completes the arguments of a part's loader, whose batch is set. */
+void pretrain_loader_args(const struct pretrain_options *options, shoal_split split,
+                          shoal_loader_args *args);
 /* `stored`: the tokenizer of the checkpoint to continue; NULL none. */
 shoal_dataset_args pretrain_data_args(const struct pretrain_options *options,
                                       const shoal_tokenizer *stored);

@@ -46,17 +46,9 @@ static const struct shoali_option rows[] = {
     LATER("override-opt-param-scheduler", BOOL),
     LATER("use-checkpoint-opt-param-scheduler", BOOL),
 
-    LATER("train-data-path", STRINGS),
-    LATER("valid-data-path", STRINGS),
-    LATER("test-data-path", STRINGS),
-    LATER("data-args-path", STRING),
     LATER("tokenizer-model", STRING),
     LATER("vocab-file", STRING),
     LATER("merge-file", STRING),
-    KNOWN("dataloader-type", STRING, PENDING, "", .default_text = "single"),
-    LATER("reset-position-ids", BOOL),
-    LATER("reset-attention-mask", BOOL),
-    LATER("eod-mask-loss", BOOL),
 
     LATER("no-load-optim", BOOL),
     LATER("no-load-rng", BOOL),

@@ -35,22 +35,23 @@ static const struct shoali_option rows[] = {
     {.key = "data-path",
      .type = SHOALI_STRINGS,
      .offset = O(data_path),
-     .help = "text files or folders"},
+     .help = "text files or folders, *.jsonl; or the prefixes of Megatron's data files (.bin and "
+             ".idx), also as a blend: WEIGHT PREFIX WEIGHT PREFIX ..."},
     {.key = "data-cache-path",
      .type = SHOALI_STRING,
      .offset = O(data_cache_path),
-     .help = "folder that keeps the tokens of the text, made once; default: .shoal-cache beside "
-             "it, else a folder of yours below XDG_CACHE_HOME or /var/tmp"},
+     .help = "folder that keeps the tokens of the text, or the maps of data files, made once; "
+             "default: .shoal-cache beside them, else a folder of yours below XDG_CACHE_HOME or /var/tmp"},
     {.key = "tokenizer-type",
      .type = SHOALI_STRING,
      .offset = O(tokenizer_type),
-     .default_text = "byte",
-     .help = "byte, or char (one token per character of the text)"},
+     .help = "byte, or char (one token per character of the text); default: byte, and of data files "
+             "what their .tokens.json says"},
     {.key = "split",
      .type = SHOALI_STRING,
      .offset = O(split),
-     .default_text = "90,10",
-     .help = "weights of the training, validation and test parts"},
+     .help = "weights of the training, validation and test parts; default: 90,10 of text, 969,30,1 "
+             "of data files"},
     {.key = "mock-data",
      .type = SHOALI_BOOL,
      .offset = O(mock_data),
@@ -360,13 +361,10 @@ static shoal_status check_training(struct pretrain_options *options,
         return SHOAL_FAIL(SHOAL_EINVAL, "--%s without --save: name the folder for checkpoints",
                           options->save_interval ? "save-interval"
                                                  : "override-existing-checkpoint");
-    if (!options->data_path.count && !options->mock_data)
+    if (!pretrain_has_data(options))
         return SHOAL_FAIL(
             SHOAL_EINVAL,
             "no training data: give --data-path FILE_OR_FOLDER, or --mock-data for random tokens");
-    if (model_flags_given(&options->model, "vocab-size") && !options->mock_data)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "--vocab-size is for --mock-data: the tokens of --data-path are counted");
     return check_loading(options, arena);
 }
 
@@ -378,11 +376,12 @@ static shoal_status parse(struct pretrain_options *options, const struct pretrai
     const struct shoali_flags tables[] = {{command->more, command->more_options},
                                           options->model.table,
                                           {&section, options},
+                                          {&pretrain_data_section, &options->data},
                                           {&pretrain_shared_section, &options->shared},
                                           {&pretrain_known_section, &options->known}};
     const int32_t first = command->more ? 0 : 1;
     struct shoali_flag_args args = {
-        .command = command->name, .tables = tables + first, .table_count = 5 - first};
+        .command = command->name, .tables = tables + first, .table_count = 6 - first};
     status = shoali_flags_parse(&args, argc, argv, arena, NULL);
     if (status == SHOAL_END) {
         struct shoali_str text = {0};
@@ -400,6 +399,7 @@ static shoal_status write_defaults(struct pretrain_options *options,
 {
     shoal_status status;
     SHOAL_TRY(status, shoali_config_defaults(&section, options, arena), done);
+    SHOAL_TRY(status, shoali_config_defaults(&pretrain_data_section, &options->data, arena), done);
     SHOAL_TRY(status, shoali_config_defaults(&pretrain_shared_section, &options->shared, arena),
               done);
     SHOAL_TRY(status, shoali_config_defaults(&pretrain_known_section, &options->known, arena),
@@ -425,10 +425,8 @@ shoal_status pretrain_options_init(struct pretrain_options *options,
     SHOAL_TRY(status, model_flags_take(&options->model), done);
     options->seq_length = model_flags_int(&options->model, "seq-length");
     options->vocab_size = model_flags_int(&options->model, "vocab-size");
-    if (options->data_path.count && options->mock_data)
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "--data-path and --mock-data exclude each other: give one of both");
-    else if (command->trains)
+    status = pretrain_data_finish(options, &arena);
+    if (status == SHOAL_OK && command->trains)
         status = check_training(options, command, &arena);
     if (status == SHOAL_OK && !*options->deepspeed_config)
         status = SHOAL_FAIL(SHOAL_EINVAL, "--deepspeed_config names no file: its value is empty");

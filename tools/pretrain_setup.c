@@ -1,21 +1,7 @@
-/* From flags to a data set, a model and the engine's arguments. */
+/* From flags to a model and the engine's arguments. */
 #include "pretrain.h"
 
 #include <stdlib.h>
-
-shoal_dataset_args pretrain_data_args(const struct pretrain_options *options,
-                                      const shoal_tokenizer *stored)
-{
-    return (shoal_dataset_args){.paths = options->data_path.value,
-                                .path_count = options->data_path.count,
-                                .cache_path = options->data_cache_path,
-                                .tokenizer = options->tokenizer_type,
-                                .use_tokenizer = stored,
-                                .split = options->split,
-                                .mock = options->mock_data,
-                                .mock_vocab_size = (int32_t)options->vocab_size,
-                                .seed = (uint64_t)options->shared.seed};
-}
 
 shoal_status pretrain_make_model(const struct pretrain_options *options, int64_t vocab_size,
                                  shoal_model **model)

@@ -25,6 +25,7 @@ const struct tool *tool_find(const char *name);
 
 int tool_run(int argc, char **argv);
 int tool_pretrain(int argc, char **argv);
+int tool_preprocess(int argc, char **argv);
 int tool_plan(int argc, char **argv);
 int tool_generate(int argc, char **argv);
 int tool_diff(int argc, char **argv);

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-/* What is done so far; text_bytes counts the input. */
+/* What this call has done so far; text_bytes counts the input. */
 typedef void (*shoal_preprocess_progress)(void *user, int64_t documents, int64_t text_bytes,
                                           double seconds);
 
@@ -47,7 +47,7 @@ typedef struct shoal_preprocess_info {
     int64_t documents;         /* records */
     int64_t tokens;            /* of all keys */
     int64_t text_bytes;        /* input that was read, that of the calls before included */
-    int64_t resumed_documents; /* of the calls before */
+    int64_t resumed_documents, resumed_bytes; /* of the calls before */
     double seconds;            /* of this call */
 } shoal_preprocess_info;
 

@@ -147,6 +147,11 @@ static shoal_status open_dataset(const shoal_dataset_args *args, shoal_dataset *
         made = NULL;
         goto done;
     }
+    if (args->vocab_size > 0 && !args->mock) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "--vocab-size is for --mock-data and data files: the tokens "
+                                          "of text are counted");
+        goto done;
+    }
     SHOAL_TRY(status, args->mock ? open_mock(made, args) : open_text(made, args), done);
     SHOAL_TRY(status, cut_parts(made, args->split), done);
     uint64_t hashes[] = {made->source->hash, (uint64_t)made->source->vocab_size,

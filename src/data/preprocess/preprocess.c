@@ -189,8 +189,10 @@ static shoal_status resume(struct preprocess *run)
                                             &run->writer[k]);
     if (status == SHOAL_OK)
         status = shoali_input_seek(&run->input, &journal->place, journal->bytes);
-    if (status == SHOAL_OK)
+    if (status == SHOAL_OK) {
         run->info.resumed_documents = journal->documents;
+        run->info.resumed_bytes = journal->bytes;
+    }
     if (status == SHOAL_END)
         close_writers(run);
     return status;
@@ -243,7 +245,8 @@ static void tell(struct preprocess *run)
     if (!args->progress || run->journal.documents / interval == run->told / interval)
         return;
     run->told = run->journal.documents;
-    args->progress(args->user, run->told, run->journal.bytes,
+    args->progress(args->user, run->told - run->info.resumed_documents,
+                   run->journal.bytes - run->info.resumed_bytes,
                    (double)(shoali_now_ns() - run->begin_ns) * 1e-9);
 }
 

@@ -1,0 +1,293 @@
+/* Megatron's flags for data, and what `shoal pretrain` makes of them: the arguments of a data set
+ * and of its loaders. */
+#include "pretrain.h"
+
+#include "base/json.h"
+#include "base/str.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define D(member) offsetof(struct pretrain_data, member)
+#define KNOWN(key_, type_, state_, help_)                                             \
+    {                                                                                 \
+        .key = key_, .type = SHOALI_##type_, .state = SHOALI_##state_, .help = help_, \
+        .flags = SHOALI_OPTION_HIDDEN                                                 \
+    }
+
+static const char *const orders[] = {"single", "cyclic", NULL};
+
+static const struct shoali_option rows[] = {
+    {.key = "train-data-path",
+     .type = SHOALI_STRINGS,
+     .offset = D(split_path[SHOAL_SPLIT_TRAIN]),
+     .help = "data files of the training part, as in --data-path; instead of --data-path and "
+             "--split"},
+    {.key = "valid-data-path",
+     .type = SHOALI_STRINGS,
+     .offset = D(split_path[SHOAL_SPLIT_VALID]),
+     .help = "... of the validation part"},
+    {.key = "test-data-path",
+     .type = SHOALI_STRINGS,
+     .offset = D(split_path[SHOAL_SPLIT_TEST]),
+     .help = "... of the test part"},
+    {.key = "data-args-path",
+     .type = SHOALI_STRING,
+     .offset = D(args_path),
+     .help = "a file with the words of --data-path"},
+    {.key = "per-split-data-args-path",
+     .type = SHOALI_STRING,
+     .offset = D(per_split_args_path),
+     .help = "a JSON file {\"train\": [...], \"valid\": [...], \"test\": [...]} with the words of "
+             "--train-data-path and so on"},
+    {.key = "json-keys",
+     .type = SHOALI_STRINGS,
+     .offset = D(json_keys),
+     .default_text = "text",
+     .help = "of files named *.jsonl: the keys of the texts"},
+    {.key = "dataloader-type",
+     .type = SHOALI_ENUM,
+     .offset = D(order),
+     .choices = orders,
+     .help = "of data files: single takes the samples of --train-iters in one order, cyclic shuffles "
+             "anew in each epoch, as with --no-data-sharding"},
+    {.key = "mid-level-dataset-surplus",
+     .type = SHOALI_FLOAT,
+     .offset = D(surplus),
+     .default_number = 0.005,
+     .min = 0,
+     .max = 1,
+     .help = "of a blend: share by which more samples are made of each of its parts"},
+    {.key = "eod-mask-loss",
+     .type = SHOALI_BOOL,
+     .offset = D(eod_mask_loss),
+     .help = "of data files: nothing is learnt from what follows the end of a document"},
+    {.key = "eod-id",
+     .type = SHOALI_INT,
+     .offset = D(eod),
+     .default_number = -1,
+     .min = 0,
+     .max = INT32_MAX,
+     .help = "of data files: the token that ends documents; default: as their .tokens.json says"},
+    KNOWN("num-dataset-builder-threads", INT, NOEFFECT, "One process makes the maps of an order."),
+    KNOWN("no-mmap-bin-files", BOOL, NOEFFECT, "Data files are read, never mapped."),
+    KNOWN("no-create-attention-mask-in-dataloader", BOOL, NOEFFECT,
+          "Attention is causal without a mask."),
+    KNOWN("no-data-sharding", BOOL, NOEFFECT, "Samples do not depend on ranks."),
+    KNOWN("reset-position-ids", BOOL, PENDING, ""),
+    KNOWN("reset-attention-mask", BOOL, PENDING, ""),
+    KNOWN("dataloader-inter-document-masking", BOOL, PENDING, ""),
+    KNOWN("multiple-validation-sets", BOOL, PENDING, ""),
+    KNOWN("per-dataset-sequences-path", STRING, PENDING, ""),
+    KNOWN("sft", BOOL, PENDING, ""),
+    KNOWN("fim-data", BOOL, PENDING, ""),
+};
+const struct shoali_section pretrain_data_section = {.name = "data",
+                                                     .rows = SHOALI_ROWS(rows),
+                                                     .struct_bytes = sizeof(struct pretrain_data),
+                                                     .given_offset = D(given)};
+
+static const char *const split_keys[SHOAL_SPLIT_COUNT] = {"train", "valid", "test"};
+
+/* ---- files with words ---- */
+
+static shoal_status add_word(struct shoali_strings *words, const char *word,
+                             struct shoali_arena *arena)
+{
+    /* the arena gives no memory back: grow by doubling */
+    if ((words->count & (words->count - 1)) == 0) {
+        const size_t room = words->count ? 2 * (size_t)words->count : 1;
+        const char **grown = shoali_arena_alloc(arena, room * sizeof *grown);
+        if (!grown)
+            return SHOAL_ENOMEM;
+        if (words->count)
+            memcpy(grown, words->value, (size_t)words->count * sizeof *grown);
+        words->value = grown;
+    }
+    words->value[words->count] = shoali_arena_strdup(arena, word);
+    return words->value[words->count++] ? SHOAL_OK : SHOAL_ENOMEM;
+}
+
+static shoal_status read_words(const char *path, struct shoali_strings *words,
+                               struct shoali_arena *arena)
+{
+    shoal_status status;
+    char *text = NULL, *rest = NULL;
+    size_t bytes;
+    SHOAL_TRY(status, shoali_read_file(path, &text, &bytes), done);
+    for (char *word = strtok_r(text, " \t\r\n\f\v", &rest); word;
+         word = strtok_r(NULL, " \t\r\n\f\v", &rest))
+        SHOAL_TRY(status, add_word(words, word, arena), done);
+    if (words->count == 0)
+        status = SHOAL_FAIL(SHOAL_EINVAL, "%s is empty: it holds the words of --data-path", path);
+done:
+    free(text);
+    return status < 0 ? shoali_error_prefix(status, "--data-args-path") : status;
+}
+
+static shoal_status bad_split_file(const char *path)
+{
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "%s should be {\"train\": [...], \"valid\": [...], \"test\": [...]}, each a "
+                      "list of words as --train-data-path has them, or null",
+                      path);
+}
+
+static shoal_status take_list(const json_t *list, const char *path, struct shoali_strings *words,
+                              struct shoali_arena *arena)
+{
+    shoal_status status = SHOAL_OK;
+    if (!json_is_array(list))
+        return json_is_null(list) ? SHOAL_OK : bad_split_file(path);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *word = json_array_get(list, i);
+        char number[64];
+        if (json_is_number(word))
+            snprintf(number, sizeof number, "%.17g", json_number_value(word));
+        else if (!json_is_string(word))
+            return bad_split_file(path);
+        SHOAL_TRY(status,
+                  add_word(words, json_is_string(word) ? json_string_value(word) : number, arena),
+                  done);
+    }
+done:
+    return status;
+}
+
+static shoal_status read_splits(const char *path, struct pretrain_data *data,
+                                struct shoali_arena *arena)
+{
+    shoal_status status;
+    char *text = NULL;
+    size_t bytes;
+    json_t *root = NULL, *list;
+    const char *key;
+    SHOAL_TRY(status, shoali_read_file(path, &text, &bytes), done);
+    status = shoali_json_read(text, bytes, &root, NULL);
+    if (status < 0) {
+        status = shoali_error_prefix(status == SHOAL_ECORRUPT ? SHOAL_EINVAL : status, "%s", path);
+        goto done;
+    }
+    if (!json_is_object(root) || json_object_size(root) == 0) {
+        status = bad_split_file(path);
+        goto done;
+    }
+    json_object_foreach(root, key, list)
+    {
+        int p = 0;
+        while (p < SHOAL_SPLIT_COUNT && strcmp(key, split_keys[p]) != 0)
+            p++;
+        if (p == SHOAL_SPLIT_COUNT) {
+            status = bad_split_file(path);
+            goto done;
+        }
+        SHOAL_TRY(status, take_list(list, path, &data->split_path[p], arena), done);
+    }
+done:
+    free(text);
+    json_decref(root);
+    return status < 0 ? shoali_error_prefix(status, "--per-split-data-args-path") : status;
+}
+
+/* ---- what excludes what ---- */
+
+static bool has_splits(const struct pretrain_data *data)
+{
+    for (int p = 0; p < SHOAL_SPLIT_COUNT; p++)
+        if (data->split_path[p].count)
+            return true;
+    return false;
+}
+
+bool pretrain_has_data(const struct pretrain_options *options)
+{
+    return options->data_path.count || options->mock_data || has_splits(&options->data);
+}
+
+shoal_status pretrain_data_finish(struct pretrain_options *options, struct shoali_arena *arena)
+{
+    shoal_status status = SHOAL_OK;
+    struct pretrain_data *data = &options->data;
+    const char *given[5];
+    int count = 0;
+    if (options->data_path.count)
+        given[count++] = "--data-path";
+    if (options->mock_data)
+        given[count++] = "--mock-data";
+    if (data->args_path)
+        given[count++] = "--data-args-path";
+    if (has_splits(data))
+        given[count++] = "--train-data-path and so on";
+    if (data->per_split_args_path)
+        given[count++] = "--per-split-data-args-path";
+    if (count > 1)
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s and %s exclude each other: give one of both", given[0],
+                          given[1]);
+    if (data->args_path)
+        SHOAL_TRY(status, read_words(data->args_path, &options->data_path, arena), done);
+    if (data->per_split_args_path)
+        SHOAL_TRY(status, read_splits(data->per_split_args_path, data, arena), done);
+    if (has_splits(data) && options->split)
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "--split cuts the files of --data-path: leave it out where each part "
+                            "has files of its own");
+done:
+    return status;
+}
+
+/* ---- arguments ---- */
+
+shoal_dataset_args pretrain_data_args(const struct pretrain_options *options,
+                                      const shoal_tokenizer *stored)
+{
+    const struct pretrain_data *data = &options->data;
+    /* a model that is known by name has a value of its own: data that say theirs go before it */
+    const bool given = model_flags_given(&options->model, "vocab-size");
+    shoal_dataset_args args = {.paths = options->data_path.value,
+                               .path_count = options->data_path.count,
+                               .cache_path = options->data_cache_path,
+                               .tokenizer = options->tokenizer_type,
+                               .use_tokenizer = stored,
+                               .split = options->split,
+                               .mock = options->mock_data,
+                               .mock_vocab_size = (int32_t)options->vocab_size,
+                               .seed = (uint64_t)options->shared.seed,
+                               .vocab_size = given ? (int32_t)options->vocab_size : 0,
+                               .eod_given = data->eod >= 0,
+                               .eod_token = (int32_t)data->eod,
+                               .json_keys = data->json_keys.value,
+                               .json_key_count = data->json_keys.count};
+    for (int p = 0; p < SHOAL_SPLIT_COUNT; p++) {
+        args.split_paths[p] = data->split_path[p].value;
+        args.split_path_count[p] = data->split_path[p].count;
+    }
+    return args;
+}
+
+/* As many validation samples as Megatron would make for the whole training. */
+static int64_t valid_samples(const struct pretrain_options *options, int64_t batch)
+{
+    const int64_t times =
+        options->eval_interval > 0 ? options->train_iters / options->eval_interval + 1 : 1;
+    int64_t count;
+    return shoali_mul(times, options->eval_iters, &count) && shoali_mul(count, batch, &count)
+               ? count
+               : INT64_MAX;
+}
+
+void pretrain_loader_args(const struct pretrain_options *options, shoal_split split,
+                          shoal_loader_args *args)
+{
+    const int64_t batch = args->micro_batch * args->micro_batches;
+    args->split = split;
+    args->sequential = split != SHOAL_SPLIT_TRAIN && options->full_validation;
+    args->surplus = options->data.surplus;
+    args->eod_mask_loss = options->data.eod_mask_loss;
+    args->order = split == SHOAL_SPLIT_TRAIN ? (shoal_order)options->data.order
+                                             : SHOAL_ORDER_SINGLE;
+    if (split != SHOAL_SPLIT_TRAIN)
+        args->sample_count = valid_samples(options, batch);
+    else if (!shoali_mul(options->train_iters, batch, &args->sample_count))
+        args->sample_count = INT64_MAX;
+}
