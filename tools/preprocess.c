@@ -3,8 +3,8 @@
 
 #include "base/config_table.h"
 #include "base/str.h"
-#include "shoal/preprocess.h"
 #include "shoal/indexed.h"
+#include "shoal/preprocess.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -154,10 +154,10 @@ static shoal_status merge(const struct options *options)
 {
     shoal_status status;
     shoal_indexed_info info;
-    SHOAL_TRY(status,
-              shoal_indexed_merge(options->merge.value, options->merge.count,
-                                  options->output_prefix),
-              done);
+    SHOAL_TRY(
+        status,
+        shoal_indexed_merge(options->merge.value, options->merge.count, options->output_prefix),
+        done);
     SHOAL_TRY(status, shoal_indexed_inspect(options->output_prefix, &info), done);
     printf("%lld documents, %lld tokens of type %s\ndata files: %s.bin, .idx\n",
            (long long)info.document_count, (long long)info.token_count, info.dtype,

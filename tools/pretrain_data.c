@@ -50,8 +50,9 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_ENUM,
      .offset = D(order),
      .choices = orders,
-     .help = "of data files: single takes the samples of --train-iters in one order, cyclic shuffles "
-             "anew in each epoch, as with --no-data-sharding"},
+     .help =
+         "of data files: single takes the samples of --train-iters in one order, cyclic shuffles "
+         "anew in each epoch, as with --no-data-sharding"},
     {.key = "mid-level-dataset-surplus",
      .type = SHOALI_FLOAT,
      .offset = D(surplus),
@@ -284,8 +285,8 @@ void pretrain_loader_args(const struct pretrain_options *options, shoal_split sp
     args->sequential = split != SHOAL_SPLIT_TRAIN && options->full_validation;
     args->surplus = options->data.surplus;
     args->eod_mask_loss = options->data.eod_mask_loss;
-    args->order = split == SHOAL_SPLIT_TRAIN ? (shoal_order)options->data.order
-                                             : SHOAL_ORDER_SINGLE;
+    args->order =
+        split == SHOAL_SPLIT_TRAIN ? (shoal_order)options->data.order : SHOAL_ORDER_SINGLE;
     if (split != SHOAL_SPLIT_TRAIN)
         args->sample_count = valid_samples(options, batch);
     else if (!shoali_mul(options->train_iters, batch, &args->sample_count))

@@ -41,12 +41,14 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_STRING,
      .offset = O(data_cache_path),
      .help = "folder that keeps the tokens of the text, or the maps of data files, made once; "
-             "default: .shoal-cache beside them, else a folder of yours below XDG_CACHE_HOME or /var/tmp"},
+             "default: .shoal-cache beside them, else a folder of yours below XDG_CACHE_HOME or "
+             "/var/tmp"},
     {.key = "tokenizer-type",
      .type = SHOALI_STRING,
      .offset = O(tokenizer_type),
-     .help = "byte, or char (one token per character of the text); default: byte, and of data files "
-             "what their .tokens.json says"},
+     .help =
+         "byte, or char (one token per character of the text); default: byte, and of data files "
+         "what their .tokens.json says"},
     {.key = "split",
      .type = SHOALI_STRING,
      .offset = O(split),

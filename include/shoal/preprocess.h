@@ -44,11 +44,11 @@ typedef struct shoal_preprocess_args {
 } shoal_preprocess_args;
 
 typedef struct shoal_preprocess_info {
-    int64_t documents;         /* records */
-    int64_t tokens;            /* of all keys */
-    int64_t text_bytes;        /* input that was read, that of the calls before included */
+    int64_t documents;  /* records */
+    int64_t tokens;     /* of all keys */
+    int64_t text_bytes; /* input that was read, that of the calls before included */
     int64_t resumed_documents, resumed_bytes; /* of the calls before */
-    double seconds;            /* of this call */
+    double seconds;                           /* of this call */
 } shoal_preprocess_info;
 
 /* Not collective; blocking. SHOAL_EINVAL: a record that is none ("FILE:LINE: ..."), or arguments;

@@ -148,8 +148,9 @@ static shoal_status open_dataset(const shoal_dataset_args *args, shoal_dataset *
         goto done;
     }
     if (args->vocab_size > 0 && !args->mock) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "--vocab-size is for --mock-data and data files: the tokens "
-                                          "of text are counted");
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL, "--vocab-size is for --mock-data and data files: the tokens "
+                                     "of text are counted");
         goto done;
     }
     SHOAL_TRY(status, args->mock ? open_mock(made, args) : open_text(made, args), done);

@@ -1,0 +1,660 @@
+/* Megatron's order of samples: the published vectors, what holds for every order, layouts, the cache
+ * of maps. */
+#include "base/fault.h"
+#include "data/indexed/indexed.h"
+#include "data/test_text.h"
+
+#include <pthread.h>
+
+#define SEED 1234
+
+/* Sequence q has lengths[q] tokens, numbered through: no token is there twice. */
+static void write_numbered(const char *name, const int32_t *lengths, int32_t count)
+{
+    shoal_index_writer *writer = NULL;
+    int32_t next = 0;
+    ok(shoal_index_writer_create(path_of(name), 60000, &writer));
+    for (int32_t q = 0; q < count; q++) {
+        int32_t tokens[512];
+        assert_in_range(lengths[q], 0, 512);
+        for (int32_t t = 0; t < lengths[q]; t++)
+            tokens[t] = next++;
+        ok(shoal_index_writer_add(writer, tokens, lengths[q]));
+        ok(shoal_index_writer_end_document(writer));
+    }
+    ok(shoal_index_writer_finish(writer));
+    shoal_index_writer_destroy(writer);
+}
+
+static void write_many(const char *name, int32_t count)
+{
+    int32_t *lengths = calloc((size_t)count, sizeof *lengths);
+    assert_non_null(lengths);
+    for (int32_t q = 0; q < count; q++)
+        lengths[q] = (int32_t)((uint32_t)q * 2654435761u % 37);
+    write_numbered(name, lengths, count);
+    free(lengths);
+}
+
+static shoal_status create_split(const char *const *paths, int32_t count, const char *split,
+                                 shoal_dataset **dataset)
+{
+    return shoal_dataset_create(&(shoal_dataset_args){.paths = paths,
+                                                      .path_count = count,
+                                                      .split = split,
+                                                      .vocab_size = 60000,
+                                                      .cache_path = path_of("cache")},
+                                dataset);
+}
+
+static shoal_dataset *open_pair(const char *name, const char *split)
+{
+    shoal_dataset *dataset = NULL;
+    const char *path = path_of(name);
+    ok(create_split(&path, 1, split, &dataset));
+    return dataset;
+}
+
+static shoal_loader *open_loader(const shoal_loader_args *args)
+{
+    shoal_loader *loader = NULL;
+    ok(shoal_loader_create(args, &loader));
+    return loader;
+}
+
+/* ---- vectors ---- */
+
+struct pairs {
+    int64_t pair[2 * 16];
+    int count;
+};
+
+static shoal_status put(void *user, int64_t place, int64_t offset)
+{
+    struct pairs *pairs = user;
+    pairs->pair[pairs->count++] = place;
+    pairs->pair[pairs->count++] = offset;
+    return SHOAL_OK;
+}
+
+/* Five sequences, samples of four tokens, seed 1234: for 4, 7 and 11 samples. */
+static void test_vectors(void **state)
+{
+    static const int32_t lengths[] = {3, 5, 2, 4, 6};
+    static const struct {
+        int64_t n, epochs, separate;
+        int32_t document[15];
+        int64_t pair[30];
+        int32_t shuffle[14];
+    } cases[] = {{4, 1, 0, {4, 0, 1, 2, 3}, {0, 0, 0, 4, 1, 2, 2, 3, 4, 0}, {2, 1, 3, 0}},
+                 {7,
+                  2,
+                  0,
+                  {2, 2, 4, 1, 0, 3, 4, 0, 1, 3},
+                  {0, 0, 2, 0, 2, 4, 3, 2, 4, 1, 5, 2, 6, 2, 7, 0, 8, 1, 9, 0},
+                  {7, 3, 5, 1, 4, 8, 0, 2, 6}},
+                 {11,
+                  3,
+                  1,
+                  {2, 2, 4, 1, 0, 3, 4, 0, 1, 3, 0, 4, 3, 2, 1},
+                  {0, 0, 2, 0, 2, 4,  3, 2,  4, 1,  5, 2,  6, 2,  7,
+                   0, 8, 1, 9, 0, 10, 0, 11, 1, 11, 5, 12, 3, 14, 1},
+                  {7, 3, 5, 1, 4, 8, 0, 2, 6, 13, 10, 12, 9, 11}}};
+    (void)state;
+    for (int c = 0; c < 3; c++) {
+        const struct shoali_gpt_args args = {.sequence_count = 5,
+                                             .tokens = 20,
+                                             .sample_count = cases[c].n,
+                                             .seq_length = 4,
+                                             .seed = 1234};
+        struct shoali_gpt_shape shape;
+        struct shoali_mt19937 generator;
+        struct pairs pairs = {0};
+        int32_t document[15];
+        void *shuffle = NULL;
+        ok(shoali_gpt_shape(&args, &shape));
+        assert_int_equal(shape.epochs, cases[c].epochs);
+        assert_int_equal(shape.separate, cases[c].separate);
+        shoali_mt19937_init(&generator, 1234);
+        shoali_gpt_document_index(&args, &shape, &generator, document);
+        assert_memory_equal(document, cases[c].document,
+                            (size_t)(5 * shape.epochs) * sizeof *document);
+        ok(shoali_gpt_sample_index(&args, &shape, lengths, document, put, &pairs));
+        assert_int_equal(pairs.count, 2 * (shape.samples + 1));
+        assert_memory_equal(pairs.pair, cases[c].pair, (size_t)pairs.count * sizeof(int64_t));
+        ok(shoali_gpt_shuffle_index(&shape, &generator, &shuffle));
+        assert_memory_equal(shuffle, cases[c].shuffle, (size_t)shape.samples * sizeof(int32_t));
+        shoali_free(shuffle);
+    }
+}
+
+static void test_blend_vectors(void **state)
+{
+    static const double three[] = {.3, .5, .2}, two[] = {.7, .3};
+    static const int32_t wanted3[] = {1, 0, 2, 1, 0, 1, 2, 1, 0, 1, 0, 1};
+    static const int32_t wanted2[] = {0, 1, 0, 0, 1, 0, 0, 1, 0, 0};
+    static const int32_t torch[] = {4, 1, 7, 5, 3, 9, 0, 8, 6, 2};
+    static const int32_t numpy[] = {2, 8, 4, 9, 1, 6, 7, 3, 0, 5};
+    struct shoali_mt19937 generator;
+    struct shoali_blend blend;
+    int32_t order[10];
+    int64_t number;
+    (void)state;
+    ok(shoali_blend_init(&blend, three, NULL, 3));
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(shoali_blend_next(&blend, &number), wanted3[i]);
+    shoali_blend_fini(&blend);
+    ok(shoali_blend_init(&blend, two, NULL, 2));
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(shoali_blend_next(&blend, &number), wanted2[i]);
+    shoali_blend_fini(&blend);
+    shoali_mt19937_init(&generator, 0); /* torch.manual_seed(0); torch.randperm(10) */
+    shoali_mt19937_permute(&generator, order, 10);
+    assert_memory_equal(order, torch, sizeof torch);
+    shoali_mt19937_init(&generator, 0); /* numpy.random.RandomState(0).permutation(10) */
+    for (int32_t i = 0; i < 10; i++)
+        order[i] = i;
+    shoali_mt19937_shuffle_i32(&generator, order, 10);
+    assert_memory_equal(order, numpy, sizeof numpy);
+    assert_int_equal(shoali_blend_share(1000, 1.0 / 3, 0.005), 336);
+    assert_int_equal(shoali_blend_share(1000, 1.0 / 3, 0), 334);
+}
+
+/* ---- what holds for every order ---- */
+
+/* In an epoch each token is in one sample, but for the one that two share, and those at the end that
+ * fill no sample. Targets follow the tokens within a sequence. */
+static void test_epoch(void **state)
+{
+    enum { COUNT = 300, T = 13 };
+    static int seen[COUNT * 40];
+    int32_t tokens[T], targets[T];
+    (void)state;
+    write_many("numbered", COUNT);
+    shoal_dataset *dataset = open_pair("numbered", "1");
+    const int64_t total = shoal_dataset_token_count(dataset, SHOAL_SPLIT_TRAIN);
+    shoal_loader *loader = open_loader(&(shoal_loader_args){.dataset = dataset,
+                                                            .sequential = true,
+                                                            .seq_length = T,
+                                                            .micro_batch = 1,
+                                                            .micro_batches = 1,
+                                                            .seed = SEED});
+    const int64_t samples = (total - 1) / T;
+    assert_int_equal(shoal_loader_step_count(loader), samples);
+    memset(seen, 0, sizeof seen);
+    for (int64_t i = 0; i < samples; i++) {
+        ok(shoal_loader_get(loader, i, 0, tokens, targets));
+        for (int t = 0; t < T; t++) {
+            assert_in_range(tokens[t], 0, total - 1);
+            seen[tokens[t]]++;
+            if (t + 1 < T)
+                assert_int_equal(targets[t], tokens[t + 1]);
+        }
+    }
+    int64_t once = 0;
+    for (int64_t i = 0; i < total; i++) {
+        assert_true(seen[i] <= 1);
+        once += seen[i];
+    }
+    assert_int_equal(once, samples * T);
+    ok(shoal_loader_get(loader, samples, 0, tokens, targets)); /* behind the end */
+    for (int t = 0; t < T; t++)
+        assert_int_equal(targets[t], -1);
+    shoal_loader_destroy(loader);
+    shoal_dataset_destroy(dataset);
+}
+
+/* Any cut of a step into micro-batches and ranks sees the same samples; so does the prefetcher. */
+static void test_layouts(void **state)
+{
+    enum { T = 7, BATCH = 24, STEPS = 5, ALL = STEPS * BATCH * T };
+    static int32_t wanted[ALL], next[ALL], got[ALL], got_next[ALL];
+    static const int64_t sizes[] = {1, 2, 3, 4, 6, 8, 12, 24};
+    (void)state;
+    write_many("numbered", 300);
+    shoal_dataset *dataset = open_pair("numbered", "9,1");
+    for (int order = 0; order < 2; order++)
+        for (int s = 0; s < 8; s++)
+            for (int64_t ranks = 1; ranks <= BATCH / sizes[s]; ranks++) {
+                const int64_t micros = BATCH / sizes[s], per_rank = micros / ranks;
+                if (micros % ranks || (order && s)) /* epochs of "cyclic" depend on its size */
+                    continue;
+                const shoal_loader_args args = {.dataset = dataset,
+                                                .seq_length = T,
+                                                .micro_batch = sizes[s],
+                                                .micro_batches = micros,
+                                                .seed = SEED,
+                                                .sample_count = STEPS * BATCH,
+                                                .order = (shoal_order)order};
+                const bool first = s == 0 && ranks == 1;
+                for (int64_t rank = ranks - 1; rank >= 0; rank--) {
+                    shoal_loader *loader = open_loader(&args);
+                    if (ranks > 1)
+                        ok(shoal_loader_prefetch(
+                            loader,
+                            &(shoal_prefetch_args){.first = rank * per_rank, .count = per_rank}));
+                    for (int64_t i = 0; i < STEPS * per_rank; i++) {
+                        const int64_t step = i / per_rank, m = rank * per_rank + i % per_rank;
+                        const int64_t at = (step * BATCH + m * sizes[s]) * T;
+                        ok(shoal_loader_get(loader, step, m, (first ? wanted : got) + at,
+                                            (first ? next : got_next) + at));
+                    }
+                    shoal_loader_destroy(loader);
+                }
+                if (first)
+                    continue;
+                assert_memory_equal(got, wanted, sizeof wanted);
+                assert_memory_equal(got_next, next, sizeof next);
+            }
+    shoal_dataset_destroy(dataset);
+}
+
+/* First tokens of samples [0, count): which sample it is, when tokens are there once. */
+static void first_tokens(const shoal_loader_args *args, int64_t count, int32_t *first)
+{
+    int32_t tokens[64], targets[64];
+    shoal_loader *loader = open_loader(args);
+    assert_true(args->seq_length <= 64);
+    for (int64_t i = 0; i < count; i++) {
+        ok(shoal_loader_get(loader, i, 0, tokens, targets));
+        first[i] = tokens[0];
+    }
+    shoal_loader_destroy(loader);
+}
+
+/* Each epoch of "cyclic" has each sample once, and another order. */
+static void test_cyclic(void **state)
+{
+    enum { T = 11, EPOCHS = 3 };
+    static int32_t first[4000];
+    static int seen[20000];
+    (void)state;
+    write_many("numbered", 200);
+    shoal_dataset *dataset = open_pair("numbered", "1");
+    const shoal_loader_args args = {.dataset = dataset,
+                                    .seq_length = T,
+                                    .micro_batch = 1,
+                                    .micro_batches = 1,
+                                    .seed = SEED,
+                                    .order = SHOAL_ORDER_CYCLIC};
+    const int64_t samples = (shoal_dataset_token_count(dataset, SHOAL_SPLIT_TRAIN) - 1) / T;
+    assert_in_range(samples, 100, 1300);
+    first_tokens(&args, EPOCHS * samples, first);
+    memset(seen, 0, sizeof seen);
+    for (int e = 0; e < EPOCHS; e++)
+        for (int64_t i = 0; i < samples; i++)
+            assert_int_equal(seen[first[e * samples + i]]++, e);
+    assert_memory_not_equal(first, first + samples, (size_t)samples * sizeof *first);
+    shoal_dataset_destroy(dataset);
+}
+
+/* A blend takes its parts' samples in the parts' own orders, as many as their weights say; a blend
+ * of blends of one file is that file. */
+static void test_blend(void **state)
+{
+    enum { T = 5, N = 400 };
+    static int32_t first[N], one[2][2 * N];
+    static const char *const names[] = {"left", "right"};
+    static const char *const words[] = {"3", "/left", "1", "/right"};
+    const char *paths[4];
+    char text[4][128];
+    (void)state;
+    write_many("left", 300);
+    write_many("right", 200);
+    for (int i = 0; i < 4; i++) {
+        snprintf(text[i], sizeof text[i], "%s%s", i % 2 ? folder : "", words[i]);
+        paths[i] = text[i];
+    }
+    shoal_dataset *dataset = NULL;
+    ok(create_split(paths, 4, "1", &dataset));
+    shoal_loader_args args = {.dataset = dataset,
+                              .seq_length = T,
+                              .micro_batch = 1,
+                              .micro_batches = 1,
+                              .seed = SEED,
+                              .sample_count = N};
+    first_tokens(&args, N, first);
+    shoal_dataset_destroy(dataset);
+    for (int k = 0; k < 2; k++) {
+        dataset = open_pair(names[k], "1");
+        args.dataset = dataset;
+        args.sample_count = shoali_blend_share(N, k ? .25 : .75, .005);
+        first_tokens(&args, args.sample_count, one[k]);
+        shoal_dataset_destroy(dataset);
+    }
+    int64_t taken[2] = {0};
+    struct shoali_blend blend;
+    ok(shoali_blend_init(&blend, (const double[]){.75, .25}, NULL, 2));
+    for (int i = 0; i < N; i++) {
+        int64_t number;
+        const int32_t part = shoali_blend_next(&blend, &number);
+        assert_int_equal(first[i], one[part][number]);
+        taken[part]++;
+    }
+    shoali_blend_fini(&blend);
+    assert_int_equal(taken[0], 300);
+    assert_int_equal(taken[1], 100);
+}
+
+/* Without weights and sizes every sample of every part comes once. */
+static void test_everything(void **state)
+{
+    enum { T = 9 };
+    static int seen[8000];
+    const char *paths[3];
+    char text[3][128];
+    (void)state;
+    write_many("left", 300);
+    write_many("right", 300);
+    for (int i = 0; i < 3; i++) {
+        snprintf(text[i], sizeof text[i], "%s/%s", folder, i % 2 ? "right" : "left");
+        paths[i] = text[i];
+    }
+    shoal_dataset *dataset = NULL;
+    ok(create_split(paths, 3, "1", &dataset));
+    assert_int_equal(shoal_dataset_file_count(dataset), 2);
+    const int64_t all = shoal_dataset_token_count(dataset, SHOAL_SPLIT_TRAIN);
+    shoal_loader *loader = open_loader(&(shoal_loader_args){.dataset = dataset,
+                                                            .sequential = true,
+                                                            .seq_length = T,
+                                                            .micro_batch = 2,
+                                                            .micro_batches = 1,
+                                                            .seed = SEED});
+    const int64_t samples = 3 * ((all / 3 - 1) / T);
+    assert_int_equal(shoal_loader_step_count(loader), (samples + 1) / 2);
+    memset(seen, 0, sizeof seen);
+    for (int64_t i = 0; i < (samples + 1) / 2; i++) {
+        int32_t two[2][T], two_targets[2][T];
+        ok(shoal_loader_get(loader, i, 0, two[0], two_targets[0]));
+        for (int b = 0; b < 2; b++)
+            if (two_targets[b][0] >= 0)
+                seen[two[b][0]]++;
+    }
+    int64_t sum = 0;
+    for (int i = 0; i < 8000; i++) {
+        assert_true(seen[i] == 0 || seen[i] == 3); /* the two files hold the same numbers */
+        sum += seen[i];
+    }
+    assert_int_equal(sum, samples);
+    shoal_loader_destroy(loader);
+    shoal_dataset_destroy(dataset);
+}
+
+/* Targets where the token before ends a document are not learnt. */
+static void test_eod(void **state)
+{
+    static const int32_t lengths[] = {4, 4, 4, 4};
+    int32_t tokens[5], targets[5];
+    const char *path = NULL;
+    shoal_dataset *dataset = NULL;
+    int64_t masked = 0;
+    (void)state;
+    write_numbered("four", lengths, 4);
+    path = path_of("four");
+    ok(shoal_dataset_create(&(shoal_dataset_args){.paths = &path,
+                                                  .path_count = 1,
+                                                  .split = "1",
+                                                  .vocab_size = 16,
+                                                  .eod_given = true,
+                                                  .eod_token = 7},
+                            &dataset));
+    shoal_loader_args args = {.dataset = dataset,
+                              .sequential = true,
+                              .seq_length = 5,
+                              .micro_batch = 1,
+                              .micro_batches = 1,
+                              .seed = SEED,
+                              .eod_mask_loss = true};
+    shoal_loader *loader = open_loader(&args);
+    for (int64_t i = 0; i < 3; i++) {
+        ok(shoal_loader_get(loader, i, 0, tokens, targets));
+        for (int t = 0; t < 5; t++) {
+            assert_int_equal(targets[t] < 0, tokens[t] == 7);
+            masked += targets[t] < 0;
+        }
+    }
+    assert_int_equal(masked, 1);
+    shoal_loader_destroy(loader);
+    shoal_dataset_destroy(dataset);
+    dataset = open_pair("four", "1");
+    args.dataset = dataset;
+    assert_int_equal(shoal_loader_create(&args, &loader), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "--eod-id"));
+    shoal_dataset_destroy(dataset);
+}
+
+/* A last validation sample that is not full: token 0 and no target behind the end. */
+static void test_last_partial(void **state)
+{
+    static const int32_t lengths[] = {6, 6};
+    int32_t tokens[8], targets[8], padded = 0;
+    (void)state;
+    write_numbered("six", lengths, 2);
+    shoal_dataset *dataset = open_pair("six", "0,1");
+    shoal_loader_args args = {.dataset = dataset,
+                              .split = SHOAL_SPLIT_VALID,
+                              .sequential = true,
+                              .seq_length = 8,
+                              .micro_batch = 1,
+                              .micro_batches = 1,
+                              .seed = SEED,
+                              .keep_last_partial = true};
+    shoal_loader *loader = open_loader(&args);
+    assert_int_equal(shoal_loader_step_count(loader), 2);
+    for (int64_t i = 0; i < 2; i++) {
+        ok(shoal_loader_get(loader, i, 0, tokens, targets));
+        for (int t = 0; t < 8; t++)
+            padded += targets[t] < 0;
+    }
+    assert_int_equal(padded, 16 - 11);
+    shoal_loader_destroy(loader);
+    shoal_dataset_destroy(dataset);
+}
+
+/* ---- the cache ---- */
+
+static int64_t count_maps(void)
+{
+    char command[160];
+    int count = 0;
+    snprintf(command, sizeof command, "ls %s/cache 2>/dev/null | grep -c 'npy$'", folder);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    assert_int_equal(fscanf(pipe, "%d", &count), 1);
+    pclose(pipe);
+    return count;
+}
+
+static void *open_one(void *path)
+{
+    int32_t tokens[8], targets[8];
+    shoal_dataset *dataset = NULL;
+    shoal_loader *loader = NULL;
+    const char *paths[] = {path};
+    const shoal_status made = create_split(paths, 1, "1", &dataset);
+    shoal_status status = made < 0 ? made
+                                   : shoal_loader_create(&(shoal_loader_args){.dataset = dataset,
+                                                                              .seq_length = 8,
+                                                                              .micro_batch = 1,
+                                                                              .micro_batches = 1,
+                                                                              .seed = SEED,
+                                                                              .sample_count = 100},
+                                                         &loader);
+    if (status >= 0)
+        status = shoal_loader_get(loader, 99, 0, tokens, targets);
+    const int64_t sum = status < 0 ? -1 : tokens[0] * 1000 + targets[7];
+    shoal_loader_destroy(loader);
+    shoal_dataset_destroy(dataset);
+    return (void *)(intptr_t)sum;
+}
+
+/* Many open at once: one makes, all see the same. Other data under the same name get other maps. */
+static void test_cache(void **state)
+{
+    enum { THREADS = 6 };
+    pthread_t thread[THREADS];
+    char path[128];
+    (void)state;
+    snprintf(path, sizeof path, "%s/shared", folder);
+    write_many("shared", 100);
+    ok(shoali_make_dirs(path_of("cache")));
+    for (int round = 0; round < 3; round++) {
+        void *sum[THREADS];
+        for (int i = 0; i < THREADS; i++)
+            assert_int_equal(pthread_create(&thread[i], NULL, open_one, path), 0);
+        for (int i = 0; i < THREADS; i++)
+            assert_int_equal(pthread_join(thread[i], &sum[i]), 0);
+        for (int i = 0; i < THREADS; i++) {
+            assert_true((intptr_t)sum[i] >= 0);
+            assert_ptr_equal(sum[i], sum[0]);
+        }
+        assert_int_equal(count_maps(), round < 2 ? 3 : 6);
+        if (round == 1)
+            write_many("shared", 101);
+    }
+}
+
+/* A map that is damaged is noticed when it is read, and remade when it is gone. */
+static void test_damaged_map(void **state)
+{
+    char command[512];
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof path, "%s/damaged", folder);
+    write_many("damaged", 100);
+    const void *right = open_one(path);
+    snprintf(command, sizeof command,
+             "cd %s/cache && chmod u+w *sample_index.npy && for f in *sample_index.npy; do printf "
+             "'\\377\\377\\377\\377' | dd of=$f bs=1 seek=800 conv=notrunc 2>/dev/null; done",
+             folder);
+    assert_int_equal(system(command), 0);
+    /* that is no place in the document index: the samples before and behind it show it */
+    int32_t tokens[8], targets[8];
+    shoal_dataset *dataset = open_pair("damaged", "1");
+    shoal_loader *loader = open_loader(&(shoal_loader_args){.dataset = dataset,
+                                                            .seq_length = 8,
+                                                            .micro_batch = 1,
+                                                            .micro_batches = 1,
+                                                            .seed = SEED,
+                                                            .sample_count = 100});
+    const int64_t samples = (shoal_dataset_token_count(dataset, SHOAL_SPLIT_TRAIN) - 1) / 8;
+    int failed = 0;
+    for (int64_t i = 0; i < samples; i++)
+        if (shoal_loader_get(loader, i, 0, tokens, targets) < 0) {
+            assert_non_null(strstr(shoal_error_message(), "sample_index.npy"));
+            failed++;
+        }
+    assert_in_range(failed, 1, 2);
+    shoal_loader_destroy(loader);
+    shoal_dataset_destroy(dataset);
+    snprintf(command, sizeof command, "rm -f %s/cache/*sample_index.npy", folder);
+    assert_int_equal(system(command), 0);
+    assert_ptr_equal(open_one(path), right);
+}
+
+/* Without memory, or when files cannot be read, made or renamed: an error, no crash, no leak. */
+static void test_faults(void **state)
+{
+    static const char *const points[] = {"alloc", "data_open", "data_read", "data_write",
+                                         "data_rename"};
+    char spec[64], path[128], clean[128];
+    (void)state;
+    snprintf(path, sizeof path, "%s/faulty", folder);
+    snprintf(clean, sizeof clean, "rm -rf %s/cache", folder);
+    write_many("faulty", 50);
+    const void *right = open_one(path);
+    for (int p = 0; p < 5; p++)
+        for (int skip = 0;; skip++) {
+            assert_int_equal(system(clean), 0);
+            snprintf(spec, sizeof spec, "%s:%d", points[p], skip);
+            assert_true(shoali_fault_arm(spec));
+            const void *sum = open_one(path);
+            assert_true(shoali_fault_arm(NULL));
+            if (sum == right) {
+                assert_true(skip > 0);
+                break;
+            }
+            assert_true((intptr_t)sum == -1 && skip < 1000);
+        }
+}
+
+/* ---- mistakes ---- */
+
+static void refuses(const char *const *paths, int32_t count, const char *split, const char *wanted)
+{
+    shoal_dataset *dataset = NULL;
+    const shoal_status status = create_split(paths, count, split, &dataset);
+    if (status >= 0 || shoal_status_exit_code(status) != 2)
+        fail_msg("%s: status %d: %s", wanted, (int)status, shoal_error_message());
+    if (!strstr(shoal_error_message(), wanted))
+        fail_msg("no \"%s\" in: %s", wanted, shoal_error_message());
+}
+
+static void test_mistakes(void **state)
+{
+    char pair[128], bin[132], text[128], none[128];
+    (void)state;
+    snprintf(pair, sizeof pair, "%s/pair", folder);
+    snprintf(bin, sizeof bin, "%s/pair.bin", folder);
+    snprintf(text, sizeof text, "%s/text", folder);
+    snprintf(none, sizeof none, "%s/none", folder);
+    write_many("pair", 50);
+    write_text("text", "some text", 9);
+    refuses((const char *[]){bin}, 1, NULL, "give the prefix");
+    refuses((const char *[]){pair, text}, 2, NULL, "is text, but other data paths");
+    refuses((const char *[]){"1", pair, "2", text}, 4, NULL, "has no weight");
+    refuses((const char *[]){"1", pair, "2", none}, 4, NULL, "none.idx: no such file");
+    refuses((const char *[]){"1", pair, "x", pair}, 4, NULL, "the weight of");
+    refuses((const char *[]){"0", pair, "1", pair}, 4, NULL, "weights are positive");
+    refuses((const char *[]){pair}, 1, "0,0", "no weight is positive");
+    refuses((const char *[]){pair}, 1, "1,2,3,4", "three weights");
+    shoal_dataset *dataset = open_pair("pair", "99,1,0");
+    shoal_loader *loader = NULL;
+    shoal_loader_args args = {
+        .dataset = dataset, .seq_length = 8, .micro_batch = 1, .micro_batches = 1, .seed = SEED};
+    args.split = SHOAL_SPLIT_TEST;
+    assert_int_equal(shoal_loader_create(&args, &loader), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "no test part"));
+    args.split = SHOAL_SPLIT_VALID;
+    args.seq_length = 1000000;
+    assert_int_equal(shoal_loader_create(&args, &loader), SHOAL_EINVAL);
+    args.split = SHOAL_SPLIT_TRAIN;
+    assert_int_equal(shoal_loader_create(&args, &loader), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "sequence length of 1000000 needs at least"));
+    args.seq_length = 8;
+    args.sample_count = INT64_MAX;
+    assert_int_equal(shoal_loader_create(&args, &loader), SHOAL_EINVAL);
+    args.sample_count = INT64_C(1) << 40;
+    assert_int_equal(shoal_loader_create(&args, &loader), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "passes over"));
+    args.sample_count = 10;
+    args.seed = INT64_C(1) << 32;
+    assert_int_equal(shoal_loader_create(&args, &loader), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "2^32"));
+    args.seed = 1;
+    args.micro_batches = 1000000;
+    args.order = SHOAL_ORDER_CYCLIC;
+    assert_int_equal(shoal_loader_create(&args, &loader), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "global batch"));
+    shoal_dataset_destroy(dataset);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_blend_vectors),
+        cmocka_unit_test_setup_teardown(test_epoch, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_layouts, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_cyclic, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_blend, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_everything, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_eod, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_last_partial, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_cache, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_damaged_map, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_faults, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_mistakes, make_folder, remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
