@@ -178,8 +178,8 @@ static shoal_status judge(struct shoali_scan *scan, struct scanning *scanning, i
         scan->skipped++;
         return SHOAL_OK;
     }
-    if (file->bytes == 0)
-        return SHOAL_OK;
+    if (file->bytes == 0 || scanning->at + (int64_t)scanning->text.have == 0)
+        return SHOAL_OK; /* JSON lines may have no texts */
     if (scanning->wrong >= 0)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "%s is not UTF-8 at byte %lld (0x%02x); the tokenizer `char` needs "
