@@ -22,8 +22,8 @@ static const struct shoali_model_option options[] = {
     OPTION("ffn-hidden-size", ffn_hidden_size, INT, .min = 0, .max = 1 << 24,
            .help = "inner size of the feed-forward part; 0: four times the hidden size"),
     OPTION("vocab-size", vocab_size, INT, .min = 0, .max = 1e9,
-           .help = "kinds of tokens of --mock-data, by itself 256; shoal plan: of any data, 0: "
-                   "those of --data-path"),
+           .help = "kinds of tokens of data files (0: as their .tokens.json says) and of "
+                   "--mock-data (0: 256); shoal plan: of any data, 0: those of --data-path"),
     OPTION("make-vocab-size-divisible-by", make_vocab_size_divisible_by, INT, .default_value = 1,
            .min = 1, .max = 1 << 20,
            .help = "rows of the token table are padded to a multiple of this"),
