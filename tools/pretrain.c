@@ -430,12 +430,11 @@ int tool_pretrain(int argc, char **argv)
     int skip = 0;
     struct pretrain_command command = {
         .name = name,
-        .usage =
-            "usage: [shoal run --num_gpus N] shoal pretrain MODEL --deepspeed_config FILE "
-            "--data-path TEXT [flags]\n\n"
-            "Trains a model on text, JSON lines or Megatron's data files: gpt, or one that\n"
-            "is known by a name of its own (gpt2-124m), whose flags have their values then.\n"
-            "Started by `shoal run` it is one of N ranks; alone it is one rank.\n\n",
+        .usage = "usage: [shoal run --num_gpus N] shoal pretrain MODEL --deepspeed_config FILE "
+                 "--data-path TEXT [flags]\n\n"
+                 "Trains a model on text, JSON lines or Megatron's data files: gpt, or one that\n"
+                 "is known by a name of its own (gpt2-124m), whose flags have their values then.\n"
+                 "Started by `shoal run` it is one of N ranks; alone it is one rank.\n\n",
         .trains = true};
     SHOAL_TRY(
         status,

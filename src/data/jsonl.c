@@ -51,7 +51,7 @@ static shoal_status put(const struct bytes *out, const char *from, size_t bytes)
 {
     if (!out)
         return SHOAL_OK;
-    if (*out->capacity - *out->count < bytes) {
+    if (!*out->text || *out->capacity - *out->count < bytes) { /* also an empty text is somewhere */
         const size_t capacity = 2 * (*out->count + bytes) + 64;
         char *grown = shoali_fault("alloc") ? NULL : realloc(*out->text, capacity);
         if (!grown)

@@ -48,7 +48,7 @@
  *   gpt_index.c    the three maps
  *   blend.c        the choice of parts
  *   map_cache.c    maps in files, made once
- *   samples.c      sample i of a split, for the loader
+ *   samples.h      the samples of a split, for the loader: opened (samples_open.c), read (samples.c)
  *   paths.c        from the user's paths, weights and split to parts
  */
 #ifndef SHOALI_INDEXED_H

@@ -92,7 +92,7 @@ static bool exists(const char *path, const char *suffix)
 static bool is_pair(const char *word)
 {
     const size_t length = strlen(word);
-    if (exists(word, ".idx"))
+    if (exists(word, ".idx") && (exists(word, ".bin") || !exists(word, "")))
         return true;
     if (length < 5 || (strcmp(word + length - 4, ".bin") && strcmp(word + length - 4, ".idx")))
         return false;
@@ -102,6 +102,15 @@ static bool is_pair(const char *word)
                        exists(shoali_str_get(&prefix), ".bin");
     shoali_str_fini(&prefix);
     return found;
+}
+
+/* Files and folders that all are there, and no pair: text, whatever their names look like. */
+static bool is_text(const char *const *words, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++)
+        if (!exists(words[i], "") || is_pair(words[i]))
+            return false;
+    return true;
 }
 
 static shoal_status recognize_list(const char *const *words, int32_t count, int32_t *pairs,
@@ -136,7 +145,8 @@ shoal_status shoali_indexed_recognize(const shoal_dataset_args *args, bool *inde
     *indexed = false;
     if (args->mock)
         return SHOAL_OK;
-    SHOAL_TRY(status, recognize_list(args->paths, args->path_count, &pairs, &other), done);
+    if (!is_text(args->paths, args->path_count))
+        SHOAL_TRY(status, recognize_list(args->paths, args->path_count, &pairs, &other), done);
     if (pairs > 0 && other && exists(other, ""))
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "%s is text, but other data paths are data files of Megatron's: give "

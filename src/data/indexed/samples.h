@@ -1,0 +1,47 @@
+/* samples - what opening a split's samples (samples_open.c) and reading them (samples.c) share. */
+#ifndef SHOALI_SAMPLES_H
+#define SHOALI_SAMPLES_H
+
+#include "data/indexed/indexed.h"
+
+#include <pthread.h>
+
+enum { SHOALI_DOCUMENT, SHOALI_SAMPLE, SHOALI_SHUFFLE, SHOALI_GPT_MAPS };
+enum { SHOALI_DATASET, SHOALI_NUMBER, SHOALI_BLEND_MAPS };
+
+/* One part, and its maps. */
+struct shoali_gpt_part {
+    const struct shoali_indexed *file;
+    struct shoali_gpt_args args;
+    struct shoali_gpt_shape shape;
+    struct shoali_maps maps;
+};
+
+/* A permutation of the samples per epoch, for the order "cyclic". Kept for the epoch that was
+ * asked for last. */
+struct shoali_cycle {
+    pthread_mutex_t mutex;
+    int64_t active; /* samples of an epoch: whole global batches */
+    int64_t bucket; /* numbers that are permuted */
+    int64_t epoch;  /* of `order`; -1 none */
+    int32_t *order; /* owned; NULL: the order is "single" */
+};
+
+struct shoali_samples {
+    const struct shoali_indexed_data *data; /* borrowed */
+    const char *split;
+    int64_t seq_length, count;
+    struct shoali_gpt_part *part; /* owned */
+    int32_t part_count;
+    struct shoali_maps blend; /* count 0: there is one part */
+    struct shoali_cycle cycle;
+    bool mask_eod;
+};
+
+/* A map does not hold what its name says. */
+shoal_status shoali_wrong_map(const struct shoali_npy *file);
+/* SHOAL_EINVAL: the part has no sample of this number. */
+SHOAL_CHECKED shoal_status shoali_check_taken(const struct shoali_samples *samples, int32_t part,
+                                              int64_t number);
+
+#endif
