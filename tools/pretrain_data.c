@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/str.h"
 
+#include <float.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -283,7 +284,8 @@ void pretrain_loader_args(const struct pretrain_options *options, shoal_split sp
     const int64_t batch = args->micro_batch * args->micro_batches;
     args->split = split;
     args->sequential = split != SHOAL_SPLIT_TRAIN && options->full_validation;
-    args->surplus = options->data.surplus;
+    /* 0 would be the default: the least that is none */
+    args->surplus = options->data.surplus > 0 ? options->data.surplus : DBL_MIN;
     args->eod_mask_loss = options->data.eod_mask_loss;
     args->order =
         split == SHOAL_SPLIT_TRAIN ? (shoal_order)options->data.order : SHOAL_ORDER_SINGLE;

@@ -147,6 +147,10 @@ static shoal_status open_dataset(const shoal_dataset_args *args, shoal_dataset *
         made = NULL;
         goto done;
     }
+    if (args->eod_given) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "--eod-id is for data files: text has no documents");
+        goto done;
+    }
     if (args->vocab_size > 0 && !args->mock) {
         status =
             SHOAL_FAIL(SHOAL_EINVAL, "--vocab-size is for --mock-data and data files: the tokens "

@@ -116,6 +116,12 @@ static shoal_status check_args(const shoal_loader_args *args)
                           (long long)args->micro_batch, (long long)args->seq_length);
     if (shoali_dataset_indexed(args->dataset)) /* whose parts are checked one by one */
         return SHOAL_OK;
+    if (args->order != SHOAL_ORDER_SINGLE || args->eod_mask_loss || args->keep_last_partial ||
+        args->no_extra_token)
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s is for data files, not for text",
+                          args->order != SHOAL_ORDER_SINGLE ? "--dataloader-type cyclic"
+                          : args->eod_mask_loss             ? "--eod-mask-loss"
+                                                            : "another cut into samples");
     int64_t total = shoal_dataset_token_count(args->dataset, args->split);
     int64_t needed = args->sequential ? 2 : args->seq_length + 1;
     if (total < needed)

@@ -103,6 +103,8 @@ says "tokens of 130 kinds"
 refused "--eod-mask-loss" "--eod-id" -- $gpt --data-path pipe_text_document --vocab-size 130 --eod-mask-loss
 head -c 1000 a_text_document.idx >cut.idx && cp a_text_document.bin cut.bin
 refused "cut.idx: damaged at byte 18" -- $gpt --data-path cut --vocab-size 256
+refused "--eod-id is for data files" -- $gpt --data-path a.jsonl --eod-id 3
+refused "--dataloader-type cyclic is for data files" -- $gpt --mock-data --dataloader-type cyclic
 refused "external" "single" -- $gpt --data-path a_text_document --dataloader-type external
 refused "--reset-position-ids is known but not supported yet" -- $gpt --data-path a_text_document --reset-position-ids
 echo '{"train": 1}' >wrong.json
