@@ -76,13 +76,11 @@ void shoali_device_init(struct shoali_device *device, const struct shoali_accele
     device->accelerator = accelerator;
     device->pool = pool;
     pthread_mutex_init(&device->pool_lock, NULL);
-    pthread_mutex_init(&device->staging_lock, NULL);
 }
 
 void shoali_device_fini(struct shoali_device *device)
 {
     pthread_mutex_destroy(&device->pool_lock);
-    pthread_mutex_destroy(&device->staging_lock);
 }
 
 /* Adds to a sum and keeps its highest value. */
@@ -155,8 +153,6 @@ void shoali_device_destroy(struct shoali_device *device)
 {
     if (device == NULL)
         return;
-    for (int32_t i = 0; i < SHOALI_STAGING_BLOCKS; i++)
-        shoali_device_host_free(device, device->staging[i].memory);
     device->accelerator->device_destroy(device);
 }
 
@@ -252,59 +248,6 @@ void shoali_pinned_write(const struct shoali_device *device, void *pinned, const
         memcpy(pinned, from, bytes);
 }
 
-/* The smallest free block that is large enough, else the largest free entry, whose block is too
- * small and makes room; NULL when all are taken. With the lock held. */
-static struct shoali_staging *choose_staging(struct shoali_device *device, size_t bytes)
-{
-    struct shoali_staging *best = NULL;
-    for (int32_t i = 0; i < SHOALI_STAGING_BLOCKS; i++) {
-        struct shoali_staging *block = &device->staging[i];
-        const bool fits = block->bytes >= bytes, best_fits = best != NULL && best->bytes >= bytes;
-        if (block->taken || (best_fits && !fits))
-            continue;
-        if (best == NULL || (fits && !best_fits) || (block->bytes < best->bytes) == best_fits)
-            best = block;
-    }
-    return best;
-}
-
-shoal_status shoali_device_staging_take(struct shoali_device *device, size_t bytes, void **memory)
-{
-    shoal_status status = SHOAL_OK;
-    *memory = NULL;
-    pthread_mutex_lock(&device->staging_lock);
-    struct shoali_staging *block = choose_staging(device, bytes);
-    if (block == NULL) {
-        status = shoali_device_host_alloc(device, bytes, memory); /* give() frees it */
-        goto done;
-    }
-    if (block->memory == NULL || block->bytes < bytes) {
-        shoali_device_host_free(device, block->memory);
-        *block = (struct shoali_staging){0};
-        SHOAL_TRY(status, shoali_device_host_alloc(device, bytes, &block->memory), done);
-        block->bytes = bytes;
-    }
-    block->taken = true;
-    *memory = block->memory;
-done:
-    pthread_mutex_unlock(&device->staging_lock);
-    return status;
-}
-
-void shoali_device_staging_give(struct shoali_device *device, void *memory)
-{
-    bool kept = memory == NULL;
-    pthread_mutex_lock(&device->staging_lock);
-    for (int32_t i = 0; i < SHOALI_STAGING_BLOCKS && !kept; i++)
-        if (device->staging[i].memory == memory) {
-            device->staging[i].taken = false;
-            kept = true;
-        }
-    pthread_mutex_unlock(&device->staging_lock);
-    if (!kept)
-        shoali_device_host_free(device, memory);
-}
-
 void shoali_device_memory(struct shoali_device *device, int64_t *total_bytes,
                           int64_t *available_bytes)
 {
@@ -328,8 +271,14 @@ shoal_status shoali_stream_create(struct shoali_device *device,
 
 void shoali_stream_destroy(struct shoali_device_stream *stream)
 {
-    if (stream != NULL)
-        stream->device->accelerator->stream_destroy(stream);
+    if (stream == NULL)
+        return;
+    struct shoali_device *device = stream->device;
+    struct shoali_staging staging[SHOALI_STAGING_BLOCKS];
+    memcpy(staging, stream->staging, sizeof staging);
+    device->accelerator->stream_destroy(stream);
+    for (int32_t i = 0; i < SHOALI_STAGING_BLOCKS; i++)
+        shoali_device_host_free(device, staging[i].memory);
 }
 
 struct shoali_device *shoali_stream_device(const struct shoali_device_stream *stream)
@@ -440,6 +389,29 @@ shoal_status shoali_fill(struct shoali_device_stream *stream, void *to, uint8_t 
     if (bytes == 0)
         return SHOAL_OK;
     return stream->device->accelerator->fill(stream, to, byte, bytes);
+}
+
+shoal_status shoali_launch_host(struct shoali_device_stream *stream,
+                                const struct shoali_host_task *task)
+{
+    return stream->device->accelerator->launch_host(stream, task);
+}
+
+shoal_status shoali_stream_staging(struct shoali_device_stream *stream, int32_t block, size_t bytes,
+                                   void **memory)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_staging *staging = &stream->staging[block];
+    *memory = NULL;
+    if (staging->memory == NULL || staging->bytes < bytes) {
+        shoali_device_host_free(stream->device, staging->memory);
+        *staging = (struct shoali_staging){0};
+        SHOAL_TRY(status, shoali_device_host_alloc(stream->device, bytes, &staging->memory), done);
+        staging->bytes = bytes;
+    }
+    *memory = staging->memory;
+done:
+    return status;
 }
 
 shoal_status shoali_upload(struct shoali_device_stream *stream, void *device_to,

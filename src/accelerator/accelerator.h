@@ -7,19 +7,37 @@
  * shoali_device_free does that wait itself by quarantining.
  *
  *   cpu   memory is the process's; streams run each piece of work at once on the caller and its
- * pool. sim   proves readiness for a GPU: one memfd mapped twice, the *device* range PROT_NONE for
- * ever, whose addresses are handed out, and a read-write *alias* at a constant distance. The launch
- * point copies the argument block and translates its pointers when the work runs. Streams run
- * `late` (only when somebody waits), `random` (seeded interleaving) or on a `thread`:
- * SHOAL_SIM_STREAMS (default late). Freed memory is filled with 0xFF (NaN) and quarantined; fresh
- * memory is filled with 0xFF too. Size of the reservation: SHOAL_SIM_BYTES (default 8 GiB, lazily
- *         committed by the kernel).
+ *         pool.
+ *   sim   proves readiness for a GPU: one memfd mapped twice, the *device* range PROT_NONE for
+ *         ever, whose addresses are handed out, and a read-write *alias* at a constant distance.
+ *         The launch point copies the argument block and translates its pointers when the work
+ *         runs. Streams run `late` (only when somebody waits), `random` (seeded interleaving) or on
+ *         a `thread`: SHOAL_SIM_STREAMS (default late). Freed memory is filled with 0xFF (NaN) and
+ *         quarantined; fresh memory is filled with 0xFF too. Size of the reservation:
+ *         SHOAL_SIM_BYTES (default 8 GiB, lazily committed by the kernel).
  *   cuda  later: the same table.
  *   meta  stands in for one of the others in a plan: what it hands out, pinned memory too, are
- * addresses that no process can have, so touching one is a crash every time; launches and copies do
- * nothing, copies to the host give zeros; only the counters are real. It is not chosen by a name.
- * The rank's own code reads and writes pinned memory with shoali_pinned_read and
- * shoali_pinned_write, which know that.
+ *         addresses that no process can have, so touching one is a crash every time; launches and
+ *         copies do nothing, copies to the host give zeros; only the counters are real. It is not
+ *         chosen by a name. The rank's own code reads and writes pinned memory with
+ *         shoali_pinned_read and shoali_pinned_write, which know that.
+ *
+ * Work of the host in a stream (shoali_launch_host) is a task {poll, drop}: when the stream's
+ * earlier work is over, poll is called until it says something else than SHOAL_IN_PROGRESS; the
+ * stream's later work comes after that. So the host can put a collective into a stream and go on
+ * (comm/comm.h). A task that is not over holds up its stream alone: whoever runs streams looks at
+ * the others meanwhile, and streams go on while the host is busy elsewhere, as a GPU's do. Nobody
+ * waits for a task but the one who waits for its stream, and a task has a deadline of its own.
+ *
+ *   A task's error has no caller to go to. The device remembers the first one; from then on every
+ *   call that queues or waits returns it with its sentence, and what is queued is not run (as after
+ *   an error of a GPU's kernel). Only freeing and destroying go on as before.
+ *
+ *   Which memory a task may touch: what it names as its buffers. It gets addresses that work while
+ *   it runs and no longer. `exportable` says that these may be of device memory, and that every
+ *   thread of the process can use them, those of other ranks too: cpu (the address itself) and sim
+ *   (the alias). A device that is not exportable has to be copied from and to pinned memory around
+ *   the task. On cuda that will depend on what the peers can map.
  *
  * Selection: SHOAL_ACCELERATOR, else DS_ACCELERATOR, else the first that probes true of {cuda,
  * cpu}; an unknown name is SHOAL_ECONFIG listing the known ones.
@@ -95,6 +113,24 @@ struct shoali_device_counters {
     int64_t launch_count;
 };
 
+/* Work of the host in a stream's order. */
+enum { SHOALI_TASK_MAX_BUFFERS = 2 };
+struct shoali_host_task {
+    const char *name; /* of what it does, for messages; lives as long as the program */
+    struct {
+        void *address; /* device memory, pinned memory or NULL */
+        size_t bytes;
+    } buffer[SHOALI_TASK_MAX_BUFFERS];
+    /* `buffers` are those above, at addresses for this call. On whatever thread runs the stream.
+     * With may_wait it may wait until it is over; else it has to return at once. Any other answer
+     * than SHOAL_IN_PROGRESS is its last call: it frees `user`. */
+    shoal_status (*poll)(void *user, void *const *buffers, bool may_wait);
+    /* Instead of the first poll when there will be none, with the error that is why; frees `user`.
+     */
+    void (*drop)(void *user, shoal_status status, const char *sentence);
+    void *user;
+};
+
 /* The table of one accelerator. All members are required unless marked optional. */
 struct shoali_accelerator {
     uint32_t abi; /* SHOALI_ACCELERATOR_ABI */
@@ -102,7 +138,7 @@ struct shoali_accelerator {
     const char *name;
     bool (*probe)(void);
     bool host_accessible; /* host code may dereference device addresses */
-    bool exportable;      /* memory can be mapped by another process */
+    bool exportable;      /* a task's buffers may be device memory */
     bool meta;            /* there is no memory, pinned neither */
 
     int32_t (*device_count)(void);
@@ -135,10 +171,13 @@ struct shoali_accelerator {
     shoal_status (*copy)(struct shoali_device_stream *stream, void *to, const void *from,
                          size_t bytes, enum shoali_copy_kind kind);
     shoal_status (*fill)(struct shoali_device_stream *stream, void *to, uint8_t byte, size_t bytes);
+    /* Takes the task over: after an error it has been dropped, or the error is its own. */
+    shoal_status (*launch_host)(struct shoali_device_stream *stream,
+                                const struct shoali_host_task *task);
     void (*memory)(struct shoali_device *device, int64_t *total_bytes, int64_t *available_bytes);
     void (*counters)(const struct shoali_device *device, struct shoali_device_counters *counters);
 };
-#define SHOALI_ACCELERATOR_ABI 2u
+#define SHOALI_ACCELERATOR_ABI 3u
 extern const struct shoali_accelerator shoali_accelerator_cpu, shoali_accelerator_sim;
 /* The meta table that looks to others as `like` does. */
 const struct shoali_accelerator *shoali_accelerator_meta(const struct shoali_accelerator *like);
@@ -197,11 +236,15 @@ SHOAL_CHECKED shoal_status shoali_copy(struct shoali_device_stream *stream, void
                                        const void *from, size_t bytes, enum shoali_copy_kind kind);
 SHOAL_CHECKED shoal_status shoali_fill(struct shoali_device_stream *stream, void *to, uint8_t byte,
                                        size_t bytes);
-/* Pinned host memory for a short use. The device keeps a few blocks between uses, so that repeated
- * staging allocates once. May be called by both threads of the rank. */
-SHOAL_CHECKED shoal_status shoali_device_staging_take(struct shoali_device *device, size_t bytes,
-                                                      void **memory);
-void shoali_device_staging_give(struct shoali_device *device, void *memory);
+/* Puts work of the host into the stream. Takes the task over, on failure too. */
+SHOAL_CHECKED shoal_status shoali_launch_host(struct shoali_device_stream *stream,
+                                              const struct shoali_host_task *task);
+/* One of two blocks of pinned memory that belong to the stream, for work of that stream alone: it
+ * holds what the stream's last user put there, because the stream runs in order. The next call for
+ * the same block may free it, when it asks for more (what is queued keeps it until then). */
+enum { SHOALI_STAGING_BLOCKS = 2 };
+SHOAL_CHECKED shoal_status shoali_stream_staging(struct shoali_device_stream *stream, int32_t block,
+                                                 size_t bytes, void **memory);
 /* Counts memory that came from elsewhere (communication buffers) among the device's; negative when
  * it goes. */
 void shoali_device_count_foreign(struct shoali_device *device, int64_t bytes);

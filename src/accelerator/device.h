@@ -9,11 +9,9 @@
 #include <stdatomic.h>
 
 /* Pinned memory that is kept between uses. */
-enum { SHOALI_STAGING_BLOCKS = 8 };
 struct shoali_staging {
     void *memory; /* NULL: none yet */
     size_t bytes;
-    bool taken;
 };
 
 /* First member of every backend's device. */
@@ -24,12 +22,11 @@ struct shoali_device {
     /* Atomic: the rank's main thread and its communication thread both count. */
     _Atomic int64_t allocated_bytes, peak_bytes, alloc_count, host_sync_count, launch_count;
     _Atomic int64_t host_bytes, host_peak_bytes;
-    pthread_mutex_t staging_lock;
-    struct shoali_staging staging[SHOALI_STAGING_BLOCKS];
 };
 /* First member of every backend's stream and event. */
 struct shoali_device_stream {
     struct shoali_device *device;
+    struct shoali_staging staging[SHOALI_STAGING_BLOCKS];
 };
 struct shoali_event {
     struct shoali_device *device;

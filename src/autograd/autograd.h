@@ -354,7 +354,7 @@ struct shoali_op_row {
     uint32_t saves_inputs, saves_outputs; /* bit i: backward reads input i / output i */
     unsigned flags;                       /* SHOALI_ROW_* */
     /* Split rows, instead of forward (of backward_input): post starts a collective
-     * (shoali_node_take_off), finish, optional, runs when it is over. In between other kernels run;
+     * (shoali_node_post), finish, optional, runs when it is over. In between other kernels run;
      * the tape finishes the node before the first reader of its result, at the end of its scope
      * and before backward. Post has no workspace in flight. A row with backward_post has no
      * backward_weight. */
@@ -400,8 +400,8 @@ bool shoali_tape_is_meta(const struct shoal_tape *tape);
 struct shoali_stream shoali_node_random(const struct shoal_tape *tape,
                                         const struct shoali_node *node);
 /* In forward_post and backward_post: starts the node's one collective, unless in meta mode. */
-SHOAL_CHECKED shoal_status shoali_node_take_off(struct shoal_tape *tape, struct shoali_node *node,
-                                                shoal_group *group, const struct shoali_post *post);
+SHOAL_CHECKED shoal_status shoali_node_post(struct shoal_tape *tape, struct shoali_node *node,
+                                            shoal_group *group, const struct shoali_post *post);
 /* In backward: gradient of output 0 (NULL: none reached it - the row is then not called). */
 const void *shoali_node_grad(struct shoal_tape *tape, const struct shoali_node *node,
                              int32_t output);

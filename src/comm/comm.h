@@ -24,6 +24,31 @@
  * Order of a sum: ranks 0..N-1 in order per element (ops reduce_sources), N slices by elements in
  * multiples of 64 bytes; so every backend gives the same bits.
  *
+ * Posts on a device's stream. shoali_comm_post_on puts a collective into a stream, after the
+ * stream's earlier work and before its later work, and returns: the host waits for neither the
+ * device nor the other ranks. It is a task of the stream (accelerator.h, shoali_launch_host): when
+ * its turn comes it posts to the group's stack, then tests until the backend is done. Where the
+ * device's memory is reached from:
+ *
+ *   cpu        host memory: the post is made at once and waited for; there is no task.
+ *   direct     the device is `exportable` and the backend says `device_memory`: the backend gets
+ *              addresses of the device's memory that are good while the task runs. Ranks as threads
+ *              read each other's device memory.
+ *   staged     else: a copy to the stream's pinned memory, the task, a copy back; all three are in
+ *              the stream.
+ *
+ *   ORDER. The order of posts is that of the calls, whatever streams they name: a task begins when
+ *   the group's earlier ones are over, and a call that the host makes itself (a post of host memory,
+ *   split, alloc, destroy) first waits for those in streams. So wrappers and backends see one post
+ *   after the other, and a group needs no lock. Only a request of the host that is not over has to
+ *   be waited for before a post on a stream: the group would be used by two threads.
+ *   FAILURE. A task that fails aborts the world, because its host may not look at the device for
+ *   long; the host gets the sentence from its next call to the device (accelerator.h).
+ *
+ * A post beside a stream (shoali_comm_post_beside) is the same on a stream of its own: it comes
+ * after what the computing stream had before, signals an event, and the computing stream goes on
+ * until shoali_comm_pending_wait makes it wait for that event.
+ *
  * Asynchronous requests: posting may complete at once; a request that needs others makes progress
  * in test/wait of the same rank. The order of posts on a group is the order of execution.
  * Outstanding requests per group: up to 16.
@@ -104,7 +129,7 @@ struct shoali_comm_ops {
     size_t bytes;
     const char *name;
     bool (*probe)(void);
-    bool device_memory; /* buffers may be device addresses of a non-host-accessible device */
+    bool device_memory; /* buffers may be addresses that a task got for a device's memory */
     shoal_status (*create)(const shoal_comm_args *args, void **backend); /* collective */
     void (*destroy)(void *backend);
     int32_t (*rank)(const void *backend);
@@ -125,12 +150,14 @@ struct shoali_comm_ops {
 #define SHOALI_COMM_ABI 2u
 extern const struct shoali_comm_ops shoali_comm_self, shoali_comm_thread, shoali_comm_shm;
 const struct shoali_comm_ops *const *shoali_comm_all(void); /* NULL-terminated */
-/* A group for plans: this rank alone of `ranks`; what it posts is counted and goes nowhere. */
+/* A group for plans: this rank alone of `ranks`; what it posts is counted and goes nowhere. Posts
+ * on streams need the pinned memory that those of `like` would; NULL: of processes. */
 extern const struct shoali_comm_ops shoali_comm_meta;
 SHOAL_CHECKED shoal_status shoali_comm_create_meta(int32_t rank, int32_t ranks,
-                                                   shoal_group **group);
+                                                   const shoal_group *like, shoal_group **group);
 
-/* Bytes and calls per collective of a group, counted by wrap/record (always on; cheap). */
+/* Bytes and calls per collective of a group, counted by wrap/record (always on; cheap). A post on a
+ * stream counts when it begins. */
 struct shoali_comm_counters {
     int64_t calls[SHOALI_COLLECTIVE_COUNT];
     int64_t elements[SHOALI_COLLECTIVE_COUNT]; /* elements this rank sends by the ring-formula:
@@ -160,32 +187,49 @@ SHOAL_CHECKED shoal_status shoali_comm_split(shoal_group *parent,
 /* Says that the group belongs to a communication thread beside the rank's computing one. */
 void shoali_comm_second_thread(shoal_group *group);
 
-/* Device-aware fronts: `in`/`out` are device addresses; when the device is not host accessible and
- * the backend does not take device memory, the data is staged through pinned host memory in the
- * stream's order. Blocking for the host. */
-SHOAL_CHECKED shoal_status shoali_comm_device(shoal_group *group,
-                                              struct shoali_device_stream *stream,
-                                              const struct shoali_post *post);
+/* Puts the collective into the stream; `in` and `out` are device addresses, and belong to the
+ * stream's order like those of a kernel. What the post points to is copied. An error is one of the
+ * arguments or of an earlier failure; the collective's own comes with a later call, except on a
+ * host-accessible device, where it is over when the call returns. */
+SHOAL_CHECKED shoal_status shoali_comm_post_on(shoal_group *group,
+                                               struct shoali_device_stream *stream,
+                                               const struct shoali_post *post);
+/* Waits until the group's posts on streams are over; the host may then use what they counted. */
+SHOAL_CHECKED shoal_status shoali_comm_settle(shoal_group *group);
 
-/* The same without waiting for the others: take_off waits for the stream and posts; fly looks
- * whether it is over and lets the others go on; land waits and frees what the flight holds, on
- * failure too. `in` and `out` belong to the flight until land. A flight of zeros has landed. */
-struct shoali_comm_flight {
+/* Streams and events for posts beside a computing stream. Zeros to begin with; made when a device
+ * first needs them, which a host-accessible one does not. Its owner waits for every pending post
+ * before fini. */
+enum { SHOALI_COMM_SIDE_DEPTH = 16 };
+struct shoali_comm_side {
     struct shoali_device_stream *stream;
-    shoal_request *request; /* NULL: complete */
-    void *host_in, *host_out, *out;
-    size_t out_bytes; /* to copy back */
+    struct shoali_event *ready, *done[SHOALI_COMM_SIDE_DEPTH];
+    uint32_t taken; /* bit per event of a pending post */
 };
-SHOAL_CHECKED shoal_status shoali_comm_take_off(shoal_group *group,
-                                                struct shoali_device_stream *stream,
-                                                const struct shoali_post *post,
-                                                struct shoali_comm_flight *flight);
-SHOAL_CHECKED shoal_status shoali_comm_fly(struct shoali_comm_flight *flight);
-SHOAL_CHECKED shoal_status shoali_comm_land(struct shoali_comm_flight *flight);
+void shoali_comm_side_fini(struct shoali_comm_side *side);
+/* Zeros: nothing is pending. */
+struct shoali_comm_pending {
+    shoal_request *request; /* host accessible; NULL: complete */
+    struct shoali_comm_side *side;
+    int32_t event;
+};
+/* Posts what comes after the stream's earlier work. `in` and `out` belong to it until the wait. At
+ * most SHOALI_COMM_SIDE_DEPTH are pending. */
+SHOAL_CHECKED shoal_status shoali_comm_post_beside(shoal_group *group,
+                                                   struct shoali_device_stream *stream,
+                                                   struct shoali_comm_side *side,
+                                                   const struct shoali_post *post,
+                                                   struct shoali_comm_pending *pending);
+/* Lets the others go on. SHOAL_IN_PROGRESS: the host would wait in shoali_comm_pending_wait. */
+SHOAL_CHECKED shoal_status shoali_comm_pending_test(struct shoali_comm_pending *pending);
+/* What `stream` is given from now on comes after it. `pending` is zeros then, on failure too. */
+SHOAL_CHECKED shoal_status shoali_comm_pending_wait(struct shoali_comm_pending *pending,
+                                                    struct shoali_device_stream *stream);
 
-/* Zeroed device memory that is also good for collectives without staging: shoal_comm_alloc when the
- * device is host accessible and N > 1, else device memory. Counted by the device either way.
- * Collective. */
+/* Zeroed device memory that is also good for collectives without a copy, where there is such:
+ * shoal_comm_alloc when the device is host accessible and N > 1; else memory of the device, which
+ * posts on its streams reach directly when it is exportable to the backend. Counted by the device
+ * either way. Collective. */
 SHOAL_CHECKED shoal_status shoali_comm_device_alloc(shoal_group *group,
                                                     struct shoali_device_stream *stream,
                                                     size_t bytes, void **address);

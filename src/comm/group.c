@@ -127,6 +127,15 @@ done:
     return status;
 }
 
+shoal_status shoali_group_check(const struct shoal_group *group, const struct shoali_post *post)
+{
+    const shoal_status status = check_arguments(group, post);
+    if (status < 0)
+        (void)shoali_error_prefix(status, "%s at %s", shoali_collective_name(post->kind),
+                                  post->here);
+    return status;
+}
+
 static struct shoal_request *take_request(struct shoal_group *group)
 {
     for (int32_t i = 0; i < SHOALI_OUTSTANDING_MAX; i++)
@@ -142,10 +151,9 @@ shoal_status shoali_comm_post(shoal_group *group, const struct shoali_post *post
     struct shoal_request *taken = NULL;
     if (request)
         *request = NULL;
-    shoal_status status = check_arguments(group, post);
-    if (status < 0)
-        return shoali_error_prefix(status, "%s at %s", shoali_collective_name(post->kind),
-                                   post->here);
+    shoal_status status = shoali_group_check(group, post);
+    if (status < 0 || (status = shoali_comm_settle(group)) < 0)
+        return status;
     if (request && !(taken = take_request(group)))
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "%s at %s: a group has at most %d outstanding requests: wait for earlier "

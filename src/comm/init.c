@@ -116,6 +116,7 @@ shoal_status shoali_group_make(const struct shoali_comm_ops *ops, void *object,
     group->ops = ops;
     group->object = object;
     group->backend = backend;
+    group->device_memory = backend->device_memory;
     group->rank = ops->rank(object);
     group->size = ops->size(object);
     *out = group;
@@ -159,7 +160,8 @@ int64_t shoali_comm_control_bytes(int32_t ranks)
     return ranks > 1 ? (int64_t)shoali_group_bytes(members) / members : 0;
 }
 
-shoal_status shoali_comm_create_meta(int32_t rank, int32_t ranks, shoal_group **group)
+shoal_status shoali_comm_create_meta(int32_t rank, int32_t ranks, const shoal_group *like,
+                                     shoal_group **group)
 {
     shoal_status status;
     void *object = NULL;
@@ -170,6 +172,7 @@ shoal_status shoali_comm_create_meta(int32_t rank, int32_t ranks, shoal_group **
               done);
     SHOAL_TRY(status, shoali_group_make(&shoali_comm_record, object, &shoali_comm_meta, group),
               done);
+    (*group)->device_memory = like && like->device_memory;
 done:
     return status;
 }
@@ -178,6 +181,7 @@ void shoal_comm_destroy(shoal_group *group)
 {
     if (!group)
         return;
+    (void)!shoali_comm_settle(group); /* its failure is the device's too */
     group->ops->destroy(group->object);
     shoali_launcher_watch_destroy(group->watch);
     while (group->block) { /* of which the device is gone */
@@ -208,9 +212,13 @@ shoal_status shoali_comm_split(shoal_group *parent, const struct shoali_split_ar
 {
     void *child = NULL;
     *group = NULL;
-    shoal_status status = parent->ops->split(parent->object, args, &child);
+    shoal_status status = shoali_comm_settle(parent);
+    if (status == SHOAL_OK)
+        status = parent->ops->split(parent->object, args, &child);
     if (status == SHOAL_OK && child)
         status = shoali_group_make(parent->ops, child, parent->backend, group);
+    if (*group)
+        (*group)->device_memory = parent->device_memory;
     if (status == SHOAL_OK && args->expected > 0)
         SHOAL_ASSERT(child && (*group)->size == args->expected);
     return status;
@@ -225,7 +233,9 @@ shoal_status shoal_comm_split_at(const char *here, shoal_group *parent, int32_t 
 
 shoal_status shoal_comm_alloc(shoal_group *group, size_t bytes, void **memory)
 {
-    return group->ops->alloc(group->object, bytes, memory);
+    *memory = NULL;
+    const shoal_status status = shoali_comm_settle(group);
+    return status == SHOAL_OK ? group->ops->alloc(group->object, bytes, memory) : status;
 }
 
 void shoal_comm_free(shoal_group *group, void *memory)

@@ -40,10 +40,7 @@ static bool count_everything(struct gpt_seat *seat)
     const int64_t shared = seat->run->ranks > 1 ? first.weights_bytes + first.gradients_bytes : 0;
     EXPECT(first.device_peak_bytes >= sum - shared);
     EXPECT(first.device_peak_bytes <= sum + 4096);
-    /* the step's scalars; and where the host cannot reach the device's memory, the one bucket of
-     * gradients on its way to the other ranks and back */
-    const bool staged = seat->run->ranks > 1 && strcmp(seat->run->accelerator, "sim") == 0;
-    const int64_t per_step = staged ? 3 : 1;
+    const int64_t per_step = 1; /* the step's scalars; collectives are in the stream */
     for (int64_t step = 1; step < 6; step++) {
         EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat, NULL) >= 0);
         shoal_engine_get_memory_info(seat->engine, &now);
@@ -79,6 +76,55 @@ static void test_counts(void **state)
                                                .run = count_everything,
                                                .user = (void *)(uintptr_t)&precisions[p]},
                               seats);
+}
+
+/* The host waits for the device once a step, whatever the number of ranks and collectives: those
+ * are in streams. */
+static bool count_synchronisations(struct gpt_seat *seat)
+{
+    shoal_memory_info first, now;
+    struct shoali_comm_counters before = {0}, after = {0};
+    EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
+    EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat, NULL) >= 0);
+    EXPECT(shoali_zero_counters(seat->engine->zero, &before) == SHOAL_OK);
+    shoal_engine_get_memory_info(seat->engine, &first);
+    for (int64_t step = 1; step < 4; step++) {
+        EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat, NULL) >= 0);
+        shoal_engine_get_memory_info(seat->engine, &now);
+        EXPECT(now.host_sync_count - first.host_sync_count == step);
+    }
+    EXPECT(shoali_zero_counters(seat->engine->zero, &after) == SHOAL_OK);
+    int64_t calls = 0;
+    for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++)
+        calls += after.calls[k] - before.calls[k];
+    EXPECT(seat->run->ranks == 1 || calls >= 3 * 4); /* many buckets */
+    return true;
+}
+
+static void test_synchronisations(void **state)
+{
+    static const char *const modes[] = {"late", "random", "thread"};
+    const char *given = getenv("SHOAL_SIM_STREAMS");
+    char options[256], restored[16];
+    (void)state;
+    (void)snprintf(restored, sizeof restored, "%s", given ? given : "");
+    assert_int_equal(setenv("SHOAL_SIM_BYTES", "268435456", 1), 0);
+    for (int32_t stage = 0; stage <= 3; stage++)
+        for (int32_t ranks = 1; ranks <= 3; ranks += 2)
+            for (int32_t overlap = 0; overlap < 2; overlap++) {
+                assert_int_equal(setenv("SHOAL_SIM_STREAMS", modes[(stage + overlap) % 3], 1), 0);
+                snprintf(options, sizeof options,
+                         "\"zero_optimization\":{\"stage\":%d,\"overlap_comm\":%s,"
+                         "\"reduce_bucket_size\":500,\"allgather_bucket_size\":500,"
+                         "\"stage3_param_persistence_threshold\":0}",
+                         (int)stage, overlap ? "true" : "false");
+                gpt_run_ranks((struct gpt_run){.ranks = ranks,
+                                               .accelerator = "sim",
+                                               .options = options,
+                                               .run = count_synchronisations},
+                              seats);
+            }
+    assert_int_equal(setenv("SHOAL_SIM_STREAMS", restored, 1), 0);
 }
 
 /* Evaluation needs no more memory than training; reading the loss costs its own synchronisation. */
@@ -142,6 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_synchronisations),
         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_open_and_close),
     };

@@ -195,7 +195,9 @@ static shoal_status make_plan(const shoal_engine_args *given, const shoal_plan_a
     shoal_engine_args engine_args = *given;
     shoali_context_get()->logger = &quiet; /* the run itself will say it */
     if (args->world_size > 1)
-        SHOAL_TRY(status, shoali_comm_create_meta(args->rank, args->world_size, &group), done);
+        SHOAL_TRY(status,
+                  shoali_comm_create_meta(args->rank, args->world_size, engine_args.group, &group),
+                  done);
     engine_args.group = group;
     SHOAL_TRY(
         status,

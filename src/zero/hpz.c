@@ -83,7 +83,7 @@ shoal_status shoali_zero_hpz_gather(const struct shoali_zero_hpz *hpz,
     post.in = slice.at;
     post.out = out;
     post.count = slice.count;
-    return shoali_comm_device(channel->nearby, channel->exec.stream, &post);
+    return shoali_comm_post_on(channel->nearby, channel->exec.stream, &post);
 }
 
 shoal_status shoali_zero_hpz_keep(const struct shoali_zero_hpz *hpz,

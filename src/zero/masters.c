@@ -173,7 +173,7 @@ static shoal_status fill_together(struct shoali_zero_masters *masters, int32_t i
         const int64_t own = at + here->cut->rank * share;
         SHOAL_TRY(status, fill_device(masters, own, own + share), done);
         SHOAL_TRY(status,
-                  shoali_comm_device(
+                  shoali_comm_post_on(
                       here->group, here->exec.stream,
                       &(struct shoali_post){.kind = SHOALI_ALL_GATHER,
                                             .here = SHOAL_HERE,

@@ -144,7 +144,7 @@ static shoal_status gather(void *user, const struct shoali_zero_channel *channel
     post.count = bytes;
     post.dtype = SHOAL_U8;
     if (channel->group)
-        SHOAL_TRY(status, shoali_comm_device(channel->group, channel->exec.stream, &post), done);
+        SHOAL_TRY(status, shoali_comm_post_on(channel->group, channel->exec.stream, &post), done);
     for (int32_t r = 0; r < channel->cut->parts; r++)
         SHOAL_TRY(status,
                   shoali_op_dequantize(&channel->exec,
@@ -196,7 +196,7 @@ static shoal_status reduce(void *user, const struct shoali_zero_channel *channel
     post.count = bytes;
     post.dtype = SHOAL_U8;
     if (channel->group)
-        SHOAL_TRY(status, shoali_comm_device(channel->group, channel->exec.stream, &post), done);
+        SHOAL_TRY(status, shoali_comm_post_on(channel->group, channel->exec.stream, &post), done);
     for (int32_t r = 0; r < parts; r++)
         SHOAL_TRY(
             status,

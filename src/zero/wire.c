@@ -22,7 +22,7 @@ static shoal_status gather(void *user, const struct shoali_zero_channel *channel
     post.in = own;
     post.out = out;
     post.count = bucket->part;
-    return shoali_comm_device(channel->group, channel->exec.stream, &post);
+    return shoali_comm_post_on(channel->group, channel->exec.stream, &post);
 }
 
 shoal_status shoali_zero_all_reduce(const struct shoali_zero_channel *channel,
@@ -33,7 +33,7 @@ shoal_status shoali_zero_all_reduce(const struct shoali_zero_channel *channel,
         return SHOAL_OK;
     post.kind = SHOALI_ALL_REDUCE;
     post.in = post.out = data;
-    return shoali_comm_device(channel->group, channel->exec.stream, &post);
+    return shoali_comm_post_on(channel->group, channel->exec.stream, &post);
 }
 
 static shoal_status reduce_scatter(void *user, const struct shoali_zero_channel *channel,
@@ -48,7 +48,7 @@ static shoal_status reduce_scatter(void *user, const struct shoali_zero_channel 
     post.in = whole;
     post.out = out;
     post.count = bucket->part;
-    return shoali_comm_device(channel->group, channel->exec.stream, &post);
+    return shoali_comm_post_on(channel->group, channel->exec.stream, &post);
 }
 
 static shoal_status all_reduce(void *user, const struct shoali_zero_channel *channel,

@@ -141,7 +141,7 @@ static int stamp(const char *name)
     }
     current = *all;
     return cmocka_run_group_tests_name(name, tests, NULL, NULL) + accelerator_memory() +
-           accelerator_streams();
+           accelerator_streams() + accelerator_tasks();
 }
 
 /* STAMPED: the names that tests/CMakeLists.txt has, each with a blank in front and behind. */

@@ -28,6 +28,7 @@ const char *limit_name(void);
 /* How many tests failed. */
 int accelerator_memory(void);
 int accelerator_streams(void);
+int accelerator_tasks(void);
 
 static inline uint32_t *device_buffer(struct fixture *f, size_t count)
 {

@@ -83,10 +83,71 @@ static void arguments(void **state)
     (void)state;
     stamp(&(struct stamp){.run = suite_arguments});
 }
-static void device_addresses(void **state)
+/* Ranks read the mode when they make their device. */
+static void stamp_streams(const struct stamp *of)
+{
+    static const char *const modes[] = {"late", "random", "thread"};
+    for (size_t m = 0; m < sizeof(modes) / sizeof(modes[0]); m++) {
+        assert_int_equal(setenv("SHOAL_SIM_STREAMS", modes[m], 1), 0);
+        stamp(of);
+    }
+    assert_int_equal(unsetenv("SHOAL_SIM_STREAMS"), 0);
+}
+static void stream_memory(void **state)
 {
     (void)state;
-    stamp(&(struct stamp){.run = suite_device});
+    stamp_streams(&(struct stamp){.run = suite_stream_memory});
+}
+static void stream_programs(void **state)
+{
+    (void)state;
+    stamp_streams(&(struct stamp){.run = suite_stream_program});
+}
+static void stream_order(void **state)
+{
+    (void)state;
+    stamp_streams(&(struct stamp){.run = suite_stream_order});
+}
+static void stream_beside(void **state)
+{
+    (void)state;
+    stamp_streams(&(struct stamp){.run = suite_stream_beside});
+}
+static void stream_elsewhere(void **state)
+{
+    (void)state;
+    stamp_streams(&(struct stamp){.run = suite_stream_elsewhere, .smallest = 2});
+}
+static void stream_arguments(void **state)
+{
+    (void)state;
+    stamp_streams(&(struct stamp){.run = suite_stream_arguments});
+}
+static void stream_abort(void **state)
+{
+    (void)state;
+    stamp_streams(&(struct stamp){.run = suite_stream_abort, .smallest = 2});
+}
+static void stream_timeout(void **state)
+{
+    (void)state;
+    stamp_streams(
+        &(struct stamp){.run = suite_stream_timeout, .smallest = 2, .largest = 2, .timeout_s = 1});
+}
+static void stream_mismatch(void **state)
+{
+    (void)state;
+    stamp_streams(&(struct stamp){.run = suite_stream_mismatch, .smallest = 2, .largest = 4});
+}
+static void stream_fault_points(void **state)
+{
+    (void)state;
+    stamp_streams(&(struct stamp){.run = suite_stream_fault_points, .smallest = 2, .largest = 4});
+}
+static void stream_leaves(void **state)
+{
+    (void)state;
+    stamp_streams(&(struct stamp){.run = suite_stream_leaves});
 }
 static void abort_reaches_all(void **state)
 {
@@ -153,17 +214,38 @@ static void fault_points(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reductions),         cmocka_unit_test(all_sizes),
-        cmocka_unit_test(random_programs),    cmocka_unit_test(requests),
-        cmocka_unit_test(messages),           cmocka_unit_test(split),
-        cmocka_unit_test(shared_memory),      cmocka_unit_test(counters),
-        cmocka_unit_test(arguments),          cmocka_unit_test(device_addresses),
-        cmocka_unit_test(abort_reaches_all),  cmocka_unit_test(abort_leaves_what_is_complete),
-        cmocka_unit_test(abandoned_requests), cmocka_unit_test(random_aborts),
-        cmocka_unit_test(late_rank),          cmocka_unit_test(silent_sender),
-        cmocka_unit_test(other_call),         cmocka_unit_test(other_op),
-        cmocka_unit_test(other_matrix),       cmocka_unit_test(other_message),
-        cmocka_unit_test(early_leaver),       cmocka_unit_test(fault_points),
+        cmocka_unit_test(reductions),
+        cmocka_unit_test(all_sizes),
+        cmocka_unit_test(random_programs),
+        cmocka_unit_test(requests),
+        cmocka_unit_test(messages),
+        cmocka_unit_test(split),
+        cmocka_unit_test(shared_memory),
+        cmocka_unit_test(counters),
+        cmocka_unit_test(arguments),
+        cmocka_unit_test(stream_memory),
+        cmocka_unit_test(stream_programs),
+        cmocka_unit_test(stream_order),
+        cmocka_unit_test(stream_beside),
+        cmocka_unit_test(stream_elsewhere),
+        cmocka_unit_test(stream_arguments),
+        cmocka_unit_test(stream_abort),
+        cmocka_unit_test(stream_timeout),
+        cmocka_unit_test(stream_mismatch),
+        cmocka_unit_test(stream_fault_points),
+        cmocka_unit_test(stream_leaves),
+        cmocka_unit_test(abort_reaches_all),
+        cmocka_unit_test(abort_leaves_what_is_complete),
+        cmocka_unit_test(abandoned_requests),
+        cmocka_unit_test(random_aborts),
+        cmocka_unit_test(late_rank),
+        cmocka_unit_test(silent_sender),
+        cmocka_unit_test(other_call),
+        cmocka_unit_test(other_op),
+        cmocka_unit_test(other_matrix),
+        cmocka_unit_test(other_message),
+        cmocka_unit_test(early_leaver),
+        cmocka_unit_test(fault_points),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

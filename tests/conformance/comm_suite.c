@@ -23,9 +23,8 @@ static int64_t step_of(int64_t count)
     return count > 4000 ? 23 : 1;
 }
 
-/* Elements [first, first + count) of the reduction over all ranks. */
-static bool is_reduction(const struct rank_seat *seat, shoal_dtype dtype, shoal_reduce op,
-                         uint64_t seed, int64_t first, int64_t count, const void *got)
+bool suite_is_reduction(const struct rank_seat *seat, shoal_dtype dtype, shoal_reduce op,
+                        uint64_t seed, int64_t first, int64_t count, const void *got)
 {
     size_t bytes = shoal_dtype_bytes(dtype);
     unsigned char expected[8];
@@ -36,8 +35,8 @@ static bool is_reduction(const struct rank_seat *seat, shoal_dtype dtype, shoal_
     return true;
 }
 
-static bool is_data(const struct rank_seat *seat, shoal_dtype dtype, uint64_t seed, int32_t rank,
-                    int64_t first, int64_t count, const void *got)
+bool suite_is_data(const struct rank_seat *seat, shoal_dtype dtype, uint64_t seed, int32_t rank,
+                   int64_t first, int64_t count, const void *got)
 {
     size_t bytes = shoal_dtype_bytes(dtype);
     unsigned char expected[8];
@@ -62,10 +61,11 @@ bool suite_reductions(struct rank_seat *seat)
                     continue;
                 data_fill(dtype, seed, seat->rank, 0, counts[c] * seat->size, in);
                 EXPECT(shoal_all_reduce(seat->group, in, out, counts[c], dtype, op, NULL) == 0);
-                if (!is_reduction(seat, dtype, op, seed, 0, counts[c], out))
+                if (!suite_is_reduction(seat, dtype, op, seed, 0, counts[c], out))
                     return false;
                 EXPECT(shoal_reduce_scatter(seat->group, in, out, counts[c], dtype, op, NULL) == 0);
-                if (!is_reduction(seat, dtype, op, seed, seat->rank * counts[c], counts[c], out))
+                if (!suite_is_reduction(seat, dtype, op, seed, seat->rank * counts[c], counts[c],
+                                        out))
                     return false;
             }
     return true;
@@ -111,14 +111,14 @@ static bool check_reducing(struct rank_seat *seat, const struct buffers *b, shoa
     const int32_t me = seat->rank, n = seat->size;
     data_fill(dtype, seed, me, 0, count * n, b->in);
     EXPECT(shoal_all_reduce(seat->group, b->in, b->out, count, dtype, SHOAL_SUM, NULL) == 0);
-    if (!is_reduction(seat, dtype, SHOAL_SUM, seed, 0, count, b->out) ||
-        !is_data(seat, dtype, seed, me, 0, count * n, b->in))
+    if (!suite_is_reduction(seat, dtype, SHOAL_SUM, seed, 0, count, b->out) ||
+        !suite_is_data(seat, dtype, seed, me, 0, count * n, b->in))
         return false;
     EXPECT(shoal_reduce_scatter(seat->group, b->in, b->out, count, dtype, SHOAL_SUM, NULL) == 0);
-    if (!is_reduction(seat, dtype, SHOAL_SUM, seed, me * count, count, b->out))
+    if (!suite_is_reduction(seat, dtype, SHOAL_SUM, seed, me * count, count, b->out))
         return false;
     EXPECT(shoal_all_reduce(seat->group, b->in, b->in, count, dtype, SHOAL_SUM, NULL) == 0);
-    return is_reduction(seat, dtype, SHOAL_SUM, seed, 0, count, b->in);
+    return suite_is_reduction(seat, dtype, SHOAL_SUM, seed, 0, count, b->in);
 }
 
 static bool check_moving(struct rank_seat *seat, const struct buffers *b, shoal_dtype dtype,
@@ -129,23 +129,23 @@ static bool check_moving(struct rank_seat *seat, const struct buffers *b, shoal_
     data_fill(dtype, seed, me, 0, count * n, b->in);
     EXPECT(shoal_all_gather(seat->group, b->in, b->out, count, dtype, NULL) == 0);
     for (int32_t r = 0; r < n; r++)
-        if (!is_data(seat, dtype, seed, r, 0, count, b->out + (size_t)r * block))
+        if (!suite_is_data(seat, dtype, seed, r, 0, count, b->out + (size_t)r * block))
             return false;
     EXPECT(shoal_all_to_all(seat->group, b->in, b->out, count, dtype, NULL) == 0);
     for (int32_t r = 0; r < n; r++)
-        if (!is_data(seat, dtype, seed, r, me * count, count, b->out + (size_t)r * block))
+        if (!suite_is_data(seat, dtype, seed, r, me * count, count, b->out + (size_t)r * block))
             return false;
     memset(b->out, 0, block * (size_t)n);
     data_fill(dtype, seed + 1, me, 0, count, b->out + (size_t)me * block);
     EXPECT(shoal_all_gather(seat->group, b->out + (size_t)me * block, b->out, count, dtype, NULL) ==
            0);
     for (int32_t r = 0; r < n; r++)
-        if (!is_data(seat, dtype, seed + 1, r, 0, count, b->out + (size_t)r * block))
+        if (!suite_is_data(seat, dtype, seed + 1, r, 0, count, b->out + (size_t)r * block))
             return false;
     int32_t root = (int32_t)(seed % (uint64_t)n);
     data_fill(dtype, seed + 2, me, 0, count, b->out);
     EXPECT(shoal_broadcast(seat->group, b->out, count, dtype, root, NULL) == 0);
-    return is_data(seat, dtype, seed + 2, root, 0, count, b->out);
+    return suite_is_data(seat, dtype, seed + 2, root, 0, count, b->out);
 }
 
 /* Block sizes around `count`: some empty, one large. */
@@ -170,7 +170,8 @@ static bool check_uneven(struct rank_seat *seat, const struct buffers *b, shoal_
     EXPECT(shoal_all_to_all_v(seat->group, b->in, send, b->out, recv, dtype, NULL) == 0);
     at = 0;
     for (int32_t r = 0; r < n; r++) {
-        if (!is_data(seat, dtype, seed + (uint64_t)me, r, 0, recv[r], b->out + (size_t)at * bytes))
+        if (!suite_is_data(seat, dtype, seed + (uint64_t)me, r, 0, recv[r],
+                           b->out + (size_t)at * bytes))
             return false;
         at += recv[r];
     }
@@ -257,8 +258,8 @@ bool suite_requests(struct rank_seat *seat)
             EXPECT(status == SHOAL_OK);
             EXPECT(shoal_request_wait(&request[at]) == SHOAL_OK);
             EXPECT(request[at] == NULL);
-            if (!is_reduction(seat, SHOAL_F32, SHOAL_SUM, (uint64_t)at, 0, count,
-                              data + at * COUNT))
+            if (!suite_is_reduction(seat, SHOAL_F32, SHOAL_SUM, (uint64_t)at, 0, count,
+                                    data + at * COUNT))
                 return false;
         }
     }
@@ -290,7 +291,8 @@ bool suite_messages(struct rank_seat *seat)
             for (int32_t i = 15; i >= 0; i--)
                 EXPECT(shoal_request_wait(&requests[i]) == SHOAL_OK);
             for (int32_t r = 0; r < n; r++)
-                if (r != me && !is_data(seat, SHOAL_F32, c, r, 0, counts[c], out + r * counts[c]))
+                if (r != me &&
+                    !suite_is_data(seat, SHOAL_F32, c, r, 0, counts[c], out + r * counts[c]))
                     return false;
             EXPECT(shoal_barrier(seat->group) == SHOAL_OK);
         }
@@ -427,57 +429,4 @@ bool suite_arguments(struct rank_seat *seat)
     for (int i = 0; i < 16; i++)
         EXPECT(shoal_request_wait(&request[i]) == SHOAL_OK);
     return true;
-}
-
-static bool check_device(struct rank_seat *seat, const char *name)
-{
-    const struct shoali_accelerator *accelerator = NULL;
-    struct shoali_device *device = NULL;
-    struct shoali_device_stream *stream = NULL;
-    void *in = NULL, *out = NULL;
-    enum { COUNT = 30000 };
-    float *host = malloc(sizeof(float) * COUNT);
-    EXPECT(host && shoali_accelerator_select(name, &accelerator) == SHOAL_OK);
-    EXPECT(shoali_device_create(accelerator, 0, NULL, &device) == SHOAL_OK);
-    EXPECT(shoali_stream_create(device, &stream) == SHOAL_OK);
-    EXPECT(shoali_comm_device_alloc(seat->group, stream, sizeof(float) * COUNT, &in) == SHOAL_OK);
-    EXPECT(shoali_comm_device_alloc(seat->group, stream, sizeof(float) * COUNT, &out) == SHOAL_OK);
-    EXPECT(shoali_download(stream, host, in, sizeof(float) * COUNT) == SHOAL_OK);
-    for (int32_t i = 0; i < COUNT; i++)
-        EXPECT(host[i] == 0);
-    data_fill(SHOAL_F32, 3, seat->rank, 0, COUNT, host);
-    EXPECT(shoali_upload(stream, in, host, sizeof(float) * COUNT) == SHOAL_OK);
-    struct shoali_post post = {.kind = SHOALI_ALL_REDUCE,
-                               .here = SHOAL_HERE,
-                               .in = in,
-                               .out = out,
-                               .count = COUNT,
-                               .dtype = SHOAL_F32,
-                               .op = SHOAL_SUM};
-    EXPECT(shoali_comm_device(seat->group, stream, &post) == SHOAL_OK);
-    EXPECT(shoali_download(stream, host, out, sizeof(float) * COUNT) == SHOAL_OK);
-    if (!is_reduction(seat, SHOAL_F32, SHOAL_SUM, 3, 0, COUNT, host))
-        return false;
-    post = (struct shoali_post){.kind = SHOALI_BROADCAST,
-                                .here = SHOAL_HERE,
-                                .in = in,
-                                .out = in,
-                                .count = COUNT,
-                                .dtype = SHOAL_F32,
-                                .peer = seat->size - 1};
-    EXPECT(shoali_comm_device(seat->group, stream, &post) == SHOAL_OK);
-    EXPECT(shoali_download(stream, host, in, sizeof(float) * COUNT) == SHOAL_OK);
-    if (!is_data(seat, SHOAL_F32, 3, seat->size - 1, 0, COUNT, host))
-        return false;
-    shoali_comm_device_free(seat->group, device, in);
-    shoali_comm_device_free(seat->group, device, out);
-    shoali_stream_destroy(stream);
-    shoali_device_destroy(device);
-    free(host);
-    return true;
-}
-
-bool suite_device(struct rank_seat *seat)
-{
-    return check_device(seat, "cpu") && check_device(seat, "sim");
 }

@@ -13,7 +13,14 @@ bool suite_split(struct rank_seat *seat);
 bool suite_alloc(struct rank_seat *seat);
 bool suite_counters(struct rank_seat *seat);
 bool suite_arguments(struct rank_seat *seat); /* a user's mistakes are sentences and harm nobody */
-bool suite_device(struct rank_seat *seat);    /* device addresses */
+
+/* comm_stream.c: posts on streams of a device; SHOAL_SIM_STREAMS says how unkind they are. */
+bool suite_stream_memory(struct rank_seat *seat);  /* what a group shares, on every device */
+bool suite_stream_program(struct rank_seat *seat); /* a random program on two streams */
+bool suite_stream_order(struct rank_seat *seat);   /* the order of calls is that of posts */
+bool suite_stream_beside(struct rank_seat *seat);
+bool suite_stream_elsewhere(struct rank_seat *seat); /* a host that waits for something else */
+bool suite_stream_arguments(struct rank_seat *seat);
 
 /* Failures, N >= 2. */
 bool suite_abort(struct rank_seat *seat);
@@ -28,5 +35,16 @@ bool suite_mismatch_matrix(struct rank_seat *seat);
 bool suite_mismatch_message(struct rank_seat *seat);
 bool suite_mismatch_destroy(struct rank_seat *seat);
 bool suite_fault_points(struct rank_seat *seat);
+bool suite_stream_abort(struct rank_seat *seat);
+bool suite_stream_timeout(struct rank_seat *seat); /* needs timeout_s 1 */
+bool suite_stream_mismatch(struct rank_seat *seat);
+bool suite_stream_fault_points(struct rank_seat *seat);
+bool suite_stream_leaves(struct rank_seat *seat); /* with posts that nobody has waited for */
+
+/* Elements [first, first + count) of the reduction over all ranks; of a rank's data. */
+bool suite_is_reduction(const struct rank_seat *seat, shoal_dtype dtype, shoal_reduce op,
+                        uint64_t seed, int64_t first, int64_t count, const void *got);
+bool suite_is_data(const struct rank_seat *seat, shoal_dtype dtype, uint64_t seed, int32_t rank,
+                   int64_t first, int64_t count, const void *got);
 
 #endif

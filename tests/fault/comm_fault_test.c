@@ -78,6 +78,46 @@ static bool dies_in_all_reduce(struct rank_seat *seat)
     return true;
 }
 
+/* The same in a stream of a device: the collective is staged through pinned memory, and the dead rank
+ * is the device's failure. */
+static bool dies_in_a_stream(struct rank_seat *seat)
+{
+    enum { COUNT = 100000 };
+    char name[32];
+    struct shoali_device *device = NULL;
+    struct shoali_device_stream *stream = NULL;
+    void *data = NULL;
+    const int32_t victim = seat->ranks->killed;
+    snprintf(name, sizeof(name), "rank %d (pid ", (int)victim);
+    EXPECT(shoali_device_create(&shoali_accelerator_sim, 0, NULL, &device) == SHOAL_OK);
+    EXPECT(shoali_stream_create(device, &stream) == SHOAL_OK);
+    EXPECT(shoali_comm_device_alloc(seat->group, stream, COUNT * sizeof(float), &data) == SHOAL_OK);
+    const struct shoali_post post = {.kind = SHOALI_ALL_REDUCE,
+                                     .here = SHOAL_HERE,
+                                     .in = data,
+                                     .out = data,
+                                     .count = COUNT,
+                                     .dtype = SHOAL_F32};
+    for (int i = 0; i < 5; i++)
+        EXPECT(shoali_comm_post_on(seat->group, stream, &post) == SHOAL_OK);
+    EXPECT(shoali_stream_synchronize(stream) == SHOAL_OK);
+    if (seat->rank == victim)
+        raise(SIGKILL);
+    const int64_t start_ns = shoali_now_ns();
+    (void)!shoali_comm_post_on(seat->group, stream, &post);
+    (void)!shoali_comm_post_on(seat->group, stream, &post);
+    EXPECT(shoali_stream_synchronize(stream) == SHOAL_EPEER);
+    EXPECT(shoali_now_ns() - start_ns < 10000000000);
+    EXPECT(says(name) && says("is gone"));
+    shoali_error_clear();
+    EXPECT(shoali_fill(stream, data, 0, 4) == SHOAL_EPEER && says(name));
+    EXPECT(shoal_barrier(seat->group) == SHOAL_EPEER && says(name));
+    shoali_comm_device_free(seat->group, device, data);
+    shoali_stream_destroy(stream);
+    shoali_device_destroy(device);
+    return true;
+}
+
 static bool dies_in_split(struct rank_seat *seat)
 {
     shoal_group *child = NULL;
@@ -280,10 +320,17 @@ static bool no_memory_in_split(struct rank_seat *seat)
 
 static void killed_ranks(void **state)
 {
+    static const char *const streams[] = {"late", "random", "thread"};
     (void)state;
     run(dies_in_all_reduce, 2, 1, false, 0);
     run(dies_in_all_reduce, 7, 3, false, 0);
     run(dies_in_split, 3, 1, false, 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(setenv("SHOAL_SIM_STREAMS", streams[i], 1), 0);
+        run(dies_in_a_stream, 2, 1, false, 0);
+        run(dies_in_a_stream, 4, 3, false, 0);
+    }
+    assert_int_equal(unsetenv("SHOAL_SIM_STREAMS"), 0);
     run(dies_before_send, 3, 1, false, 0);
 }
 

@@ -281,6 +281,20 @@ static shoal_status cpu_fill(struct shoali_device_stream *stream, void *to, uint
     return SHOAL_OK;
 }
 
+static shoal_status cpu_launch_host(struct shoali_device_stream *stream,
+                                    const struct shoali_host_task *task)
+{
+    void *at[SHOALI_TASK_MAX_BUFFERS];
+    shoal_status status;
+    (void)stream;
+    for (int32_t i = 0; i < SHOALI_TASK_MAX_BUFFERS; i++)
+        at[i] = task->buffer[i].address;
+    do {
+        status = task->poll(task->user, at, true);
+    } while (status == SHOAL_IN_PROGRESS);
+    return status;
+}
+
 static void cpu_memory(struct shoali_device *device, int64_t *total_bytes, int64_t *available_bytes)
 {
     struct cpu_device *cpu = (struct cpu_device *)device;
@@ -297,7 +311,7 @@ const struct shoali_accelerator shoali_accelerator_cpu = {
     .name = "cpu",
     .probe = cpu_probe,
     .host_accessible = true,
-    .exportable = false, /* private mappings; shared buffers come from shoal_comm_alloc */
+    .exportable = true,
     .device_count = cpu_device_count,
     .device_create = cpu_device_create,
     .device_destroy = cpu_device_destroy,
@@ -317,6 +331,7 @@ const struct shoali_accelerator shoali_accelerator_cpu = {
     .launch = cpu_launch,
     .copy = cpu_copy,
     .fill = cpu_fill,
+    .launch_host = cpu_launch_host,
     .memory = cpu_memory,
     .counters = shoali_device_read_counters,
 };

@@ -265,6 +265,13 @@ static shoal_status meta_fill(struct shoali_device_stream *stream, void *to, uin
     return SHOAL_OK;
 }
 
+/* What a task does is counted where it does it. */
+static shoal_status meta_launch_host(struct shoali_device_stream *stream,
+                                     const struct shoali_host_task *task)
+{
+    return shoali_accelerator_cpu.launch_host(stream, task);
+}
+
 static void meta_memory(struct shoali_device *device, int64_t *total_bytes,
                         int64_t *available_bytes)
 {
@@ -278,23 +285,26 @@ static shoal_status create_accessible(int32_t index, struct shoali_pool *pool,
                                       struct shoali_device **device);
 static shoal_status create_opaque(int32_t index, struct shoali_pool *pool,
                                   struct shoali_device **device);
+static shoal_status create_exportable(int32_t index, struct shoali_pool *pool,
+                                      struct shoali_device **device);
 
-#define META_MEMBERS                                                                           \
-    .abi = SHOALI_ACCELERATOR_ABI, .bytes = sizeof(struct shoali_accelerator), .name = "meta", \
-    .meta = true, .probe = meta_probe, .device_count = meta_device_count,                      \
-    .device_destroy = meta_device_destroy, .alloc = meta_alloc, .free = meta_free,             \
-    .host_alloc = meta_host_alloc, .host_free = meta_host_free,                                \
-    .stream_create = meta_stream_create, .stream_destroy = meta_stream_destroy,                \
-    .stream_synchronize = meta_stream_synchronize, .event_create = meta_event_create,          \
-    .event_destroy = meta_event_destroy, .event_record = meta_event_record,                    \
-    .event_synchronize = meta_event_synchronize, .stream_wait_event = meta_stream_wait_event,  \
-    .launch = meta_launch, .copy = meta_copy, .fill = meta_fill, .memory = meta_memory,        \
-    .counters = shoali_device_read_counters
+#define META_MEMBERS                                                                              \
+    .abi = SHOALI_ACCELERATOR_ABI, .bytes = sizeof(struct shoali_accelerator), .name = "meta",    \
+    .meta = true, .probe = meta_probe, .device_count = meta_device_count,                         \
+    .device_destroy = meta_device_destroy, .alloc = meta_alloc, .free = meta_free,                \
+    .host_alloc = meta_host_alloc, .host_free = meta_host_free,                                   \
+    .stream_create = meta_stream_create, .stream_destroy = meta_stream_destroy,                   \
+    .stream_synchronize = meta_stream_synchronize, .event_create = meta_event_create,             \
+    .event_destroy = meta_event_destroy, .event_record = meta_event_record,                       \
+    .event_synchronize = meta_event_synchronize, .stream_wait_event = meta_stream_wait_event,     \
+    .launch = meta_launch, .copy = meta_copy, .fill = meta_fill, .launch_host = meta_launch_host, \
+    .memory = meta_memory, .counters = shoali_device_read_counters
 
 static const struct shoali_accelerator accessible = {
-    META_MEMBERS, .device_create = create_accessible, .host_accessible = true};
-static const struct shoali_accelerator opaque = {META_MEMBERS, .device_create = create_opaque,
-                                                 .host_accessible = false};
+    META_MEMBERS, .device_create = create_accessible, .host_accessible = true, .exportable = true};
+static const struct shoali_accelerator opaque = {META_MEMBERS, .device_create = create_opaque};
+static const struct shoali_accelerator exportable = {
+    META_MEMBERS, .device_create = create_exportable, .exportable = true};
 
 static shoal_status create_accessible(int32_t index, struct shoali_pool *pool,
                                       struct shoali_device **device)
@@ -310,7 +320,14 @@ static shoal_status create_opaque(int32_t index, struct shoali_pool *pool,
     return create(&opaque, pool, device);
 }
 
+static shoal_status create_exportable(int32_t index, struct shoali_pool *pool,
+                                      struct shoali_device **device)
+{
+    (void)index;
+    return create(&exportable, pool, device);
+}
+
 const struct shoali_accelerator *shoali_accelerator_meta(const struct shoali_accelerator *like)
 {
-    return like->host_accessible ? &accessible : &opaque;
+    return like->host_accessible ? &accessible : like->exportable ? &exportable : &opaque;
 }

@@ -63,6 +63,16 @@ static int32_t sim_device_count(void)
     return 1;
 }
 
+/* Waits for a time: on a clock that nobody sets. */
+static void init_attend(struct sim_device *sim)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&sim->attend, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
 static shoal_status sim_device_create(int32_t index, struct shoali_pool *pool,
                                       struct shoali_device **device)
 {
@@ -80,6 +90,9 @@ static shoal_status sim_device_create(int32_t index, struct shoali_pool *pool,
     shoali_device_init(&sim->base, &shoali_accelerator_sim, pool);
     pthread_mutex_init(&sim->lock, NULL);
     pthread_cond_init(&sim->changed, NULL);
+    init_attend(sim);
+    sim->context = *shoali_context_get();
+    sim->context.scope = ""; /* the creator's scope ends before the device does */
     sim->mode = settings.mode;
     sim->random = shoali_stream_make((uint64_t)settings.seed, "sim", "", (uint64_t)index);
     *device = &sim->base;
@@ -95,9 +108,11 @@ static void sim_device_destroy(struct shoali_device *device)
     pthread_mutex_lock(&sim->lock);
     shoali_sim_drain(sim);
     pthread_mutex_unlock(&sim->lock);
+    shoali_sim_unattend(sim);
     while (sim->streams != NULL) /* those the owner left */
-        shoali_sim_stream_destroy(&sim->streams->base);
+        shoali_stream_destroy(&sim->streams->base);
     shoali_sim_memory_close(sim);
+    pthread_cond_destroy(&sim->attend);
     pthread_cond_destroy(&sim->changed);
     pthread_mutex_destroy(&sim->lock);
     shoali_device_fini(&sim->base);
@@ -156,8 +171,7 @@ const struct shoali_accelerator shoali_accelerator_sim = {
     .name = "sim",
     .probe = sim_probe,
     .host_accessible = false,
-    .exportable =
-        false, /* one rank's reservation; staging through pinned memory is what it tests */
+    .exportable = true, /* the alias */
     .device_count = sim_device_count,
     .device_create = sim_device_create,
     .device_destroy = sim_device_destroy,
@@ -176,6 +190,7 @@ const struct shoali_accelerator shoali_accelerator_sim = {
     .launch = shoali_sim_launch,
     .copy = shoali_sim_copy,
     .fill = shoali_sim_fill,
+    .launch_host = shoali_sim_launch_host,
     .memory = sim_memory,
     .counters = shoali_device_read_counters,
 };

@@ -2,12 +2,17 @@
  *
  * One lock per device guards everything. In `late` and `random` mode work runs on the host thread
  * that waits, with the lock held; in `thread` mode each stream has a thread, which drops the lock
- * while a piece of work runs. Every piece of work has a sequence number of the device's one
- * counter, so
+ * while a piece of work runs. A task of the host that is not over stays its stream's head:
+ * sim_run.c says who goes on with what meanwhile. Every piece of work has a sequence number of the
+ * device's one counter, so
  *   - an event is a pair (stream id, number of the last piece before it): complete when the stream
  *     has completed that number. Ids are never reused; a stream that is gone has completed all.
  *   - a freed block is released once every number up to the free's has completed on every stream.
  * A wait only ever names work that was queued before it, so waits form no cycle.
+ *
+ * The first task that fails makes the device fail: its sentence is what every later call says that
+ * queues or waits. What is queued then completes without being run; a task that has not begun is
+ * told so (drop), one that has goes on until it is over, because others may hold its memory.
  */
 #ifndef SHOALI_ACCELERATOR_SIM_DEVICE_H
 #define SHOALI_ACCELERATOR_SIM_DEVICE_H
@@ -35,7 +40,7 @@ struct sim_pinned {
     bool freed;
 };
 
-enum sim_kind { SIM_LAUNCH, SIM_COPY, SIM_FILL, SIM_WAIT };
+enum sim_kind { SIM_LAUNCH, SIM_COPY, SIM_FILL, SIM_WAIT, SIM_TASK };
 
 struct sim_item {
     struct sim_item *next;
@@ -48,6 +53,8 @@ struct sim_item {
     const void *from;
     size_t bytes;
     uint64_t wait_stream, wait_number; /* SIM_WAIT */
+    struct shoali_host_task task;      /* SIM_TASK */
+    bool begun;                        /* SIM_TASK */
     _Alignas(16) unsigned char args[]; /* SIM_LAUNCH: copy of the argument block */
 };
 
@@ -58,6 +65,7 @@ struct sim_stream {
     struct sim_item *head, *tail;
     int64_t pending;            /* items in the queue; the head stays until it has run */
     uint64_t queued, completed; /* numbers of the last item queued and completed */
+    uint64_t last_task;         /* number of the last task queued */
     pthread_t thread;           /* SIM_THREAD */
     bool stop;
     struct shoali_context context; /* of the creator, for the thread */
@@ -73,6 +81,18 @@ struct sim_device {
     enum sim_mode mode;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* an item completed or was queued, or a stream has to stop */
+    struct {
+        shoal_status status; /* SHOAL_OK: none */
+        char sentence[1024];
+    } failure;
+
+    /* The device's thread of `late` and `random`, from the first task on. */
+    pthread_t thread;
+    pthread_cond_t attend; /* there is a task again, or the thread has to stop */
+    bool attended, stop;
+    int64_t task_count;  /* queued */
+    uint64_t host_calls; /* grows while the host does something with the device */
+    struct shoali_context context;
 
     char *range;          /* device range, PROT_NONE; what callers see */
     char *alias;          /* the same memory, read-write */
@@ -108,8 +128,23 @@ bool shoali_sim_is_pinned(const struct sim_device *sim, const void *address);
 /* The address a kernel or copy has to use: device addresses move to the alias, others stay. */
 void *shoali_sim_translate(const struct sim_device *sim, const void *address);
 
-/* ---- sim_stream.c ---- */
+/* ---- sim_run.c ---- */
 
+/* Offset of the index-th device pointer in the argument block: those of the list, then those of the
+ * inline array. -1 past the last. */
+int64_t shoali_sim_pointer_offset(const struct shoali_kernel_type *type, const void *args,
+                                  int32_t index);
+/* With the lock held: SHOAL_OK, or the device's failure as the caller's error. */
+SHOAL_CHECKED shoal_status shoali_sim_verdict(const struct sim_device *sim);
+bool shoali_sim_is_complete(const struct sim_device *sim, uint64_t stream, uint64_t number);
+/* `random`, with the lock held: runs some of what is queued. */
+void shoali_sim_burst(struct sim_device *sim);
+/* The thread of a stream. */
+void *shoali_sim_run_thread(void *stream);
+/* With the lock held: starts the device's thread, where the mode needs it and unless it runs. */
+SHOAL_CHECKED shoal_status shoali_sim_attend(struct sim_device *sim);
+/* Without the lock: ends it. */
+void shoali_sim_unattend(struct sim_device *sim);
 /* With the lock held: waits until the work `number` of a stream has completed, running what the
  * mode leaves to the host. */
 void shoali_sim_wait(struct sim_device *sim, uint64_t stream, uint64_t number);
@@ -117,6 +152,11 @@ void shoali_sim_wait(struct sim_device *sim, uint64_t stream, uint64_t number);
 void shoali_sim_release(struct sim_device *sim);
 /* With the lock held: waits for everything queued so far. */
 void shoali_sim_drain(struct sim_device *sim);
+
+/* ---- sim_stream.c ---- */
+
+SHOAL_CHECKED shoal_status shoali_sim_start(pthread_t *thread, void *(*run)(void *),
+                                            void *argument);
 /* The table's members. */
 shoal_status shoali_sim_stream_create(struct shoali_device *device,
                                       struct shoali_device_stream **stream);
@@ -136,5 +176,7 @@ shoal_status shoali_sim_copy(struct shoali_device_stream *stream, void *to, cons
                              size_t bytes, enum shoali_copy_kind kind);
 shoal_status shoali_sim_fill(struct shoali_device_stream *stream, void *to, uint8_t byte,
                              size_t bytes);
+shoal_status shoali_sim_launch_host(struct shoali_device_stream *stream,
+                                    const struct shoali_host_task *task);
 
 #endif

@@ -1,4 +1,4 @@
-/* sim_stream.c - queues of the simulated device, and who runs them when. */
+/* sim_stream.c - streams and events of the simulated device, and what enters the queues. */
 #include "accelerator/sim/sim_device.h"
 
 #include <signal.h>
@@ -6,213 +6,16 @@
 
 /* A queue this long runs, so that forgetting to synchronise does not eat the host's memory. */
 #define QUEUE_BOUND ((int64_t)1 << 16)
-/* `random`: one call in this many runs a burst of up to as many pieces of work. */
-#define BURST 8u
 
 static struct sim_device *device_of(const struct shoali_device_stream *stream)
 {
     return (struct sim_device *)stream->device;
 }
 
-/* NULL: the stream is gone, hence complete. */
-static struct sim_stream *find_stream(const struct sim_device *sim, uint64_t id)
-{
-    struct sim_stream *stream = sim->streams;
-    while (stream != NULL && stream->id != id)
-        stream = stream->next;
-    return stream;
-}
-
-static bool is_complete(const struct sim_device *sim, uint64_t stream, uint64_t number)
-{
-    const struct sim_stream *found = find_stream(sim, stream);
-    return found == NULL || found->completed >= number;
-}
-
-static bool is_ready(const struct sim_device *sim, const struct sim_stream *stream)
-{
-    const struct sim_item *item = stream->head;
-    return item != NULL &&
-           (item->kind != SIM_WAIT || is_complete(sim, item->wait_stream, item->wait_number));
-}
-
-/* ---- running one piece of work ---- */
-
-/* Offset of the index-th device pointer in the argument block: those of the list, then those of the
- * inline array. -1 past the last. */
-static int64_t pointer_offset(const struct shoali_kernel_type *type, const void *args,
-                              int32_t index)
-{
-    int32_t listed = 0, in_array = 0;
-    while (type->pointers[listed].name != NULL)
-        listed++;
-    if (index < listed)
-        return type->pointers[index].offset;
-    if (type->array_offset != 0 || type->array_count_offset != 0) {
-        memcpy(&in_array, (const char *)args + type->array_count_offset, sizeof in_array);
-        SHOAL_ASSERT(in_array >= 0 &&
-                     (size_t)in_array * sizeof(void *) + type->array_offset <= type->args_bytes);
-    }
-    if (index - listed >= in_array)
-        return -1;
-    return type->array_offset + (index - listed) * (int64_t)sizeof(void *);
-}
-
-static void run_kernel(struct sim_device *sim, struct sim_stream *stream, struct sim_item *item)
-{
-    struct shoali_kernel_context context = {.device = &sim->base, .stream = &stream->base};
-    int64_t offset;
-    for (int32_t i = 0; (offset = pointer_offset(item->type, item->args, i)) >= 0; i++) {
-        void *pointer;
-        memcpy(&pointer, item->args + offset, sizeof pointer);
-        pointer = shoali_sim_translate(sim, pointer);
-        memcpy(item->args + offset, &pointer, sizeof pointer);
-    }
-    if (shoali_pool_threads(sim->base.pool) == 1) {
-        item->fn(item->args, &context);
-        return;
-    }
-    context.threads = sim->base.pool;
-    pthread_mutex_lock(&sim->base.pool_lock);
-    item->fn(item->args, &context);
-    pthread_mutex_unlock(&sim->base.pool_lock);
-}
-
-static void run_item(struct sim_device *sim, struct sim_stream *stream, struct sim_item *item)
-{
-    switch (item->kind) {
-    case SIM_LAUNCH:
-        run_kernel(sim, stream, item);
-        break;
-    case SIM_COPY:
-        memcpy(shoali_sim_translate(sim, item->to), shoali_sim_translate(sim, item->from),
-               item->bytes);
-        break;
-    case SIM_FILL:
-        memset(shoali_sim_translate(sim, item->to), item->byte, item->bytes);
-        break;
-    case SIM_WAIT:
-        break; /* it was ready */
-    }
-}
-
-void shoali_sim_release(struct sim_device *sim)
-{
-    uint64_t oldest = sim->last_number + 1;
-    for (const struct sim_stream *s = sim->streams; s != NULL; s = s->next)
-        if (s->head != NULL && s->head->number < oldest)
-            oldest = s->head->number;
-    shoali_sim_memory_release(sim, oldest);
-}
-
-/* Drops the head, which has run, and what its completion makes free. */
-static void finish_head(struct sim_device *sim, struct sim_stream *stream)
-{
-    struct sim_item *item = stream->head;
-    stream->head = item->next;
-    if (stream->head == NULL)
-        stream->tail = NULL;
-    stream->pending--;
-    stream->completed = item->number;
-    shoali_free(item);
-    shoali_sim_release(sim);
-    pthread_cond_broadcast(&sim->changed);
-}
-
-/* ---- the three modes ---- */
-
-/* Runs as little as the wait needs: the stream up to the number, others only as far as it waits for
- * them. A stream cannot come up twice in the recursion because waits form no cycle. */
-static void run_late(struct sim_device *sim, struct sim_stream *stream, uint64_t number)
-{
-    while (stream->completed < number) {
-        struct sim_item *item = stream->head;
-        SHOAL_ASSERT(item != NULL);
-        if (!is_ready(sim, stream))
-            run_late(sim, find_stream(sim, item->wait_stream), item->wait_number);
-        run_item(sim, stream, item);
-        finish_head(sim, stream);
-    }
-}
-
-/* Runs the next piece of a stream chosen at random; false when no stream has one. */
-static bool run_random(struct sim_device *sim)
-{
-    uint64_t ready = 0;
-    for (const struct sim_stream *s = sim->streams; s != NULL; s = s->next)
-        ready += is_ready(sim, s);
-    if (ready == 0)
-        return false;
-    uint64_t chosen = shoali_random_below(&sim->random, sim->random_index++, ready);
-    struct sim_stream *stream = sim->streams;
-    while (!is_ready(sim, stream) || chosen-- > 0)
-        stream = stream->next;
-    run_item(sim, stream, stream->head);
-    finish_head(sim, stream);
-    return true;
-}
-
-static void run_random_burst(struct sim_device *sim)
-{
-    const uint32_t draw = shoali_random_u32(&sim->random, sim->random_index++);
-    uint32_t steps = draw % BURST == 0 ? (draw / BURST) % BURST : (draw / BURST) & 1u;
-    while (steps-- > 0 && run_random(sim)) {
-    }
-}
-
-static void *run_thread(void *argument)
-{
-    struct sim_stream *stream = argument;
-    struct sim_device *sim = device_of(&stream->base);
-    *shoali_context_get() = stream->context;
-    (void)shoali_fp_enter();
-    pthread_mutex_lock(&sim->lock);
-    for (;;) {
-        while (!is_ready(sim, stream) && !(stream->stop && stream->head == NULL))
-            pthread_cond_wait(&sim->changed, &sim->lock);
-        struct sim_item *item = stream->head;
-        if (item == NULL)
-            break;
-        pthread_mutex_unlock(&sim->lock);
-        run_item(sim, stream, item);
-        pthread_mutex_lock(&sim->lock);
-        finish_head(sim, stream);
-    }
-    pthread_mutex_unlock(&sim->lock);
-    return NULL;
-}
-
-void shoali_sim_wait(struct sim_device *sim, uint64_t stream, uint64_t number)
-{
-    while (!is_complete(sim, stream, number)) {
-        if (sim->mode == SIM_LATE)
-            run_late(sim, find_stream(sim, stream), number);
-        else if (sim->mode == SIM_THREAD)
-            pthread_cond_wait(&sim->changed, &sim->lock);
-        else
-            SHOAL_ASSERT(run_random(sim));
-    }
-}
-
-void shoali_sim_drain(struct sim_device *sim)
-{
-    /* From the start after every wait: the lock may have been dropped and the list changed. */
-    struct sim_stream *stream = sim->streams;
-    while (stream != NULL) {
-        if (stream->head == NULL) {
-            stream = stream->next;
-            continue;
-        }
-        shoali_sim_wait(sim, stream->id, stream->queued);
-        stream = sim->streams;
-    }
-}
-
 /* ---- streams ---- */
 
-/* Starts the stream's thread with the signals of the outer world blocked; faults still come
- * through. */
-static shoal_status start_thread(struct sim_stream *stream)
+/* With the signals of the outer world blocked; faults still come through. */
+shoal_status shoali_sim_start(pthread_t *thread, void *(*run)(void *), void *argument)
 {
     static const int synchronous[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
     sigset_t blocked, old;
@@ -220,10 +23,10 @@ static shoal_status start_thread(struct sim_stream *stream)
     for (size_t i = 0; i < sizeof synchronous / sizeof synchronous[0]; i++)
         sigdelset(&blocked, synchronous[i]);
     pthread_sigmask(SIG_SETMASK, &blocked, &old);
-    const int failed = pthread_create(&stream->thread, NULL, run_thread, stream);
+    const int failed = pthread_create(thread, NULL, run, argument);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (failed != 0)
-        return SHOAL_FAIL(SHOAL_ENOMEM, "sim: cannot start a stream's thread: %s",
+        return SHOAL_FAIL(SHOAL_ENOMEM, "sim: cannot start a thread for streams: %s",
                           strerror(failed));
     return SHOAL_OK;
 }
@@ -240,7 +43,7 @@ shoal_status shoali_sim_stream_create(struct shoali_device *device,
     made->context = *shoali_context_get();
     made->context.scope = ""; /* the creator's scope ends before the thread does */
     if (sim->mode == SIM_THREAD)
-        SHOAL_TRY(status, start_thread(made), done);
+        SHOAL_TRY(status, shoali_sim_start(&made->thread, shoali_sim_run_thread, made), done);
     pthread_mutex_lock(&sim->lock);
     made->id = ++sim->last_stream;
     made->next = sim->streams;
@@ -277,8 +80,9 @@ shoal_status shoali_sim_stream_synchronize(struct shoali_device_stream *stream)
     const struct sim_stream *own = (struct sim_stream *)stream;
     pthread_mutex_lock(&sim->lock);
     shoali_sim_wait(sim, own->id, own->queued);
+    const shoal_status status = shoali_sim_verdict(sim);
     pthread_mutex_unlock(&sim->lock);
-    return SHOAL_OK;
+    return status;
 }
 
 /* With the lock held: appends the item, and lets the mode run something. */
@@ -294,8 +98,14 @@ static void enqueue(struct sim_device *sim, struct sim_stream *stream, struct si
         stream->head = item;
     stream->tail = item;
     stream->pending++;
+    sim->host_calls++;
+    if (item->kind == SIM_TASK) {
+        stream->last_task = item->number;
+        if (sim->task_count++ == 0)
+            pthread_cond_signal(&sim->attend);
+    }
     if (sim->mode == SIM_RANDOM)
-        run_random_burst(sim);
+        shoali_sim_burst(sim);
     else if (sim->mode == SIM_THREAD)
         pthread_cond_broadcast(&sim->changed);
 }
@@ -345,8 +155,9 @@ shoal_status shoali_sim_event_synchronize(struct shoali_event *event)
     const struct sim_event *own = (struct sim_event *)event;
     pthread_mutex_lock(&sim->lock);
     shoali_sim_wait(sim, own->stream, own->number);
+    const shoal_status status = shoali_sim_verdict(sim);
     pthread_mutex_unlock(&sim->lock);
-    return SHOAL_OK;
+    return status;
 }
 
 shoal_status shoali_sim_stream_wait_event(struct shoali_device_stream *stream,
@@ -358,7 +169,7 @@ shoal_status shoali_sim_stream_wait_event(struct shoali_device_stream *stream,
     if (item == NULL)
         return SHOAL_ENOMEM;
     pthread_mutex_lock(&sim->lock);
-    if (!is_complete(sim, own->stream, own->number)) {
+    if (!shoali_sim_is_complete(sim, own->stream, own->number)) {
         item->wait_stream = own->stream;
         item->wait_number = own->number;
         enqueue(sim, (struct sim_stream *)stream, item);
@@ -371,10 +182,11 @@ shoal_status shoali_sim_stream_wait_event(struct shoali_device_stream *stream,
 
 /* ---- work ---- */
 
-/* A kernel may be given NULL, live device memory and pinned host memory: nothing else would work on
- * a GPU. `bytes`: what it may touch from there on, 0 when that is not known. */
-static shoal_status check_pointer(const struct sim_device *sim, const char *kernel,
-                                  const char *name, const void *pointer, size_t bytes)
+/* A kernel ("kernel axpy") may be given NULL, live device memory and pinned host memory: nothing
+ * else would work on a GPU. `bytes`: what it may touch from there on, 0 when that is not known. */
+static shoal_status check_pointer(const struct sim_device *sim, const char *noun,
+                                  const char *kernel, const char *name, const void *pointer,
+                                  size_t bytes)
 {
     const bool owned = shoali_sim_owns(&sim->base, pointer);
     if (pointer == NULL || shoali_sim_is_live(sim, pointer, bytes) ||
@@ -382,10 +194,10 @@ static shoal_status check_pointer(const struct sim_device *sim, const char *kern
         return SHOAL_OK;
     if (owned && shoali_sim_is_live(sim, pointer, 0))
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "kernel %s: %s needs %zu bytes from %p on, which is more than one "
+                          "%s %s: %s needs %zu bytes from %p on, which is more than one "
                           "allocated block has there",
-                          kernel, name, bytes, pointer);
-    return SHOAL_FAIL(SHOAL_EINVAL, "kernel %s: %s is %p, which is %s", kernel, name, pointer,
+                          noun, kernel, name, bytes, pointer);
+    return SHOAL_FAIL(SHOAL_EINVAL, "%s %s: %s is %p, which is %s", noun, kernel, name, pointer,
                       owned ? "device memory that is not allocated (freed, or past the end of a "
                               "block)"
                             : "ordinary host memory; copy it to the device or take it from "
@@ -400,14 +212,15 @@ static shoal_status check_pointers(const struct sim_device *sim,
     int64_t offset;
     for (; type->pointers[i].name != NULL; i++)
         SHOAL_TRY(status,
-                  check_pointer(sim, type->name, type->pointers[i].name,
+                  check_pointer(sim, "kernel", type->name, type->pointers[i].name,
                                 shoali_kernel_pointer_value(&type->pointers[i], args),
                                 shoali_kernel_pointer_bytes(&type->pointers[i], args)),
                   done);
-    for (; (offset = pointer_offset(type, args, i)) >= 0; i++) {
+    for (; (offset = shoali_sim_pointer_offset(type, args, i)) >= 0; i++) {
         void *pointer;
         memcpy(&pointer, (const char *)args + offset, sizeof pointer);
-        SHOAL_TRY(status, check_pointer(sim, type->name, "a pointer of the array", pointer, 0),
+        SHOAL_TRY(status,
+                  check_pointer(sim, "kernel", type->name, "a pointer of the array", pointer, 0),
                   done);
     }
 done:
@@ -424,6 +237,7 @@ shoal_status shoali_sim_launch(struct shoali_device_stream *stream,
     pthread_mutex_lock(&sim->lock);
     if (item == NULL)
         goto done;
+    SHOAL_TRY(status, shoali_sim_verdict(sim), done);
     item->type = type;
     item->fn = fn;
     memcpy(item->args, args, type->args_bytes);
@@ -463,6 +277,7 @@ shoal_status shoali_sim_copy(struct shoali_device_stream *stream, void *to, cons
     pthread_mutex_lock(&sim->lock);
     if (item == NULL)
         goto done;
+    SHOAL_TRY(status, shoali_sim_verdict(sim), done);
     SHOAL_TRY(status,
               check_side(sim, "copy", "destination", to, bytes, kind != SHOALI_DEVICE_TO_HOST),
               done);
@@ -488,6 +303,7 @@ shoal_status shoali_sim_fill(struct shoali_device_stream *stream, void *to, uint
     pthread_mutex_lock(&sim->lock);
     if (item == NULL)
         goto done;
+    SHOAL_TRY(status, shoali_sim_verdict(sim), done);
     SHOAL_TRY(status, check_side(sim, "fill", "destination", to, bytes, true), done);
     item->to = to;
     item->byte = byte;
@@ -497,5 +313,34 @@ shoal_status shoali_sim_fill(struct shoali_device_stream *stream, void *to, uint
 done:
     pthread_mutex_unlock(&sim->lock);
     shoali_free(item);
+    return status;
+}
+
+shoal_status shoali_sim_launch_host(struct shoali_device_stream *stream,
+                                    const struct shoali_host_task *task)
+{
+    static const char *const names[SHOALI_TASK_MAX_BUFFERS] = {"its first buffer",
+                                                               "its second buffer"};
+    shoal_status status = SHOAL_ENOMEM;
+    struct sim_device *sim = device_of(stream);
+    struct sim_item *item = new_item(SIM_TASK, 0);
+    pthread_mutex_lock(&sim->lock);
+    if (item == NULL)
+        goto done;
+    SHOAL_TRY(status, shoali_sim_verdict(sim), done);
+    for (int32_t i = 0; i < SHOALI_TASK_MAX_BUFFERS; i++)
+        SHOAL_TRY(status,
+                  check_pointer(sim, "task", task->name, names[i], task->buffer[i].address,
+                                task->buffer[i].bytes),
+                  done);
+    SHOAL_TRY(status, shoali_sim_attend(sim), done);
+    item->task = *task;
+    enqueue(sim, (struct sim_stream *)stream, item);
+    item = NULL;
+done:
+    pthread_mutex_unlock(&sim->lock);
+    shoali_free(item);
+    if (status < 0)
+        task->drop(task->user, status, shoal_error_message());
     return status;
 }

@@ -28,7 +28,7 @@ static shoal_status sum_over_group(struct shoal_tape *tape, struct shoali_node *
         .dtype = x->dtype,
         .op = SHOAL_SUM,
     };
-    return shoali_node_take_off(tape, node, *group, &post);
+    return shoali_node_post(tape, node, *group, &post);
 }
 
 static shoal_status all_reduce_forward(struct shoal_tape *tape, struct shoali_node *node)
@@ -153,7 +153,7 @@ static shoal_status exchange(struct shoal_tape *tape, struct shoali_node *node, 
         .send_counts = send,
         .recv_counts = recv,
     };
-    return shoali_node_take_off(tape, node, attr->group, &post);
+    return shoali_node_post(tape, node, attr->group, &post);
 }
 
 static shoal_status exchange_forward(struct shoal_tape *tape, struct shoali_node *node)

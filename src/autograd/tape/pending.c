@@ -58,16 +58,17 @@ static void delist(struct shoal_tape *tape, struct shoali_node *node)
 
 /* ---- begin ---- */
 
-shoal_status shoali_node_take_off(struct shoal_tape *tape, struct shoali_node *node,
-                                  shoal_group *group, const struct shoali_post *post)
+shoal_status shoali_node_post(struct shoal_tape *tape, struct shoali_node *node, shoal_group *group,
+                              const struct shoali_post *post)
 {
     if (shoali_tape_is_meta(tape))
         return SHOAL_OK;
-    if (node->flight == NULL)
-        node->flight = shoali_arena_alloc(&tape->arena, sizeof(*node->flight));
-    if (node->flight == NULL)
+    if (node->collective == NULL)
+        node->collective = shoali_arena_alloc(&tape->arena, sizeof(*node->collective));
+    if (node->collective == NULL)
         return SHOAL_ENOMEM;
-    return shoali_comm_take_off(group, tape->args.exec.stream, post, node->flight);
+    return shoali_comm_post_beside(group, tape->args.exec.stream, &tape->side, post,
+                                   node->collective);
 }
 
 static bool adds_up(const struct shoal_tape *tape)
@@ -104,8 +105,8 @@ shoal_status shoali_pending_finish(struct shoal_tape *tape, struct shoali_node *
     const bool backward = node->pending_backward;
     shoal_status (*finish)(struct shoal_tape *, struct shoali_node *) =
         backward ? node->row->backward_finish : node->row->forward_finish;
-    if (node->flight != NULL)
-        SHOAL_TRY(status, shoali_comm_land(node->flight), done);
+    if (node->collective != NULL)
+        SHOAL_TRY(status, shoali_comm_pending_wait(node->collective, tape->args.exec.stream), done);
     if (finish != NULL)
         SHOAL_TRY(status, finish(tape, node), done);
 done:
@@ -161,17 +162,17 @@ shoal_status shoali_pending_poll(struct shoal_tape *tape)
 {
     shoal_status status = SHOAL_OK;
     for (int32_t i = 0; i < tape->pending_count; i++)
-        if (tape->pending[i]->flight != NULL)
-            SHOAL_TRY(status, shoali_comm_fly(tape->pending[i]->flight), done);
+        if (tape->pending[i]->collective != NULL)
+            SHOAL_TRY(status, shoali_comm_pending_test(tape->pending[i]->collective), done);
 done:
-    return status;
+    return status < 0 ? status : SHOAL_OK;
 }
 
 void shoali_pending_abandon(struct shoal_tape *tape)
 {
     for (int32_t i = 0; i < tape->pending_count; i++)
-        if (tape->pending[i]->flight != NULL)
-            (void)!shoali_comm_land(tape->pending[i]->flight);
+        if (tape->pending[i]->collective != NULL)
+            (void)!shoali_comm_pending_wait(tape->pending[i]->collective, tape->args.exec.stream);
     tape->pending_count = 0;
 }
 

@@ -45,7 +45,7 @@ static shoal_status plain_sum(struct shoal_tape *tape, struct shoali_node *node,
                                      .count = shoal_shape_count(&node->in[0]->tensor.shape),
                                      .dtype = SHOAL_F32,
                                      .op = SHOAL_SUM};
-    return SHOALI_LAUNCH(tape, shoali_comm_device(*group, tape->args.exec.stream, &post));
+    return SHOALI_LAUNCH(tape, shoali_comm_post_on(*group, tape->args.exec.stream, &post));
 }
 
 static shoal_status plain_forward(struct shoal_tape *tape, struct shoali_node *node)
@@ -370,6 +370,8 @@ static void broken(struct rank *rank)
     shoal_scope_end(t, &z, 1);
     rank->status = shoali_tape_status(t);
     rank->at_end = t->pending_count;
+    if (rank->status >= 0) /* where the streams have not come to the failure yet */
+        rank->status = shoali_stream_synchronize(rank->stream);
 }
 
 static void test_a_failing_rank_takes_the_others_down(void **state)

@@ -167,6 +167,7 @@ void shoali_tape_destroy(struct shoal_tape *tape)
     if (tape == NULL)
         return;
     shoali_tape_end(tape);
+    shoali_comm_side_fini(&tape->side);
     shoali_keeper_fini(tape);
     if (!shoali_tape_is_meta(tape))
         shoali_staging_fini(&tape->staging, shoali_stream_device(tape->args.exec.stream));

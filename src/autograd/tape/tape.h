@@ -78,7 +78,7 @@ struct shoali_node {
     int32_t pass_input;   /* takes the output's gradient at the end; -1 none */
     bool needs_backward, weight_deferred, replayed;
     bool pending, pending_backward;
-    struct shoali_comm_flight *flight; /* split rows; in the arena */
+    struct shoali_comm_pending *collective; /* split rows; in the arena */
 };
 
 /* One parameter on one tape. */
@@ -130,9 +130,10 @@ struct shoal_tape {
         use_table_capacity;
     struct shoali_node *pending[SHOALI_TAPE_MAX_PENDING]; /* begun, in order */
     int32_t pending_count;
-    int32_t open_scope;          /* innermost, -1 none */
-    int32_t root_ordinals;       /* nodes outside of all scopes */
-    struct shoal_tensor **batch; /* in the arena */
+    struct shoali_comm_side side; /* of the pending nodes' collectives */
+    int32_t open_scope;           /* innermost, -1 none */
+    int32_t root_ordinals;        /* nodes outside of all scopes */
+    struct shoal_tensor **batch;  /* in the arena */
     int32_t batch_count;
     int64_t batch_rows; /* dim 0 of the first input: samples of this tape */
     int64_t step, first_sample;

@@ -24,6 +24,17 @@ static shoal_status wait(void *object, void *request)
     return shoali_wrap_wait(object, request);
 }
 
+/* A request that was over when it was tested is not waited for. */
+static shoal_status test(void *object, void *request)
+{
+    shoal_status status = shoali_wrap_test(object, request);
+    if (status == SHOAL_OK && shoali_fault("comm.wait")) {
+        status = injected("comm.wait");
+        shoali_wrap_abort(object, status, shoal_error_message());
+    }
+    return status;
+}
+
 static shoal_status split(void *object, const struct shoali_split_args *args, void **child)
 {
     if (shoali_fault("comm.split"))
@@ -47,7 +58,7 @@ const struct shoali_comm_ops shoali_comm_fault = {
     .rank = shoali_wrap_rank,
     .size = shoali_wrap_size,
     .post = post,
-    .test = shoali_wrap_test,
+    .test = test,
     .wait = wait,
     .split = split,
     .alloc = alloc,

@@ -6,10 +6,22 @@
  * and nothing for one rank, barrier, split and comm_alloc. */
 #include "comm/wrap/wrap.h"
 
+#include <stdatomic.h>
+
+/* Read at any time, but added to by one thread after the other: the host, or the stream that runs
+ * the group's post (comm.h, ORDER). */
 struct record {
     struct shoali_wrap wrap;
-    struct shoali_comm_counters counters;
+    _Atomic int64_t calls[SHOALI_COLLECTIVE_COUNT], elements[SHOALI_COLLECTIVE_COUNT],
+        bytes[SHOALI_COLLECTIVE_COUNT], shared_bytes, split_count, wait_ns;
 };
+_Static_assert(sizeof(struct record) <= sizeof(struct shoali_wrap_widest), "more room is needed");
+
+static void add(_Atomic int64_t *sum, int64_t value)
+{
+    atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + value,
+                          memory_order_relaxed);
+}
 
 static int64_t elements_sent(const struct shoali_post *post, int32_t ranks, int32_t own)
 {
@@ -39,9 +51,9 @@ static shoal_status post(void *object, const struct shoali_post *post, void **re
 {
     struct record *record = object;
     int64_t elements = elements_sent(post, shoali_wrap_size(object), shoali_wrap_rank(object));
-    record->counters.calls[post->kind]++;
-    record->counters.elements[post->kind] += elements;
-    record->counters.bytes[post->kind] += elements * (int64_t)shoal_dtype_bytes(post->dtype);
+    add(&record->calls[post->kind], 1);
+    add(&record->elements[post->kind], elements);
+    add(&record->bytes[post->kind], elements * (int64_t)shoal_dtype_bytes(post->dtype));
     return shoali_wrap_post(object, post, request);
 }
 
@@ -50,27 +62,35 @@ static shoal_status wait(void *object, void *request)
     struct record *record = object;
     int64_t start_ns = shoali_now_ns();
     shoal_status status = shoali_wrap_wait(object, request);
-    record->counters.wait_ns += shoali_now_ns() - start_ns;
+    add(&record->wait_ns, shoali_now_ns() - start_ns);
     return status;
 }
 
 static shoal_status split(void *object, const struct shoali_split_args *args, void **child)
 {
     struct record *record = object;
-    record->counters.split_count++;
+    add(&record->split_count, 1);
     return shoali_wrap_split(&shoali_comm_record, object, args, child);
 }
 
 static shoal_status alloc(void *object, size_t bytes, void **memory)
 {
     struct record *record = object;
-    record->counters.shared_bytes += (int64_t)bytes;
+    add(&record->shared_bytes, (int64_t)bytes);
     return shoali_wrap_alloc(object, bytes, memory);
 }
 
 void shoali_record_read(const void *object, struct shoali_comm_counters *counters)
 {
-    *counters = ((const struct record *)object)->counters;
+    const struct record *record = object;
+    for (int kind = 0; kind < SHOALI_COLLECTIVE_COUNT; kind++) {
+        counters->calls[kind] = atomic_load(&record->calls[kind]);
+        counters->elements[kind] = atomic_load(&record->elements[kind]);
+        counters->bytes[kind] = atomic_load(&record->bytes[kind]);
+    }
+    counters->shared_bytes = atomic_load(&record->shared_bytes);
+    counters->split_count = atomic_load(&record->split_count);
+    counters->wait_ns = atomic_load(&record->wait_ns);
 }
 
 const struct shoali_comm_ops shoali_comm_record = {

@@ -1,15 +1,9 @@
 #include "comm/wrap/wrap.h"
 
-/* Wrappers differ in size only by what record counts, so every object gets that room. */
-struct widest {
-    struct shoali_wrap wrap;
-    struct shoali_comm_counters counters;
-};
-
 shoal_status shoali_wrap_create(const struct shoali_comm_ops *wrapper,
                                 const struct shoali_comm_ops *inner_ops, void *inner, void **object)
 {
-    struct shoali_wrap *wrap = shoali_calloc(1, sizeof(struct widest), wrapper->name);
+    struct shoali_wrap *wrap = shoali_calloc(1, sizeof(struct shoali_wrap_widest), wrapper->name);
     *object = wrap;
     if (!wrap) {
         inner_ops->abort(inner, SHOAL_ENOMEM, shoal_error_message()); /* or they wait for us */

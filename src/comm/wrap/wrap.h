@@ -10,6 +10,11 @@ struct shoali_wrap {
     const struct shoali_comm_ops *inner_ops;
     void *inner;
 };
+/* Wrappers differ in size only by what record counts, so every object gets that room. */
+struct shoali_wrap_widest {
+    struct shoali_wrap wrap;
+    struct shoali_comm_counters counters;
+};
 extern const struct shoali_comm_ops shoali_comm_check, shoali_comm_record, shoali_comm_fault;
 
 /* Puts a wrapper in front; takes `inner` over, on failure too (it is destroyed). */
