@@ -327,6 +327,26 @@ static void attention(void)
     shoal_engine_destroy(engine);
 }
 
+/* ---- data files ------------------------------------------------------------------------------ */
+
+static void data_files(const char *folder)
+{
+    char input[400], prefix[400];
+    const char *const inputs[] = {input};
+    shoal_preprocess_info info;
+    snprintf(input, sizeof input, "%s/input.jsonl", folder);
+    snprintf(prefix, sizeof prefix, "%s/output", folder);
+    FILE *out = fopen(input, "w");
+    NEED(out != NULL && fputs("{\"text\": \"one\"}\n{\"text\": \"three\"}\n", out) >= 0);
+    NEED(fclose(out) == 0);
+    shoal_preprocess_args args = {
+        .inputs = inputs, .input_count = 1, .output_prefix = prefix, .workers = 1};
+    SPOIL(info);
+    ASK(shoal_preprocess_args, args);
+    NEED(shoal_preprocess(&args, &info) == SHOAL_OK && FILLED(info));
+    NEED(info.documents == 2 && info.tokens == 8);
+}
+
 /* ---- lines and ranks ------------------------------------------------------------------------- */
 
 static void lines(const char *folder)
@@ -376,6 +396,7 @@ int main(int argc, char **argv)
     own_model(argv[1]);
     gpt();
     attention();
+    data_files(argv[1]);
     lines(argv[1]);
     printf("passed with libshoal %s\n", shoal_version());
     return 0;

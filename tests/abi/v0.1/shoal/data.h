@@ -2,7 +2,10 @@
  *
  * A dataset is text files turned into one array of token ids, cut into train, validation and test
  * parts. Files are joined in path order with a newline between them; there is no document boundary
- * token.
+ * token. A file named *.jsonl is JSON lines: the texts of its records are joined in the same way.
+ *
+ * Or it is Megatron's data files (indexed.h), named by their prefixes, alone or with weights: then
+ * parts are ranges of sequences, and samples come in Megatron's order, see loader.
  *
  * The array is a file, not memory: the first process that needs it makes it (the token cache, see
  * cache_path), later ones open it in the time that it takes to look at the text files' sizes and
@@ -16,6 +19,12 @@
  *               [0, n - T - 1]; train draws from the stream "sample", validation and test from
  * "eval", where s is the number of the evaluation batch, so every evaluation sees the same set
  *   sequential  non-overlapping windows over the whole part; missing targets at the end are -1
+ *
+ * of data files, sample k = s M micro_batch + m micro_batch + b (M micro-batches in a step) is
+ *
+ *   random      number k of the order that Megatron would take for sample_count samples, or of its
+ *               cyclic order
+ *   sequential  number k of the order of one epoch; behind the last all targets are -1
  *
  * tokens[b*T + t] is the input and targets[b*T + t] the following token, both [micro_batch,
  * seq_length].
@@ -104,6 +113,16 @@ typedef struct shoal_dataset_args {
     int32_t mock_vocab_size;  /* 0: 256 */
     int64_t mock_token_count; /* 0: 1048576 */
     uint64_t seed;            /* of the mock tokens */
+    /* Data files of Megatron's: `paths` may be prefixes, or weights and prefixes in turn ("0.3",
+     * "P1", "0.7", "P2"). Their split is a share of the sequences; NULL: "969,30,1". */
+    const char *const *split_paths[SHOAL_SPLIT_COUNT]; /* instead of `paths`: one list for each part
+                                                          (Megatron --train-data-path ...) */
+    int32_t split_path_count[SHOAL_SPLIT_COUNT];
+    int32_t vocab_size; /* of data files; 0: as P.tokens.json says, or that of `tokenizer` */
+    bool eod_given;     /* eod_token ends documents; else as P.tokens.json says */
+    int32_t eod_token;
+    const char *const *json_keys; /* of JSON lines: the keys whose texts are taken; none: "text" */
+    int32_t json_key_count;
 } shoal_dataset_args;
 
 /* Opens the token cache of the files, makes it first when there is none that is theirs (1, 2 or 4
@@ -133,8 +152,9 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_dataset_peek(const shoal_dataset_a
                                                            shoal_dataset_info *info);
 /* Tokens in a part; 0 for a part that does not exist. */
 SHOAL_API int64_t shoal_dataset_token_count(const shoal_dataset *dataset, shoal_split split);
-/* Copies tokens [first, first+count) of a part. SHOAL_EINVAL when outside; SHOAL_EIO when the token
- * cache cannot be read or was changed. */
+/* Copies tokens [first, first+count) of a part. SHOAL_EUNSUPPORTED for data files, which have no
+ * one order; SHOAL_EINVAL when outside; SHOAL_EIO when the token cache cannot be read or was
+ * changed. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_dataset_read(const shoal_dataset *dataset,
                                                         shoal_split split, int64_t first,
                                                         int64_t count, int32_t *tokens);
@@ -142,7 +162,7 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_dataset_read(const shoal_dataset *dat
  * same. */
 SHOAL_API uint64_t shoal_dataset_fingerprint(const shoal_dataset *dataset);
 /* Mean of -ln p(token) over a part, in nats per token, p the frequencies in the train part: the
- * loss of a model that knows no context. When a token of the part never occurs in train, p is
+ * loss of a model that knows no context. SHOAL_EUNSUPPORTED for data files. When a token of the part never occurs in train, p is
  * (count+1)/(n+V) instead of count/n. SHOAL_EINVAL for an empty part. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_dataset_unigram_entropy(const shoal_dataset *dataset,
                                                                    shoal_split split,
@@ -152,6 +172,12 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_dataset_unigram_entropy(const shoal_d
 
 typedef struct shoal_loader shoal_loader;
 
+/* Megatron's --dataloader-type, for data files. */
+typedef enum shoal_order {
+    SHOAL_ORDER_SINGLE = 0, /* as the dataset has them, once */
+    SHOAL_ORDER_CYCLIC = 1 /* epochs, each shuffled anew: --no-data-sharding's order, without end */
+} shoal_order;
+
 typedef struct shoal_loader_args {
     const shoal_dataset *dataset; /* borrowed until the loader is destroyed */
     shoal_split split;
@@ -160,10 +186,19 @@ typedef struct shoal_loader_args {
     int64_t micro_batch;   /* samples per micro-batch */
     int64_t micro_batches; /* M: global micro-batches per step (all data-parallel ranks together) */
     uint64_t seed;
+    /* The rest is for data files. */
+    int64_t sample_count; /* samples that all steps together will take: the order depends on it; 0:
+                             one epoch */
+    shoal_order order;
+    double surplus;         /* share by which parts of a blend are larger; 0: 0.005 */
+    bool keep_last_partial; /* a last validation sample that is not full counts, padded */
+    bool no_extra_token;    /* samples do not share a token, and their last target is -1 */
+    bool eod_mask_loss;     /* targets behind an end-of-document token are -1 */
 } shoal_loader_args;
 
-/* *loader is owned by the caller. SHOAL_EINVAL when the part has fewer than seq_length + 1 tokens
- * (sequential: fewer than 2). */
+/* *loader is owned by the caller. Of data files it makes or opens the maps of the order, in the
+ * dataset's cache; blocking like shoal_dataset_create. SHOAL_EINVAL when the part has fewer than
+ * seq_length + 1 tokens (sequential: fewer than 2). */
 SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_loader_create(const shoal_loader_args *args,
                                                             shoal_loader **loader);
 /* Stops the prefetch thread and frees. NULL is fine. */

@@ -8,6 +8,8 @@
  *   autograd.h     parameters, layers and the ops of a forward pass
  *   transformer.h  GPT as an array of layers
  *   data.h         text -> tokens -> micro-batches
+ *   indexed.h      Megatron's data files: looked at, written, merged
+ *   preprocess.h   JSON lines to such files
  *   engine.h       training: forward, backward, step; checkpoints
  *   plan.h         what a run will need, without running it
  *   monitor.h      numbers of a run: live line, CSV, JSON lines
@@ -69,12 +71,14 @@
 #include "shoal/data.h"
 #include "shoal/diff.h"
 #include "shoal/engine.h"
+#include "shoal/indexed.h"
 #include "shoal/inference.h"
 #include "shoal/launcher.h"
 #include "shoal/log.h"
 #include "shoal/mesh.h"
 #include "shoal/monitor.h"
 #include "shoal/plan.h"
+#include "shoal/preprocess.h"
 #include "shoal/report.h"
 #include "shoal/status.h"
 #include "shoal/tensor.h"
