@@ -5,8 +5,10 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 # What a program linked with the static library needs too; `make install` writes it into shoal.pc.
-set(SHOAL_REQUIRES jansson libxxhash libsodium)
+set(SHOAL_REQUIRES jansson libxxhash libsodium libpcre2-8 libutf8proc)
 # Optional libraries: AUTO takes what is there, ON fails without.
 set(SHOAL_WITH_URING AUTO CACHE STRING "io_uring through liburing: AUTO, ON or OFF")
 set(SHOAL_HAVE_URING OFF)

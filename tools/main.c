@@ -26,6 +26,7 @@ static const struct tool tools[] = {
     {"diff", "find where two runs, or two checkpoints, differ", tool_diff},
     {"bench", "measure a part or the whole against the machine's limit", tool_bench},
     {"tune", "find the fastest settings for this machine", tool_tune},
+    {"tokenizer", "train a tokenizer, encode, decode, look into one", tool_tokenizer},
     {"report", "show what this build finds on this machine", tool_report},
     {"help", "show help for a subcommand, or the configuration file (help config)", tool_help},
 };

@@ -31,6 +31,7 @@ int tool_generate(int argc, char **argv);
 int tool_diff(int argc, char **argv);
 int tool_bench(int argc, char **argv);
 int tool_tune(int argc, char **argv);
+int tool_tokenizer(int argc, char **argv);
 int tool_report(int argc, char **argv);
 int tool_help(int argc, char **argv);
 

@@ -1,10 +1,9 @@
-/* data - text files, tokenizers, sampling. Level L5, knows only base; the interface is
- * shoal/data.h.
+/* data - text files, sampling. Level L5, knows base and tokenizer; the interface
+ * is shoal/data.h.
  *
  *   files.c        finds the text files of a dataset, and says whether they have changed
  *   text.c         reads them as a stream; the scan that comes before encoding
  *   text_jsonl.c   ... and the texts of JSON lines (jsonl.h)
- *   tokenizer.c    byte and char; JSON form
  *   token_source.h where tokens come from: a table of functions
  *   token_mock.c   random tokens
  *   token_file.h   the token cache: the file (token_read.c), its making (token_build.c), its place
@@ -23,6 +22,7 @@
 
 #include "base/base.h"
 #include "shoal/data.h"
+#include "tokenizer/tokenizer.h"
 
 /* files.c */
 struct shoali_file {
@@ -93,25 +93,11 @@ struct shoali_scan {
     int32_t kept, skipped;
     int64_t bytes; /* of kept files and the newlines between them */
 };
-#define SHOALI_CODE_POINTS 0x110000u
 /* SHOAL_EINVAL: none is kept; not UTF-8 where code points are asked for. */
 SHOAL_CHECKED shoal_status shoali_scan_init(struct shoali_scan *scan,
                                             const struct shoali_files *files, bool learns,
                                             int beat);
 void shoali_scan_fini(struct shoali_scan *scan);
-
-/* tokenizer.c */
-SHOAL_CHECKED shoal_status shoali_tokenizer_copy(const struct shoal_tokenizer *from,
-                                                 struct shoal_tokenizer **to);
-/* "char" with the code points of a set, a bit each. */
-SHOAL_CHECKED shoal_status shoali_tokenizer_from_set(const uint8_t *seen,
-                                                     struct shoal_tokenizer **tokenizer);
-/* shoal_tokenizer_encode of a piece that begins at byte `offset` of what sentences talk about. */
-SHOAL_CHECKED shoal_status shoali_tokenizer_encode_at(const struct shoal_tokenizer *tokenizer,
-                                                      const char *text, size_t bytes,
-                                                      int64_t offset, int32_t *tokens,
-                                                      int64_t capacity, int64_t *count);
-int64_t shoali_tokenizer_host_bytes(const struct shoal_tokenizer *tokenizer);
 
 /* dataset.c: NULL for text and mock data. */
 struct shoali_indexed_data;

@@ -1,23 +1,15 @@
-/* The tokenizers "byte" and "char". */
-#include "data/data.h"
+/* The tokenizers that need no file: byte, char, null. */
+#include "tokenizer/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define CODE_POINTS SHOALI_CODE_POINTS
 
-struct shoal_tokenizer {
-    bool is_char;
-    int32_t vocab_size;
-    uint32_t *code_point; /* char: of each token, increasing */
-    int32_t ascii[128];   /* char: token of an ASCII code point, -1 none; the fast path of encode */
-    struct shoali_str json;
-};
-
 /* What the JSON form holds. */
 struct tokenizer_config {
     const char *type;
-    int64_t version;
+    int64_t version, vocab_size;
     struct shoali_ints code_points;
 };
 static const struct shoali_option config_rows[] = {
@@ -25,7 +17,7 @@ static const struct shoali_option config_rows[] = {
      .type = SHOALI_STRING,
      .offset = offsetof(struct tokenizer_config, type),
      .flags = SHOALI_OPTION_REQUIRED,
-     .help = "byte or char."},
+     .help = "byte, char or null."},
     {.key = "version",
      .type = SHOALI_INT,
      .offset = offsetof(struct tokenizer_config, version),
@@ -37,6 +29,12 @@ static const struct shoali_option config_rows[] = {
      .type = SHOALI_INTS,
      .offset = offsetof(struct tokenizer_config, code_points),
      .help = "char: the Unicode code point of each token, increasing."},
+    {.key = "vocab_size",
+     .type = SHOALI_INT,
+     .offset = offsetof(struct tokenizer_config, vocab_size),
+     .min = 0,
+     .max = INT32_MAX,
+     .help = "null: how many numbers there are."},
 };
 static const struct shoali_section config_section = {
     .name = "tokenizer",
@@ -47,13 +45,17 @@ static const struct shoali_section config_section = {
     .given_offset = SIZE_MAX,
 };
 
-static shoal_status allocate(bool is_char, int64_t vocab_size, shoal_tokenizer **tokenizer)
+static shoal_status allocate(const struct shoali_tokenizer_kind *kind, int64_t vocab_size,
+                             shoal_tokenizer **tokenizer)
 {
+    const bool is_char = kind == &shoali_tokenizer_char;
     shoal_tokenizer *made = shoali_calloc(1, sizeof(*made), "a tokenizer");
     if (!made)
         return SHOAL_ENOMEM;
-    made->is_char = is_char;
+    made->kind = kind;
+    made->references = 1;
     made->vocab_size = (int32_t)vocab_size;
+    made->eod = kind == &shoali_tokenizer_null ? made->vocab_size - 1 : -1;
     memset(made->ascii, 0xff, sizeof(made->ascii));
     if (is_char) {
         made->code_point =
@@ -71,14 +73,16 @@ static shoal_status allocate(bool is_char, int64_t vocab_size, shoal_tokenizer *
 static shoal_status finish(shoal_tokenizer *made, shoal_tokenizer **tokenizer)
 {
     struct shoali_str *json = &made->json;
-    shoali_str_append(json, "{\"type\": \"%s\", \"version\": 1", shoal_tokenizer_name(made));
-    for (int32_t t = 0; made->is_char && t < made->vocab_size; t++) {
+    shoali_str_append(json, "{\"type\": \"%s\", \"version\": 1", made->kind->name);
+    for (int32_t t = 0; made->code_point && t < made->vocab_size; t++) {
         shoali_str_append(json, "%s%u", t == 0 ? ", \"code_points\": [" : ", ",
                           made->code_point[t]);
         if (made->code_point[t] < 128)
             made->ascii[made->code_point[t]] = t;
     }
-    shoali_str_append(json, made->is_char ? "]}" : "}");
+    if (made->kind == &shoali_tokenizer_null)
+        shoali_str_append(json, ", \"vocab_size\": %d", made->vocab_size);
+    shoali_str_append(json, made->code_point ? "]}" : "}");
     if (json->failed) {
         shoal_tokenizer_destroy(made);
         return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the JSON text of a tokenizer");
@@ -116,7 +120,7 @@ shoal_status shoali_tokenizer_from_set(const uint8_t *seen, shoal_tokenizer **to
         status = SHOAL_FAIL(SHOAL_EINVAL, "the tokenizer `char` needs a text to learn from");
         goto done;
     }
-    SHOAL_TRY(status, allocate(true, distinct, &made), done);
+    SHOAL_TRY(status, allocate(&shoali_tokenizer_char, distinct, &made), done);
     int32_t t = 0;
     for (uint32_t byte = 0; byte < CODE_POINTS / 8; byte++)
         for (uint32_t bit = 0; seen[byte] >> bit; bit++)
@@ -127,7 +131,7 @@ done:
     return status;
 }
 
-static shoal_status create_char(const char *text, size_t bytes, shoal_tokenizer **tokenizer)
+shoal_status shoali_tokenizer_make_char(const char *text, size_t bytes, shoal_tokenizer **tokenizer)
 {
     shoal_status status;
     uint8_t *seen = shoali_calloc(CODE_POINTS / 8, 1, "the set of code points");
@@ -140,30 +144,29 @@ done:
     return status;
 }
 
-static shoal_status create_byte(shoal_tokenizer **tokenizer)
+shoal_status shoali_tokenizer_make_byte(shoal_tokenizer **tokenizer)
 {
     shoal_status status;
     shoal_tokenizer *made = NULL;
-    SHOAL_TRY(status, allocate(false, 256, &made), done);
+    SHOAL_TRY(status, allocate(&shoali_tokenizer_byte, 256, &made), done);
     SHOAL_TRY(status, finish(made, tokenizer), done);
 done:
     return status;
 }
 
-static shoal_status unknown_name(shoal_status code, const char *name)
+shoal_status shoali_tokenizer_make_null(int64_t vocab_size, shoal_tokenizer **tokenizer)
 {
-    return SHOAL_FAIL(code, "there is no tokenizer `%s`; use byte or char", name);
-}
-
-shoal_status shoal_tokenizer_create(const char *name, const char *text, size_t bytes,
-                                    shoal_tokenizer **tokenizer)
-{
-    *tokenizer = NULL;
-    if (strcmp(name, "byte") == 0)
-        return create_byte(tokenizer);
-    if (strcmp(name, "char") == 0)
-        return create_char(text, bytes, tokenizer);
-    return unknown_name(SHOAL_EINVAL, name);
+    shoal_status status;
+    shoal_tokenizer *made = NULL;
+    if (vocab_size < 1 || vocab_size > INT32_MAX)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "the tokenizer NullTokenizer has %lld numbers: give --vocab-size, at "
+                          "least 1",
+                          (long long)vocab_size);
+    SHOAL_TRY(status, allocate(&shoali_tokenizer_null, vocab_size, &made), done);
+    SHOAL_TRY(status, finish(made, tokenizer), done);
+done:
+    return status;
 }
 
 static shoal_status from_code_points(const struct shoali_ints *list, shoal_tokenizer **tokenizer)
@@ -172,7 +175,7 @@ static shoal_status from_code_points(const struct shoali_ints *list, shoal_token
     shoal_status status;
     if (list->count < 1)
         return SHOAL_FAIL(SHOAL_ECONFIG, "tokenizer: `char` needs the list code_points");
-    SHOAL_TRY(status, allocate(true, list->count, &made), done);
+    SHOAL_TRY(status, allocate(&shoali_tokenizer_char, list->count, &made), done);
     for (int32_t t = 0; t < list->count; t++) {
         int64_t code_point = list->value[t], before = t > 0 ? list->value[t - 1] : -1;
         if (code_point <= before || code_point >= CODE_POINTS ||
@@ -193,7 +196,7 @@ done:
     return status;
 }
 
-shoal_status shoal_tokenizer_from_json(const char *json, size_t bytes, shoal_tokenizer **tokenizer)
+shoal_status shoali_tokenizer_plain(const char *json, size_t bytes, shoal_tokenizer **tokenizer)
 {
     shoal_status status;
     struct shoali_json *document = NULL;
@@ -206,59 +209,20 @@ shoal_status shoal_tokenizer_from_json(const char *json, size_t bytes, shoal_tok
     SHOAL_TRY(status, shoali_config_read_json(&config_section, document, "", &config, &arena),
               done);
     if (strcmp(config.type, "byte") == 0)
-        status = create_byte(tokenizer);
+        status = shoali_tokenizer_make_byte(tokenizer);
     else if (strcmp(config.type, "char") == 0)
         status = from_code_points(&config.code_points, tokenizer);
+    else if (strcmp(config.type, "null") == 0)
+        status = shoali_tokenizer_make_null(config.vocab_size, tokenizer);
     else
-        status = unknown_name(SHOAL_ECONFIG, config.type);
+        status = SHOAL_FAIL(
+            SHOAL_ECONFIG,
+            "there is no tokenizer `%s`; use byte or char, or a tokenizer.json with its `model`",
+            config.type);
 done:
     shoali_json_close(document);
     shoali_arena_fini(&arena);
     return status;
-}
-
-shoal_status shoali_tokenizer_copy(const shoal_tokenizer *from, shoal_tokenizer **to)
-{
-    shoal_status status;
-    shoal_tokenizer *made = NULL;
-    SHOAL_TRY(status, allocate(from->is_char, from->vocab_size, &made), done);
-    if (from->is_char)
-        memcpy(made->code_point, from->code_point,
-               (size_t)from->vocab_size * sizeof(*made->code_point));
-    SHOAL_TRY(status, finish(made, to), done);
-done:
-    return status;
-}
-
-void shoal_tokenizer_destroy(shoal_tokenizer *tokenizer)
-{
-    if (!tokenizer)
-        return;
-    shoali_str_fini(&tokenizer->json);
-    shoali_free(tokenizer->code_point);
-    shoali_free(tokenizer);
-}
-
-const char *shoal_tokenizer_name(const shoal_tokenizer *tokenizer)
-{
-    return tokenizer->is_char ? "char" : "byte";
-}
-
-int32_t shoal_tokenizer_vocab_size(const shoal_tokenizer *tokenizer)
-{
-    return tokenizer->vocab_size;
-}
-
-const char *shoal_tokenizer_json(const shoal_tokenizer *tokenizer)
-{
-    return shoali_str_get(&tokenizer->json);
-}
-
-int64_t shoali_tokenizer_host_bytes(const shoal_tokenizer *tokenizer)
-{
-    return (int64_t)(sizeof(*tokenizer) + tokenizer->json.length) +
-           (tokenizer->is_char ? tokenizer->vocab_size * (int64_t)sizeof(*tokenizer->code_point)
-                               : 0);
 }
 
 /* Token of a code point, -1 none. */
@@ -279,10 +243,9 @@ static int32_t token_of(const shoal_tokenizer *tokenizer, uint32_t code_point)
 }
 
 static shoal_status encode_char(const shoal_tokenizer *tokenizer, const char *text, size_t bytes,
-                                int64_t offset, int32_t *tokens, int64_t capacity, int64_t *count)
+                                int64_t offset, struct shoali_ids *ids)
 {
-    int64_t n = 0;
-    for (size_t at = 0; at < bytes; n++) {
+    for (size_t at = 0; at < bytes;) {
         uint32_t code_point = 0;
         int length = shoali_utf8_decode(text + at, bytes - at, &code_point);
         if (length == 0)
@@ -298,48 +261,95 @@ static shoal_status encode_char(const shoal_tokenizer *tokenizer, const char *te
                 "the character U+%04X at byte %lld is not among the %d that the tokenizer "
                 "`char` learnt from its training text",
                 code_point, (long long)offset + (long long)at, tokenizer->vocab_size);
-        if (n < capacity)
-            tokens[n] = token;
+        shoali_ids_add(ids, token);
         at += (size_t)length;
     }
-    *count = n;
     return SHOAL_OK;
 }
 
-shoal_status shoali_tokenizer_encode_at(const shoal_tokenizer *tokenizer, const char *text,
-                                        size_t bytes, int64_t offset, int32_t *tokens,
-                                        int64_t capacity, int64_t *count)
+static shoal_status decode_char(const shoal_tokenizer *tokenizer, const int32_t *tokens,
+                                int64_t count, struct shoali_str *text)
 {
-    if (tokenizer->is_char)
-        return encode_char(tokenizer, text, bytes, offset, tokens, capacity, count);
-    *count = (int64_t)bytes;
-    for (int64_t i = 0; *count <= capacity && i < *count; i++)
-        tokens[i] = (unsigned char)text[i];
-    return SHOAL_OK;
-}
-
-shoal_status shoal_tokenizer_encode(const shoal_tokenizer *tokenizer, const char *text,
-                                    size_t bytes, int32_t *tokens, int64_t capacity, int64_t *count)
-{
-    return shoali_tokenizer_encode_at(tokenizer, text, bytes, 0, tokens, capacity, count);
-}
-
-shoal_status shoal_tokenizer_decode(const shoal_tokenizer *tokenizer, const int32_t *tokens,
-                                    int64_t count, char *text, size_t capacity, size_t *bytes)
-{
-    size_t needed = 0;
+    char piece[4];
     for (int64_t i = 0; i < count; i++) {
-        if (tokens[i] < 0 || tokens[i] >= tokenizer->vocab_size)
-            return SHOAL_FAIL(SHOAL_EINVAL,
-                              "token %d at position %lld is outside the vocabulary of %d",
-                              tokens[i], (long long)i, tokenizer->vocab_size);
-        char piece[4] = {(char)tokens[i]};
-        int length =
-            tokenizer->is_char ? shoali_utf8_encode(tokenizer->code_point[tokens[i]], piece) : 1;
-        if (needed + (size_t)length <= capacity)
-            memcpy(text + needed, piece, (size_t)length);
-        needed += (size_t)length;
+        const int length = shoali_utf8_encode(tokenizer->code_point[tokens[i]], piece);
+        shoali_str_append_bytes(text, piece, (size_t)length);
     }
-    *bytes = needed;
     return SHOAL_OK;
 }
+
+static shoal_status encode_byte(const shoal_tokenizer *tokenizer, const char *text, size_t bytes,
+                                int64_t offset, struct shoali_ids *ids)
+{
+    (void)tokenizer;
+    (void)offset;
+    const int64_t room = ids->capacity - ids->count;
+    for (int64_t i = 0; i < (int64_t)bytes && i < room; i++)
+        ids->token[ids->count + i] = (unsigned char)text[i];
+    ids->count += (int64_t)bytes;
+    return SHOAL_OK;
+}
+
+static shoal_status decode_byte(const shoal_tokenizer *tokenizer, const int32_t *tokens,
+                                int64_t count, struct shoali_str *text)
+{
+    (void)tokenizer;
+    for (int64_t i = 0; i < count; i++)
+        shoali_str_append_bytes(text, &(char){(char)tokens[i]}, 1);
+    return SHOAL_OK;
+}
+
+/* ---- null: text is numbers ---- */
+
+static shoal_status encode_null(const shoal_tokenizer *tokenizer, const char *text, size_t bytes,
+                                int64_t offset, struct shoali_ids *ids)
+{
+    for (size_t at = 0; at < bytes;) {
+        int64_t value = 0;
+        const size_t begin = at;
+        while (at < bytes && text[at] >= '0' && text[at] <= '9' && value < tokenizer->vocab_size)
+            value = 10 * value + (text[at++] - '0');
+        const bool ends = at == bytes || strchr(" \t\r\n", text[at]);
+        if (at > begin && (!ends || value >= tokenizer->vocab_size))
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "NullTokenizer: at byte %lld no number below %d stands by itself",
+                              (long long)offset + (long long)begin, tokenizer->vocab_size);
+        if (at > begin)
+            shoali_ids_add(ids, (int32_t)value);
+        else if (ends && text[at])
+            at++;
+        else
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "NullTokenizer: the text is not numbers with spaces between them at "
+                              "byte %lld (0x%02x)",
+                              (long long)offset + (long long)at, (unsigned char)text[at]);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status decode_null(const shoal_tokenizer *tokenizer, const int32_t *tokens,
+                                int64_t count, struct shoali_str *text)
+{
+    (void)tokenizer;
+    for (int64_t i = 0; i < count; i++)
+        shoali_str_append(text, "%s%d", i > 0 ? " " : "", tokens[i]);
+    return SHOAL_OK;
+}
+
+const struct shoali_tokenizer_kind shoali_tokenizer_byte = {
+    .name = "byte",
+    .encode = encode_byte,
+    .decode = decode_byte,
+    .any_cut = true,
+};
+const struct shoali_tokenizer_kind shoali_tokenizer_char = {
+    .name = "char",
+    .encode = encode_char,
+    .decode = decode_char,
+    .any_cut = true,
+};
+const struct shoali_tokenizer_kind shoali_tokenizer_null = {
+    .name = "null",
+    .encode = encode_null,
+    .decode = decode_null,
+};
