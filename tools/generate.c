@@ -106,14 +106,64 @@ static shoal_status read_prompt(const struct generate_options *options, struct s
     return SHOAL_OK;
 }
 
+/* Text so far. What a token adds depends on the one before it: a first token has no space. */
+struct printing {
+    const shoal_tokenizer *tokenizer;
+    int32_t last; /* -1: none */
+};
+
+/* The text of some tokens; *text is owned. */
+static shoal_status decode(const shoal_tokenizer *tokenizer, const int32_t *tokens, int64_t count,
+                           char **text, size_t *bytes)
+{
+    shoal_status status;
+    *text = NULL;
+    SHOAL_TRY(status, shoal_tokenizer_decode(tokenizer, tokens, count, NULL, 0, bytes), done);
+    *text = malloc(*bytes + 1);
+    if (!*text)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the text of %lld tokens",
+                          (long long)count);
+    SHOAL_TRY(status, shoal_tokenizer_decode(tokenizer, tokens, count, *text, *bytes, bytes), done);
+done:
+    return status;
+}
+
 static shoal_status print_token(void *user, int32_t token)
 {
-    char text[64];
-    size_t bytes;
     shoal_status status;
-    SHOAL_TRY(status, shoal_tokenizer_decode(user, &token, 1, text, sizeof text, &bytes), done);
-    if (fwrite(text, 1, bytes, stdout) != bytes || fflush(stdout) == EOF)
+    struct printing *printing = user;
+    const int32_t tokens[] = {printing->last, token};
+    const int begin = printing->last < 0;
+    char *text = NULL;
+    size_t bytes, before = 0;
+    if (!begin)
+        SHOAL_TRY(status, shoal_tokenizer_decode(printing->tokenizer, tokens, 1, NULL, 0, &before),
+                  done);
+    SHOAL_TRY(status, decode(printing->tokenizer, tokens + begin, 2 - begin, &text, &bytes), done);
+    before = before < bytes ? before : bytes;
+    if (fwrite(text + before, 1, bytes - before, stdout) != bytes - before || fflush(stdout) == EOF)
         status = SHOAL_FAIL(SHOAL_EIO, "cannot write to standard output");
+    printing->last = token;
+done:
+    free(text);
+    return status;
+}
+
+/* *tokens is owned. */
+static shoal_status encode(const shoal_tokenizer *tokenizer, const struct shoali_str *prompt,
+                           int32_t **tokens, int64_t *count)
+{
+    shoal_status status;
+    const char *text = shoali_str_get(prompt);
+    *tokens = NULL;
+    SHOAL_TRY(status, shoal_tokenizer_encode(tokenizer, text, prompt->length, NULL, 0, count),
+              done);
+    *tokens = malloc((size_t)(*count + 1) * sizeof **tokens);
+    if (!*tokens)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the prompt");
+    SHOAL_TRY(status,
+              shoal_tokenizer_encode(tokenizer, text, prompt->length, *tokens, *count, count),
+              done);
 done:
     return status;
 }
@@ -122,15 +172,12 @@ static shoal_status generate(const struct generate_options *options, shoal_gener
                              const struct shoali_str *prompt)
 {
     shoal_status status;
-    const shoal_tokenizer *tokenizer = shoal_generator_tokenizer(generator);
-    int32_t *tokens = malloc((prompt->length + 1) * sizeof *tokens);
+    struct printing printing = {.tokenizer = shoal_generator_tokenizer(generator), .last = -1};
+    int32_t *tokens = NULL;
     int64_t count;
-    if (!tokens)
-        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the prompt");
-    SHOAL_TRY(status,
-              shoal_tokenizer_encode(tokenizer, shoali_str_get(prompt), prompt->length, tokens,
-                                     (int64_t)prompt->length, &count),
-              done);
+    SHOAL_TRY(status, encode(printing.tokenizer, prompt, &tokens, &count), done);
+    if (count > 0)
+        printing.last = tokens[count - 1];
     if (fwrite(shoali_str_get(prompt), 1, prompt->length, stdout) != prompt->length) {
         status = SHOAL_FAIL(SHOAL_EIO, "cannot write to standard output");
         goto done;
@@ -143,7 +190,7 @@ static shoal_status generate(const struct generate_options *options, shoal_gener
                                                   .temperature = options->temperature,
                                                   .top_k = options->top_k,
                                                   .seed = (uint64_t)options->seed},
-                             print_token, (void *)(uintptr_t)tokenizer),
+                             print_token, &printing),
               done);
     putchar('\n');
 done:

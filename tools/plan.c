@@ -160,9 +160,13 @@ static shoal_status prepare(struct planning *planning)
                           "counted",
                           planning->name);
     if (pretrain_has_data(options)) {
-        const shoal_dataset_args args = pretrain_data_args(options, NULL);
+        shoal_tokenizer *tokenizer = NULL;
         shoal_dataset_info info;
-        SHOAL_TRY(status, shoal_dataset_peek(&args, &info), done);
+        SHOAL_TRY(status, pretrain_load_tokenizer(options, &tokenizer), done);
+        const shoal_dataset_args args = pretrain_data_args(options, tokenizer);
+        status = shoal_dataset_peek(&args, &info);
+        shoal_tokenizer_destroy(tokenizer);
+        SHOAL_TRY(status, status, done);
         planning->dataset_bytes = info.host_bytes;
         vocab_size = given && vocab_size ? vocab_size : info.vocab_size;
     }

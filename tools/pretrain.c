@@ -351,6 +351,8 @@ static shoal_status prepare(struct pretrain *run)
     shoal_status status;
     SHOAL_TRY(status, shoal_comm_init(&(shoal_comm_args){0}, &run->group), done);
     SHOAL_TRY(status, peek_checkpoint(run), done);
+    if (!run->stored_tokenizer)
+        SHOAL_TRY(status, pretrain_load_tokenizer(&run->options, &run->stored_tokenizer), done);
     const shoal_dataset_args data = pretrain_data_args(&run->options, run->stored_tokenizer);
     SHOAL_TRY(status, shoal_dataset_create(&data, &run->dataset), done);
     SHOAL_TRY(

@@ -65,6 +65,7 @@ struct pretrain_options {
     /* data */
     struct shoali_strings data_path;
     const char *data_cache_path, *tokenizer_type, *split;
+    const char *tokenizer_model, *vocab_file, *merge_file, *tiktoken_pattern;
     bool mock_data, full_validation;
     /* run */
     const char *deepspeed_config, *save, *load, *load_tag;
@@ -110,7 +111,10 @@ bool pretrain_has_data(const struct pretrain_options *options);
 /* Completes the arguments of a part's loader, whose batch is set. */
 void pretrain_loader_args(const struct pretrain_options *options, shoal_split split,
                           shoal_loader_args *args);
-/* `stored`: the tokenizer of the checkpoint to continue; NULL none. */
+/* The tokenizer of the flags where it is read from files; NULL: byte or char, or random tokens. */
+SHOAL_CHECKED shoal_status pretrain_load_tokenizer(const struct pretrain_options *options,
+                                                   shoal_tokenizer **tokenizer);
+/* `stored`: the tokenizer of the checkpoint to continue, or of files; NULL none. */
 shoal_dataset_args pretrain_data_args(const struct pretrain_options *options,
                                       const shoal_tokenizer *stored);
 SHOAL_CHECKED shoal_status pretrain_make_model(const struct pretrain_options *options,
@@ -134,7 +138,7 @@ struct pretrain {
     struct pretrain_options options;
     shoal_group *group;
     shoal_dataset *dataset;
-    shoal_tokenizer *stored_tokenizer; /* of the checkpoint to continue */
+    shoal_tokenizer *stored_tokenizer; /* of the checkpoint to continue, or of files */
     shoal_model *model;
     shoal_engine *engine;
     shoal_loader *train, *valid;

@@ -46,9 +46,6 @@ static const struct shoali_option rows[] = {
     LATER("override-opt-param-scheduler", BOOL),
     LATER("use-checkpoint-opt-param-scheduler", BOOL),
 
-    LATER("tokenizer-model", STRING),
-    LATER("vocab-file", STRING),
-    LATER("merge-file", STRING),
 
     LATER("no-load-optim", BOOL),
     LATER("no-load-rng", BOOL),

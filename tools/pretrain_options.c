@@ -4,6 +4,7 @@
 #include "base/str.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define O(member) offsetof(struct pretrain_options, member)
 #define S(member) offsetof(struct pretrain_shared, member)
@@ -46,9 +47,27 @@ static const struct shoali_option rows[] = {
     {.key = "tokenizer-type",
      .type = SHOALI_STRING,
      .offset = O(tokenizer_type),
-     .help =
-         "byte, or char (one token per character of the text); default: byte, and of data files "
-         "what their .tokens.json says"},
+     .help = "byte, char (one token per character of the text), GPT2BPETokenizer (--vocab-file, "
+             "--merge-file), HuggingFaceTokenizer, SentencePieceTokenizer, TikTokenizer "
+             "(--tokenizer-model), NullTokenizer (--vocab-size); default: byte, "
+             "and of data files what their .tokens.json says"},
+    {.key = "tokenizer-model",
+     .type = SHOALI_STRING,
+     .offset = O(tokenizer_model),
+     .help = "file or folder of the tokenizer: tokenizer.json, a SentencePiece model, tiktoken "
+             "ranks"},
+    {.key = "vocab-file",
+     .type = SHOALI_STRING,
+     .offset = O(vocab_file),
+     .help = "vocab.json of GPT2BPETokenizer, vocab.txt of BertWordPieceLowerCase"},
+    {.key = "merge-file",
+     .type = SHOALI_STRING,
+     .offset = O(merge_file),
+     .help = "merges.txt of GPT2BPETokenizer"},
+    {.key = "tiktoken-pattern",
+     .type = SHOALI_STRING,
+     .offset = O(tiktoken_pattern),
+     .help = "how TikTokenizer cuts words: v1, v2, gpt2, cl100k, o200k"},
     {.key = "split",
      .type = SHOALI_STRING,
      .offset = O(split),

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,7 +11,8 @@
 #define BLOCKS 1024
 #define ROW_SHARE 64 /* a histogram row takes at most this part of the tokens that it counts */
 #define OUT_BYTES ((size_t)1 << 20)
-#define ENCODE_BYTES ((size_t)1 << 16)
+/* Tokens per byte at most: a normalizer may make eighteen letters of a character of three bytes. */
+#define TOKENS_PER_BYTE 8
 
 struct build {
     const struct shoali_token_request *request;
@@ -24,7 +26,8 @@ struct build {
     int64_t *counts; /* of all tokens so far, and their hash behind them: a row */
     int64_t row;     /* rows written */
     char *out;       /* packed tokens, OUT_BYTES */
-    int32_t *ids;    /* ENCODE_BYTES of them */
+    int32_t *ids;    /* of a block */
+    int64_t id_capacity, row_limit;
     size_t filled;
     int64_t written; /* tokens that have left `out` */
 };
@@ -76,6 +79,11 @@ done:
 static shoal_status write_row(struct build *build)
 {
     const size_t bytes = (size_t)build->header.vocab_size * sizeof(*build->counts);
+    if (build->row >= build->row_limit)
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "%s: the text becomes more than %d tokens per byte; use another tokenizer",
+            build->request->path, TOKENS_PER_BYTE);
     build->counts[build->header.vocab_size] = (int64_t)shoali_hash64(build->counts, bytes);
     const int64_t at =
         build->header.rows_at + build->row++ * (int64_t)(bytes + sizeof(*build->counts));
@@ -109,21 +117,42 @@ done:
 
 /* ---- encoding ---- */
 
-static shoal_status encode_piece(struct build *build, const char *piece, size_t bytes,
+/* A block; its ids get room where they are more than the block's bytes. */
+static shoal_status encode_block(struct build *build, const char *block, size_t bytes,
                                  int64_t offset)
 {
-    shoal_status status = SHOAL_OK;
-    for (size_t at = 0, end; at < bytes; at = end) {
-        int64_t count;
-        end = bytes - at > ENCODE_BYTES ? at + ENCODE_BYTES : bytes;
-        while (end < bytes && end > at + 4 && ((unsigned char)piece[end] & 0xc0) == 0x80)
-            end--;
-        status =
-            shoali_tokenizer_encode_at(build->tokenizer, piece + at, end - at, offset + (int64_t)at,
-                                       build->ids, (int64_t)ENCODE_BYTES, &count);
+    shoal_status status;
+    int64_t count;
+    for (int tries = 0; tries < 2; tries++) {
+        status = shoali_tokenizer_encode_at(build->tokenizer, block, bytes, offset, build->ids,
+                                            build->id_capacity, &count);
         if (status < 0)
             return shoali_error_prefix(status, "%s", build->text.file->path);
-        SHOAL_TRY(status, put(build, build->ids, count), done);
+        if (count <= build->id_capacity)
+            break;
+        int32_t *ids = realloc(build->ids, (size_t)count * sizeof *ids);
+        if (!ids)
+            return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate %lld tokens", (long long)count);
+        build->ids = ids;
+        build->id_capacity = count;
+    }
+    SHOAL_TRY(status, put(build, build->ids, count), done);
+done:
+    return status;
+}
+
+/* All whole blocks of the piece; *used says how far they go. */
+static shoal_status encode_piece(struct build *build, const char *piece, size_t bytes, bool end,
+                                 int64_t offset, size_t *used)
+{
+    shoal_status status = SHOAL_OK;
+    for (*used = 0; *used < bytes;) {
+        const size_t block =
+            shoali_tokenizer_block(build->tokenizer, piece + *used, bytes - *used, end);
+        if (block == 0)
+            break;
+        SHOAL_TRY(status, encode_block(build, piece + *used, block, offset + (int64_t)*used), done);
+        *used += block;
     }
 done:
     return status;
@@ -139,8 +168,10 @@ static shoal_status encode_file(struct build *build, const struct shoali_file *f
         return SHOAL_FAIL(SHOAL_EIO, "%s may no longer be read: start again", file->path);
     do {
         SHOAL_TRY(status, shoali_text_next(&build->text, used), done);
-        used = shoali_text_whole(&build->text);
-        SHOAL_TRY(status, encode_piece(build, build->text.piece, used, offset), done);
+        SHOAL_TRY(status,
+                  encode_piece(build, build->text.piece, shoali_text_whole(&build->text),
+                               build->text.end, offset, &used),
+                  done);
         offset += (int64_t)used;
     } while (!build->text.end);
 done:
@@ -150,7 +181,8 @@ done:
 static shoal_status join(struct build *build)
 {
     int64_t count;
-    if (shoal_tokenizer_encode(build->tokenizer, "\n", 1, build->ids, 1, &count) < 0)
+    if (shoal_tokenizer_encode(build->tokenizer, "\n", 1, build->ids, build->id_capacity, &count) <
+        0)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "files are joined by a newline, which the given tokenizer does not have; "
                           "give one file");
@@ -191,7 +223,8 @@ static int64_t round_up(int64_t bytes)
            SHOALI_TOKEN_HEADER_BYTES;
 }
 
-/* No text has more tokens than bytes, so the places of all parts are known before it is encoded. */
+/* There is a limit to the tokens of a text, so the places of all parts are known before it is
+ * encoded. Room for rows that are not written is a hole of the file. */
 static void lay_out(struct build *build)
 {
     struct shoali_token_header *header = &build->header;
@@ -212,8 +245,11 @@ static void lay_out(struct build *build)
     header->block_tokens =
         build->scan.bytes / BLOCKS > fewest ? build->scan.bytes / BLOCKS : fewest;
     header->rows_at = round_up(header->json_at + header->json_bytes);
-    header->tokens_at =
-        round_up(header->rows_at + build->scan.bytes / header->block_tokens * row_bytes);
+    const int64_t most = build->tokenizer->kind->any_cut
+                             ? build->scan.bytes
+                             : TOKENS_PER_BYTE * build->scan.bytes + TOKENS_PER_BYTE;
+    build->row_limit = most / header->block_tokens;
+    header->tokens_at = round_up(header->rows_at + build->row_limit * row_bytes);
     header->json =
         shoali_hash64(shoal_tokenizer_json(build->tokenizer), (size_t)header->json_bytes);
 }
@@ -224,7 +260,8 @@ static shoal_status allocate(struct build *build)
     build->counts =
         shoali_calloc((size_t)build->header.vocab_size + 1, sizeof(*build->counts), "token counts");
     build->out = shoali_malloc(OUT_BYTES, "tokens");
-    build->ids = shoali_malloc(ENCODE_BYTES * sizeof(*build->ids), "tokens");
+    build->ids = shoali_malloc(SHOALI_BLOCK_BYTES_MAX * sizeof(*build->ids), "tokens");
+    build->id_capacity = (int64_t)SHOALI_BLOCK_BYTES_MAX;
     return build->hash && build->counts && build->out && build->ids ? SHOAL_OK : SHOAL_ENOMEM;
 }
 

@@ -247,17 +247,17 @@ static shoal_status replace_part(const struct replace *replace, struct shoali_ma
                                  const char *text, size_t bytes, struct shoali_str *out)
 {
     shoal_status status = SHOAL_OK;
+    struct shoali_matches matches = {0};
     size_t copied = 0, begin, end;
-    for (size_t at = 0; at < bytes;) {
+    for (;;) {
         SHOAL_TRY(status,
-                  shoali_regex_match(replace->pattern, matcher, text, bytes, at, &begin, &end),
+                  shoali_regex_next(replace->pattern, matcher, text, bytes, &matches, &begin, &end),
                   done);
         if (status == SHOAL_END)
             break;
         shoali_str_append_bytes(out, text + copied, begin - copied);
         shoali_str_append(out, "%s", replace->content);
         copied = end;
-        at = end > begin ? end : end < bytes ? end + (size_t)shoali_length(text[end]) : end + 1;
     }
     shoali_str_append_bytes(out, text + copied, bytes - copied);
     status = SHOAL_OK;

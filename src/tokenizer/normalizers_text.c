@@ -86,11 +86,12 @@ static shoal_status apply_replace(const void *state, struct shoali_run *run, con
 {
     shoal_status status = SHOAL_OK;
     const struct replace *replace = state;
-    size_t copied = 0, at = 0, begin, end;
-    while (at <= bytes) {
+    struct shoali_matches matches = {0};
+    size_t copied = 0, begin, end;
+    for (;;) {
         SHOAL_TRY(status,
-                  shoali_regex_match(replace->pattern, run->scratch->matcher, text, bytes, at,
-                                     &begin, &end),
+                  shoali_regex_next(replace->pattern, run->scratch->matcher, text, bytes, &matches,
+                                    &begin, &end),
                   done);
         if (status == SHOAL_END)
             break;
@@ -99,8 +100,6 @@ static shoal_status apply_replace(const void *state, struct shoali_run *run, con
         if (begin == 0 && end > 0 && !*replace->content)
             out->starts = false;
         copied = end;
-        /* an empty match is followed by the character it stands before */
-        at = end > begin ? end : end < bytes ? end + (size_t)shoali_length(text[end]) : end + 1;
     }
     shoali_str_append_bytes(&out->text, text + copied, bytes - copied);
     status = SHOAL_OK;

@@ -284,7 +284,7 @@ static shoal_status encode_byte(const shoal_tokenizer *tokenizer, const char *te
     (void)tokenizer;
     (void)offset;
     const int64_t room = ids->capacity - ids->count;
-    for (int64_t i = 0; i < (int64_t)bytes && i < room; i++)
+    for (int64_t i = 0; (int64_t)bytes <= room && i < (int64_t)bytes; i++)
         ids->token[ids->count + i] = (unsigned char)text[i];
     ids->count += (int64_t)bytes;
     return SHOAL_OK;

@@ -39,11 +39,12 @@ static shoal_status apply_pattern(const struct split *split, struct shoali_run *
                                        .piece = piece,
                                        .level = level,
                                        .behavior = (enum shoali_behavior)split->behavior};
-    size_t done_to = 0, at = 0, begin, end;
-    while (at <= piece->bytes) {
+    struct shoali_matches matches = {0};
+    size_t done_to = 0, begin, end;
+    for (;;) {
         SHOAL_TRY(status,
-                  shoali_regex_match(split->pattern, run->scratch->matcher, piece->text,
-                                     piece->bytes, at, &begin, &end),
+                  shoali_regex_next(split->pattern, run->scratch->matcher, piece->text,
+                                    piece->bytes, &matches, &begin, &end),
                   done);
         if (status == SHOAL_END)
             break;
@@ -51,9 +52,6 @@ static shoal_status apply_pattern(const struct split *split, struct shoali_run *
             SHOAL_TRY(status, shoali_splitter_add(&splitter, done_to, begin, split->invert), done);
         SHOAL_TRY(status, shoali_splitter_add(&splitter, begin, end, !split->invert), done);
         done_to = end;
-        at = end > begin          ? end
-             : end < piece->bytes ? end + (size_t)shoali_length(piece->text[end])
-                                  : end + 1;
     }
     if (done_to < piece->bytes)
         SHOAL_TRY(status, shoali_splitter_add(&splitter, done_to, piece->bytes, split->invert),

@@ -189,3 +189,30 @@ shoal_status shoali_regex_match(const struct shoali_regex *regex, struct shoali_
         *begin = *end;
     return SHOAL_OK;
 }
+
+shoal_status shoali_regex_next(const struct shoali_regex *regex, struct shoali_matcher *matcher,
+                               const char *text, size_t bytes, struct shoali_matches *matches,
+                               size_t *begin, size_t *end)
+{
+    shoal_status status = SHOAL_END;
+    while (matches->at <= bytes) {
+        status = shoali_regex_match(regex, matcher, text, bytes, matches->at, begin, end);
+        if (status != SHOAL_OK)
+            return status;
+        const bool empty = *begin == *end;
+        const bool counts = !empty || !matches->any || *begin != matches->last_end;
+        matches->at = *end;
+        if (empty && *end < bytes) /* on by a character */
+            while (++matches->at < bytes && ((unsigned char)text[matches->at] & 0xc0) == 0x80)
+                continue;
+        else if (empty)
+            matches->at = bytes + 1;
+        if (counts) {
+            matches->any = true;
+            matches->last_end = *end;
+            return SHOAL_OK;
+        }
+        status = SHOAL_END;
+    }
+    return status;
+}

@@ -25,5 +25,14 @@ void shoali_matcher_destroy(struct shoali_matcher *matcher); /* NULL is fine */
 SHOAL_CHECKED shoal_status shoali_regex_match(const struct shoali_regex *regex,
                                               struct shoali_matcher *matcher, const char *text,
                                               size_t bytes, size_t at, size_t *begin, size_t *end);
+/* All matches, one after the other: an empty one that begins where the last one ended is none. */
+struct shoali_matches {
+    size_t at, last_end;
+    bool any;
+};
+SHOAL_CHECKED shoal_status shoali_regex_next(const struct shoali_regex *regex,
+                                             struct shoali_matcher *matcher, const char *text,
+                                             size_t bytes, struct shoali_matches *matches,
+                                             size_t *begin, size_t *end);
 
 #endif
