@@ -24,9 +24,9 @@ SHOAL_CHECKED shoal_status shoali_read_bert(const char *vocab_path, bool lower_c
                                             struct json_t **root);
 SHOAL_CHECKED shoal_status shoali_read_sentencepiece(const char *path, const char *data,
                                                      size_t bytes, struct json_t **root);
-/* `lines`, else the JSON list. */
+/* `lines`, else the JSON list, of which `data` keeps what is used. */
 SHOAL_CHECKED shoal_status shoali_read_tiktoken(const shoal_tokenizer_args *args, const char *path,
-                                                const char *data, size_t bytes, bool lines,
+                                                char *data, size_t bytes, bool lines,
                                                 struct json_t **root);
 /* A JSON file; SHOAL_ECONFIG with its line. */
 SHOAL_CHECKED shoal_status shoali_read_json_file(const char *path, struct json_t **root);

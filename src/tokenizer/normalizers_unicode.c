@@ -34,12 +34,15 @@ static shoal_status apply_nfkd(const void *state, struct shoali_run *run, const 
 static void lower(const char *text, size_t bytes, struct shoali_str *out)
 {
     for (size_t at = 0; at < bytes;) {
-        uint32_t c;
-        at += (size_t)shoali_next(text + at, &c);
-        if (c < 0x80) {
-            const char small = (char)(c >= 'A' && c <= 'Z' ? c | 0x20 : c);
-            shoali_str_append_bytes(out, &small, 1);
-        } else {
+        const size_t ascii = shoali_ascii_prefix(text + at, bytes - at);
+        shoali_str_append_bytes(out, text + at, ascii);
+        for (size_t i = out->length - ascii; !out->failed && i < out->length; i++)
+            out->text[i] = (char)(out->text[i] >= 'A' && out->text[i] <= 'Z' ? out->text[i] | 0x20
+                                                                             : out->text[i]);
+        at += ascii;
+        while (at < bytes && (unsigned char)text[at] >= 0x80) {
+            uint32_t c;
+            at += (size_t)shoali_next(text + at, &c);
             shoali_append_lower(c, out);
         }
     }
@@ -54,12 +57,17 @@ static shoal_status apply_lowercase(const void *state, struct shoali_run *run, c
     return SHOAL_OK;
 }
 
-/* Drops the characters that `drop` names. */
+/* Drops the characters that `drop` names, none of which is ASCII. */
 static void filter(const char *text, size_t bytes, bool (*drop)(uint32_t c),
                    struct shoali_normal *out)
 {
     for (size_t at = 0; at < bytes;) {
         uint32_t c;
+        const size_t ascii = shoali_ascii_prefix(text + at, bytes - at);
+        shoali_str_append_bytes(&out->text, text + at, ascii);
+        at += ascii;
+        if (at == bytes)
+            break;
         const size_t length = (size_t)shoali_next(text + at, &c);
         if (!drop(c))
             shoali_str_append_bytes(&out->text, text + at, length);
@@ -111,12 +119,26 @@ static bool is_chinese(uint32_t c)
            (c >= 0x2f800 && c <= 0x2fa1f);
 }
 
+static void put_between_spaces(const char *text, size_t bytes, struct shoali_str *out)
+{
+    shoali_str_append_bytes(out, " ", 1);
+    shoali_str_append_bytes(out, text, bytes);
+    shoali_str_append_bytes(out, " ", 1);
+}
+
 /* Control characters away, spaces to one kind, spaces around Chinese characters. */
 static void clean(const struct bert *bert, const char *text, size_t bytes,
                   struct shoali_normal *out)
 {
     for (size_t at = 0; at < bytes;) {
         uint32_t c;
+        size_t plain = at;
+        while (plain < bytes && text[plain] > ' ' && text[plain] < 0x7f)
+            plain++;
+        shoali_str_append_bytes(&out->text, text + at, plain - at);
+        at = plain;
+        if (at == bytes)
+            break;
         const size_t length = (size_t)shoali_next(text + at, &c);
         const bool line = c == '\t' || c == '\n' || c == '\r';
         const bool drop =
@@ -126,7 +148,7 @@ static void clean(const struct bert *bert, const char *text, size_t bytes,
         else if (bert->clean_text && shoali_is_space(c))
             shoali_str_append_bytes(&out->text, " ", 1);
         else if (bert->handle_chinese_chars && is_chinese(c))
-            shoali_str_append(&out->text, " %.*s ", (int)length, text + at);
+            put_between_spaces(text + at, length, &out->text);
         else
             shoali_str_append_bytes(&out->text, text + at, length);
         at += length;

@@ -120,6 +120,16 @@ done:
     return status;
 }
 
+/* The list shows each token as a text too, the byte 0 among them, which no text here may hold. It is
+ * not read: another character may stand for it. */
+static void hide_nul(char *data, size_t bytes)
+{
+    char *end = data + bytes;
+    for (char *at = data; (at = memchr(at, '\\', (size_t)(end - at))); at++)
+        if (end - at >= 6 && memcmp(at, "\\u0000", 6) == 0)
+            at[5] = '1';
+}
+
 static bool add_specials(json_t *added)
 {
     static const char *const named[] = {"<unk>", "<s>", "</s>"};
@@ -133,7 +143,7 @@ static bool add_specials(json_t *added)
 }
 
 shoal_status shoali_read_tiktoken(const shoal_tokenizer_args *args, const char *path,
-                                  const char *data, size_t bytes, bool lines, json_t **root)
+                                  char *data, size_t bytes, bool lines, json_t **root)
 {
     shoal_status status;
     json_t *list = NULL, *vocab = json_object(), *added = json_array();
@@ -143,6 +153,7 @@ shoal_status shoali_read_tiktoken(const shoal_tokenizer_args *args, const char *
     if (lines) {
         SHOAL_TRY(status, read_lines(path, data, bytes, vocab), done);
     } else {
+        hide_nul(data, bytes);
         status = shoali_json_read(data, bytes, &list, &error);
         if (status == SHOAL_ECORRUPT)
             status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: line %d, column %d: %s", path, (int)error.line,

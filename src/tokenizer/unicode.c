@@ -153,12 +153,40 @@ done:
     return status;
 }
 
-static bool is_ascii(const char *text, size_t bytes)
+size_t shoali_ascii_prefix(const char *text, size_t bytes)
 {
-    unsigned char all = 0;
-    for (size_t i = 0; i < bytes; i++)
-        all |= (unsigned char)text[i];
-    return all < 0x80;
+    size_t at = 0;
+    uint64_t word;
+    while (at + sizeof word <= bytes) {
+        memcpy(&word, text + at, sizeof word);
+        if (word & UINT64_C(0x8080808080808080))
+            break;
+        at += sizeof word;
+    }
+    while (at < bytes && (unsigned char)text[at] < 0x80)
+        at++;
+    return at;
+}
+
+/* ASCII is normal, and nothing but the last character before a stretch of other characters can join
+ * one of those. */
+static shoal_status by_stretches(utf8proc_option_t options, const char *text, size_t bytes,
+                                 struct shoali_str *out)
+{
+    shoal_status status = SHOAL_OK;
+    for (size_t at = 0, end; at < bytes; at = end) {
+        const size_t ascii = shoali_ascii_prefix(text + at, bytes - at);
+        const size_t kept = at + ascii < bytes && ascii > 0 ? ascii - 1 : ascii;
+        shoali_str_append_bytes(out, text + at, kept);
+        at += kept;
+        end = at + (ascii - kept);
+        while (end < bytes && (unsigned char)text[end] >= 0x80)
+            end++;
+        if (end > at)
+            SHOAL_TRY(status, map(text + at, end - at, options, out), done);
+    }
+done:
+    return status;
 }
 
 shoal_status shoali_normal_form(enum shoali_normal_form form, const struct shoali_classes *classes,
@@ -170,33 +198,24 @@ shoal_status shoali_normal_form(enum shoali_normal_form form, const struct shoal
         [SHOALI_NFKC] = UTF8PROC_COMPOSE | UTF8PROC_STABLE | UTF8PROC_COMPAT,
         [SHOALI_NFKD] = UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | UTF8PROC_COMPAT,
     };
-    if (is_ascii(text, bytes)) {
-        shoali_str_append_bytes(out, text, bytes);
-        return SHOAL_OK;
-    }
     if (form == SHOALI_NFC)
         return compose(classes, text, bytes, out);
-    return map(text, bytes, options[form], out);
+    return by_stretches(options[form], text, bytes, out);
 }
 
 size_t shoali_utf8_prefix(const char *text, size_t bytes)
 {
     size_t at = 0;
-    while (at < bytes) {
-        uint64_t word;
-        while (at + sizeof word <= bytes) {
-            memcpy(&word, text + at, sizeof word);
-            if (word & UINT64_C(0x8080808080808080))
-                break;
-            at += sizeof word;
+    uint32_t c;
+    for (;;) {
+        at += shoali_ascii_prefix(text + at, bytes - at);
+        while (at < bytes && (unsigned char)text[at] >= 0x80) {
+            const int length = shoali_utf8_decode(text + at, bytes - at, &c);
+            if (length == 0)
+                return at;
+            at += (size_t)length;
         }
         if (at == bytes)
-            break;
-        uint32_t c;
-        const int length = shoali_utf8_decode(text + at, bytes - at, &c);
-        if (length == 0)
             return at;
-        at += (size_t)length;
     }
-    return bytes;
 }

@@ -68,6 +68,8 @@ static inline int shoali_length(char lead)
     const unsigned char byte = (unsigned char)lead;
     return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
 }
+/* Bytes at the beginning of the text that are ASCII. */
+size_t shoali_ascii_prefix(const char *text, size_t bytes);
 /* Bytes at the beginning of the text that are UTF-8. */
 size_t shoali_utf8_prefix(const char *text, size_t bytes);
 void shoali_append_code_point(uint32_t c, struct shoali_str *out);
