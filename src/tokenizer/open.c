@@ -15,9 +15,11 @@ static bool exists(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode);
 }
 
-/* FOLDER/NAME. */
+/* FOLDER/NAME; NULL: no memory, also for the folder. */
 static const char *inside(struct shoali_arena *arena, const char *folder, const char *name)
 {
+    if (!folder)
+        return NULL;
     const size_t length = strlen(folder);
     return shoali_arena_printf(arena, "%s%s%s", folder,
                                length > 0 && folder[length - 1] == '/' ? "" : "/", name);

@@ -142,8 +142,8 @@ static bool add_specials(json_t *added)
     return !failed;
 }
 
-shoal_status shoali_read_tiktoken(const shoal_tokenizer_args *args, const char *path,
-                                  char *data, size_t bytes, bool lines, json_t **root)
+shoal_status shoali_read_tiktoken(const shoal_tokenizer_args *args, const char *path, char *data,
+                                  size_t bytes, bool lines, json_t **root)
 {
     shoal_status status;
     json_t *list = NULL, *vocab = json_object(), *added = json_array();

@@ -47,7 +47,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         shoal_tokenizer_destroy(tokenizer);
     }
     if (shoal_tokenizer_from_json(text, size, &tokenizer) == SHOAL_OK) {
-        round_trip(tokenizer, text, size);
+        /* numbers and pipelines need not give the text back: tokenizer_files_fuzz.c */
+        const char *name = shoal_tokenizer_name(tokenizer);
+        if (strcmp(name, "byte") == 0 || strcmp(name, "char") == 0)
+            round_trip(tokenizer, text, size);
         json_round_trip(tokenizer);
         shoal_tokenizer_destroy(tokenizer);
     }
