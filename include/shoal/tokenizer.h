@@ -48,8 +48,8 @@ typedef struct shoal_tokenizer_args {
 } shoal_tokenizer_args;
 /* Reads a tokenizer. SHOAL_EINVAL, SHOAL_ENOENT, SHOAL_ECONFIG: a sentence with file, place and what
  * to do. *tokenizer is owned. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_load(const shoal_tokenizer_args *args,
-                                                          shoal_tokenizer **tokenizer);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_tokenizer_load(const shoal_tokenizer_args *args,
+                                                             shoal_tokenizer **tokenizer);
 /* Reads what `path` is: tokenizer.json, NAME.model, NAME.tiktoken, vocab.json (with merges.txt
  * beside it), or a folder that has one of them. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_open(const char *path,
@@ -58,6 +58,7 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_open(const char *path,
 SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_from_json(const char *json, size_t bytes,
                                                                shoal_tokenizer **tokenizer);
 SHOAL_API void shoal_tokenizer_destroy(shoal_tokenizer *tokenizer); /* NULL is fine */
+/* "byte", "char", "null", or the type of the model: "BPE", "Unigram", ... Borrowed until destroy. */
 SHOAL_API const char *shoal_tokenizer_name(const shoal_tokenizer *tokenizer);
 /* The largest id, and one. */
 SHOAL_API int32_t shoal_tokenizer_vocab_size(const shoal_tokenizer *tokenizer);
@@ -67,8 +68,8 @@ SHOAL_API int32_t shoal_tokenizer_eod(const shoal_tokenizer *tokenizer);
 SHOAL_API int32_t shoal_tokenizer_id(const shoal_tokenizer *tokenizer, const char *token);
 /* The string of an id, as the file has it: borrowed until destroy, NULL where the id has none. */
 SHOAL_API const char *shoal_tokenizer_token(const shoal_tokenizer *tokenizer, int32_t id);
-/* 1 for tokens that stand for no text ("special"), 0 for others. */
-SHOAL_API int32_t shoal_tokenizer_is_special(const shoal_tokenizer *tokenizer, int32_t id);
+/* Whether a token stands for no text ("special"). */
+SHOAL_API bool shoal_tokenizer_is_special(const shoal_tokenizer *tokenizer, int32_t id);
 /* What its stages are, one per line, for people. *text is owned (free()). */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_describe(const shoal_tokenizer *tokenizer,
                                                               char **text);
@@ -108,8 +109,27 @@ typedef struct shoal_tokenizer_train_args {
 } shoal_tokenizer_train_args;
 /* Learns a byte-level BPE: a tokenizer.json. The result is a function of the files' bytes and these
  * arguments, threads excepted. SHOAL_EINVAL: a vocabulary that cannot be. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_train(const shoal_tokenizer_train_args *args,
-                                                           shoal_tokenizer **tokenizer);
+SHOAL_CHECKED SHOAL_INLINE shoal_status
+shoal_tokenizer_train(const shoal_tokenizer_train_args *args, shoal_tokenizer **tokenizer);
+
+/* ---- structs that grow ----------------------------------------------------------------------- */
+/* The functions behind the inline ones above. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_load_sized(const shoal_tokenizer_args *args,
+                                                                size_t args_size,
+                                                                shoal_tokenizer **tokenizer);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_train_sized(
+    const shoal_tokenizer_train_args *args, size_t args_size, shoal_tokenizer **tokenizer);
+
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_tokenizer_load(const shoal_tokenizer_args *args,
+                                                             shoal_tokenizer **tokenizer)
+{
+    return shoal_tokenizer_load_sized(args, sizeof *args, tokenizer);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status
+shoal_tokenizer_train(const shoal_tokenizer_train_args *args, shoal_tokenizer **tokenizer)
+{
+    return shoal_tokenizer_train_sized(args, sizeof *args, tokenizer);
+}
 
 #ifdef __cplusplus
 }

@@ -267,13 +267,12 @@ static shoal_status read_type(const shoal_tokenizer_args *args, struct shoali_ar
     return read_path(args, arena, file, root);
 }
 
-shoal_status shoal_tokenizer_load(const shoal_tokenizer_args *args, shoal_tokenizer **tokenizer)
+static shoal_status load(const shoal_tokenizer_args *args, shoal_tokenizer **tokenizer)
 {
     shoal_status status;
     struct shoali_arena arena;
     json_t *root = NULL;
     const char *file = NULL;
-    *tokenizer = NULL;
     if (args->type && strcmp(args->type, "NullTokenizer") == 0)
         return shoali_tokenizer_make_null(args->vocab_size, tokenizer);
     if (args->type && strcmp(args->type, "byte") == 0)
@@ -284,6 +283,19 @@ shoal_status shoal_tokenizer_load(const shoal_tokenizer_args *args, shoal_tokeni
 done:
     json_decref(root);
     shoali_arena_fini(&arena);
+    return status;
+}
+
+shoal_status shoal_tokenizer_load_sized(const shoal_tokenizer_args *args, size_t args_size,
+                                        shoal_tokenizer **tokenizer)
+{
+    shoal_status status;
+    shoal_tokenizer_args own = {0};
+    *tokenizer = NULL;
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_tokenizer_args, pattern, args, args_size, &own),
+              done);
+    SHOAL_TRY(status, load(&own, tokenizer), done);
+done:
     return status;
 }
 

@@ -83,7 +83,7 @@ const char *shoal_tokenizer_token(const shoal_tokenizer *tokenizer, int32_t id)
     return pipeline && id >= 0 && id < pipeline->size ? pipeline->string[id].text : NULL;
 }
 
-int32_t shoal_tokenizer_is_special(const shoal_tokenizer *tokenizer, int32_t id)
+bool shoal_tokenizer_is_special(const shoal_tokenizer *tokenizer, int32_t id)
 {
     const struct shoali_pipeline *pipeline = tokenizer->pipeline;
     return pipeline && id >= 0 && id < pipeline->size &&

@@ -134,8 +134,7 @@ static shoal_status write_root(const shoal_tokenizer_train_args *args,
                             : SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a tokenizer.json");
 }
 
-shoal_status shoal_tokenizer_train(const shoal_tokenizer_train_args *args,
-                                   shoal_tokenizer **tokenizer)
+static shoal_status train(const shoal_tokenizer_train_args *args, shoal_tokenizer **tokenizer)
 {
     shoal_status status;
     const struct pattern *pattern;
@@ -144,7 +143,6 @@ shoal_status shoal_tokenizer_train(const shoal_tokenizer_train_args *args,
     struct shoali_trained trained = {.arena = &arena};
     int32_t byte_id[256];
     json_t *root = NULL;
-    *tokenizer = NULL;
     shoali_arena_init(&arena);
     SHOAL_TRY(status, find_pattern(args->pattern ? args->pattern : "gpt2", &pattern), done);
     if (args->path_count < 1) {
@@ -164,5 +162,18 @@ done:
     json_decref(root);
     shoali_word_counts_fini(&counts);
     shoali_arena_fini(&arena);
+    return status;
+}
+
+shoal_status shoal_tokenizer_train_sized(const shoal_tokenizer_train_args *args, size_t args_size,
+                                         shoal_tokenizer **tokenizer)
+{
+    shoal_status status;
+    shoal_tokenizer_train_args own = {0};
+    *tokenizer = NULL;
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_tokenizer_train_args, threads, args, args_size, &own),
+              done);
+    SHOAL_TRY(status, train(&own, tokenizer), done);
+done:
     return status;
 }
