@@ -35,8 +35,8 @@ static bool halves_of(const json_t *merge, const char **left, size_t *left_bytes
 }
 
 /* The id of a string as the file writes it. */
-static int32_t id_of(const struct shoali_model *model, struct shoali_str *work, const char *text,
-                     size_t bytes)
+static int32_t id_of(const struct shoali_word_model *model, struct shoali_str *work,
+                     const char *text, size_t bytes)
 {
     if (!model->raw)
         return shoali_vocab_find(&model->vocab, text, bytes);
@@ -48,8 +48,9 @@ static int32_t id_of(const struct shoali_model *model, struct shoali_str *work, 
     return shoali_vocab_find(&model->vocab, work->text, raw);
 }
 
-static shoal_status read_merge(const struct shoali_spec *merges, const struct shoali_model *model,
-                               size_t i, struct shoali_str work[2])
+static shoal_status read_merge(const struct shoali_spec *merges,
+                               const struct shoali_word_model *model, size_t i,
+                               struct shoali_str work[2])
 {
     struct shoali_bpe *bpe = model->state;
     const char *left, *right;
@@ -76,7 +77,7 @@ static shoal_status read_merge(const struct shoali_spec *merges, const struct sh
     return SHOAL_OK;
 }
 
-static shoal_status read_merges(const struct shoali_spec *spec, struct shoali_model *model)
+static shoal_status read_merges(const struct shoali_spec *spec, struct shoali_word_model *model)
 {
     shoal_status status;
     struct shoali_bpe *bpe = model->state;
@@ -100,10 +101,10 @@ done:
     return status;
 }
 
-static void find_bytes(struct shoali_model *model, struct shoali_bpe *bpe)
+static void find_bytes(struct shoali_word_model *model, struct shoali_bpe *bpe)
 {
     if (!model->raw) {
-        shoali_model_byte_tokens(model, bpe->byte_id);
+        shoali_word_model_byte_tokens(model, bpe->byte_id);
         return;
     }
     for (int byte = 0; byte < 256; byte++) {
@@ -112,7 +113,7 @@ static void find_bytes(struct shoali_model *model, struct shoali_bpe *bpe)
     }
 }
 
-static shoal_status create_bpe(const struct shoali_spec *spec, struct shoali_model *model)
+static shoal_status create_bpe(const struct shoali_spec *spec, struct shoali_word_model *model)
 {
     shoal_status status;
     struct shoali_spec dropout;
@@ -133,7 +134,7 @@ static shoal_status create_bpe(const struct shoali_spec *spec, struct shoali_mod
     SHOAL_TRY(status, shoali_spec_bool(spec, "fuse_unk", false, &bpe->fuse_unk), done);
     SHOAL_TRY(status, shoali_spec_bool(spec, "ignore_merges", false, &bpe->ignore_merges), done);
     model->raw = model->raw && !bpe->byte_fallback && !*bpe->prefix && !*bpe->suffix;
-    SHOAL_TRY(status, shoali_model_read_vocab(spec, model), done);
+    SHOAL_TRY(status, shoali_word_model_read_vocab(spec, model), done);
     SHOAL_TRY(status, read_merges(spec, model), done);
     bpe->unk = unk ? shoali_pipeline_id(spec->pipeline, unk) : -1;
     if (unk && bpe->unk < 0)
@@ -143,7 +144,7 @@ done:
     return status;
 }
 
-static void destroy(struct shoali_model *model)
+static void destroy(struct shoali_word_model *model)
 {
     struct shoali_bpe *bpe = model->state;
     if (bpe)
@@ -246,7 +247,7 @@ static shoal_status room(struct shoali_run *run, size_t bytes, struct symbols *s
     return symbols->symbol ? SHOAL_OK : SHOAL_ENOMEM;
 }
 
-static shoal_status encode_bpe(const struct shoali_model *model, struct shoali_run *run,
+static shoal_status encode_bpe(const struct shoali_word_model *model, struct shoali_run *run,
                                const char *word, size_t bytes, struct shoali_ids *ids)
 {
     const struct shoali_bpe *bpe = model->state;
@@ -274,7 +275,7 @@ static shoal_status encode_bpe(const struct shoali_model *model, struct shoali_r
     return SHOAL_OK;
 }
 
-static int32_t byte_id(const struct shoali_model *model, unsigned char byte)
+static int32_t byte_id(const struct shoali_word_model *model, unsigned char byte)
 {
     const struct shoali_bpe *bpe = model->state;
     return model->raw || bpe->byte_fallback ? bpe->byte_id[byte] : -1;
@@ -282,7 +283,7 @@ static int32_t byte_id(const struct shoali_model *model, unsigned char byte)
 
 /* ---- TikToken: the rank is the number of the joined string ---- */
 
-static shoal_status create_tiktoken(const struct shoali_spec *spec, struct shoali_model *model)
+static shoal_status create_tiktoken(const struct shoali_spec *spec, struct shoali_word_model *model)
 {
     shoal_status status;
     struct shoali_bpe *bpe = shoali_arena_alloc(spec->arena, sizeof *bpe);
@@ -295,7 +296,7 @@ static shoal_status create_tiktoken(const struct shoali_spec *spec, struct shoal
     bpe->prefix = bpe->suffix = "";
     bpe->ignore_merges = true;
     bpe->unk = -1;
-    SHOAL_TRY(status, shoali_model_read_vocab(spec, model), done);
+    SHOAL_TRY(status, shoali_word_model_read_vocab(spec, model), done);
     uint32_t *rank = shoali_arena_alloc(spec->arena, (size_t)model->vocab.size * sizeof *rank);
     if (!rank)
         return SHOAL_ENOMEM;
@@ -310,7 +311,7 @@ done:
     return status;
 }
 
-const struct shoali_model_kind shoali_model_bpe = {
+const struct shoali_word_model_kind shoali_word_model_bpe = {
     .type = "BPE",
     .create = create_bpe,
     .destroy = destroy,
@@ -318,7 +319,7 @@ const struct shoali_model_kind shoali_model_bpe = {
     .byte_id = byte_id,
     .takes_bytes = true,
 };
-const struct shoali_model_kind shoali_model_tiktoken = {
+const struct shoali_word_model_kind shoali_word_model_tiktoken = {
     .type = "TikToken",
     .create = create_tiktoken,
     .encode = encode_bpe,

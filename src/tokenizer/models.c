@@ -5,14 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct shoali_model_kind *const kinds[] = {
-    &shoali_model_bpe,
-    &shoali_model_wordpiece,
-    &shoali_model_unigram,
-    &shoali_model_wordlevel,
-    &shoali_model_tiktoken,
-    &shoali_model_sentencepiece_bpe,
-    &shoali_model_sentencepiece_unigram,
+static const struct shoali_word_model_kind *const kinds[] = {
+    &shoali_word_model_bpe,
+    &shoali_word_model_wordpiece,
+    &shoali_word_model_unigram,
+    &shoali_word_model_wordlevel,
+    &shoali_word_model_tiktoken,
+    &shoali_word_model_sentencepiece_bpe,
+    &shoali_word_model_sentencepiece_unigram,
 };
 
 /* Files of before 2020 have no type: what only one model has tells it. */
@@ -24,12 +24,13 @@ static const char *guess(const struct shoali_spec *spec)
                                                                      : NULL;
 }
 
-shoal_status shoali_model_create(const struct shoali_spec *spec, struct shoali_model *model)
+shoal_status shoali_word_model_create(const struct shoali_spec *spec,
+                                      struct shoali_word_model *model)
 {
     shoal_status status;
     const char *type;
     const struct shoali_pipeline *pipeline = spec->pipeline;
-    const struct shoali_model_kind *kind = NULL;
+    const struct shoali_word_model_kind *kind = NULL;
     SHOAL_TRY(status, shoali_spec_text(spec, "type", guess(spec), &type), done);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (strcmp(kinds[i]->type, type) == 0)
@@ -46,7 +47,7 @@ done:
 }
 
 /* Puts a string into the vocabulary as the model meets it. */
-static shoal_status add(const struct shoali_spec *spec, struct shoali_model *model, int32_t id,
+static shoal_status add(const struct shoali_spec *spec, struct shoali_word_model *model, int32_t id,
                         const char *text)
 {
     shoal_status status;
@@ -70,7 +71,8 @@ done:
     return status;
 }
 
-shoal_status shoali_model_read_vocab(const struct shoali_spec *spec, struct shoali_model *model)
+shoal_status shoali_word_model_read_vocab(const struct shoali_spec *spec,
+                                          struct shoali_word_model *model)
 {
     shoal_status status;
     struct shoali_spec vocab;
@@ -114,8 +116,8 @@ static const char *piece_of(const json_t *element, double *score)
     return json_is_number(number) ? json_string_value(json_array_get(element, 0)) : NULL;
 }
 
-shoal_status shoali_model_read_scores(const struct shoali_spec *spec, struct shoali_model *model,
-                                      double **score)
+shoal_status shoali_word_model_read_scores(const struct shoali_spec *spec,
+                                           struct shoali_word_model *model, double **score)
 {
     shoal_status status;
     struct shoali_spec vocab;
@@ -138,7 +140,7 @@ done:
     return status;
 }
 
-void shoali_model_byte_tokens(const struct shoali_model *model, int32_t id[256])
+void shoali_word_model_byte_tokens(const struct shoali_word_model *model, int32_t id[256])
 {
     char name[8];
     for (int byte = 0; byte < 256; byte++) {

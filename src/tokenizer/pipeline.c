@@ -106,7 +106,7 @@ static shoal_status create_stages(struct shoali_pipeline *pipeline, const struct
     SHOAL_TRY(status, shoali_spec_member(root, "model", &model), done);
     if (!model.json)
         return shoali_spec_fail(root, "there is no `model`: this is no tokenizer.json");
-    SHOAL_TRY(status, shoali_model_create(&model, &pipeline->model), done);
+    SHOAL_TRY(status, shoali_word_model_create(&model, &pipeline->model), done);
     pipeline->raw = pipeline->model.raw;
     SHOAL_TRY(status, shoali_spec_member(root, "added_tokens", &added), done);
     if (added.json)
@@ -265,7 +265,7 @@ done:
 static shoal_status encode_bytes(struct shoali_run *run, const char *text, size_t bytes,
                                  int64_t offset)
 {
-    const struct shoali_model *model = &run->pipeline->model;
+    const struct shoali_word_model *model = &run->pipeline->model;
     for (size_t i = 0; i < bytes; i++) {
         const unsigned char byte = (unsigned char)text[i];
         const int32_t id = model->kind->byte_id ? model->kind->byte_id(model, byte) : -1;

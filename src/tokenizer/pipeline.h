@@ -101,38 +101,39 @@ bool shoali_byte_chars_bytes(const char *text, size_t bytes, char *out, size_t *
 
 /* ---- models ---- */
 
-struct shoali_model;
-struct shoali_model_kind {
+struct shoali_word_model;
+struct shoali_word_model_kind {
     const char *type;
-    shoal_status (*create)(const struct shoali_spec *spec, struct shoali_model *model);
-    void (*destroy)(struct shoali_model *model); /* optional */
+    shoal_status (*create)(const struct shoali_spec *spec, struct shoali_word_model *model);
+    void (*destroy)(struct shoali_word_model *model); /* optional */
     /* `bytes` > 0. */
-    shoal_status (*encode)(const struct shoali_model *model, struct shoali_run *run,
+    shoal_status (*encode)(const struct shoali_word_model *model, struct shoali_run *run,
                            const char *word, size_t bytes, struct shoali_ids *ids);
     /* A byte that belongs to no UTF-8; -1: it has no token. NULL: none has. */
-    int32_t (*byte_id)(const struct shoali_model *model, unsigned char byte);
+    int32_t (*byte_id)(const struct shoali_word_model *model, unsigned char byte);
     bool takes_bytes; /* behind ByteLevel it works on the bytes themselves */
 };
-struct shoali_model {
-    const struct shoali_model_kind *kind;
+struct shoali_word_model {
+    const struct shoali_word_model_kind *kind;
     struct shoali_vocab vocab; /* strings as the model meets them: bytes where `raw` */
     bool raw;                  /* ByteLevel stands before it, and it takes bytes */
     void *state;
 };
-extern const struct shoali_model_kind shoali_model_bpe, shoali_model_tiktoken,
-    shoali_model_sentencepiece_bpe, shoali_model_wordpiece, shoali_model_wordlevel,
-    shoali_model_unigram, shoali_model_sentencepiece_unigram;
-SHOAL_CHECKED shoal_status shoali_model_create(const struct shoali_spec *spec,
-                                               struct shoali_model *model);
+extern const struct shoali_word_model_kind shoali_word_model_bpe, shoali_word_model_tiktoken,
+    shoali_word_model_sentencepiece_bpe, shoali_word_model_wordpiece, shoali_word_model_wordlevel,
+    shoali_word_model_unigram, shoali_word_model_sentencepiece_unigram;
+SHOAL_CHECKED shoal_status shoali_word_model_create(const struct shoali_spec *spec,
+                                                    struct shoali_word_model *model);
 /* vocab {"string": id}: fills the model's vocabulary and the pipeline's strings. */
-SHOAL_CHECKED shoal_status shoali_model_read_vocab(const struct shoali_spec *spec,
-                                                   struct shoali_model *model);
+SHOAL_CHECKED shoal_status shoali_word_model_read_vocab(const struct shoali_spec *spec,
+                                                        struct shoali_word_model *model);
 /* The same of [["string", score], ...] or ["string", ...]: ids are places. *score: of each id, NULL
  * where there are none. */
-SHOAL_CHECKED shoal_status shoali_model_read_scores(const struct shoali_spec *spec,
-                                                    struct shoali_model *model, double **score);
+SHOAL_CHECKED shoal_status shoali_word_model_read_scores(const struct shoali_spec *spec,
+                                                         struct shoali_word_model *model,
+                                                         double **score);
 /* Ids of <0x00> ... <0xFF> in the vocabulary, -1 where one is missing. */
-void shoali_model_byte_tokens(const struct shoali_model *model, int32_t id[256]);
+void shoali_word_model_byte_tokens(const struct shoali_word_model *model, int32_t id[256]);
 
 /* ---- added tokens, post-processors, decoders ---- */
 
@@ -213,7 +214,7 @@ struct shoali_pipeline {
     struct shoali_pretokenizer pretokenizer[SHOALI_STAGES_MAX];
     int32_t pretokenizer_count;
     bool raw; /* the last pre-tokenizer is ByteLevel, and its characters are not written out */
-    struct shoali_model model;
+    struct shoali_word_model model;
     struct shoali_trie user_trie;   /* SentencePiece: strings that are pieces wherever they stand */
     const struct shoali_trie *user; /* that, NULL: there are none */
     struct shoali_around around;

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static shoal_status create_user(const struct shoali_spec *spec, const struct shoali_model *model,
-                                const uint8_t *type)
+static shoal_status create_user(const struct shoali_spec *spec,
+                                const struct shoali_word_model *model, const uint8_t *type)
 {
     shoal_status status = SHOAL_OK;
     struct shoali_trie *user = NULL;
@@ -28,7 +28,7 @@ done:
 }
 
 shoal_status shoali_sentencepiece_types(const struct shoali_spec *spec,
-                                        const struct shoali_model *model, const uint8_t **type)
+                                        const struct shoali_word_model *model, const uint8_t **type)
 {
     shoal_status status;
     struct shoali_spec vocab;
@@ -66,8 +66,9 @@ static int by_score(const void *a, const void *b)
 }
 
 /* The rank of each id: how many larger scores there are. */
-static shoal_status rank_scores(const struct shoali_spec *spec, const struct shoali_model *model,
-                                const double *score, const uint8_t *type, const uint32_t **ranks)
+static shoal_status rank_scores(const struct shoali_spec *spec,
+                                const struct shoali_word_model *model, const double *score,
+                                const uint8_t *type, const uint32_t **ranks)
 {
     const size_t size = (size_t)model->vocab.size;
     uint32_t *rank = shoali_arena_alloc(spec->arena, (size + 1) * sizeof *rank);
@@ -95,7 +96,7 @@ static shoal_status rank_scores(const struct shoali_spec *spec, const struct sho
     return SHOAL_OK;
 }
 
-static shoal_status create(const struct shoali_spec *spec, struct shoali_model *model)
+static shoal_status create(const struct shoali_spec *spec, struct shoali_word_model *model)
 {
     shoal_status status;
     double *score;
@@ -109,14 +110,14 @@ static shoal_status create(const struct shoali_spec *spec, struct shoali_model *
     bpe->prefix = bpe->suffix = "";
     SHOAL_TRY(status, shoali_spec_int(spec, "unk_id", -1, 0, SHOALI_ID_MAX, &unk), done);
     SHOAL_TRY(status, shoali_spec_bool(spec, "byte_fallback", false, &bpe->byte_fallback), done);
-    SHOAL_TRY(status, shoali_model_read_scores(spec, model, &score), done);
+    SHOAL_TRY(status, shoali_word_model_read_scores(spec, model, &score), done);
     if (unk >= model->vocab.size)
         return shoali_spec_fail(spec, "`unk_id` is %lld, outside the vocabulary of %d",
                                 (long long)unk, model->vocab.size);
     bpe->unk = (int32_t)unk;
     SHOAL_TRY(status, shoali_sentencepiece_types(spec, model, &type), done);
     SHOAL_TRY(status, rank_scores(spec, model, score, type, &bpe->rank), done);
-    shoali_model_byte_tokens(model, bpe->byte_id);
+    shoali_word_model_byte_tokens(model, bpe->byte_id);
 done:
     return status;
 }
@@ -142,7 +143,7 @@ static int64_t begin(const struct shoali_bpe *bpe, const struct shoali_trie *use
     return count;
 }
 
-static shoal_status encode(const struct shoali_model *model, struct shoali_run *run,
+static shoal_status encode(const struct shoali_word_model *model, struct shoali_run *run,
                            const char *word, size_t bytes, struct shoali_ids *ids)
 {
     const struct shoali_bpe *bpe = model->state;
@@ -172,13 +173,13 @@ static shoal_status encode(const struct shoali_model *model, struct shoali_run *
     return SHOAL_OK;
 }
 
-static int32_t byte_id(const struct shoali_model *model, unsigned char byte)
+static int32_t byte_id(const struct shoali_word_model *model, unsigned char byte)
 {
     const struct shoali_bpe *bpe = model->state;
     return bpe->byte_fallback ? bpe->byte_id[byte] : -1;
 }
 
-const struct shoali_model_kind shoali_model_sentencepiece_bpe = {
+const struct shoali_word_model_kind shoali_word_model_sentencepiece_bpe = {
     .type = "SentencePieceBPE",
     .create = create,
     .encode = encode,

@@ -57,7 +57,7 @@ static double as_read(double score)
     return score < 0 ? -whole : whole;
 }
 
-static shoal_status fill(struct shoali_model *model, struct unigram *unigram)
+static shoal_status fill(struct shoali_word_model *model, struct unigram *unigram)
 {
     shoal_status status;
     double least = DBL_MAX;
@@ -78,7 +78,7 @@ static shoal_status fill(struct shoali_model *model, struct unigram *unigram)
         least = unigram->best = 0;
     unigram->unknown =
         unigram->floats ? (double)((float)least - (float)UNKNOWN_PENALTY) : least - UNKNOWN_PENALTY;
-    shoali_model_byte_tokens(model, unigram->byte_id);
+    shoali_word_model_byte_tokens(model, unigram->byte_id);
     unigram->has_bytes = true;
     for (int byte = 0; byte < 256; byte++)
         unigram->has_bytes = unigram->has_bytes && unigram->byte_id[byte] >= 0;
@@ -86,7 +86,7 @@ done:
     return status;
 }
 
-static shoal_status create(const struct shoali_spec *spec, struct shoali_model *model,
+static shoal_status create(const struct shoali_spec *spec, struct shoali_word_model *model,
                            bool sentencepiece)
 {
     shoal_status status;
@@ -100,7 +100,7 @@ static shoal_status create(const struct shoali_spec *spec, struct shoali_model *
     SHOAL_TRY(status, shoali_spec_int(spec, "unk_id", -1, -1, SHOALI_ID_MAX, &unk), done);
     SHOAL_TRY(status, shoali_spec_bool(spec, "byte_fallback", false, &unigram->byte_fallback),
               done);
-    SHOAL_TRY(status, shoali_model_read_scores(spec, model, &score), done);
+    SHOAL_TRY(status, shoali_word_model_read_scores(spec, model, &score), done);
     unigram->score = score;
     if (unk >= model->vocab.size)
         return shoali_spec_fail(spec, "`unk_id` is %lld, outside the vocabulary of %d",
@@ -115,17 +115,18 @@ done:
     return status;
 }
 
-static shoal_status create_unigram(const struct shoali_spec *spec, struct shoali_model *model)
+static shoal_status create_unigram(const struct shoali_spec *spec, struct shoali_word_model *model)
 {
     return create(spec, model, false);
 }
 
-static shoal_status create_sentencepiece(const struct shoali_spec *spec, struct shoali_model *model)
+static shoal_status create_sentencepiece(const struct shoali_spec *spec,
+                                         struct shoali_word_model *model)
 {
     return create(spec, model, true);
 }
 
-static void destroy(struct shoali_model *model)
+static void destroy(struct shoali_word_model *model)
 {
     struct unigram *unigram = model->state;
     if (unigram)
@@ -186,7 +187,7 @@ static void find_way(const struct unigram *unigram, const char *word, size_t byt
 }
 
 /* The ids of text that is unknown, or of a piece. */
-static shoal_status put(const struct shoali_model *model, const char *text, size_t bytes,
+static shoal_status put(const struct shoali_word_model *model, const char *text, size_t bytes,
                         int32_t id, struct shoali_ids *ids)
 {
     const struct unigram *unigram = model->state;
@@ -215,7 +216,7 @@ static shoal_status put(const struct shoali_model *model, const char *text, size
     return SHOAL_OK;
 }
 
-static shoal_status encode(const struct shoali_model *model, struct shoali_run *run,
+static shoal_status encode(const struct shoali_word_model *model, struct shoali_run *run,
                            const char *word, size_t bytes, struct shoali_ids *ids)
 {
     shoal_status status = SHOAL_OK;
@@ -249,20 +250,20 @@ done:
     return status;
 }
 
-static int32_t byte_id(const struct shoali_model *model, unsigned char byte)
+static int32_t byte_id(const struct shoali_word_model *model, unsigned char byte)
 {
     const struct unigram *unigram = model->state;
     return unigram->byte_fallback ? unigram->byte_id[byte] : -1;
 }
 
-const struct shoali_model_kind shoali_model_unigram = {
+const struct shoali_word_model_kind shoali_word_model_unigram = {
     .type = "Unigram",
     .create = create_unigram,
     .destroy = destroy,
     .encode = encode,
     .byte_id = byte_id,
 };
-const struct shoali_model_kind shoali_model_sentencepiece_unigram = {
+const struct shoali_word_model_kind shoali_word_model_sentencepiece_unigram = {
     .type = "SentencePieceUnigram",
     .create = create_sentencepiece,
     .destroy = destroy,

@@ -16,7 +16,7 @@ enum {
 };
 /* Reads them; control pieces are marked special; the user's go to the pipeline's trie. */
 SHOAL_CHECKED shoal_status shoali_sentencepiece_types(const struct shoali_spec *spec,
-                                                      const struct shoali_model *model,
+                                                      const struct shoali_word_model *model,
                                                       const uint8_t **type);
 
 #endif

@@ -9,7 +9,7 @@ struct words {
     int32_t unk; /* -1: not in the vocabulary */
 };
 
-static shoal_status create_words(const struct shoali_spec *spec, struct shoali_model *model)
+static shoal_status create_words(const struct shoali_spec *spec, struct shoali_word_model *model)
 {
     shoal_status status;
     struct words *words = shoali_arena_alloc(spec->arena, sizeof *words);
@@ -23,7 +23,7 @@ static shoal_status create_words(const struct shoali_spec *spec, struct shoali_m
         status,
         shoali_spec_int(spec, "max_input_chars_per_word", 100, 0, INT32_MAX, &words->max_chars),
         done);
-    SHOAL_TRY(status, shoali_model_read_vocab(spec, model), done);
+    SHOAL_TRY(status, shoali_word_model_read_vocab(spec, model), done);
     words->unk = shoali_vocab_find(&model->vocab, words->unk_token, strlen(words->unk_token));
 done:
     return status;
@@ -41,7 +41,7 @@ static shoal_status add_unk(const struct words *words, const char *word, size_t 
     return SHOAL_OK;
 }
 
-static shoal_status encode_level(const struct shoali_model *model, struct shoali_run *run,
+static shoal_status encode_level(const struct shoali_word_model *model, struct shoali_run *run,
                                  const char *word, size_t bytes, struct shoali_ids *ids)
 {
     const int32_t id = shoali_vocab_find(&model->vocab, word, bytes);
@@ -78,7 +78,7 @@ static int32_t longest(const struct shoali_vocab *vocab, const char *prefixed, s
     return -1;
 }
 
-static shoal_status encode_piece(const struct shoali_model *model, struct shoali_run *run,
+static shoal_status encode_piece(const struct shoali_word_model *model, struct shoali_run *run,
                                  const char *word, size_t bytes, struct shoali_ids *ids)
 {
     const struct words *words = model->state;
@@ -103,7 +103,7 @@ static shoal_status encode_piece(const struct shoali_model *model, struct shoali
     return SHOAL_OK;
 }
 
-const struct shoali_model_kind shoali_model_wordpiece = {
+const struct shoali_word_model_kind shoali_word_model_wordpiece = {
     .type = "WordPiece", .create = create_words, .encode = encode_piece};
-const struct shoali_model_kind shoali_model_wordlevel = {
+const struct shoali_word_model_kind shoali_word_model_wordlevel = {
     .type = "WordLevel", .create = create_words, .encode = encode_level};
