@@ -4,6 +4,10 @@
 #include <string.h>
 #include <utf8proc.h>
 
+/* Planes 4 to 13 are empty, 15 and 16 private: characters there have no class at all. Of plane 14 only
+ * tags and variation selectors are assigned. */
+enum { ASSIGNED_END = 0x40000, SPECIAL_BEGIN = 0xe0000, SPECIAL_END = 0xe1000 };
+
 static bool is_punctuation(uint32_t c, utf8proc_category_t category)
 {
     const bool ascii = c < 0x80 && c > ' ' && c != 0x7f && !(c >= '0' && c <= '9') &&
@@ -42,7 +46,7 @@ static uint8_t classify(uint32_t c)
 static void mark_compositions(struct shoali_classes *classes)
 {
     utf8proc_int32_t parts[16];
-    for (uint32_t c = 0xa0; c < 0x110000; c++) {
+    for (uint32_t c = 0xa0; c < ASSIGNED_END; c++) {
         if (!(classes->of[c] & SHOALI_NFC_UNSAFE))
             continue;
         int last = 0;
@@ -65,10 +69,10 @@ static void mark_compositions(struct shoali_classes *classes)
 
 shoal_status shoali_classes_create(struct shoali_classes **classes)
 {
-    *classes = shoali_malloc(sizeof **classes, "classes of characters");
+    *classes = shoali_calloc(1, sizeof **classes, "classes of characters");
     if (!*classes)
         return SHOAL_ENOMEM;
-    for (uint32_t c = 0; c < 0x110000; c++)
+    for (uint32_t c = 0; c < SPECIAL_END; c += c == ASSIGNED_END - 1 ? SPECIAL_BEGIN - c : 1)
         (*classes)->of[c] = classify(c);
     mark_compositions(*classes);
     return SHOAL_OK;
