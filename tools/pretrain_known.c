@@ -46,7 +46,6 @@ static const struct shoali_option rows[] = {
     LATER("override-opt-param-scheduler", BOOL),
     LATER("use-checkpoint-opt-param-scheduler", BOOL),
 
-
     LATER("no-load-optim", BOOL),
     LATER("no-load-rng", BOOL),
     LATER("no-save-optim", BOOL),
