@@ -50,11 +50,12 @@ SHOALI_INLINE v16 interleave(__m256i low, __m256i high)
 
 SHOALI_INLINE v16 load_pairs(const struct gemv *g, int64_t step, int64_t column, int64_t lanes)
 {
-    const __mmask16 mask = lanes >= 16 ? 0xffff : (__mmask16)((1u << lanes) - 1);
+    const __mmask16 mask = (__mmask16)(lanes >= 16 ? 0xffffu : (1u << lanes) - 1);
     const uint16_t *x = (const uint16_t *)(const void *)g->b.x + 2 * step * g->b.ld + column;
     const __m256i low = _mm256_maskz_loadu_epi16(mask, x);
     const bool whole = 2 * step + 1 < g->args->k;
-    return interleave(low, _mm256_maskz_loadu_epi16(whole ? mask : 0, whole ? x + g->b.ld : x));
+    return interleave(
+        low, _mm256_maskz_loadu_epi16((__mmask16)(whole ? mask : 0), whole ? x + g->b.ld : x));
 }
 #endif
 
