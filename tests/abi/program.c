@@ -347,6 +347,29 @@ static void data_files(const char *folder)
     NEED(info.documents == 2 && info.tokens == 8);
 }
 
+/* ---- tokenizers ------------------------------------------------------------------------------ */
+
+static void tokenizers(const char *folder)
+{
+    char text[400];
+    const char *const paths[] = {text};
+    shoal_tokenizer *null = NULL, *trained = NULL;
+    shoal_tokenizer_args args = {.type = "NullTokenizer", .vocab_size = 7};
+    ASK(shoal_tokenizer_args, args);
+    NEED(shoal_tokenizer_load(&args, &null) == SHOAL_OK);
+    NEED(shoal_tokenizer_vocab_size(null) == 7);
+    shoal_tokenizer_destroy(null);
+    snprintf(text, sizeof text, "%s/text", folder);
+    FILE *out = fopen(text, "w");
+    NEED(out != NULL && fputs("to be or not to be, that is the question\n", out) >= 0);
+    NEED(fclose(out) == 0);
+    shoal_tokenizer_train_args train = {.paths = paths, .path_count = 1, .vocab_size = 260};
+    ASK(shoal_tokenizer_train_args, train);
+    NEED(shoal_tokenizer_train(&train, &trained) == SHOAL_OK);
+    NEED(shoal_tokenizer_vocab_size(trained) == 260);
+    shoal_tokenizer_destroy(trained);
+}
+
 /* ---- lines and ranks ------------------------------------------------------------------------- */
 
 static void lines(const char *folder)
@@ -397,6 +420,7 @@ int main(int argc, char **argv)
     gpt();
     attention();
     data_files(argv[1]);
+    tokenizers(argv[1]);
     lines(argv[1]);
     printf("passed with libshoal %s\n", shoal_version());
     return 0;

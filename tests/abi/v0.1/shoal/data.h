@@ -39,50 +39,13 @@
 #define SHOAL_DATA_H
 
 #include "shoal/status.h"
+#include "shoal/tokenizer.h"
 
 #include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---- tokenizers ------------------------------------------------------------------------------ */
-
-/* Immutable after creation; may be used by several threads.
- *   "byte"  one token per byte, 256 of them; any data
- *   "char"  one token per UTF-8 code point that occurs in the text, numbered in code point order */
-typedef struct shoal_tokenizer shoal_tokenizer;
-
-/* Makes the tokenizer `name` ("byte" or "char"; others SHOAL_EINVAL naming these). "char" learns
- * its vocabulary from the text; SHOAL_EINVAL with the offset when it is not UTF-8. *tokenizer is
- * owned. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_create(const char *name, const char *text,
-                                                            size_t bytes,
-                                                            shoal_tokenizer **tokenizer);
-/* Makes it again from shoal_tokenizer_json's text (a checkpoint, tokenizer.json). SHOAL_ECONFIG. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_from_json(const char *json, size_t bytes,
-                                                               shoal_tokenizer **tokenizer);
-SHOAL_API void shoal_tokenizer_destroy(shoal_tokenizer *tokenizer); /* NULL is fine */
-/* "byte" or "char". Static. */
-SHOAL_API const char *shoal_tokenizer_name(const shoal_tokenizer *tokenizer);
-/* Kinds of tokens: ids are 0 ... vocab_size - 1. */
-SHOAL_API int32_t shoal_tokenizer_vocab_size(const shoal_tokenizer *tokenizer);
-/* One JSON object that describes it entirely. Borrowed until destroy. */
-SHOAL_API const char *shoal_tokenizer_json(const shoal_tokenizer *tokenizer);
-/* Text to ids. *count is the number of tokens; with more than `capacity` of them
- * SHOAL_OK is returned but `tokens` is incomplete (call again with room); `bytes` tokens always
- * suffice. SHOAL_EINVAL names a character outside the vocabulary and its offset. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_encode(const shoal_tokenizer *tokenizer,
-                                                            const char *text, size_t bytes,
-                                                            int32_t *tokens, int64_t capacity,
-                                                            int64_t *count);
-/* Ids to text, not NUL-terminated. *bytes is the length; with more than `capacity`
- * SHOAL_OK is returned but `text` is incomplete; 4 bytes per token always suffice. SHOAL_EINVAL for
- * an id outside the vocabulary. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_tokenizer_decode(const shoal_tokenizer *tokenizer,
-                                                            const int32_t *tokens, int64_t count,
-                                                            char *text, size_t capacity,
-                                                            size_t *bytes);
 
 /* ---- dataset --------------------------------------------------------------------------------- */
 

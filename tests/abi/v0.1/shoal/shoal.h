@@ -7,6 +7,7 @@
  *   mesh.h         axes of parallelism over ranks, and their groups
  *   autograd.h     parameters, layers and the ops of a forward pass
  *   transformer.h  GPT as an array of layers
+ *   tokenizer.h    text -> token numbers, and back
  *   data.h         text -> tokens -> micro-batches
  *   indexed.h      Megatron's data files: looked at, written, merged
  *   preprocess.h   JSON lines to such files
@@ -82,6 +83,7 @@
 #include "shoal/report.h"
 #include "shoal/status.h"
 #include "shoal/tensor.h"
+#include "shoal/tokenizer.h"
 #include "shoal/transformer.h"
 
 #endif
