@@ -198,8 +198,8 @@ static void test_whole_tensors(void **state)
         "\"stage\":0",
         "\"stage\":2",
         "\"stage\":3,\"offload_optimizer\":{\"device\":\"cpu\"},\"sub_group_size\":3000",
-        "\"stage\":3,\"offload_optimizer\":{\"device\":\"nvme\",\"nvme_path\":\"/tmp\","
-        "\"ratio\":0.5},\"sub_group_size\":3000",
+        ("\"stage\":3,\"offload_optimizer\":{\"device\":\"nvme\",\"nvme_path\":\"/tmp\","
+         "\"ratio\":0.5},\"sub_group_size\":3000"),
     };
     char options[512];
     const struct subject subject = {0};

@@ -46,7 +46,8 @@ static void check_row(const shoal_model_config *config)
         assert_true(strlen(option->name) > 0 && strlen(option->help) > 0);
         assert_true(row->offset < config->row->values_bytes);
         assert_true(option->max >= option->min);
-        assert_true(!option->flag || (option->type == SHOAL_MODEL_BOOL && option->default_value));
+        assert_true(!option->flag ||
+                    (option->type == SHOAL_MODEL_BOOL && option->default_value != 0));
         assert_true(!option->lean || option->type == SHOAL_MODEL_BOOL);
         for (int32_t j = 0; j < i; j++) {
             assert_string_not_equal(option->name, config->row->options[j].option.name);
