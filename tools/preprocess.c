@@ -1,4 +1,5 @@
 /* shoal preprocess: JSON lines to Megatron's data files. */
+#include "tokenizer_flags.h"
 #include "tool.h"
 
 #include "base/config_table.h"
@@ -11,10 +12,11 @@
 
 struct options {
     struct shoali_strings input, json_keys, merge;
-    const char *output_prefix, *tokenizer_type;
+    const char *output_prefix;
     bool append_eod, keep_sequential_samples;
-    int64_t eod, workers, partitions, log_interval;
+    int64_t vocab_size, eod, workers, partitions, log_interval;
     uint64_t given[SHOALI_GIVEN_WORDS];
+    struct tokenizer_flags tokenizer;
 };
 
 #define O(member) offsetof(struct options, member)
@@ -34,11 +36,12 @@ static const struct shoali_option rows[] = {
      .offset = O(json_keys),
      .default_text = "text",
      .help = "keys of the texts; each becomes files of its own"},
-    {.key = "tokenizer-type",
-     .type = SHOALI_STRING,
-     .offset = O(tokenizer_type),
-     .default_text = "byte",
-     .help = "byte, or char (one token per character of the texts, which are read twice)"},
+    {.key = "vocab-size",
+     .type = SHOALI_INT,
+     .offset = O(vocab_size),
+     .min = 0,
+     .max = INT32_MAX,
+     .help = "of NullTokenizer and TikTokenizer"},
     {.key = "append-eod",
      .type = SHOALI_BOOL,
      .offset = O(append_eod),
@@ -125,13 +128,17 @@ static void show_progress(void *user, int64_t documents, int64_t text_bytes, dou
 static shoal_status preprocess(const struct options *options)
 {
     shoal_status status;
+    shoal_tokenizer *tokenizer = NULL;
     shoal_preprocess_info info;
+    SHOAL_TRY(status, tokenizer_flags_load(&options->tokenizer, options->vocab_size, &tokenizer),
+              done);
     const shoal_preprocess_args args = {.inputs = options->input.value,
                                         .input_count = options->input.count,
                                         .output_prefix = options->output_prefix,
                                         .json_keys = options->json_keys.value,
                                         .json_key_count = options->json_keys.count,
-                                        .tokenizer = options->tokenizer_type,
+                                        .use_tokenizer = tokenizer,
+                                        .tokenizer = options->tokenizer.type,
                                         .workers = (int32_t)options->workers,
                                         .append_eod = options->append_eod,
                                         .eod_given = options->eod >= 0,
@@ -147,6 +154,7 @@ static shoal_status preprocess(const struct options *options)
         printf("data files: %s_%s_document.bin, .idx\n", options->output_prefix,
                options->json_keys.value[k]);
 done:
+    shoal_tokenizer_destroy(tokenizer);
     return status;
 }
 
@@ -171,11 +179,14 @@ int tool_preprocess(int argc, char **argv)
     shoal_status status;
     struct options options;
     struct shoali_arena arena;
-    const struct shoali_flags table = {&section, &options};
+    const struct shoali_flags tables[] = {{&section, &options},
+                                          {&tokenizer_flags_section, &options.tokenizer}};
     const struct shoali_flag_args args = {
-        .command = "shoal preprocess", .tables = &table, .table_count = 1};
+        .command = "shoal preprocess", .tables = tables, .table_count = 2};
     shoali_arena_init(&arena);
     SHOAL_TRY(status, shoali_config_defaults(&section, &options, &arena), done);
+    SHOAL_TRY(status, shoali_config_defaults(&tokenizer_flags_section, &options.tokenizer, &arena),
+              done);
     SHOAL_TRY(status, shoali_flags_parse(&args, argc, argv, &arena, NULL), done);
     if (status == SHOAL_END) {
         struct shoali_str text = {0};

@@ -20,6 +20,7 @@
 #include "shoal/engine.h"
 #include "shoal/monitor.h"
 #include "shoal/plan.h"
+#include "tokenizer_flags.h"
 
 #include <stdio.h>
 
@@ -64,8 +65,7 @@ struct pretrain_options {
     int64_t recompute_num_layers;
     /* data */
     struct shoali_strings data_path;
-    const char *data_cache_path, *tokenizer_type, *split;
-    const char *tokenizer_model, *vocab_file, *merge_file, *tiktoken_pattern;
+    const char *data_cache_path, *split;
     bool mock_data, full_validation;
     /* run */
     const char *deepspeed_config, *save, *load, *load_tag;
@@ -75,6 +75,7 @@ struct pretrain_options {
         exit_minutes, ckpt_step, local_rank;
     uint64_t given[SHOALI_GIVEN_WORDS];
 
+    struct tokenizer_flags tokenizer;
     struct pretrain_data data;
     struct pretrain_shared shared;
     struct pretrain_known known;

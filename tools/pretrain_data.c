@@ -245,14 +245,12 @@ shoal_dataset_args pretrain_data_args(const struct pretrain_options *options,
 {
     const struct pretrain_data *data = &options->data;
     /* a model that is known by name has a value of its own: data that say theirs go before it */
-    const char *type = options->tokenizer_type ? options->tokenizer_type : "";
-    /* of these two the flag is the size itself, which the tokenizer has taken */
-    const bool taken = strcmp(type, "NullTokenizer") == 0 || strcmp(type, "TikTokenizer") == 0;
-    const bool given = model_flags_given(&options->model, "vocab-size") && !taken;
+    const bool given = model_flags_given(&options->model, "vocab-size") &&
+                       !tokenizer_flags_take_vocab_size(&options->tokenizer);
     shoal_dataset_args args = {.paths = options->data_path.value,
                                .path_count = options->data_path.count,
                                .cache_path = options->data_cache_path,
-                               .tokenizer = options->tokenizer_type,
+                               .tokenizer = options->tokenizer.type,
                                .use_tokenizer = stored,
                                .split = options->split,
                                .mock = options->mock_data,

@@ -44,30 +44,6 @@ static const struct shoali_option rows[] = {
      .help = "folder that keeps the tokens of the text, or the maps of data files, made once; "
              "default: .shoal-cache beside them, else a folder of yours below XDG_CACHE_HOME or "
              "/var/tmp"},
-    {.key = "tokenizer-type",
-     .type = SHOALI_STRING,
-     .offset = O(tokenizer_type),
-     .help = "byte, char (one token per character of the text), GPT2BPETokenizer (--vocab-file, "
-             "--merge-file), HuggingFaceTokenizer, SentencePieceTokenizer, TikTokenizer "
-             "(--tokenizer-model), NullTokenizer (--vocab-size); default: byte, "
-             "and of data files what their .tokens.json says"},
-    {.key = "tokenizer-model",
-     .type = SHOALI_STRING,
-     .offset = O(tokenizer_model),
-     .help = "file or folder of the tokenizer: tokenizer.json, a SentencePiece model, tiktoken "
-             "ranks"},
-    {.key = "vocab-file",
-     .type = SHOALI_STRING,
-     .offset = O(vocab_file),
-     .help = "vocab.json of GPT2BPETokenizer, vocab.txt of BertWordPieceLowerCase"},
-    {.key = "merge-file",
-     .type = SHOALI_STRING,
-     .offset = O(merge_file),
-     .help = "merges.txt of GPT2BPETokenizer"},
-    {.key = "tiktoken-pattern",
-     .type = SHOALI_STRING,
-     .offset = O(tiktoken_pattern),
-     .help = "how TikTokenizer cuts words: v1, v2, gpt2, cl100k, o200k"},
     {.key = "split",
      .type = SHOALI_STRING,
      .offset = O(split),
@@ -397,12 +373,13 @@ static shoal_status parse(struct pretrain_options *options, const struct pretrai
     const struct shoali_flags tables[] = {{command->more, command->more_options},
                                           options->model.table,
                                           {&section, options},
+                                          {&tokenizer_flags_section, &options->tokenizer},
                                           {&pretrain_data_section, &options->data},
                                           {&pretrain_shared_section, &options->shared},
                                           {&pretrain_known_section, &options->known}};
     const int32_t first = command->more ? 0 : 1;
     struct shoali_flag_args args = {
-        .command = command->name, .tables = tables + first, .table_count = 6 - first};
+        .command = command->name, .tables = tables + first, .table_count = 7 - first};
     status = shoali_flags_parse(&args, argc, argv, arena, NULL);
     if (status == SHOAL_END) {
         struct shoali_str text = {0};
@@ -420,6 +397,8 @@ static shoal_status write_defaults(struct pretrain_options *options,
 {
     shoal_status status;
     SHOAL_TRY(status, shoali_config_defaults(&section, options, arena), done);
+    SHOAL_TRY(status, shoali_config_defaults(&tokenizer_flags_section, &options->tokenizer, arena),
+              done);
     SHOAL_TRY(status, shoali_config_defaults(&pretrain_data_section, &options->data, arena), done);
     SHOAL_TRY(status, shoali_config_defaults(&pretrain_shared_section, &options->shared, arena),
               done);

@@ -2,30 +2,14 @@
 #include "pretrain.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 shoal_status pretrain_load_tokenizer(const struct pretrain_options *options,
                                      shoal_tokenizer **tokenizer)
 {
-    const char *type = options->tokenizer_type;
-    const bool plain = !type || strcmp(type, "byte") == 0 || strcmp(type, "char") == 0;
     *tokenizer = NULL;
     if (options->mock_data)
         return SHOAL_OK;
-    if (plain && (options->tokenizer_model || options->vocab_file || options->merge_file))
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "--tokenizer-type %s reads no files: name the type of the files, such as "
-                          "HuggingFaceTokenizer or GPT2BPETokenizer",
-                          type ? type : "byte");
-    if (plain)
-        return SHOAL_OK;
-    return shoal_tokenizer_load(&(shoal_tokenizer_args){.type = type,
-                                                        .path = options->tokenizer_model,
-                                                        .vocab_file = options->vocab_file,
-                                                        .merge_file = options->merge_file,
-                                                        .vocab_size = options->vocab_size,
-                                                        .pattern = options->tiktoken_pattern},
-                                tokenizer);
+    return tokenizer_flags_load(&options->tokenizer, options->vocab_size, tokenizer);
 }
 
 shoal_status pretrain_make_model(const struct pretrain_options *options, int64_t vocab_size,

@@ -9,7 +9,10 @@
 
 static shoal_status unknown_name(shoal_status code, const char *name)
 {
-    return SHOAL_FAIL(code, "there is no tokenizer `%s`; use byte or char", name);
+    return SHOAL_FAIL(code,
+                      "there is no tokenizer `%s` by name alone; use byte or char, or "
+                      "load one from its files",
+                      name);
 }
 
 shoal_status shoal_tokenizer_create(const char *name, const char *text, size_t bytes,

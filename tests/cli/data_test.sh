@@ -42,6 +42,27 @@ expect 0 "$shoal" preprocess --input a.jsonl --output-prefix eod --append-eod --
 says "data files"
 [ "$(stat -c %s eod_text_document.bin)" = $(($(stat -c %s a_text_document.bin) + 600)) ] || complain "300 ends are missing"
 
+# ---- tokenizers that are read from files ----
+sed 's/.*"text": "\(.*\)", "title.*/\1/' a.jsonl >a.txt
+expect 0 "$shoal" tokenizer train a.txt --vocab-size 400 --output bpe.json
+bpe="--tokenizer-type HuggingFaceTokenizer --tokenizer-model bpe.json"
+expect 0 "$shoal" preprocess --input a.jsonl --output-prefix bpe --append-eod $bpe
+count=$("$shoal" tokenizer encode bpe.json a.txt --lines | wc -w)
+says "300 documents, $((count + 300)) tokens"
+grep -q '"vocab_size": 400, "eod": 0' bpe_text_document.tokens.json || complain "bpe.json's end of a document is not kept"
+# the first document in 16 bits, and 0 <|endoftext|> behind it
+ids=$("$shoal" tokenizer encode bpe.json a.txt --lines | head -1)
+[ "$(od -An -v -tu2 -w2 -N $((2 * $(wc -w <<<"$ids") + 2)) bpe_text_document.bin | xargs)" = "$ids 0" ] ||
+    complain "the first document is not \"$ids 0\""
+mv bpe.json gone.json
+expect 0 $gpt --data-path bpe_text_document --eod-mask-loss --save bpe
+says "tokens of 400 kinds" "step 6/6"
+expect 0 "$shoal" generate --load bpe --prompt "line" --num-tokens 4
+refused "--vocab-size" -- "$shoal" preprocess --input a.jsonl --output-prefix x --tokenizer-type NullTokenizer
+refused "Foo" "HuggingFaceTokenizer" -- "$shoal" preprocess --input a.jsonl --output-prefix x --tokenizer-type Foo
+refused "bpe.json" "No such file" -- "$shoal" preprocess --input a.jsonl --output-prefix x $bpe
+refused "reads no files" -- "$shoal" preprocess --input a.jsonl --output-prefix x --merge-file y
+
 # ---- training: one rank, several, JSON lines ----
 data="--data-path 0.7 a_text_document 0.3 b_text_document --split 8,1,1 --data-cache-path maps"
 expect 0 $gpt $data --save one

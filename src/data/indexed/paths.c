@@ -409,6 +409,8 @@ static shoal_status find_vocabulary(struct shoali_indexed_data *data,
                           data->file[0]->prefix, data->file[0]->prefix);
     if (args->eod_given)
         data->eod = args->eod_token;
+    else if (data->eod < 0 && data->tokenizer)
+        data->eod = shoal_tokenizer_eod(data->tokenizer);
     if (data->eod >= data->vocab_size)
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "the end-of-document token %d is outside the vocabulary "

@@ -139,19 +139,20 @@ static shoal_status choose_tokens(struct preprocess *run)
     run->vocab_size = shoal_tokenizer_vocab_size(run->tokenizer);
     run->task = (struct shoali_piece_task){
         .keys = run->keys, .key_count = run->key_count, .tokenizer = run->tokenizer, .eod = -1};
-    if (args->append_eod && !args->eod_given)
+    const int32_t eod = args->eod_given ? args->eod_token : shoal_tokenizer_eod(run->tokenizer);
+    if (args->append_eod && !args->eod_given && eod < 0)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "--append-eod: the tokenizer `%s` has no end-of-document token: give "
                           "--eod-id N, a token that the texts do not use",
                           shoal_tokenizer_name(run->tokenizer));
     if (args->eod_given && !args->append_eod)
         return SHOAL_FAIL(SHOAL_EINVAL, "--eod-id without --append-eod: give both");
-    if (args->append_eod && (args->eod_token < 0 || args->eod_token >= run->vocab_size))
-        return SHOAL_FAIL(
-            SHOAL_EINVAL, "--eod-id %d is outside the vocabulary of %d of the tokenizer `%s`",
-            (int)args->eod_token, (int)run->vocab_size, shoal_tokenizer_name(run->tokenizer));
+    if (args->append_eod && (eod < 0 || eod >= run->vocab_size))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--eod-id %d is outside the vocabulary of %d of the tokenizer `%s`",
+                          (int)eod, (int)run->vocab_size, shoal_tokenizer_name(run->tokenizer));
     if (args->append_eod)
-        run->task.eod = args->eod_token;
+        run->task.eod = eod;
     run->task.type = shoali_index_type_for(run->vocab_size);
     return SHOAL_OK;
 }
