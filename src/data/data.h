@@ -55,6 +55,9 @@ void shoali_files_fini(struct shoali_files *files);
 /* Differs as soon as a file was written, replaced, added, removed or became readable. */
 uint64_t shoali_files_state(const struct shoali_files *files);
 
+/* pread of everything; false with errno, 0 for bytes that are not there. */
+bool shoali_pread(int descriptor, void *to, size_t bytes, int64_t at);
+
 /* text.c: one file, piece by piece. The text of JSON lines is that of their keys, joined by newlines
  * within a record and between records (text_jsonl.c); it is never longer than the file. */
 struct shoali_text_records;

@@ -229,3 +229,20 @@ uint64_t shoali_files_state(const struct shoali_files *files)
     }
     return state;
 }
+
+bool shoali_pread(int descriptor, void *to, size_t bytes, int64_t at)
+{
+    char *next = to;
+    errno = 0;
+    while (bytes > 0) {
+        const ssize_t count = pread(descriptor, next, bytes, (off_t)at);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count <= 0)
+            return false;
+        next += count;
+        at += count;
+        bytes -= (size_t)count;
+    }
+    return true;
+}

@@ -17,24 +17,6 @@ struct file_source {
     char path[]; /* what base.path points to */
 };
 
-/* False with errno; 0 for bytes that are not there. */
-static bool read_at(int descriptor, void *to, size_t bytes, int64_t at)
-{
-    char *next = to;
-    errno = 0;
-    while (bytes > 0) {
-        const ssize_t count = pread(descriptor, next, bytes, (off_t)at);
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count <= 0)
-            return false;
-        next += count;
-        at += count;
-        bytes -= (size_t)count;
-    }
-    return true;
-}
-
 /* ---- the source ---- */
 
 static shoal_status damaged(const struct shoali_token_source *source, const char *what)
@@ -54,7 +36,7 @@ static shoal_status read_tokens(const struct shoali_token_source *source, int64_
         const int64_t room = READ_BYTES / (int64_t)source->width;
         const int64_t piece = count < room ? count : room;
         const int64_t at = file->header.tokens_at + first * (int64_t)source->width;
-        if (!read_at(file->descriptor, buffer, (size_t)piece * source->width, at))
+        if (!shoali_pread(file->descriptor, buffer, (size_t)piece * source->width, at))
             return damaged(source, errno ? strerror(errno) : "it was truncated while in use");
         if (!shoali_token_unpack(source->width, buffer, piece, source->vocab_size, tokens))
             return damaged(source, "there are tokens outside the vocabulary in it");
@@ -75,8 +57,9 @@ static shoal_status count_until(const struct shoali_token_source *source, int64_
     uint64_t hash;
     const int64_t at = file->header.rows_at + row * (int64_t)(bytes + sizeof(hash));
     *until = 0;
-    if (row < 0 || row >= file->header.row_count || !read_at(file->descriptor, counts, bytes, at) ||
-        !read_at(file->descriptor, &hash, sizeof(hash), at + (int64_t)bytes) ||
+    if (row < 0 || row >= file->header.row_count ||
+        !shoali_pread(file->descriptor, counts, bytes, at) ||
+        !shoali_pread(file->descriptor, &hash, sizeof(hash), at + (int64_t)bytes) ||
         hash != shoali_hash64(counts, bytes)) {
         memset(counts, 0, bytes);
         return SHOAL_OK;
@@ -107,7 +90,7 @@ shoal_status shoali_token_file_verify(const struct shoali_token_source *source)
     for (int64_t at = 0; at < bytes; at += (int64_t)SHOALI_TEXT_BYTES) {
         const int64_t left = bytes - at;
         const size_t part = left < (int64_t)SHOALI_TEXT_BYTES ? (size_t)left : SHOALI_TEXT_BYTES;
-        if (!read_at(file->descriptor, piece, part, file->header.tokens_at + at)) {
+        if (!shoali_pread(file->descriptor, piece, part, file->header.tokens_at + at)) {
             status = damaged(source, errno ? strerror(errno) : "it is too short");
             goto done;
         }
@@ -152,7 +135,7 @@ static shoal_status read_tokenizer(int descriptor, const struct shoali_token_hea
     char *json = shoali_malloc(bytes + 1, "a tokenizer");
     if (!json)
         return SHOAL_ENOMEM;
-    if (read_at(descriptor, json, bytes, header->json_at) &&
+    if (shoali_pread(descriptor, json, bytes, header->json_at) &&
         shoali_hash64(json, bytes) == header->json)
         status = shoal_tokenizer_from_json(json, bytes, tokenizer);
     shoali_free(json);
@@ -208,7 +191,7 @@ shoal_status shoali_token_file_open(const struct shoali_token_request *request,
     if (descriptor < 0)
         return SHOAL_END;
     if (shoali_place_trusts(descriptor, &bytes))
-        wrong = read_at(descriptor, &header, sizeof(header), 0)
+        wrong = shoali_pread(descriptor, &header, sizeof(header), 0)
                     ? check_header(&header, bytes, request)
                     : "it is too short";
     if (wrong) {

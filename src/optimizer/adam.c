@@ -105,8 +105,8 @@ static shoal_status adam_step(const struct shoali_optimizer *optimizer,
                               const struct shoali_optimizer_segment *segment)
 {
     const struct shoali_adam_params *params = &optimizer->params.adam;
-    double beta1 = now->cycle_momentum ? now->momentum : optimizer->beta[0];
-    double beta2 = now->cycle_momentum ? SHOALI_OPTIMIZER_CYCLED_BETA2 : optimizer->beta[1];
+    const double beta1 = shoali_optimizer_beta(optimizer, now, 0);
+    const double beta2 = shoali_optimizer_beta(optimizer, now, 1);
     double correction1 = 1, correction2 = 1;
     if (params->bias_correction) {
         correction1 = 1 - shoali_powi(beta1, (long)now->t);

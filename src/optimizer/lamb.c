@@ -98,14 +98,6 @@ static void lamb_take_group(struct shoali_optimizer *optimizer,
     SHOALI_OPTIMIZER_TAKE(params, group, weight_decay);
 }
 
-static double beta_now(const struct shoali_optimizer *optimizer,
-                       const struct shoali_optimizer_now *now, int32_t index)
-{
-    if (!now->cycle_momentum)
-        return optimizer->beta[index];
-    return index == 0 ? now->momentum : SHOALI_OPTIMIZER_CYCLED_BETA2;
-}
-
 static shoal_status lamb_add(const struct shoali_optimizer *optimizer,
                              const struct shoali_optimizer_now *now,
                              const struct shoali_optimizer_segment *segment)
@@ -120,8 +112,8 @@ static shoal_status lamb_add(const struct shoali_optimizer *optimizer,
         .param_sum = segment->sum[SUM_PARAM],
         .update_sum = segment->sum[SUM_UPDATE],
         .count = segment->count,
-        .beta1 = (float)beta_now(optimizer, now, 0),
-        .beta2 = (float)beta_now(optimizer, now, 1),
+        .beta1 = (float)shoali_optimizer_beta(optimizer, now, 0),
+        .beta2 = (float)shoali_optimizer_beta(optimizer, now, 1),
         .eps = (float)params->eps,
         .weight_decay = (float)(optimizer->weight_decay * segment->weight_decay_multiplier),
         .eps_inside = params->eps_inside_sqrt,
@@ -137,8 +129,8 @@ static void lamb_conclude(const struct shoali_optimizer *optimizer,
     const double param = sqrt(*tensor->sum[SUM_PARAM]), update = sqrt(*tensor->sum[SUM_UPDATE]);
     double step = now->lr * tensor->lr_multiplier, ratio = 1;
     if (params->bias_correction)
-        step *= sqrt(1 - shoali_powi(beta_now(optimizer, now, 1), (long)now->t)) /
-                (1 - shoali_powi(beta_now(optimizer, now, 0), (long)now->t));
+        step *= sqrt(1 - shoali_powi(shoali_optimizer_beta(optimizer, now, 1), (long)now->t)) /
+                (1 - shoali_powi(shoali_optimizer_beta(optimizer, now, 0), (long)now->t));
     if (param != 0 && update != 0) {
         ratio = param / update;
         ratio = ratio > params->max_coeff ? params->max_coeff : ratio;

@@ -12,6 +12,15 @@ extern const struct shoali_optimizer_type shoali_optimizer_lamb, shoali_optimize
 /* DeepSpeed's OneCycle sets betas to (momentum, this). */
 #define SHOALI_OPTIMIZER_CYCLED_BETA2 0.99
 
+/* beta1 (index 0) or beta2 of this step. */
+static inline double shoali_optimizer_beta(const struct shoali_optimizer *optimizer,
+                                           const struct shoali_optimizer_now *now, int32_t index)
+{
+    if (!now->cycle_momentum)
+        return optimizer->beta[index];
+    return index == 0 ? now->momentum : SHOALI_OPTIMIZER_CYCLED_BETA2;
+}
+
 /* Gives a group's key to the optimizer's params. */
 #define SHOALI_OPTIMIZER_TAKE(params, group, member)                      \
     if (shoali_config_given(&shoali_param_group_section, group, #member)) \

@@ -225,51 +225,12 @@ static shoal_status apply_wordpiece(const void *opaque, const struct shoali_pipe
 
 /* ---- Replace, Strip, BPEDecoder ---- */
 
-struct replace {
-    const struct shoali_regex *pattern;
-    const char *content;
-};
-
-static shoal_status create_replace(const struct shoali_spec *spec, void **state)
-{
-    shoal_status status;
-    struct replace *made = shoali_arena_alloc(spec->arena, sizeof *made);
-    *state = made;
-    if (!made)
-        return SHOAL_ENOMEM;
-    SHOAL_TRY(status, shoali_pipeline_pattern(spec, "pattern", &made->pattern), done);
-    SHOAL_TRY(status, shoali_spec_text(spec, "content", NULL, &made->content), done);
-done:
-    return status;
-}
-
-static shoal_status replace_part(const struct replace *replace, struct shoali_matcher *matcher,
-                                 const char *text, size_t bytes, struct shoali_str *out)
-{
-    shoal_status status = SHOAL_OK;
-    struct shoali_matches matches = {0};
-    size_t copied = 0, begin, end;
-    for (;;) {
-        SHOAL_TRY(status,
-                  shoali_regex_next(replace->pattern, matcher, text, bytes, &matches, &begin, &end),
-                  done);
-        if (status == SHOAL_END)
-            break;
-        shoali_str_append_bytes(out, text + copied, begin - copied);
-        shoali_str_append(out, "%s", replace->content);
-        copied = end;
-    }
-    shoali_str_append_bytes(out, text + copied, bytes - copied);
-    status = SHOAL_OK;
-done:
-    return status;
-}
-
 static shoal_status apply_replace(const void *state, const struct shoali_pipeline *pipeline,
                                   const struct shoali_parts *in, struct shoali_parts *out)
 {
     shoal_status status;
     struct shoali_scratch *scratch = NULL;
+    bool beheaded;
     SHOAL_TRY(status, shoali_scratch_take(pipeline, &scratch), done);
     for (int64_t i = 0; i < in->count; i++) {
         size_t bytes;
@@ -279,7 +240,10 @@ static shoal_status apply_replace(const void *state, const struct shoali_pipelin
         if (good < bytes)
             shoali_str_append_bytes(&out->text, text, bytes);
         else
-            SHOAL_TRY(status, replace_part(state, scratch->matcher, text, bytes, &out->text), done);
+            SHOAL_TRY(
+                status,
+                shoali_replace_apply(state, scratch->matcher, text, bytes, &out->text, &beheaded),
+                done);
         shoali_parts_close(out);
     }
 done:
@@ -367,7 +331,7 @@ const struct shoali_decoder_kind shoali_decoders[] = {
     {.type = "Fuse", .apply = apply_fuse},
     {.type = "Metaspace", .create = create_metaspace, .apply = apply_metaspace},
     {.type = "WordPiece", .create = create_wordpiece, .apply = apply_wordpiece},
-    {.type = "Replace", .create = create_replace, .apply = apply_replace},
+    {.type = "Replace", .create = shoali_replace_create, .apply = apply_replace},
     {.type = "Strip", .create = create_strip, .apply = apply_strip},
     {.type = "BPEDecoder", .create = create_bpe, .apply = apply_bpe},
     {.type = NULL},

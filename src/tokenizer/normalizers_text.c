@@ -63,47 +63,13 @@ static shoal_status apply_prepend(const void *state, struct shoali_run *run, con
     return SHOAL_OK;
 }
 
-struct replace {
-    const struct shoali_regex *pattern;
-    const char *content;
-};
-
-static shoal_status create_replace(const struct shoali_spec *spec, void **state)
-{
-    shoal_status status;
-    struct replace *replace = shoali_arena_alloc(spec->arena, sizeof *replace);
-    *state = replace;
-    if (!replace)
-        return SHOAL_ENOMEM;
-    SHOAL_TRY(status, shoali_pipeline_pattern(spec, "pattern", &replace->pattern), done);
-    SHOAL_TRY(status, shoali_spec_text(spec, "content", NULL, &replace->content), done);
-done:
-    return status;
-}
-
 static shoal_status apply_replace(const void *state, struct shoali_run *run, const char *text,
                                   size_t bytes, struct shoali_normal *out)
 {
-    shoal_status status = SHOAL_OK;
-    const struct replace *replace = state;
-    struct shoali_matches matches = {0};
-    size_t copied = 0, begin, end;
-    for (;;) {
-        SHOAL_TRY(status,
-                  shoali_regex_next(replace->pattern, run->scratch->matcher, text, bytes, &matches,
-                                    &begin, &end),
-                  done);
-        if (status == SHOAL_END)
-            break;
-        shoali_str_append_bytes(&out->text, text + copied, begin - copied);
-        shoali_str_append(&out->text, "%s", replace->content);
-        if (begin == 0 && end > 0 && !*replace->content)
-            out->starts = false;
-        copied = end;
-    }
-    shoali_str_append_bytes(&out->text, text + copied, bytes - copied);
-    status = SHOAL_OK;
-done:
+    bool beheaded;
+    const shoal_status status =
+        shoali_replace_apply(state, run->scratch->matcher, text, bytes, &out->text, &beheaded);
+    out->starts = out->starts && !beheaded;
     return status;
 }
 
@@ -119,7 +85,7 @@ static shoal_status apply_byte_level(const void *state, struct shoali_run *run, 
 const struct shoali_normalizer_kind shoali_normalizers_text[] = {
     {.type = "Strip", .create = create_strip, .apply = apply_strip},
     {.type = "Prepend", .create = create_prepend, .apply = apply_prepend},
-    {.type = "Replace", .create = create_replace, .apply = apply_replace},
+    {.type = "Replace", .create = shoali_replace_create, .apply = apply_replace},
     {.type = "ByteLevel", .apply = apply_byte_level},
     {.type = NULL},
 };

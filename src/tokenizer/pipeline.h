@@ -237,6 +237,11 @@ SHOAL_CHECKED shoal_status shoali_pipeline_regex(const struct shoali_spec *spec,
 /* {"Regex": "..."} or {"String": "..."} or "..." (a text). */
 SHOAL_CHECKED shoal_status shoali_pipeline_pattern(const struct shoali_spec *spec, const char *key,
                                                    const struct shoali_regex **regex);
+/* {"pattern": ..., "content": "..."}; replace.c. *beheaded: the text lost its beginning. */
+SHOAL_CHECKED shoal_status shoali_replace_create(const struct shoali_spec *spec, void **state);
+SHOAL_CHECKED shoal_status shoali_replace_apply(const void *state, struct shoali_matcher *matcher,
+                                                const char *text, size_t bytes,
+                                                struct shoali_str *out, bool *beheaded);
 /* The id of a token's string, added or the model's; -1 none. */
 int32_t shoali_pipeline_id(const struct shoali_pipeline *pipeline, const char *text);
 

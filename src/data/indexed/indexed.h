@@ -144,8 +144,6 @@ SHOAL_CHECKED shoal_status shoali_indexed_count(const struct shoali_indexed *fil
 SHOAL_CHECKED shoal_status shoali_indexed_read(const struct shoali_indexed *file, int64_t sequence,
                                                int64_t offset, int64_t count, int32_t vocab_size,
                                                int64_t room, int32_t *tokens, int64_t *got);
-/* pread of everything; false with errno, 0 for bytes that are not there. */
-bool shoali_pread(int descriptor, void *to, size_t bytes, int64_t at);
 
 /* ---- index_write.c ---- */
 

@@ -16,23 +16,6 @@
 #define HEADER_BYTES (2 * ALIGN)
 #define READ_NUMBERS 1024
 
-bool shoali_pread(int descriptor, void *to, size_t bytes, int64_t at)
-{
-    char *next = to;
-    errno = 0;
-    while (bytes > 0) {
-        const ssize_t count = pread(descriptor, next, bytes, (off_t)at);
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count <= 0)
-            return false;
-        next += count;
-        at += count;
-        bytes -= (size_t)count;
-    }
-    return true;
-}
-
 /* All that comes before the numbers. Returns its length. */
 static int64_t make_header(const struct shoali_npy *file, char header[HEADER_BYTES])
 {
