@@ -325,8 +325,9 @@ static void test_grace_period(void **state)
         snprintf(path, sizeof(path), "%s/pids", folder);
         unlink(path);
         snprintf(script, sizeof(script),
-                 "trap 'kill $C; sleep %d; echo saved >>$D/done.%d; exit 0' TERM; "
-                 "sleep 30 & C=$!; echo $$ >>$D/pids; wait",
+                 /* not one long wait: a signal just before it would be taken at its end */
+                 "trap 'sleep %d; echo saved >>$D/done.%d; exit 0' TERM; echo $$ >>$D/pids; "
+                 "for i in $(seq 600); do sleep 0.05; done",
                  hurried ? 30 : 1, hurried);
         int pid = start_job(script, 2, 60);
         int64_t begin = shoali_now_ns();

@@ -127,7 +127,7 @@ done
 
 # The guard is killed, too: ranks end themselves, although their wrappers closed what they did not know
 rm -f "$pids" "$folder/shared/id"
-"$shoal" run --num_gpus 2 --no_local_rank bash -c "$shoal bench comm --max-bytes 4K --repeats 1 --seconds 60 &
+"$shoal" run --num_gpus 2 --no_local_rank bash -c "$shoal bench comm --max-bytes 4K --repeats 1000 --seconds 60 &
     echo \$! >>$pids; wait" >"$folder/out" 2>&1 </dev/null &
 job=$!
 await_pids 2 "ranks of a job without a guard"
@@ -158,10 +158,10 @@ expect 0 $run "(setsid sleep 0.05 &); true"
 
 # What a wrapper started is given the grace period, too
 cat >"$folder/saver.sh" <<EOF
-trap 'kill \$!; sleep 0.7; echo saved >>"$folder/shared/saved"; exit \${1:-0}' TERM
-sleep 60 &
+trap 'sleep 0.7; echo saved >>"$folder/shared/saved"; exit \${1:-0}' TERM
 echo \$\$ >>"$pids"
-wait
+# Not one long wait: a signal that comes just before it would be taken at its end
+for _ in \$(seq 1200); do sleep 0.05; done
 EOF
 # grace CODE COMMAND
 grace() {
