@@ -112,7 +112,7 @@ static void put(struct shoali_normal *out, const char *becomes, size_t at)
 {
     if (at == 0 && !*becomes)
         out->starts = false;
-    shoali_str_append(&out->text, "%s", becomes);
+    shoali_str_append_bytes(&out->text, becomes, strlen(becomes));
 }
 
 static shoal_status apply_precompiled(const void *state, struct shoali_run *run, const char *text,
@@ -186,7 +186,7 @@ static const char *step(const struct sentencepiece *state, const struct shoali_r
 
 static void put_space(const struct sentencepiece *state, struct shoali_str *out)
 {
-    shoali_str_append(out, "%s", state->escape ? "\xe2\x96\x81" : " ");
+    shoali_str_append_bytes(out, "\xe2\x96\x81 " + (state->escape ? 0 : 3), state->escape ? 3 : 1);
 }
 
 /* Spaces at the end, which are written already. */
@@ -220,11 +220,14 @@ static shoal_status apply_sentencepiece(const void *opaque, struct shoali_run *r
         size_t skip = 0;
         while (after_space && skip < length && becomes[skip] == ' ')
             skip++;
-        for (size_t i = skip; i < length; i++) {
-            if (becomes[i] == ' ')
+        for (size_t i = skip, word; i < length; i += word) {
+            const char *space = memchr(becomes + i, ' ', length - i);
+            word = space ? (size_t)(space - becomes) - i : length - i;
+            shoali_str_append_bytes(&out->text, becomes + i, word);
+            if (space) {
                 put_space(state, &out->text);
-            else
-                shoali_str_append_bytes(&out->text, becomes + i, 1);
+                word++;
+            }
         }
         if (length > skip)
             after_space = becomes[length - 1] == ' ';

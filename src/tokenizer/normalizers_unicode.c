@@ -57,32 +57,32 @@ static shoal_status apply_lowercase(const void *state, struct shoali_run *run, c
     return SHOAL_OK;
 }
 
-/* Drops the characters that `drop` names, none of which is ASCII. */
-static void filter(const char *text, size_t bytes, bool (*drop)(uint32_t c),
-                   struct shoali_normal *out)
+/* Drops the characters of a class that has no ASCII. */
+static void filter(const struct shoali_classes *classes, unsigned drop, const char *text,
+                   size_t bytes, struct shoali_normal *out)
 {
+    size_t copied = 0;
     for (size_t at = 0; at < bytes;) {
         uint32_t c;
-        const size_t ascii = shoali_ascii_prefix(text + at, bytes - at);
-        shoali_str_append_bytes(&out->text, text + at, ascii);
-        at += ascii;
+        at += shoali_ascii_prefix(text + at, bytes - at);
         if (at == bytes)
             break;
         const size_t length = (size_t)shoali_next(text + at, &c);
-        if (!drop(c))
-            shoali_str_append_bytes(&out->text, text + at, length);
-        else if (at == 0)
-            out->starts = false;
+        if (classes->of[c] & drop) {
+            shoali_str_append_bytes(&out->text, text + copied, at - copied);
+            copied = at + length;
+            out->starts = out->starts && at > 0;
+        }
         at += length;
     }
+    shoali_str_append_bytes(&out->text, text + copied, bytes - copied);
 }
 
 static shoal_status apply_strip_accents(const void *state, struct shoali_run *run, const char *text,
                                         size_t bytes, struct shoali_normal *out)
 {
     (void)state;
-    (void)run;
-    filter(text, bytes, shoali_is_mark, out);
+    filter(run->pipeline->classes, SHOALI_MARK, text, bytes, out);
     return SHOAL_OK;
 }
 
@@ -127,32 +127,30 @@ static void put_between_spaces(const char *text, size_t bytes, struct shoali_str
 }
 
 /* Control characters away, spaces to one kind, spaces around Chinese characters. */
-static void clean(const struct bert *bert, const char *text, size_t bytes,
-                  struct shoali_normal *out)
+static void clean(const struct bert *bert, const struct shoali_classes *classes, const char *text,
+                  size_t bytes, struct shoali_normal *out)
 {
-    for (size_t at = 0; at < bytes;) {
+    size_t copied = 0; /* what is behind it and before `at` stays as it is */
+    for (size_t at = 0, length; at < bytes; at += length) {
         uint32_t c;
-        size_t plain = at;
-        while (plain < bytes && text[plain] > ' ' && text[plain] < 0x7f)
-            plain++;
-        shoali_str_append_bytes(&out->text, text + at, plain - at);
-        at = plain;
-        if (at == bytes)
-            break;
-        const size_t length = (size_t)shoali_next(text + at, &c);
+        length = (size_t)shoali_next(text + at, &c);
         const bool line = c == '\t' || c == '\n' || c == '\r';
-        const bool drop =
-            bert->clean_text && (c == 0 || c == 0xfffd || (!line && shoali_is_other(c)));
+        const bool drop = bert->clean_text &&
+                          (c == 0 || c == 0xfffd || (!line && (classes->of[c] & SHOALI_OTHER)));
+        const bool space = bert->clean_text && c != ' ' && (classes->of[c] & SHOALI_SPACE);
+        const bool chinese = bert->handle_chinese_chars && is_chinese(c);
+        if (!drop && !space && !chinese)
+            continue;
+        shoali_str_append_bytes(&out->text, text + copied, at - copied);
+        copied = at + length;
         if (drop)
             out->starts = out->starts && at > 0;
-        else if (bert->clean_text && shoali_is_space(c))
+        else if (space)
             shoali_str_append_bytes(&out->text, " ", 1);
-        else if (bert->handle_chinese_chars && is_chinese(c))
-            put_between_spaces(text + at, length, &out->text);
         else
-            shoali_str_append_bytes(&out->text, text + at, length);
-        at += length;
+            put_between_spaces(text + at, length, &out->text);
     }
+    shoali_str_append_bytes(&out->text, text + copied, bytes - copied);
 }
 
 static shoal_status apply_bert(const void *state, struct shoali_run *run, const char *text,
@@ -161,7 +159,7 @@ static shoal_status apply_bert(const void *state, struct shoali_run *run, const 
     shoal_status status = SHOAL_OK;
     const struct bert *bert = state;
     struct shoali_str *work = &run->scratch->work;
-    clean(bert, text, bytes, out);
+    clean(bert, run->pipeline->classes, text, bytes, out);
     if (bert->strip_accents) {
         work->length = 0;
         SHOAL_TRY(status,
@@ -169,7 +167,7 @@ static shoal_status apply_bert(const void *state, struct shoali_run *run, const 
                                      out->text.length, work),
                   done);
         out->text.length = 0;
-        filter(shoali_str_get(work), work->length, shoali_is_nonspacing, out);
+        filter(run->pipeline->classes, SHOALI_NONSPACING, shoali_str_get(work), work->length, out);
     }
     if (bert->lowercase) {
         work->length = 0;

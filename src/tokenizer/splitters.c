@@ -3,8 +3,8 @@
 #include <string.h>
 
 /* Bits of the character at `at`, and its length; 0 at the end. */
-static inline uint8_t class_at(const struct shoali_classes *classes, const char *text, size_t bytes,
-                               size_t at, size_t *length)
+static inline uint16_t class_at(const struct shoali_classes *classes, const char *text,
+                                size_t bytes, size_t at, size_t *length)
 {
     *length = 0;
     if (at >= bytes)
@@ -20,7 +20,7 @@ static inline size_t skip(const struct shoali_classes *classes, const char *text
 {
     while (at < bytes) {
         size_t length;
-        const uint8_t class = class_at(classes, text, bytes, at, &length);
+        const uint16_t class = class_at(classes, text, bytes, at, &length);
         if (((class & bits) != 0) != want)
             break;
         at += length;
@@ -74,7 +74,7 @@ static size_t split_gpt2(const struct shoali_classes *classes, const char *text,
             return at + short_form;
     }
     const size_t body = at + (text[at] == ' ');
-    const uint8_t class = class_at(classes, text, bytes, body, &length);
+    const uint16_t class = class_at(classes, text, bytes, body, &length);
     if (length == 0 || (class & SHOALI_SPACE))
         return spaces(classes, text, bytes, at);
     if (class & SHOALI_LETTER)
@@ -92,7 +92,7 @@ static size_t split_rest(const struct shoali_classes *classes, const char *text,
 {
     size_t length;
     const size_t body = at + (text[at] == ' ');
-    const uint8_t class = class_at(classes, text, bytes, body, &length);
+    const uint16_t class = class_at(classes, text, bytes, body, &length);
     if (length > 0 && !(class & (SHOALI_SPACE | SHOALI_LETTER | SHOALI_NUMBER))) {
         const size_t end =
             skip(classes, text, bytes, body, SHOALI_SPACE | SHOALI_LETTER | SHOALI_NUMBER, false);
@@ -101,7 +101,7 @@ static size_t split_rest(const struct shoali_classes *classes, const char *text,
     /* the last line end among the spaces from here on */
     size_t line_end = 0;
     for (size_t i = at; i < bytes; i += length) {
-        const uint8_t space = class_at(classes, text, bytes, i, &length);
+        const uint16_t space = class_at(classes, text, bytes, i, &length);
         if (!(space & SHOALI_SPACE))
             break;
         if (space & SHOALI_LINE)
@@ -120,7 +120,7 @@ static inline size_t split_newer(const struct shoali_classes *classes, const cha
         if (short_form)
             return at + short_form;
     }
-    const uint8_t class = class_at(classes, text, bytes, at, &length);
+    const uint16_t class = class_at(classes, text, bytes, at, &length);
     if (class & SHOALI_LETTER)
         return skip(classes, text, bytes, at + length, SHOALI_LETTER, true);
     if (class & SHOALI_NUMBER) {

@@ -4,9 +4,15 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Planes 4 to 13 are empty, 15 and 16 private: characters there have no class at all. Of plane 14 only
- * tags and variation selectors are assigned. */
-enum { ASSIGNED_END = 0x40000, SPECIAL_BEGIN = 0xe0000, SPECIAL_END = 0xe1000 };
+/* Planes 4 to 13 are empty; of plane 14 only tags and variation selectors are assigned; 15 and 16 are
+ * private but for their last two places. */
+enum {
+    ASSIGNED_END = 0x40000,
+    SPECIAL_BEGIN = 0xe0000,
+    SPECIAL_END = 0xe1000,
+    PRIVATE_BEGIN = 0xf0000,
+    PRIVATE_END = 0x110000
+};
 
 static bool is_punctuation(uint32_t c, utf8proc_category_t category)
 {
@@ -22,7 +28,13 @@ static bool is_enclosed_letter(uint32_t c)
            (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
 }
 
-static uint8_t classify(uint32_t c)
+/* Syllables, which are decomposed by arithmetic. */
+static bool is_hangul(uint32_t c)
+{
+    return c >= 0xac00 && c <= 0xd7a3;
+}
+
+static uint16_t classify(uint32_t c)
 {
     const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
     const bool letter = category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
@@ -32,13 +44,18 @@ static uint8_t classify(uint32_t c)
                       category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_PC ||
                       c == 0x200c || c == 0x200d || is_enclosed_letter(c);
     const utf8proc_property_t *property = utf8proc_get_property((utf8proc_int32_t)c);
-    const bool changes =
-        property->combining_class != 0 || mark || property->decomp_seqindex != UINT16_MAX;
-    return (uint8_t)((letter ? SHOALI_LETTER : 0) | (number ? SHOALI_NUMBER : 0) |
-                     (shoali_is_space(c) ? SHOALI_SPACE : 0) | (word ? SHOALI_WORD : 0) |
-                     (is_punctuation(c, category) ? SHOALI_PUNCTUATION : 0) |
-                     (changes ? SHOALI_NFC_UNSAFE : 0) |
-                     (c == '\r' || c == '\n' ? SHOALI_LINE : 0));
+    const bool decomposes =
+        property->combining_class != 0 || property->decomp_seqindex != UINT16_MAX;
+    const bool other = category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+                       category == UTF8PROC_CATEGORY_CO;
+    return (uint16_t)((letter ? SHOALI_LETTER : 0) | (number ? SHOALI_NUMBER : 0) |
+                      (shoali_is_space(c) ? SHOALI_SPACE : 0) | (word ? SHOALI_WORD : 0) |
+                      (is_punctuation(c, category) ? SHOALI_PUNCTUATION : 0) |
+                      (decomposes || mark ? SHOALI_NFC_UNSAFE : 0) |
+                      (decomposes || is_hangul(c) ? SHOALI_NFD_UNSAFE : 0) |
+                      (mark ? SHOALI_MARK : 0) | (other ? SHOALI_OTHER : 0) |
+                      (category == UTF8PROC_CATEGORY_MN ? SHOALI_NONSPACING : 0) |
+                      (c == '\r' || c == '\n' ? SHOALI_LINE : 0));
 }
 
 /* What stands behind the first place of a canonical decomposition may join what is before it;
@@ -60,7 +77,7 @@ static void mark_compositions(struct shoali_classes *classes)
             continue;
         if (utf8proc_normalize_utf32(again, count, UTF8PROC_COMPOSE | UTF8PROC_STABLE) == 1 &&
             again[0] == (utf8proc_int32_t)c)
-            classes->of[c] &= (uint8_t)~SHOALI_NFC_UNSAFE;
+            classes->of[c] &= (uint16_t)~SHOALI_NFC_UNSAFE;
     }
     /* Vowels and final consonants of Hangul syllables, which are composed by arithmetic. */
     for (uint32_t c = 0x1160; c < 0x1200; c++)
@@ -74,26 +91,10 @@ shoal_status shoali_classes_create(struct shoali_classes **classes)
         return SHOAL_ENOMEM;
     for (uint32_t c = 0; c < SPECIAL_END; c += c == ASSIGNED_END - 1 ? SPECIAL_BEGIN - c : 1)
         (*classes)->of[c] = classify(c);
+    for (uint32_t c = PRIVATE_BEGIN; c < PRIVATE_END; c++)
+        (*classes)->of[c] = (c & 0xfffe) == 0xfffe ? 0 : SHOALI_OTHER;
     mark_compositions(*classes);
     return SHOAL_OK;
-}
-
-bool shoali_is_mark(uint32_t c)
-{
-    const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
-    return category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME;
-}
-
-bool shoali_is_nonspacing(uint32_t c)
-{
-    return utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_MN;
-}
-
-bool shoali_is_other(uint32_t c)
-{
-    const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
-    return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
-           category == UTF8PROC_CATEGORY_CO;
 }
 
 void shoali_append_code_point(uint32_t c, struct shoali_str *out)
@@ -172,10 +173,38 @@ size_t shoali_ascii_prefix(const char *text, size_t bytes)
     return at;
 }
 
+/* Copies what has no decomposition; the rest is decomposed in stretches, which nothing around them
+ * changes. */
+static shoal_status decompose(const struct shoali_classes *classes, utf8proc_option_t options,
+                              const char *text, size_t bytes, struct shoali_str *out)
+{
+    shoal_status status = SHOAL_OK;
+    size_t copied = 0;
+    for (size_t at = 0, end; at < bytes; at = end) {
+        uint32_t c;
+        at += shoali_ascii_prefix(text + at, bytes - at);
+        for (end = at; end < bytes; end += (size_t)shoali_length(text[end])) {
+            shoali_next(text + end, &c);
+            if (!(classes->of[c] & SHOALI_NFD_UNSAFE))
+                break;
+        }
+        if (end > at) {
+            shoali_str_append_bytes(out, text + copied, at - copied);
+            SHOAL_TRY(status, map(text + at, end - at, options, out), done);
+            copied = end;
+        } else if (end < bytes) {
+            end += (size_t)shoali_length(text[end]);
+        }
+    }
+    shoali_str_append_bytes(out, text + copied, bytes - copied);
+done:
+    return status;
+}
+
 /* ASCII is normal, and nothing but the last character before a stretch of other characters can join
  * one of those. */
-static shoal_status by_stretches(utf8proc_option_t options, const char *text, size_t bytes,
-                                 struct shoali_str *out)
+static shoal_status compose_by_stretches(utf8proc_option_t options, const char *text, size_t bytes,
+                                         struct shoali_str *out)
 {
     shoal_status status = SHOAL_OK;
     for (size_t at = 0, end; at < bytes; at = end) {
@@ -204,7 +233,9 @@ shoal_status shoali_normal_form(enum shoali_normal_form form, const struct shoal
     };
     if (form == SHOALI_NFC)
         return compose(classes, text, bytes, out);
-    return by_stretches(options[form], text, bytes, out);
+    if (form == SHOALI_NFKC)
+        return compose_by_stretches(options[form], text, bytes, out);
+    return decompose(classes, options[form], text, bytes, out);
 }
 
 size_t shoali_utf8_prefix(const char *text, size_t bytes)

@@ -12,12 +12,16 @@ enum {
     SHOALI_WORD = 8,   /* \w of Rust: Alphabetic, marks, decimal numbers, connectors, joiners */
     SHOALI_PUNCTUATION = 16, /* \p{P}, and ASCII's symbols */
     SHOALI_NFC_UNSAFE = 32,  /* may change under NFC by itself or together with what is before it */
-    SHOALI_LINE = 64         /* \r and \n */
+    SHOALI_LINE = 64,        /* \r and \n */
+    SHOALI_NFD_UNSAFE = 128, /* has a decomposition or moves among marks: no NFD, no NFKD */
+    SHOALI_MARK = 256,       /* \p{M} */
+    SHOALI_NONSPACING = 512, /* \p{Mn} */
+    SHOALI_OTHER = 1024      /* \p{Cc}, \p{Cf}, \p{Co} */
 };
 struct shoali_classes {
-    uint8_t of[0x110000];
+    uint16_t of[0x110000];
 };
-/* About 1.1 MB. Owned; shoali_free. */
+/* About 2.2 MB. Owned; shoali_free. */
 SHOAL_CHECKED shoal_status shoali_classes_create(struct shoali_classes **classes);
 
 /* White_Space. */
@@ -27,16 +31,11 @@ static inline bool shoali_is_space(uint32_t c)
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
            c == 0x205f || c == 0x3000;
 }
-/* General categories by their letters: 'M' any mark, 'n' nonspacing marks, 'C' control, format,
- * private use. */
-bool shoali_is_mark(uint32_t c);
-bool shoali_is_nonspacing(uint32_t c);
-bool shoali_is_other(uint32_t c);
 /* Appends the lower-case form. */
 void shoali_append_lower(uint32_t c, struct shoali_str *out);
 
 enum shoali_normal_form { SHOALI_NFC, SHOALI_NFD, SHOALI_NFKC, SHOALI_NFKD };
-/* Appends the normal form of valid UTF-8. `classes` lets NFC pass over what is normal already. */
+/* Appends the normal form of valid UTF-8. `classes` let it pass over what is normal already. */
 SHOAL_CHECKED shoal_status shoali_normal_form(enum shoali_normal_form form,
                                               const struct shoali_classes *classes,
                                               const char *text, size_t bytes,

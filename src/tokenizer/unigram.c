@@ -17,7 +17,7 @@ enum { UNKNOWN_PENALTY = 10 };
 
 struct unigram {
     struct shoali_trie trie;
-    const double *score; /* as doubles, also where floats are added */
+    double *score;       /* as doubles, also where floats are added */
     const uint8_t *type; /* SentencePiece: of each piece; NULL */
     double unknown;      /* score of what is in no piece */
     double best;         /* SentencePiece: the largest score */
@@ -57,6 +57,11 @@ static double as_read(double score)
     return score < 0 ? -whole : whole;
 }
 
+static double user_score(const struct unigram *unigram, size_t bytes)
+{
+    return (double)(float)((double)((float)bytes * (float)unigram->best) - 0.1);
+}
+
 static shoal_status fill(struct shoali_word_model *model, struct unigram *unigram)
 {
     shoal_status status;
@@ -79,6 +84,9 @@ static shoal_status fill(struct shoali_word_model *model, struct unigram *unigra
     unigram->unknown =
         unigram->floats ? (double)((float)least - (float)UNKNOWN_PENALTY) : least - UNKNOWN_PENALTY;
     shoali_word_model_byte_tokens(model, unigram->byte_id);
+    for (int32_t id = 0; unigram->type && id < model->vocab.size; id++)
+        if (unigram->type[id] == SHOALI_PIECE_USER)
+            unigram->score[id] = user_score(unigram, model->vocab.string[id].bytes);
     unigram->has_bytes = true;
     for (int byte = 0; byte < 256; byte++)
         unigram->has_bytes = unigram->has_bytes && unigram->byte_id[byte] >= 0;
@@ -141,16 +149,9 @@ struct node {
     int32_t id; /* of the last piece; -1: nothing ends here */
 };
 
-static double score_of(const struct unigram *unigram, int32_t id, size_t bytes)
+static inline double sum(bool floats, double a, double b)
 {
-    if (unigram->type && unigram->type[id] == SHOALI_PIECE_USER)
-        return (double)(float)((double)((float)bytes * (float)unigram->best) - 0.1);
-    return unigram->score[id];
-}
-
-static double sum(const struct unigram *unigram, double a, double b)
-{
-    return unigram->floats ? (double)((float)a + (float)b) : a + b;
+    return floats ? (double)((float)a + (float)b) : a + b;
 }
 
 static void reach(struct node *node, size_t from, int32_t id, double score)
@@ -160,8 +161,8 @@ static void reach(struct node *node, size_t from, int32_t id, double score)
 }
 
 /* Where nothing is known, one character is. `unk` -2 stands for it where there is no token. */
-static void find_way(const struct unigram *unigram, const char *word, size_t bytes,
-                     struct node *node)
+static inline void find_way(const struct unigram *unigram, const char *word, size_t bytes,
+                            bool floats, struct node *node)
 {
     const int32_t unk = unigram->unk >= 0 ? unigram->unk : -2;
     for (size_t i = 0; i <= bytes; i++)
@@ -170,19 +171,19 @@ static void find_way(const struct unigram *unigram, const char *word, size_t byt
         const double here = node[at].score;
         bool single = false;
         length = (size_t)shoali_length(word[at]);
-        uint32_t place = 0;
-        for (size_t i = at; i < bytes; i++) {
-            place = shoali_trie_step(&unigram->trie, place, (unsigned char)word[i]);
-            if (!place)
+        const struct shoali_trie_edge *edge = NULL;
+        for (size_t i = at; i < bytes && (!edge || edge->goes_on); i++) {
+            edge =
+                shoali_trie_step(&unigram->trie, edge ? edge->target : 0, (unsigned char)word[i]);
+            if (!edge->target)
                 break;
-            const int32_t id = unigram->trie.value[place];
-            if (id < 0)
+            if (edge->value < 0)
                 continue;
-            reach(&node[i + 1], at, id, sum(unigram, score_of(unigram, id, i + 1 - at), here));
+            reach(&node[i + 1], at, edge->value, sum(floats, unigram->score[edge->value], here));
             single = single || i + 1 - at == length;
         }
         if (!single)
-            reach(&node[at + length], at, unk, sum(unigram, unigram->unknown, here));
+            reach(&node[at + length], at, unk, sum(floats, unigram->unknown, here));
     }
 }
 
@@ -226,7 +227,10 @@ static shoal_status encode(const struct shoali_word_model *model, struct shoali_
     struct node *node = shoali_scratch_symbols(run->scratch, (bytes + 1) * sizeof *node);
     if (!node)
         return SHOAL_ENOMEM;
-    find_way(unigram, word, bytes, node);
+    if (unigram->floats)
+        find_way(unigram, word, bytes, true, node);
+    else
+        find_way(unigram, word, bytes, false, node);
     /* The way is known backwards: each node on it is made to say where the way goes on. */
     uint32_t next = (uint32_t)bytes;
     int32_t id = node[bytes].id;

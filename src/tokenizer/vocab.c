@@ -66,56 +66,38 @@ shoal_status shoali_trie_init(struct shoali_trie *trie)
     const uint32_t slots = slots_for(FIRST_NODES);
     *trie = (struct shoali_trie){.mask = slots - 1, .node_count = 1, .node_capacity = FIRST_NODES};
     trie->edge = shoali_calloc(slots, sizeof *trie->edge, "a trie");
-    trie->target = shoali_calloc(slots, sizeof *trie->target, "a trie");
-    trie->value = shoali_malloc(FIRST_NODES * sizeof *trie->value, "a trie");
-    if (!trie->edge || !trie->target || !trie->value) {
-        shoali_trie_fini(trie);
-        return SHOAL_ENOMEM;
-    }
-    trie->value[0] = -1;
-    return SHOAL_OK;
+    return trie->edge ? SHOAL_OK : SHOAL_ENOMEM;
 }
 
 void shoali_trie_fini(struct shoali_trie *trie)
 {
     shoali_free(trie->edge);
-    shoali_free(trie->target);
-    shoali_free(trie->value);
     *trie = (struct shoali_trie){0};
 }
 
-static void put_edge(struct shoali_trie *trie, uint64_t key, uint32_t target)
+/* The slot of an edge: its own, or the free one where it belongs. */
+static struct shoali_trie_edge *edge_of(struct shoali_trie *trie, uint32_t node, unsigned char byte)
 {
-    uint32_t at = (uint32_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32);
-    while (trie->edge[at & trie->mask])
-        at++;
-    trie->edge[at & trie->mask] = key;
-    trie->target[at & trie->mask] = target;
+    const struct shoali_trie_edge *edge = shoali_trie_step(trie, node, byte);
+    return node == 0 ? &trie->root[byte] : &trie->edge[edge - trie->edge];
 }
 
 static shoal_status grow(struct shoali_trie *trie)
 {
-    struct shoali_trie old = *trie;
+    const struct shoali_trie old = *trie;
     const uint32_t slots = 2 * (old.mask + 1);
-    int32_t *value = realloc(old.value, 2 * (size_t)old.node_capacity * sizeof *value);
-    if (value)
-        trie->value = value;
-    uint64_t *edge = shoali_calloc(slots, sizeof *edge, "a trie");
-    uint32_t *target = shoali_calloc(slots, sizeof *target, "a trie");
-    if (!value || !edge || !target) {
-        shoali_free(edge);
-        shoali_free(target);
-        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a trie of %u nodes", old.node_count);
-    }
+    struct shoali_trie_edge *edge = shoali_calloc(slots, sizeof *edge, "a trie");
+    if (!edge)
+        return SHOAL_ENOMEM;
     trie->node_capacity *= 2;
     trie->edge = edge;
-    trie->target = target;
     trie->mask = slots - 1;
-    for (uint32_t i = 0; i <= old.mask; i++)
-        if (old.edge[i])
-            put_edge(trie, old.edge[i], old.target[i]);
+    for (uint32_t i = 0; i <= old.mask; i++) {
+        const uint64_t key = old.edge[i].key - 1;
+        if (old.edge[i].key)
+            *edge_of(trie, (uint32_t)(key >> 8), (unsigned char)key) = old.edge[i];
+    }
     shoali_free(old.edge);
-    shoali_free(old.target);
     return SHOAL_OK;
 }
 
@@ -123,40 +105,55 @@ shoal_status shoali_trie_add(struct shoali_trie *trie, const char *text, size_t 
                              int32_t value)
 {
     shoal_status status = SHOAL_OK;
-    uint32_t node = 0;
+    uint32_t node = 0, before = 0;
     for (size_t i = 0; i < bytes; i++) {
         const unsigned char byte = (unsigned char)text[i];
-        uint32_t next = shoali_trie_step(trie, node, byte);
-        if (!next) {
-            if (trie->node_count == trie->node_capacity)
-                SHOAL_TRY(status, grow(trie), done);
-            next = trie->node_count++;
-            trie->value[next] = -1;
-            if (node == 0)
-                trie->root[byte] = next;
-            else
-                put_edge(trie, ((uint64_t)node << 8 | byte) + 1, next);
-        }
-        node = next;
+        if (node > 0)
+            edge_of(trie, before, (unsigned char)text[i - 1])->goes_on = true;
+        if (trie->node_count == trie->node_capacity)
+            SHOAL_TRY(status, grow(trie), done);
+        struct shoali_trie_edge *edge = edge_of(trie, node, byte);
+        if (!edge->target)
+            *edge =
+                (struct shoali_trie_edge){.key = shoali_trie_key(node, byte) & (UINT64_MAX >> 1),
+                                          .target = trie->node_count++,
+                                          .value = -1};
+        if (i + 1 == bytes)
+            edge->value = value;
+        before = node;
+        node = edge->target;
     }
-    trie->value[node] = value;
 done:
     return status;
+}
+
+int32_t shoali_trie_longest_from(const struct shoali_trie *trie, uint32_t node, const char *text,
+                                 size_t bytes, size_t *length)
+{
+    int32_t found = -1;
+    for (size_t i = 0; i < bytes; i++) {
+        const struct shoali_trie_edge *edge = shoali_trie_step(trie, node, (unsigned char)text[i]);
+        node = edge->target;
+        if (node && edge->value >= 0) {
+            found = edge->value;
+            *length = i + 1;
+        }
+        if (!edge->goes_on)
+            break;
+    }
+    return found;
 }
 
 int32_t shoali_trie_longest(const struct shoali_trie *trie, const char *text, size_t bytes,
                             size_t *length)
 {
-    int32_t found = -1;
+    return shoali_trie_longest_from(trie, 0, text, bytes, length);
+}
+
+uint32_t shoali_trie_node(const struct shoali_trie *trie, const char *text, size_t bytes)
+{
     uint32_t node = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        node = shoali_trie_step(trie, node, (unsigned char)text[i]);
-        if (!node)
-            break;
-        if (trie->value[node] >= 0) {
-            found = trie->value[node];
-            *length = i + 1;
-        }
-    }
-    return found;
+    for (size_t i = 0; i < bytes && (i == 0 || node != 0); i++)
+        node = shoali_trie_step(trie, node, (unsigned char)text[i])->target;
+    return node;
 }

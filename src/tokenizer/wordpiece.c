@@ -6,7 +6,9 @@
 struct words {
     const char *unk_token, *prefix;
     int64_t max_chars;
-    int32_t unk; /* -1: not in the vocabulary */
+    int32_t unk;             /* -1: not in the vocabulary */
+    struct shoali_trie trie; /* WordPiece: of the vocabulary */
+    uint32_t prefix_node;    /* where `prefix` ends in it; 0: no token has it */
 };
 
 static shoal_status create_words(const struct shoali_spec *spec, struct shoali_word_model *model)
@@ -52,6 +54,29 @@ static shoal_status encode_level(const struct shoali_word_model *model, struct s
     return SHOAL_OK;
 }
 
+static shoal_status create_piece(const struct shoali_spec *spec, struct shoali_word_model *model)
+{
+    shoal_status status;
+    SHOAL_TRY(status, create_words(spec, model), done);
+    struct words *words = model->state;
+    SHOAL_TRY(status, shoali_trie_init(&words->trie), done);
+    for (int32_t id = 0; id < model->vocab.size; id++) {
+        const struct shoali_string *string = &model->vocab.string[id];
+        if (string->text)
+            SHOAL_TRY(status, shoali_trie_add(&words->trie, string->text, string->bytes, id), done);
+    }
+    words->prefix_node = shoali_trie_node(&words->trie, words->prefix, strlen(words->prefix));
+done:
+    return status;
+}
+
+static void destroy_piece(struct shoali_word_model *model)
+{
+    struct words *words = model->state;
+    if (words)
+        shoali_trie_fini(&words->trie);
+}
+
 static int64_t characters(const char *word, size_t bytes)
 {
     int64_t count = 0;
@@ -60,40 +85,21 @@ static int64_t characters(const char *word, size_t bytes)
     return count;
 }
 
-/* The longest part from `start` on that is a token; -1: none. `prefixed` is the rest of the word
- * behind the prefix of parts that go on. */
-static int32_t longest(const struct shoali_vocab *vocab, const char *prefixed, size_t prefix_bytes,
-                       size_t rest, size_t *used)
-{
-    for (size_t end = rest; end > 0;) {
-        const int32_t id = shoali_vocab_find(vocab, prefixed, prefix_bytes + end);
-        if (id >= 0) {
-            *used = end;
-            return id;
-        }
-        end--;
-        while (end > 0 && ((unsigned char)prefixed[prefix_bytes + end] & 0xc0) == 0x80)
-            end--;
-    }
-    return -1;
-}
-
 static shoal_status encode_piece(const struct shoali_word_model *model, struct shoali_run *run,
                                  const char *word, size_t bytes, struct shoali_ids *ids)
 {
     const struct words *words = model->state;
+    (void)run;
     if (characters(word, bytes) > words->max_chars)
         return add_unk(words, word, bytes, ids);
-    const size_t prefix_bytes = strlen(words->prefix);
-    char *text = shoali_scratch_symbols(run->scratch, bytes + prefix_bytes);
-    if (!text)
-        return SHOAL_ENOMEM;
     const int64_t before = ids->count;
     for (size_t start = 0, used = 0; start < bytes; start += used) {
-        const size_t prefix = start > 0 ? prefix_bytes : 0;
-        memcpy(text, words->prefix, prefix);
-        memcpy(text + prefix, word + start, bytes - start);
-        const int32_t id = longest(&model->vocab, text, prefix, bytes - start, &used);
+        const bool goes_on = start > 0 && *words->prefix;
+        const int32_t id =
+            goes_on && !words->prefix_node
+                ? -1
+                : shoali_trie_longest_from(&words->trie, goes_on ? words->prefix_node : 0,
+                                           word + start, bytes - start, &used);
         if (id < 0) { /* then the whole word is unknown */
             ids->count = before;
             return add_unk(words, word, bytes, ids);
@@ -104,6 +110,6 @@ static shoal_status encode_piece(const struct shoali_word_model *model, struct s
 }
 
 const struct shoali_word_model_kind shoali_word_model_wordpiece = {
-    .type = "WordPiece", .create = create_words, .encode = encode_piece};
+    .type = "WordPiece", .create = create_piece, .destroy = destroy_piece, .encode = encode_piece};
 const struct shoali_word_model_kind shoali_word_model_wordlevel = {
     .type = "WordLevel", .create = create_words, .encode = encode_level};
