@@ -181,11 +181,12 @@ shoal_status shoali_engine_need_micros(struct shoal_engine *engine)
                           (long long)micro_batches, INT32_MAX / 8);
     SHOAL_TRY(status,
               shoali_instructions_make(
-                  &(struct shoali_instructions_args){(int32_t)micro_batches, !engine->inference},
-                  &engine->config.arena, &engine->train_list),
+                  &(struct shoali_schedule_args){.micro_batches = (int32_t)micro_batches,
+                                                 .training = !engine->inference},
+                  0, &engine->config.arena, &engine->train_list),
               done);
     SHOAL_TRY(status,
-              shoali_instructions_make(&(struct shoali_instructions_args){1, false},
+              shoali_instructions_make(&(struct shoali_schedule_args){.micro_batches = 1}, 0,
                                        &engine->config.arena, &engine->eval_list),
               done);
     const int32_t slots = engine->train_list.slots;

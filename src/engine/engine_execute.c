@@ -61,6 +61,10 @@ static shoal_status execute_one(struct shoal_engine *engine,
     case SHOALI_DO_STEP:
         SHOAL_TRY(status, shoali_engine_finish_step(engine), done);
         break;
+    default:
+        status = SHOAL_FAIL(SHOAL_EINTERNAL, "an engine of one stage has nothing to %s",
+                            shoali_instruction_name(one->kind));
+        break;
     }
 done:
     return status;

@@ -1,75 +1,442 @@
-/* Lists of instructions, checked without running them. */
+/* Orders, timelines and lists of instructions, checked without running them. */
 #include "pipeline_parallel/pipeline_parallel.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
-enum { MOST = 16 };
+enum { STAGES = 8, CHUNKS = 4, MICROS = 24 };
 
-/* Runs a list on paper: slots are taken, used and given back in order, each micro-batch once. */
-static void check_list(const struct shoali_instructions *made, int32_t micro_batches, bool training)
+static int setup(void **state)
 {
-    int32_t holds[MOST], alive = 0, done = 0; /* holds[slot]: micro + 1 */
-    bool forward[MOST] = {false}, stepped = false;
-    for (int32_t s = 0; s < MOST; s++)
-        holds[s] = 0;
-    for (int32_t i = 0; i < made->count; i++) {
-        const struct shoali_instruction *one = &made->list[i];
-        assert_false(stepped);
-        assert_in_range(one->slot, 0, made->slots - 1);
-        switch (one->kind) {
-        case SHOALI_DO_LOAD:
-            assert_int_equal(holds[one->slot], 0);
-            holds[one->slot] = one->micro + 1;
-            forward[one->slot] = false;
-            alive++;
-            assert_true(alive <= made->slots);
-            break;
-        case SHOALI_DO_FORWARD:
-            assert_int_equal(holds[one->slot], one->micro + 1);
-            forward[one->slot] = true;
-            break;
-        case SHOALI_DO_BACKWARD:
-            assert_int_equal(holds[one->slot], one->micro + 1);
-            assert_true(training && forward[one->slot]);
-            break;
-        case SHOALI_DO_STEP:
-            assert_int_equal(done, micro_batches);
-            stepped = true;
-            break;
-        }
-        if (one->kind == (training ? SHOALI_DO_BACKWARD : SHOALI_DO_FORWARD)) {
-            assert_int_equal(one->micro, done++);
-            holds[one->slot] = 0;
-            alive--;
-        }
-    }
-    assert_int_equal(done, micro_batches);
-    assert_int_equal(stepped, training);
+    static struct shoali_arena arena;
+    shoali_arena_init(&arena);
+    *state = &arena;
+    return 0;
 }
 
-static void test_one_stage(void **state)
+static int teardown(void **state)
+{
+    shoali_arena_fini(*state);
+    return 0;
+}
+
+/* ---- all lists of a step, run on paper ------------------------------------------------------ */
+
+/* A stage's place in its list, and what is in its slots and buffers. */
+struct stage {
+    struct shoali_instructions made;
+    int32_t at;
+    int32_t slot[CHUNKS * MICROS], buffer[CHUNKS * MICROS]; /* cell + 1; 0: free */
+    int32_t slots, buffers;                                 /* in use */
+    int8_t has_input[CHUNKS][MICROS], has_gradient[CHUNKS][MICROS], loaded[CHUNKS][MICROS];
+    int8_t forward[CHUNKS][MICROS], input[CHUNKS][MICROS], weight[CHUNKS][MICROS];
+    int32_t next_forward[CHUNKS], next_input[CHUNKS], next_weight[CHUNKS];
+    bool tied, stepped;
+};
+struct step {
+    struct shoali_schedule_args args;
+    struct stage stage[STAGES];
+};
+
+static bool is_send(enum shoali_instruction_kind kind)
+{
+    return kind == SHOALI_DO_SEND_ACTIVATION || kind == SHOALI_DO_SEND_GRADIENT;
+}
+
+static bool is_receive(enum shoali_instruction_kind kind)
+{
+    return kind == SHOALI_DO_RECV_ACTIVATION || kind == SHOALI_DO_RECV_GRADIENT;
+}
+
+static void take_slot(struct stage *stage, const struct shoali_instruction *one)
+{
+    const int32_t cell = one->chunk * MICROS + one->micro + 1;
+    assert_in_range(one->slot, 0, stage->made.slots - 1);
+    if (stage->slot[one->slot] == cell)
+        return;
+    assert_int_equal(stage->slot[one->slot], 0);
+    stage->slot[one->slot] = cell;
+    assert_true(++stage->slots <= stage->made.slots);
+}
+
+static void give_slot(struct stage *stage, const struct shoali_instruction *one)
+{
+    assert_int_equal(stage->slot[one->slot], one->chunk * MICROS + one->micro + 1);
+    stage->slot[one->slot] = 0;
+    stage->slots--;
+}
+
+static void fill_buffer(struct stage *stage, const struct shoali_instruction *one)
+{
+    assert_in_range(one->buffer, 0, stage->made.buffers - 1);
+    assert_int_equal(stage->buffer[one->buffer], 0);
+    stage->buffer[one->buffer] = one->chunk * MICROS + one->micro + 1;
+    assert_true(++stage->buffers <= stage->made.buffers);
+}
+
+static void empty_buffer(struct stage *stage, const struct shoali_instruction *one)
+{
+    assert_int_equal(stage->buffer[one->buffer], one->chunk * MICROS + one->micro + 1);
+    stage->buffer[one->buffer] = 0;
+    stage->buffers--;
+}
+
+/* What needs no other stage. */
+static void run_alone(const struct step *step, int32_t s, struct stage *stage,
+                      const struct shoali_instruction *one)
+{
+    const int32_t c = one->chunk, m = one->micro, p = step->args.stages;
+    const int32_t own = c * p + s, last = p * step->args.chunks - 1;
+    const bool training = step->args.training;
+    switch (one->kind) {
+    case SHOALI_DO_LOAD:
+        assert_true(own == 0 || own == last);
+        assert_int_equal(stage->loaded[c][m]++, 0);
+        take_slot(stage, one);
+        break;
+    case SHOALI_DO_FORWARD:
+        assert_int_equal(stage->loaded[c][m], own == 0 || own == last);
+        assert_int_equal(stage->has_input[c][m], own > 0);
+        assert_int_equal(m, stage->next_forward[c]++);
+        stage->forward[c][m] = 1;
+        take_slot(stage, one);
+        if (!training)
+            give_slot(stage, one);
+        if (!training && own < last)
+            fill_buffer(stage, one);
+        break;
+    case SHOALI_DO_BACKWARD:
+    case SHOALI_DO_BACKWARD_INPUT:
+        assert_true(training);
+        assert_int_equal(stage->forward[c][m], 1);
+        assert_int_equal(stage->has_gradient[c][m], own < last);
+        assert_int_equal(m, stage->next_input[c]++); /* gradients are added in this order */
+        assert_int_equal(stage->slot[one->slot], c * MICROS + m + 1);
+        stage->input[c][m] = 1;
+        if (own > 0)
+            fill_buffer(stage, one);
+        if (one->kind == SHOALI_DO_BACKWARD) {
+            stage->next_weight[c]++;
+            give_slot(stage, one);
+        }
+        break;
+    case SHOALI_DO_BACKWARD_WEIGHT:
+        assert_int_equal(step->args.schedule, SHOALI_ZB_H1);
+        assert_int_equal(stage->input[c][m], 1);
+        assert_int_equal(m, stage->next_weight[c]++);
+        give_slot(stage, one);
+        break;
+    case SHOALI_DO_REDUCE_TIED:
+        stage->tied = true;
+        break;
+    case SHOALI_DO_STEP:
+        assert_true(training && (stage->tied || p == 1) && !stage->stepped);
+        stage->stepped = true;
+        break;
+    default:
+        fail_msg("%s needs another stage", shoali_instruction_name(one->kind));
+    }
+}
+
+/* A transfer ends on both sides at once: nothing is sent before somebody receives it. */
+static bool run_transfer(struct step *step, int32_t s)
+{
+    struct stage *from = &step->stage[s];
+    const struct shoali_instruction *sent = &from->made.list[from->at];
+    const int32_t p = step->args.stages;
+    const bool forward = sent->kind == SHOALI_DO_SEND_ACTIVATION;
+    const int32_t own = sent->chunk * p + s, to = own + (forward ? 1 : -1);
+    struct stage *other = &step->stage[to % p];
+    const struct shoali_instruction *got = &other->made.list[other->at];
+    const enum shoali_instruction_kind wanted =
+        forward ? SHOALI_DO_RECV_ACTIVATION : SHOALI_DO_RECV_GRADIENT;
+    if (other->at >= other->made.count || got->kind != wanted || got->chunk != to / p ||
+        got->micro != sent->micro)
+        return false;
+    assert_int_equal(forward ? from->forward[sent->chunk][sent->micro]
+                             : from->input[sent->chunk][sent->micro],
+                     1);
+    if (!forward || !step->args.training)
+        empty_buffer(from, sent);
+    else
+        assert_int_equal(from->slot[sent->slot], sent->chunk * MICROS + sent->micro + 1);
+    take_slot(other, got);
+    if (forward)
+        other->has_input[got->chunk][got->micro] = 1;
+    else
+        other->has_gradient[got->chunk][got->micro] = 1;
+    from->at++;
+    other->at++;
+    return true;
+}
+
+static void run(struct step *step)
+{
+    const int32_t p = step->args.stages, all = step->args.micro_batches;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int32_t s = 0; s < p; s++) {
+            struct stage *stage = &step->stage[s];
+            while (stage->at < stage->made.count) {
+                const struct shoali_instruction *one = &stage->made.list[stage->at];
+                if (is_receive(one->kind) || (is_send(one->kind) && !run_transfer(step, s)))
+                    break;
+                if (!is_send(one->kind)) {
+                    run_alone(step, s, stage, one);
+                    stage->at++;
+                }
+                moved = true;
+            }
+        }
+    }
+    for (int32_t s = 0; s < p; s++) {
+        struct stage *stage = &step->stage[s];
+        assert_int_equal(stage->at, stage->made.count); /* else: a deadlock */
+        assert_int_equal(stage->slots, 0);
+        assert_int_equal(stage->buffers, 0);
+        assert_int_equal(stage->stepped, step->args.training);
+        for (int32_t c = 0; c < step->args.chunks; c++) {
+            assert_int_equal(stage->next_forward[c], all);
+            assert_int_equal(stage->next_weight[c], step->args.training ? all : 0);
+        }
+    }
+}
+
+/* Micro-batches in flight, as published. */
+static int32_t bound(const struct shoali_schedule_args *args, int32_t stage)
+{
+    const int32_t p = args->stages, all = args->micro_batches * args->chunks;
+    int32_t slots = p - stage;
+    if (p == 1)
+        return 1;
+    if (args->schedule == SHOALI_GPIPE)
+        slots = all;
+    else if (args->schedule == SHOALI_ZB_H1)
+        slots = p;
+    else if (args->chunks > 1)
+        slots = 2 * (p - stage - 1) + (args->chunks - 1) * args->group + 1;
+    slots = slots < all ? slots : all;
+    return args->training ? slots : 1;
+}
+
+static void check(const struct shoali_schedule_args *args, struct shoali_arena *arena)
+{
+    static struct step step;
+    memset(&step, 0, sizeof step);
+    assert_int_equal(shoali_schedule_complete(args, &step.args), SHOAL_OK);
+    for (int32_t s = 0; s < step.args.stages; s++) {
+        struct shoali_instructions *made = &step.stage[s].made;
+        assert_int_equal(shoali_instructions_make(args, s, arena, made), SHOAL_OK);
+        assert_int_equal(made->slots, bound(&step.args, s));
+        assert_true(made->buffers <= step.args.group);
+    }
+    run(&step);
+}
+
+static void test_all_lists(void **state)
+{
+    for (int32_t schedule = 0; schedule < SHOALI_SCHEDULES; schedule++)
+        for (int32_t p = 1; p <= STAGES; p++)
+            for (int32_t m = 1; m <= MICROS; m += 1 + m / 12)
+                for (int32_t training = 0; training < 2; training++)
+                    check(&(struct shoali_schedule_args){.schedule = (enum shoali_schedule)schedule,
+                                                         .stages = p,
+                                                         .micro_batches = m,
+                                                         .training = training},
+                          *state);
+}
+
+/* Every group that is allowed. */
+static void test_interleaved_lists(void **state)
+{
+    int32_t checked = 0;
+    for (int32_t p = 2; p <= 5; p++)
+        for (int32_t v = 2; v <= CHUNKS; v++)
+            for (int32_t group = p; group <= p + 3; group++)
+                for (int32_t m = 1; m <= MICROS; m++)
+                    for (int32_t training = 0; training < 2; training++) {
+                        const struct shoali_schedule_args args = {.schedule = SHOALI_INTERLEAVED,
+                                                                  .stages = p,
+                                                                  .chunks = v,
+                                                                  .group = group,
+                                                                  .micro_batches = m,
+                                                                  .training = training};
+                        struct shoali_schedule_args complete;
+                        if (shoali_schedule_complete(&args, &complete) < 0)
+                            continue;
+                        check(&args, *state);
+                        checked++;
+                    }
+    assert_true(checked > 500);
+}
+
+/* ---- golden orders -------------------------------------------------------------------------- */
+
+/* "F0 F1 B0 ...": of a stage; with chunks "F0.1". */
+static void assert_order(struct shoali_arena *arena, const struct shoali_schedule_args *args,
+                         int32_t stage, const char *wanted)
+{
+    struct shoali_orders orders;
+    char text[4096] = "";
+    size_t at = 0;
+    assert_int_equal(shoali_orders_make(args, arena, &orders), SHOAL_OK);
+    for (int32_t i = 0; i < orders.count; i++) {
+        const struct shoali_compute *one = &orders.list[stage][i];
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%c%d", i ? " " : "",
+                               "FBIW"[one->kind], one -> micro);
+        if (orders.args.chunks > 1)
+            at += (size_t)snprintf(text + at, sizeof text - at, ".%d", one->chunk);
+    }
+    assert_string_equal(text, wanted);
+}
+
+static void test_orders(void **state)
+{
+    struct shoali_schedule_args args = {
+        .schedule = SHOALI_1F1B, .stages = 4, .micro_batches = 5, .training = true};
+    assert_order(*state, &args, 0, "F0 F1 F2 F3 B0 F4 B1 B2 B3 B4");
+    assert_order(*state, &args, 2, "F0 F1 B0 F2 B1 F3 B2 F4 B3 B4");
+    assert_order(*state, &args, 3, "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4");
+    args.schedule = SHOALI_GPIPE;
+    assert_order(*state, &args, 3, "F0 F1 F2 F3 F4 B0 B1 B2 B3 B4");
+    args = (struct shoali_schedule_args){
+        .schedule = SHOALI_ZB_H1, .stages = 2, .micro_batches = 3, .training = true};
+    assert_order(*state, &args, 1, "F0 I0 F1 I1 W0 F2 I2 W1 W2");
+    /* groups of 3 over 5 micro-batches: the last is short */
+    args = (struct shoali_schedule_args){
+        .schedule = SHOALI_INTERLEAVED, .stages = 2, .chunks = 2, .group = 3, .micro_batches = 5};
+    assert_order(*state, &args, 0, "F0.0 F1.0 F2.0 F0.1 F1.1 F2.1 F3.0 F4.0 F3.1 F4.1");
+}
+
+/* Forwards before the first backward: the counts that Megatron documents, and one. */
+static void test_warm_up(void **state)
+{
+    static const int32_t plain[] = {3, 2, 1, 0}, chunked[] = {10, 8, 6, 4};
+    struct shoali_orders orders;
+    for (int32_t chunks = 1; chunks <= 2; chunks++) {
+        const struct shoali_schedule_args args = {.schedule =
+                                                      chunks > 1 ? SHOALI_INTERLEAVED : SHOALI_1F1B,
+                                                  .stages = 4,
+                                                  .chunks = chunks,
+                                                  .micro_batches = 8,
+                                                  .training = true};
+        assert_int_equal(shoali_orders_make(&args, *state, &orders), SHOAL_OK);
+        for (int32_t s = 0; s < 4; s++) {
+            int32_t first = 0;
+            while (orders.list[s][first].kind == SHOALI_FORWARD)
+                first++;
+            assert_int_equal(first, (chunks > 1 ? chunked : plain)[s] + 1);
+        }
+    }
+}
+
+/* ---- timelines ------------------------------------------------------------------------------ */
+
+static struct shoali_timeline timeline_of(struct shoali_arena *arena,
+                                          const struct shoali_schedule_args *args,
+                                          const struct shoali_durations *durations)
+{
+    struct shoali_orders orders;
+    struct shoali_timeline timeline;
+    assert_int_equal(shoali_orders_make(args, arena, &orders), SHOAL_OK);
+    assert_int_equal(shoali_timeline_make(&orders, durations, arena, &timeline), SHOAL_OK);
+    return timeline;
+}
+
+/* Bubbles at equal times are those of the papers: exactly, in units. */
+static void test_bubbles(void **state)
+{
+    for (int32_t p = 2; p <= STAGES; p++)
+        for (int32_t rounds = 2; rounds <= 3; rounds++) {
+            struct shoali_schedule_args args = {.schedule = SHOALI_1F1B,
+                                                .stages = p,
+                                                .micro_batches = rounds * p,
+                                                .training = true};
+            const double m = args.micro_batches;
+            struct shoali_timeline line = timeline_of(*state, &args, NULL);
+            assert_true(line.ideal == 3 * m);
+            assert_true(line.makespan - line.ideal == 3.0 * (p - 1)); /* (p-1)/M of it */
+            args.schedule = SHOALI_GPIPE;
+            line = timeline_of(*state, &args, NULL);
+            assert_true(line.makespan - line.ideal == 3.0 * (p - 1));
+            args.schedule = SHOALI_ZB_H1;
+            line = timeline_of(*state, &args, NULL);
+            assert_true(line.makespan - line.ideal == (double)(p - 1));
+            for (args.chunks = 2; args.chunks <= CHUNKS; args.chunks++) {
+                args.schedule = SHOALI_INTERLEAVED;
+                line = timeline_of(*state, &args, NULL);
+                assert_true(line.ideal == 3 * m * args.chunks);
+                assert_true(line.makespan - line.ideal ==
+                            3.0 * (p - 1)); /* of 1/v as long chunks */
+            }
+        }
+}
+
+/* Given durations and transfers are what the timeline is made of. */
+static void test_durations(void **state)
+{
+    const double forward[] = {1, 2}, input[] = {3, 5}, weight[] = {7, 11};
+    const struct shoali_durations durations = {forward, input, weight, .transfer = 100};
+    const struct shoali_schedule_args args = {
+        .schedule = SHOALI_1F1B, .stages = 2, .micro_batches = 1, .training = true};
+    const struct shoali_timeline line = timeline_of(*state, &args, &durations);
+    assert_true(line.begin[1][0] == 101 && line.end[1][0] == 103);
+    assert_true(line.begin[1][1] == 103 && line.end[1][1] == 119);
+    assert_true(line.begin[0][1] == 219 && line.makespan == 229);
+    assert_true(line.ideal == 18);
+}
+
+/* ---- mistakes ------------------------------------------------------------------------------- */
+
+static void assert_refused(const struct shoali_schedule_args *args, const char *words)
+{
+    struct shoali_schedule_args complete;
+    assert_int_equal(shoali_schedule_complete(args, &complete), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), words));
+}
+
+static void test_mistakes(void **state)
 {
     (void)state;
+    enum shoali_schedule schedule;
+    assert_int_equal(shoali_schedule_find("zb-h1", &schedule), SHOAL_OK);
+    assert_int_equal(schedule, SHOALI_ZB_H1);
+    assert_int_equal(shoali_schedule_find("1b1f", &schedule), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "nearest is 1f1b"));
+    struct shoali_schedule_args args = {
+        .schedule = SHOALI_1F1B, .stages = 4, .chunks = 2, .micro_batches = 8, .training = true};
+    assert_refused(&args, "chunks are for the schedule interleaved");
+    args.schedule = SHOALI_INTERLEAVED;
+    args.micro_batches = 9;
+    assert_refused(&args, "leave a group of 1");
+    args.group = 3;
+    assert_refused(&args, "give at least 4");
+    args = (struct shoali_schedule_args){.schedule = SHOALI_INTERLEAVED, .chunks = 2};
+    assert_refused(&args, "there is one");
     struct shoali_arena arena;
+    struct shoali_orders orders;
     shoali_arena_init(&arena);
-    for (int32_t m = 1; m <= 9; m++)
-        for (int32_t training = 0; training < 2; training++) {
-            struct shoali_instructions made;
-            const struct shoali_instructions_args args = {m, training != 0};
-            assert_int_equal(shoali_instructions_make(&args, &arena, &made), SHOAL_OK);
-            assert_int_equal(made.slots, 1);
-            check_list(&made, m, training != 0);
-        }
+    args = (struct shoali_schedule_args){.stages = 1 << 16, .micro_batches = 1 << 16};
+    assert_int_equal(shoali_orders_make(&args, &arena, &orders), SHOAL_EINVAL);
     shoali_arena_fini(&arena);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_stage)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_all_lists, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_interleaved_lists, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_orders, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_warm_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bubbles, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_durations, setup, teardown),
+        cmocka_unit_test(test_mistakes),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
