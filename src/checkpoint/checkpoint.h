@@ -25,12 +25,16 @@
  * change here is a change there, and mostly a new version.
  *
  * SAVE  into DIR/TAG.partial; files are created, sized with posix_fallocate (a full disk is known
- *       before anything is written), filled by pwrite, fsynced; statuses of all ranks reduced;
+ *       before anything is written), filled, fsynced; statuses of all ranks reduced;
  *       then manifest, fsync, rename to TAG (an old TAG becomes TAG.old first and is removed at
  *       the end), fsync of DIR, `latest` by temp + rename. A failure at any point leaves older
- *       checkpoints untouched and removes TAG.partial. One writer: rank 0; other ranks' elements
- *       reach it in pieces of at most 16 MiB in file order, so memory is bounded. What several
- *       ranks hold the lowest of them gives. DIR is locked
+ *       checkpoints untouched and removes TAG.partial. Every rank writes: each aligned chunk of 16
+ *       MiB has one writer, which follows from the numbers of chunks and ranks alone (writers.c),
+ *       opens the file itself, hashes what it writes and flushes it; folders, headers and the
+ *       manifest are rank 0's. Elements that others hold reach the writer in pieces of at most a
+ *       chunk in an order that all ranks share, so memory is bounded: two chunks, of which one is
+ *       written while the other is filled, and a third for what travels. What several ranks hold
+ *       the writer takes of itself where it can, else the lowest of them gives it. DIR is locked
  *       (flock) meanwhile, and DIR/.saving says by whom: a second job that saves there waits for
  *       its turn. Whoever has the lock removes what saves that died have left of other tags, too.
  *       Fault points: ckpt.create, ckpt.write, ckpt.fsync, ckpt.manifest, ckpt.rename.
@@ -39,8 +43,9 @@
  *       is of a later step than the save, it is refused with SHOAL_EEXIST, unless it is told to
  *       override. A tag that the user chose and that does not exist is saved; `latest` stays.
  *
- * LOAD  the writer reads and verifies each chunk once and sends every rank the elements it holds,
- *       whatever cuts the ranks had that saved.
+ * LOAD  each chunk is read and verified once, by the rank that would write it, and every rank is sent
+ *       the elements it holds, whatever cuts the ranks had that saved. Chunks that nobody holds
+ *       anything of are not read.
  *       Without `latest`, or when it names what does not exist (a crash between two renames), the
  *       directories of DIR are scanned for the verifying manifest with the highest step, and that
  *       is said. Only what does not exist is absent: a `latest` or a manifest that is there and
@@ -74,6 +79,9 @@ struct shoali_checkpoint_kind {
     void *user;
     shoal_status (*read)(void *user, int64_t first, int64_t count, void *out);
     shoal_status (*write)(void *user, int64_t first, int64_t count, const void *in);
+    /* Or NULL. Save: what this rank will be asked to read, each element once, told before the
+     * first is read. */
+    void (*expect)(void *user, int64_t first, int64_t count);
 };
 
 /* A further name of a tied tensor. */
@@ -102,6 +110,10 @@ struct shoali_checkpoint_args {
     bool override_existing;  /* save: may replace a later step, and move `latest` back */
     void *buffer;            /* of buffer_bytes, for chunks; too small or NULL: one is allocated */
     int64_t buffer_bytes;
+    /* Or NULL. Save: all that is expected of this rank has been told; it comes once, unless the save
+     * failed before. */
+    void (*expected)(void *user);
+    void *user;
 };
 /* Collective over the group. SHOAL_EEXIST: DIR holds a later step (see above). */
 SHOAL_CHECKED shoal_status shoali_checkpoint_save(const struct shoali_checkpoint_args *args);

@@ -6,7 +6,11 @@
  *   run.c          the ranks of one save or load: agreement, pieces
  *   holders.c      who holds what
  *   pieces.c       the pieces of a chunk: from the order of a file to that of blocks
- *   files.c        creating, sizing, writing, removing files and folders
+ *   writers.c      which rank writes, and reads, which chunk
+ *   lane.c         a rank's way to the files: two buffers, one filled while the other is written
+ *   gather.c       elements to the writers of their chunks, and to the files
+ *   scatter.c      chunks from the files, and their elements to those who hold them
+ *   files.c        creating, sizing, removing files and folders
  *   folder.c       the folder a save works in: turns, leftovers, what must not be replaced
  *   save.c load.c  the two collectives
  *   list.c         what a folder holds, for people
@@ -16,6 +20,7 @@
 #define SHOALI_CHECKPOINT_INTERNAL_H
 
 #include "checkpoint/checkpoint.h"
+#include "io/io.h"
 
 struct json_t;
 
@@ -30,13 +35,14 @@ enum {
 /* One file of a kind: tensors [first_tensor, first_tensor + tensor_count). */
 struct shoali_checkpoint_file {
     const char *name; /* without folder */
-    const char *path; /* known to the writer */
+    const char *path;
     const char *head; /* length word and padded JSON, data_start bytes; NULL when loading */
     int64_t data_start, bytes;
     int64_t flat_begin, flat_count; /* elements, in the files' order */
     int32_t first_tensor, tensor_count;
     int64_t chunk_count;
-    uint64_t *chunk; /* hashes, [chunk_count]; of use to the writer */
+    int64_t first_chunk; /* of the kind's chunks, all its files together */
+    uint64_t *chunk; /* [chunk_count] hashes; saving: of this rank's chunks, until all are known */
 };
 /* One kind as files; memory from the run's arena. */
 struct shoali_checkpoint_plan {
@@ -45,6 +51,8 @@ struct shoali_checkpoint_plan {
     shoal_dtype dtype;
     struct shoali_checkpoint_file *file;
     int32_t file_count;
+    int64_t chunk_count; /* of all files */
+    int32_t turn;        /* with fewer chunks than ranks: who has the first */
 };
 
 /* ---- safetensors.c ---- */
@@ -150,17 +158,34 @@ struct shoali_checkpoint_holdings {
     struct shoali_checkpoint_holding *holding;
     int64_t count;
 };
-/* One save or load on one rank. Rank 0 is the writer: the only one that touches files. */
+/* One of a rank's chunks on its way. */
+struct shoali_checkpoint_load {
+    char *memory; /* of whole pages */
+    struct shoali_io_request *request;
+};
+/* A rank's way to the files. */
+struct shoali_checkpoint_lane {
+    struct shoali_io *io;
+    struct shoali_io_file *open, *before;      /* NULL: none; reading: the file before it */
+    const struct shoali_checkpoint_file *file; /* what is open */
+    struct shoali_checkpoint_load load[2];
+    int32_t turn; /* the one to be filled next */
+};
+/* One save or load on one rank. Every rank touches files: each chunk has one that writes, or reads,
+ * it. Folders, the manifest and the headers are rank 0's. */
 struct shoali_checkpoint_run {
     const struct shoali_checkpoint_args *args;
     const char *verb; /* "save", "load" */
     int32_t rank, size;
     int64_t flat_count[SHOALI_CHECKPOINT_KINDS]; /* elements of each kind */
     struct shoali_arena arena;
-    char *buffer;    /* see shoali_checkpoint_run_buffer */
-    char *beside;    /* as large, behind it: elements of a block as they follow in the block; NULL
-                        when nothing is cut */
-    bool own_buffer; /* else the caller's */
+    char *buffer; /* see shoali_checkpoint_run_buffer */
+    char *stage;  /* of it, as large as a chunk: elements from and to other ranks, of which NULL:
+                     there are none */
+    char *beside; /* as large: elements of a block as they follow in the block; NULL when nothing is
+                     cut */
+    struct shoali_checkpoint_lane lane;
+    bool own_buffer;                                                /* else the caller's */
     struct shoali_checkpoint_space *space[SHOALI_CHECKPOINT_KINDS]; /* most have the same */
     bool cut;                                                       /* some tensor is, somewhere */
     struct shoali_checkpoint_holdings holdings[SHOALI_CHECKPOINT_KINDS];
@@ -172,8 +197,8 @@ struct shoali_checkpoint_run {
 void shoali_checkpoint_run_init(struct shoali_checkpoint_run *run,
                                 const struct shoali_checkpoint_args *args, const char *verb);
 void shoali_checkpoint_run_fini(struct shoali_checkpoint_run *run);
-/* Room for the largest chunk of the plans, and where tensors are cut for as much beside it;
- * args->buffer where that is large enough. */
+/* Room for two chunks as large as the largest of the plans, for one more where there are other ranks,
+ * and one where tensors are cut; args->buffer where that is large enough. And the lane. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_run_buffer(struct shoali_checkpoint_run *run);
 /* Checks the arguments and learns who holds what. Collective. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_run_begin(struct shoali_checkpoint_run *run);
@@ -189,6 +214,62 @@ struct shoali_checkpoint_span {
 };
 struct shoali_checkpoint_span shoali_checkpoint_chunk(const struct shoali_checkpoint_file *file,
                                                       shoal_dtype dtype, int64_t index);
+
+/* ---- writers.c ---- */
+
+/* Numbers the chunks of all plans. */
+void shoali_checkpoint_number_chunks(struct shoali_checkpoint_run *run);
+/* A chunk of a kind has one writer, who is its reader when it is loaded. Chunks are dealt out in as
+ * many runs of neighbours as there are ranks, so that what a rank holds of the flat space and what
+ * it writes are mostly the same, and no rank has more than one chunk more than another. A function
+ * of the numbers of chunks and ranks alone. Each rank's chunks have rounds: of a round every rank
+ * has at most one. */
+int64_t shoali_checkpoint_rounds(const struct shoali_checkpoint_run *run, int32_t kind);
+/* The chunk that `rank` has in a round; -1: none. */
+int64_t shoali_checkpoint_chunk_of(const struct shoali_checkpoint_run *run, int32_t kind,
+                                   int64_t round, int32_t rank);
+/* The file that a kind's chunk is in; *index: its number in that file. */
+struct shoali_checkpoint_file *shoali_checkpoint_file_of(const struct shoali_checkpoint_run *run,
+                                                         int32_t kind, int64_t chunk,
+                                                         int64_t *index);
+
+/* ---- lane.c ---- */
+
+/* SHOAL_ENOMEM and the like; *lane is good for fini in any case. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_lane_init(struct shoali_checkpoint_lane *lane,
+                                                       char *first, char *second);
+/* Waits for what is on its way. */
+void shoali_checkpoint_lane_fini(struct shoali_checkpoint_lane *lane);
+/* The next memory, once the write that it was used for is over. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_lane_next(struct shoali_checkpoint_lane *lane,
+                                                       struct shoali_checkpoint_load **load);
+/* Starts writing a chunk. Another file than before is opened, and the one before is flushed. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_lane_write(struct shoali_checkpoint_lane *lane,
+                                                        struct shoali_checkpoint_load *load,
+                                                        const struct shoali_checkpoint_file *file,
+                                                        int64_t begin, int64_t bytes);
+/* Starts reading one. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_lane_read(struct shoali_checkpoint_lane *lane,
+                                                       struct shoali_checkpoint_load *load,
+                                                       const struct shoali_checkpoint_file *file,
+                                                       int64_t begin, int64_t bytes);
+/* Waits for a load's request, if it has one. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_lane_wait(struct shoali_checkpoint_load *load);
+/* Waits for all, and closes the file; `flush`: it is on the drive. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_lane_close(struct shoali_checkpoint_lane *lane,
+                                                        bool flush);
+
+/* ---- gather.c, scatter.c ---- */
+
+/* Tells the kinds that want to know what this rank will read of them, and then args->expected. */
+void shoali_checkpoint_expect(struct shoali_checkpoint_run *run);
+/* Writes all files of a kind, and makes its hashes known to all ranks. Collective; every rank leaves
+ * with the same status. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_gather(struct shoali_checkpoint_run *run,
+                                                    int32_t kind);
+/* Reads and verifies what somebody holds of a kind. As above. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_scatter(struct shoali_checkpoint_run *run,
+                                                     int32_t kind);
 
 /* ---- holders.c ---- */
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- the writer learns what the files hold ---- */
+/* ---- rank 0 learns what the files hold ---- */
 
 /* The header must say what the manifest says: tensors from *tensor on, of this dtype. */
 static shoal_status match_header(const struct shoali_checkpoint_run *run, const char *const *found,
@@ -123,7 +123,7 @@ done:
 
 /* ---- and tells the others ---- */
 
-enum { FACTS = 4 }; /* of a file: data_start, bytes, flat_begin, flat_count */
+enum { FACTS = 5 }; /* of a file: data_start, bytes, flat_begin, flat_count, bytes of its path */
 
 /* How many files each kind has. A rank that cannot make room for them says so before they come. */
 static shoal_status share_counts(struct shoali_checkpoint_run *run, int64_t **facts,
@@ -162,20 +162,45 @@ static void copy_facts(struct shoali_checkpoint_run *run, int64_t *facts, bool o
     for (int32_t k = 0; k < run->args->kind_count; k++) {
         for (int32_t f = 0; f < run->plan[k].file_count; f++, facts += FACTS) {
             struct shoali_checkpoint_file *file = &run->plan[k].file[f];
-            int64_t *const member[FACTS] = {&file->data_start, &file->bytes, &file->flat_begin,
-                                            &file->flat_count};
-            for (int i = 0; i < FACTS; i++)
+            int64_t *const member[FACTS - 1] = {&file->data_start, &file->bytes, &file->flat_begin,
+                                                &file->flat_count};
+            for (int i = 0; i < FACTS - 1; i++)
                 *(out ? &facts[i] : member[i]) = *(out ? member[i] : &facts[i]);
+            if (out)
+                facts[FACTS - 1] = (int64_t)strlen(file->path) + 1;
             file->chunk_count = (file->bytes + chunk - 1) / chunk;
         }
     }
 }
 
-/* Collective: afterwards all ranks know where each file's chunks and elements are. */
+/* Where a file is, and its hashes: texts of facts[FACTS - 1] bytes. */
+static shoal_status share_file(struct shoali_checkpoint_run *run,
+                               struct shoali_checkpoint_file *file, int64_t path_bytes)
+{
+    shoal_status status;
+    char *path = shoali_arena_alloc(&run->arena, (size_t)path_bytes);
+    if (run->rank == 0 && path)
+        memcpy(path, file->path, (size_t)path_bytes);
+    else if (run->rank != 0)
+        file->chunk =
+            shoali_arena_alloc(&run->arena, (size_t)file->chunk_count * sizeof *file->chunk);
+    if (!path || !file->chunk)
+        run->local = SHOAL_ENOMEM;
+    SHOAL_TRY(status, shoali_checkpoint_agree(run, SHOAL_OK), done);
+    SHOAL_TRY(status, shoal_broadcast(run->args->group, path, path_bytes, SHOAL_U8, 0, NULL), done);
+    SHOAL_TRY(status,
+              shoal_broadcast(run->args->group, file->chunk, file->chunk_count, SHOAL_I64, 0, NULL),
+              done);
+    file->path = path;
+done:
+    return status;
+}
+
+/* Collective: afterwards all ranks know the files, and where their chunks and elements are. */
 static shoal_status share_plans(struct shoali_checkpoint_run *run)
 {
     shoal_status status;
-    int64_t *facts = NULL, files = 0;
+    int64_t *facts = NULL, files = 0, file = 0;
     SHOAL_TRY(status, share_counts(run, &facts, &files), done);
     if (run->rank == 0)
         copy_facts(run, facts, true);
@@ -183,119 +208,13 @@ static shoal_status share_plans(struct shoali_checkpoint_run *run)
               done);
     if (run->rank != 0)
         copy_facts(run, facts, false);
+    for (int32_t k = 0; k < run->args->kind_count; k++)
+        for (int32_t f = 0; f < run->plan[k].file_count; f++, file++)
+            SHOAL_TRY(status,
+                      share_file(run, &run->plan[k].file[f], facts[file * FACTS + FACTS - 1]),
+                      done);
 done:
     return status;
-}
-
-/* ---- data ---- */
-
-static void put(struct shoali_checkpoint_run *run, const struct shoali_checkpoint_kind *kind,
-                int64_t at, int64_t count, const char *in)
-{
-    if (run->local == SHOAL_OK)
-        run->local = kind->write(kind->user, at, count, in);
-}
-
-/* A piece of one holder from the writer's chunk, whose first element is `first` and lies at `in`.
- * Returns only communication's errors; this rank's own go to run->local. */
-static shoal_status scatter_piece(struct shoali_checkpoint_run *run,
-                                  const struct shoali_checkpoint_kind *kind,
-                                  const struct shoali_checkpoint_piece *piece, int64_t first,
-                                  char *in)
-{
-    shoal_status status = SHOAL_OK;
-    const size_t item = shoal_dtype_bytes(kind->dtype);
-    char *from = run->buffer;
-    if (run->rank == 0)
-        from = shoali_checkpoint_collect(piece, in, first, item, run->beside);
-    if (run->rank == 0 && piece->rank != 0)
-        SHOAL_TRY(status,
-                  shoal_send(run->args->group, from, piece->count, kind->dtype, piece->rank, NULL),
-                  done);
-    else if (run->rank == piece->rank && run->rank != 0)
-        SHOAL_TRY(status, shoal_recv(run->args->group, from, piece->count, kind->dtype, 0, NULL),
-                  done);
-    if (run->rank == piece->rank)
-        put(run, kind, piece->flat, piece->count, from);
-done:
-    return status;
-}
-
-/* Every rank has the chunk, and takes what its own view has of it. */
-static void take_own(struct shoali_checkpoint_run *run, int32_t k,
-                     const struct shoali_checkpoint_piece *piece, int64_t first, char *in)
-{
-    const struct shoali_checkpoint_kind *kind = &run->args->kinds[k];
-    const struct shoali_checkpoint_space *space = run->space[k];
-    const struct shoali_checkpoint_view *view = &space->view[space->view_of[run->rank]];
-    const size_t item = shoal_dtype_bytes(kind->dtype);
-    if (view->origin[piece->tensor] != piece->origin)
-        return;
-    put(run, kind, view->begin[piece->tensor] + piece->begin, piece->count,
-        shoali_checkpoint_collect(piece, in, first, item, run->beside));
-}
-
-static shoal_status scatter(struct shoali_checkpoint_run *run, int32_t k,
-                            const struct shoali_checkpoint_span *span)
-{
-    shoal_status status = SHOAL_OK;
-    const struct shoali_checkpoint_kind *kind = &run->args->kinds[k];
-    char *in = run->buffer + span->skip;
-    if (kind->replicated && span->begin < span->end && run->size > 1)
-        SHOAL_TRY(
-            status,
-            shoal_broadcast(run->args->group, in, span->end - span->begin, kind->dtype, 0, NULL),
-            done);
-    struct shoali_checkpoint_walk walk =
-        shoali_checkpoint_walk(run, k, span->begin, span->end, !kind->replicated);
-    for (struct shoali_checkpoint_piece piece; shoali_checkpoint_next(&walk, &piece);)
-        if (kind->replicated)
-            take_own(run, k, &piece, span->begin, in);
-        else
-            SHOAL_TRY(status, scatter_piece(run, kind, &piece, span->begin, in), done);
-done:
-    return status;
-}
-
-static shoal_status read_chunk(struct shoali_checkpoint_run *run,
-                               const struct shoali_checkpoint_file *file, int64_t index,
-                               const struct shoali_checkpoint_span *span, int descriptor)
-{
-    shoal_status status;
-    const int64_t bytes = span->byte_end - span->byte_begin;
-    SHOAL_TRY(status,
-              shoali_checkpoint_pread(descriptor, file->path, run->buffer, bytes, span->byte_begin),
-              done);
-    const uint64_t hash = shoali_hash64(run->buffer, (size_t)bytes);
-    if (hash != file->chunk[index])
-        status = SHOAL_FAIL(SHOAL_ECORRUPT,
-                            "%s, bytes %lld to %lld: hash %016llx, the manifest says %016llx: "
-                            "the file is damaged; load another checkpoint",
-                            file->path, (long long)span->byte_begin, (long long)span->byte_end - 1,
-                            (unsigned long long)hash, (unsigned long long)file->chunk[index]);
-done:
-    return status;
-}
-
-/* Collective. Every rank leaves with the same status. */
-static shoal_status load_file(struct shoali_checkpoint_run *run, int32_t k,
-                              const struct shoali_checkpoint_file *file)
-{
-    shoal_status status = SHOAL_OK;
-    int descriptor = -1;
-    if (run->rank == 0)
-        run->local = shoali_checkpoint_open_file(file, &descriptor);
-    for (int64_t c = 0; c < file->chunk_count; c++) {
-        const struct shoali_checkpoint_span span =
-            shoali_checkpoint_chunk(file, run->args->kinds[k].dtype, c);
-        if (run->rank == 0 && run->local == SHOAL_OK)
-            run->local = read_chunk(run, file, c, &span, descriptor);
-        SHOAL_TRY(status, scatter(run, k, &span), done);
-    }
-done:
-    if (descriptor >= 0)
-        close(descriptor);
-    return shoali_checkpoint_agree(run, status);
 }
 
 shoal_status shoali_checkpoint_load(const struct shoali_checkpoint_args *args)
@@ -309,10 +228,10 @@ shoal_status shoali_checkpoint_load(const struct shoali_checkpoint_args *args)
     SHOAL_TRY(status, shoali_checkpoint_agree(&run, SHOAL_OK), done);
     if (run.size > 1)
         SHOAL_TRY(status, share_plans(&run), done);
+    shoali_checkpoint_number_chunks(&run);
     SHOAL_TRY(status, shoali_checkpoint_agree(&run, shoali_checkpoint_run_buffer(&run)), done);
     for (int32_t k = 0; k < args->kind_count; k++)
-        for (int32_t f = 0; f < run.plan[k].file_count; f++)
-            SHOAL_TRY(status, load_file(&run, k, &run.plan[k].file[f]), done);
+        SHOAL_TRY(status, shoali_checkpoint_scatter(&run, k), done);
 done:
     shoali_checkpoint_run_fini(&run);
     return status;

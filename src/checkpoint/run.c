@@ -22,6 +22,7 @@ void shoali_checkpoint_run_init(struct shoali_checkpoint_run *run,
 
 void shoali_checkpoint_run_fini(struct shoali_checkpoint_run *run)
 {
+    shoali_checkpoint_lane_fini(&run->lane);
     if (run->own_buffer)
         shoali_free(run->buffer);
     shoali_arena_fini(&run->arena);
@@ -164,9 +165,20 @@ static void add_plan(const struct shoali_checkpoint_plan *plan, struct shoali_ch
         if (bytes > size->largest_file_bytes)
             size->largest_file_bytes = bytes;
     }
-    size->buffer_bytes = size->largest_file_bytes < SHOALI_CHECKPOINT_CHUNK
-                             ? size->largest_file_bytes
-                             : SHOALI_CHECKPOINT_CHUNK;
+}
+
+/* Of a chunk's memory: whole pages. */
+static int64_t chunk_bytes(const struct shoali_checkpoint_size *size)
+{
+    const int64_t most = SHOALI_CHECKPOINT_CHUNK, page = SHOALI_IO_ALIGN;
+    const int64_t bytes = size->largest_file_bytes < most ? size->largest_file_bytes : most;
+    return (bytes + page - 1) / page * page;
+}
+
+/* Behind the first whole page: two loads of the lane, what travels, what is cut. */
+static int64_t buffer_bytes(const struct shoali_checkpoint_size *size, int32_t ranks, bool cut)
+{
+    return SHOALI_IO_ALIGN + (2 + (ranks > 1) + cut) * chunk_bytes(size);
 }
 
 shoal_status shoali_checkpoint_get_size(const struct shoali_checkpoint_args *args,
@@ -174,6 +186,7 @@ shoal_status shoali_checkpoint_get_size(const struct shoali_checkpoint_args *arg
 {
     shoal_status status = SHOAL_OK;
     struct shoali_arena arena;
+    bool cut = false;
     shoali_arena_init(&arena);
     *size = (struct shoali_checkpoint_size){0};
     for (int32_t k = 0; k < args->kind_count; k++) {
@@ -183,10 +196,8 @@ shoal_status shoali_checkpoint_get_size(const struct shoali_checkpoint_args *arg
         shoali_arena_reset(&arena);
     }
     for (int32_t t = 0; t < args->tensor_count && args->shards; t++)
-        if (args->shards[t]) { /* room beside the chunk */
-            size->buffer_bytes *= 2;
-            break;
-        }
+        cut = cut || args->shards[t];
+    size->buffer_bytes = buffer_bytes(size, args->group ? shoal_comm_size(args->group) : 1, cut);
 done:
     shoali_arena_fini(&arena);
     return status;
@@ -197,12 +208,17 @@ shoal_status shoali_checkpoint_run_buffer(struct shoali_checkpoint_run *run)
     struct shoali_checkpoint_size size = {0};
     for (int32_t k = 0; k < run->args->kind_count; k++)
         add_plan(&run->plan[k], &size);
-    const int64_t bytes = (run->cut ? 2 : 1) * size.buffer_bytes;
+    const int64_t bytes = buffer_bytes(&size, run->size, run->cut), chunk = chunk_bytes(&size);
     run->own_buffer = !run->args->buffer || run->args->buffer_bytes < bytes;
-    run->buffer = run->own_buffer ? shoali_malloc((size_t)bytes + 1, "a checkpoint's buffer")
-                                  : run->args->buffer;
-    run->beside = run->cut && run->buffer ? run->buffer + size.buffer_bytes : NULL;
-    return run->buffer ? SHOAL_OK : SHOAL_ENOMEM;
+    run->buffer =
+        run->own_buffer ? shoali_malloc((size_t)bytes, "a checkpoint's buffer") : run->args->buffer;
+    if (!run->buffer)
+        return SHOAL_ENOMEM;
+    const size_t inside = (uintptr_t)run->buffer % SHOALI_IO_ALIGN;
+    char *first = run->buffer + (inside ? SHOALI_IO_ALIGN - inside : 0);
+    run->stage = run->size > 1 ? first + 2 * chunk : NULL;
+    run->beside = run->cut ? first + (2 + (run->size > 1)) * chunk : NULL;
+    return shoali_checkpoint_lane_init(&run->lane, first, first + chunk);
 }
 
 /* ---- agreement ---- */

@@ -1,7 +1,6 @@
 #include "checkpoint/checkpoint_internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +29,7 @@ done:
     return status;
 }
 
-static shoal_status create_files(struct shoali_checkpoint_run *run,
-                                 const struct shoali_checkpoint_folders *folders)
+static shoal_status create_files(const struct shoali_checkpoint_run *run)
 {
     shoal_status status = SHOAL_OK;
     int64_t missing_bytes = 0;
@@ -40,10 +38,7 @@ static shoal_status create_files(struct shoali_checkpoint_run *run,
             missing_bytes += run->plan[k].file[f].bytes;
     for (int32_t k = 0; k < run->args->kind_count; k++) {
         for (int32_t f = 0; f < run->plan[k].file_count; f++) {
-            struct shoali_checkpoint_file *file = &run->plan[k].file[f];
-            file->path = shoali_checkpoint_path(&run->arena, folders->partial, "", file->name);
-            if (!file->path)
-                return SHOAL_ENOMEM;
+            const struct shoali_checkpoint_file *file = &run->plan[k].file[f];
             SHOAL_TRY(status, shoali_checkpoint_create_file(file->path, file->bytes, missing_bytes),
                       done);
             missing_bytes -= file->bytes;
@@ -65,104 +60,9 @@ static shoal_status prepare(struct shoali_checkpoint_run *run,
     SHOAL_TRY(status, shoali_checkpoint_remove_dir(folders->partial), done);
     SHOAL_TRY(status, shoali_checkpoint_make_dir(folders->partial), done);
     folders->begun = true;
-    SHOAL_TRY(status, create_files(run, folders), done);
+    SHOAL_TRY(status, create_files(run), done);
 done:
     return status;
-}
-
-/* ---- data ---- */
-
-/* A piece of one holder into the writer's chunk, whose first element is `first` and lies at `out`.
- * Returns only communication's errors; this rank's own go to run->local. */
-static shoal_status gather_piece(struct shoali_checkpoint_run *run, int32_t k,
-                                 const struct shoali_checkpoint_piece *piece, int64_t first,
-                                 char *out)
-{
-    shoal_status status = SHOAL_OK;
-    const struct shoali_checkpoint_kind *kind = &run->args->kinds[k];
-    const size_t item = shoal_dtype_bytes(kind->dtype);
-    char *direct = shoali_checkpoint_direct(piece, out, first, item);
-    char *in = direct ? direct : run->beside; /* on the writer */
-    if (run->rank == piece->rank && run->local == SHOAL_OK)
-        run->local =
-            kind->read(kind->user, piece->flat, piece->count, run->rank == 0 ? in : run->buffer);
-    if (run->rank == 0 && piece->rank != 0)
-        SHOAL_TRY(status,
-                  shoal_recv(run->args->group, in, piece->count, kind->dtype, piece->rank, NULL),
-                  done);
-    else if (run->rank == piece->rank && run->rank != 0)
-        SHOAL_TRY(status,
-                  shoal_send(run->args->group, run->buffer, piece->count, kind->dtype, 0, NULL),
-                  done);
-    if (run->rank == 0 && !direct && run->local == SHOAL_OK)
-        shoali_checkpoint_spread(piece, out, first, item, in);
-done:
-    return status;
-}
-
-static shoal_status save_chunk(struct shoali_checkpoint_run *run, int32_t k,
-                               struct shoali_checkpoint_file *file, int64_t index, int descriptor)
-{
-    shoal_status status = SHOAL_OK;
-    const struct shoali_checkpoint_kind *kind = &run->args->kinds[k];
-    const struct shoali_checkpoint_span span = shoali_checkpoint_chunk(file, kind->dtype, index);
-    const int64_t bytes = span.byte_end - span.byte_begin;
-    if (run->rank == 0 && span.byte_begin < file->data_start)
-        memcpy(run->buffer, file->head + span.byte_begin,
-               (size_t)(span.begin < span.end ? span.skip : bytes));
-    struct shoali_checkpoint_walk walk =
-        shoali_checkpoint_walk(run, k, span.begin, span.end, false);
-    for (struct shoali_checkpoint_piece piece; shoali_checkpoint_next(&walk, &piece);)
-        SHOAL_TRY(status, gather_piece(run, k, &piece, span.begin, run->buffer + span.skip), done);
-    if (run->rank == 0 && run->local == SHOAL_OK) {
-        file->chunk[index] = shoali_hash64(run->buffer, (size_t)bytes);
-        run->local =
-            shoali_checkpoint_pwrite(descriptor, file->path, run->buffer, bytes, span.byte_begin);
-    }
-done:
-    return status;
-}
-
-static shoal_status open_file(const struct shoali_checkpoint_file *file, int *descriptor)
-{
-    *descriptor = open(file->path, O_WRONLY | O_CLOEXEC);
-    if (*descriptor < 0)
-        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot open for writing: %s", file->path,
-                          strerror(errno));
-    return SHOAL_OK;
-}
-
-static shoal_status close_file(const struct shoali_checkpoint_file *file, int descriptor,
-                               shoal_status status)
-{
-    if (descriptor < 0)
-        return status;
-    const bool flushed = status < 0 || (!shoali_fault("ckpt.fsync") && fsync(descriptor) == 0);
-    const int error = flushed ? 0 : errno;
-    /* Some network file systems report a failed write only here. */
-    const bool closed = close(descriptor) == 0;
-    if (status == SHOAL_OK && !(flushed && closed))
-        status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot flush: %s", file->path,
-                            strerror(error ? error : errno));
-    return status;
-}
-
-/* Collective. Every rank leaves with the same status. */
-static shoal_status save_file(struct shoali_checkpoint_run *run, int32_t k,
-                              struct shoali_checkpoint_file *file)
-{
-    shoal_status status = SHOAL_OK;
-    int descriptor = -1;
-    if (run->rank == 0)
-        run->local = open_file(file, &descriptor);
-    for (int64_t c = 0; c < file->chunk_count; c++)
-        SHOAL_TRY(status, save_chunk(run, k, file, c, descriptor), done);
-done:
-    if (status == SHOAL_OK)
-        run->local = close_file(file, descriptor, run->local);
-    else if (descriptor >= 0)
-        close(descriptor);
-    return shoali_checkpoint_agree(run, status);
 }
 
 /* ---- commit ---- */
@@ -310,7 +210,8 @@ static shoal_status check_save_args(const struct shoali_checkpoint_args *args)
     return SHOAL_OK;
 }
 
-static shoal_status make_plans(struct shoali_checkpoint_run *run)
+static shoal_status make_plans(struct shoali_checkpoint_run *run,
+                               struct shoali_checkpoint_folders *folders)
 {
     shoal_status status;
     SHOAL_TRY(status, check_save_args(run->args), done);
@@ -319,18 +220,16 @@ static shoal_status make_plans(struct shoali_checkpoint_run *run)
                   shoali_checkpoint_plan_make(run->args, &run->args->kinds[k], &run->arena,
                                               &run->plan[k]),
                   done);
+    shoali_checkpoint_number_chunks(run);
     SHOAL_TRY(status, shoali_checkpoint_run_buffer(run), done);
-done:
-    return status;
-}
-
-/* The writer's work before its turn. */
-static shoal_status open_dir(struct shoali_checkpoint_run *run,
-                             struct shoali_checkpoint_folders *folders)
-{
-    shoal_status status;
     SHOAL_TRY(status, shoali_checkpoint_folders_init(run, folders), done);
-    SHOAL_TRY(status, shoali_checkpoint_make_dir(run->args->dir), done);
+    for (int32_t k = 0; k < run->args->kind_count; k++)
+        for (int32_t f = 0; f < run->plan[k].file_count; f++) {
+            struct shoali_checkpoint_file *file = &run->plan[k].file[f];
+            file->path = shoali_checkpoint_path(&run->arena, folders->partial, "", file->name);
+            if (!file->path)
+                return SHOAL_ENOMEM;
+        }
 done:
     return status;
 }
@@ -342,21 +241,22 @@ shoal_status shoali_checkpoint_save(const struct shoali_checkpoint_args *args)
     struct shoali_checkpoint_folders folders = {.lock = -1};
     shoali_checkpoint_run_init(&run, args, "save");
     SHOAL_TRY(status, shoali_checkpoint_run_begin(&run), done);
-    SHOAL_TRY(status, shoali_checkpoint_agree(&run, make_plans(&run)), done);
+    SHOAL_TRY(status, shoali_checkpoint_agree(&run, make_plans(&run, &folders)), done);
+    shoali_checkpoint_expect(&run);
     if (run.rank == 0)
-        run.local = open_dir(&run, &folders);
+        run.local = shoali_checkpoint_make_dir(args->dir);
     SHOAL_TRY(status, shoali_checkpoint_agree(&run, SHOAL_OK), done);
     SHOAL_TRY(status, shoali_checkpoint_take_turn(&run, &folders), done);
     if (run.rank == 0)
         run.local = prepare(&run, &folders);
     SHOAL_TRY(status, shoali_checkpoint_agree(&run, SHOAL_OK), done);
     for (int32_t k = 0; k < args->kind_count; k++)
-        for (int32_t f = 0; f < run.plan[k].file_count; f++)
-            SHOAL_TRY(status, save_file(&run, k, &run.plan[k].file[f]), done);
+        SHOAL_TRY(status, shoali_checkpoint_gather(&run, k), done);
     if (run.rank == 0)
         run.local = commit(&run, &folders);
     SHOAL_TRY(status, shoali_checkpoint_agree(&run, SHOAL_OK), done);
 done:
+    shoali_checkpoint_lane_fini(&run.lane); /* nothing is on its way into files that are removed */
     if (status < 0 && folders.begun)
         status = discard(&folders, status);
     shoali_checkpoint_end_turn(&folders);

@@ -33,15 +33,16 @@ static shoal_status reserve(const struct shoali_io_file *file, int64_t bytes)
 }
 
 /* A second descriptor of the file at `path`. */
-static void open_direct(struct shoali_io *io, struct shoali_io_file *file, const char *path)
+static void open_direct(struct shoali_io *io, struct shoali_io_file *file, const char *path,
+                        int access)
 {
     if (!io->args.direct)
         return;
-    file->direct_fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
+    file->direct_fd = open(path, access | O_DIRECT | O_CLOEXEC);
     if (file->direct_fd >= 0) {
         /* Pages read ahead of a tail would have to be dropped by the next direct write. */
         (void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
-    } else if (!io->fallback_said) {
+    } else if (!io->fallback_said && !io->args.quiet) {
         io->fallback_said = true;
         SHOALI_WARN("io", "\"%s\": no O_DIRECT here (%s), going through the page cache", file->path,
                     strerror(errno));
@@ -96,7 +97,27 @@ shoal_status shoali_io_open(struct shoali_io *io, const char *path, int64_t crea
             (void)unlink(path);
         SHOAL_TRY(status, status, done);
     }
-    open_direct(io, self, path);
+    open_direct(io, self, path, O_RDWR);
+    keep(io, self);
+    *file = self;
+    self = NULL;
+done:
+    drop(self);
+    return status;
+}
+
+shoal_status shoali_io_open_to_read(struct shoali_io *io, const char *path,
+                                    struct shoali_io_file **file)
+{
+    shoal_status status;
+    struct shoali_io_file *self = NULL;
+    SHOAL_TRY(status, make(io, path, &self), done);
+    self->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (self->fd < 0) {
+        status = SHOAL_FAIL(SHOAL_EIO, "\"%s\" cannot be opened: %s", path, strerror(errno));
+        goto done;
+    }
+    open_direct(io, self, path, O_RDONLY);
     keep(io, self);
     *file = self;
     self = NULL;
@@ -117,7 +138,7 @@ static int open_named(struct shoali_io *io, struct shoali_io_file *file, const c
     file->fd = mkostemp(path, O_CLOEXEC);
     const int error = file->fd < 0 ? errno : 0;
     if (!error) {
-        open_direct(io, file, path);
+        open_direct(io, file, path, O_RDWR);
         (void)unlink(path);
     }
     free(path);
@@ -131,7 +152,7 @@ static int open_nameless(struct shoali_io *io, struct shoali_io_file *file, cons
     if (file->fd < 0)
         return open_named(io, file, folder);
     snprintf(path, sizeof path, "/proc/self/fd/%d", file->fd);
-    open_direct(io, file, path);
+    open_direct(io, file, path, O_RDWR);
     return 0;
 }
 
@@ -188,4 +209,13 @@ bool shoali_io_is_direct(const struct shoali_io_file *file)
 const char *shoali_io_path(const struct shoali_io_file *file)
 {
     return file->path;
+}
+
+shoal_status shoali_io_sync(struct shoali_io_file *file)
+{
+    const bool fault = shoali_fault("io_sync");
+    if (!fault && fsync(file->fd) == 0)
+        return SHOAL_OK;
+    return SHOAL_FAIL(SHOAL_EIO, "\"%s\": cannot flush: %s", file->path,
+                      strerror(fault ? EIO : errno));
 }

@@ -50,6 +50,7 @@ struct shoali_io_args {
     bool single_submit;  /* uring: one system call per block instead of per batch */
     bool overlap_events; /* refill the queue at each completion; false: batch by batch */
     bool direct;         /* O_DIRECT; falls back to buffered, said once in the log */
+    bool quiet;          /* ... or not said */
 };
 SHOAL_CHECKED shoal_status shoali_io_create(const struct shoali_io_args *args,
                                             struct shoali_io **io);
@@ -68,6 +69,9 @@ void shoali_io_describe(char *text, size_t bytes);
  * that size; a full disk is found here, and then no file stays. create_bytes 0: must exist. */
 SHOAL_CHECKED shoal_status shoali_io_open(struct shoali_io *io, const char *path,
                                           int64_t create_bytes, struct shoali_io_file **file);
+/* Opens a file that exists for reading alone. */
+SHOAL_CHECKED shoal_status shoali_io_open_to_read(struct shoali_io *io, const char *path,
+                                                  struct shoali_io_file **file);
 /* Makes a file of that size in `folder` that has no name, so that nothing stays behind when the
  * process is killed; folder/label stands in messages. SHOAL_EINVAL: no file can be made there. */
 SHOAL_CHECKED shoal_status shoali_io_open_unnamed(struct shoali_io *io, const char *folder,
@@ -77,6 +81,8 @@ const char *shoali_io_path(const struct shoali_io_file *file);
 /* Waits for its requests that nobody waited for, which then are no more; their errors are logged.
  * NULL is fine. */
 void shoali_io_close(struct shoali_io_file *file);
+/* fsync: what was written and waited for is on the drive. Fault point "io_sync". */
+SHOAL_CHECKED shoal_status shoali_io_sync(struct shoali_io_file *file);
 bool shoali_io_is_direct(const struct shoali_io_file *file);
 
 enum shoali_io_kind { SHOALI_IO_READ, SHOALI_IO_WRITE };

@@ -344,6 +344,31 @@ static void test_without_direct_io_it_is_buffered(void **state)
     free(memory);
 }
 
+/* What is read alone needs no permission to write; what is written can be flushed. */
+static void test_reading_alone(void **state)
+{
+    struct rig *rig = *state;
+    struct shoali_io_file *file = make_file(rig, 50000);
+    assert_int_equal(shoali_io_sync(file), SHOAL_OK);
+    assert_true(shoali_fault_arm("io_sync"));
+    assert_int_equal(shoali_io_sync(file), SHOAL_EIO);
+    assert_non_null(strstr(shoal_error_message(), rig->path));
+    shoali_fault_arm(NULL);
+    shoali_io_close(file);
+    assert_int_equal(chmod(rig->path, 0400), 0);
+    assert_int_equal(shoali_io_open_to_read(rig->io, rig->path, &file), SHOAL_OK);
+    unsigned char *memory = aligned(50000);
+    assert_int_equal(transfer(file, SHOALI_IO_READ, 0, memory, 50000), SHOAL_OK);
+    for (int64_t i = 0; i < 50000; i++)
+        assert_int_equal(memory[i], byte_at(i));
+    assert_int_equal(transfer(file, SHOALI_IO_WRITE, 0, memory, 50000), SHOAL_EIO);
+    shoali_io_close(file);
+    free(memory);
+    assert_int_equal(unlink(rig->path), 0);
+    assert_int_equal(shoali_io_open_to_read(rig->io, rig->path, &file), SHOAL_EIO);
+    assert_non_null(strstr(shoal_error_message(), "cannot be opened: No such file"));
+}
+
 /* Nothing is in the folder while the file is open: rmdir works. */
 static void test_an_unnamed_file(void **state)
 {
@@ -412,6 +437,7 @@ static int stamp(const char *backend)
         {"no_sense", test_sizes_that_make_no_sense, set_up, tear_down, &rig},
         {"full_disk", test_a_full_disk, set_up, tear_down, &rig},
         {"buffered", test_without_direct_io_it_is_buffered, set_up, tear_down, &rig},
+        {"reading_alone", test_reading_alone, set_up, tear_down, &rig},
         {"unnamed", test_an_unnamed_file, set_up, tear_down, &rig},
         {"environment", test_the_environment_chooses, set_up, tear_down, &rig},
     };

@@ -76,24 +76,26 @@ static struct model_run start(const struct model *model, const char *dir, int32_
     return run;
 }
 
-/* Fails the 1st, 2nd, ... pass of a point until a save has fewer passes. Returns how many failed.
- */
-static int fail_each_pass(struct model_run *run, const char *point)
+/* Fails the 1st, 2nd, ... pass of a point on a rank until a save has fewer passes there. Returns how
+ * many failed. */
+static int fail_each_pass(struct model_run *run, const char *point, int32_t rank)
 {
+    char who[64];
+    snprintf(who, sizeof who, "rank %d could not save: ", rank);
     for (int skip = 0; skip < PASSES_MAX; skip++) {
         char fault[64];
-        snprintf(fault, sizeof fault, "%s:%d@0", point, skip);
+        snprintf(fault, sizeof fault, "%s:%d@%d", point, skip, rank);
         run->fault = fault;
         model_save(run);
         run->fault = NULL;
         if (run->status[0] == SHOAL_OK)
             return skip;
-        for (int32_t r = 1; r < run->ranks; r++) {
-            assert_int_equal(run->status[r], run->status[0]);
-            assert_non_null(strstr(run->message[r], "rank 0 could not save: "));
-            assert_non_null(strstr(run->message[r], run->message[0]));
+        for (int32_t r = 0; r < run->ranks; r++) {
+            assert_int_equal(run->status[r], run->status[rank]);
+            assert_true(r == rank || strstr(run->message[r], who));
+            assert_non_null(strstr(run->message[r], run->message[rank]));
         }
-        assert_int_equal(run->status[0], SHOAL_EIO);
+        assert_int_equal(run->status[rank], SHOAL_EIO);
         assert_int_equal(count_entries(run->dir), 2); /* the old checkpoint and `latest` */
         assert_int_equal(load_latest(*run), 1);
     }
@@ -101,23 +103,64 @@ static int fail_each_pass(struct model_run *run, const char *point)
     return -1;
 }
 
+/* Files are written by whoever has their chunks, everything else by rank 0. With one more save that
+ * succeeds for each rank, the tag is new only for the first. */
+static void fail_everywhere(int point, int32_t ranks, int passes)
+{
+    char dir[64];
+    struct model model;
+    int failed = 0, elsewhere = 0;
+    small_model(&model);
+    model_folder_make(dir);
+    struct model_run run = start(&model, dir, ranks);
+    for (int32_t rank = 0; rank < ranks; rank++) {
+        char tag[16];
+        snprintf(tag, sizeof tag, "second%d", rank);
+        run.tag = tag;
+        const int count = fail_each_pass(&run, points[point], rank);
+        failed += count;
+        elsewhere += rank > 0 ? count : 0;
+        assert_int_equal(load_latest(run), 2);
+        assert_int_equal(count_entries(dir), 3);
+        model_folder_remove(dir);
+        assert_int_equal(mkdir(dir, 0700), 0);
+        run.tag = "first";
+        run.step = run.content = 1;
+        model_save_expect(&run, SHOAL_OK);
+        run.step = run.content = 2;
+    }
+    const bool of_files =
+        strcmp(points[point], "ckpt.write") == 0 || strcmp(points[point], "ckpt.fsync") == 0;
+    assert_int_equal(failed, passes);
+    assert_true(of_files && ranks > 1 ? elsewhere > 0 : elsewhere == 0);
+    model_folder_remove(dir);
+}
+
 static void test_failures(void **state)
 {
     (void)state;
-    static const int passes[2][POINTS] = {{3, 3, 3, 1, 2, 3}, {3, 3, 3, 1, 3, 3}};
-    for (int same_tag = 0; same_tag < 2; same_tag++) {
-        for (int p = 0; p < POINTS; p++) {
-            char dir[64];
-            struct model model;
-            small_model(&model);
-            model_folder_make(dir);
-            struct model_run run = start(&model, dir, 1 + p % 3);
-            run.tag = same_tag ? "first" : "second";
-            assert_int_equal(fail_each_pass(&run, points[p]), passes[same_tag][p]);
-            assert_int_equal(load_latest(run), 2);
-            assert_int_equal(count_entries(dir), same_tag ? 2 : 3);
-            model_folder_remove(dir);
-        }
+    static const int passes[POINTS] = {3, 3, 3, 1, 2, 3};
+    for (int p = 0; p < POINTS; p++)
+        for (int32_t ranks = 1; ranks <= 3; ranks++)
+            fail_everywhere(p, ranks, passes[p]);
+}
+
+/* The same where the tag exists. */
+static void test_failures_of_one_tag(void **state)
+{
+    (void)state;
+    static const int passes[POINTS] = {3, 3, 3, 1, 3, 3};
+    for (int p = 0; p < POINTS; p++) {
+        char dir[64];
+        struct model model;
+        small_model(&model);
+        model_folder_make(dir);
+        struct model_run run = start(&model, dir, 1);
+        run.tag = "first";
+        assert_int_equal(fail_each_pass(&run, points[p], 0), passes[p]);
+        assert_int_equal(load_latest(run), 2);
+        assert_int_equal(count_entries(dir), 2);
+        model_folder_remove(dir);
     }
 }
 
@@ -456,12 +499,17 @@ static void test_allocations(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_failures),   cmocka_unit_test(test_full_disk_sentence),
-        cmocka_unit_test(test_kills),      cmocka_unit_test(test_after_a_kill_between_renames),
-        cmocka_unit_test(test_two_jobs),   cmocka_unit_test(test_waiting_is_no_timeout),
-        cmocka_unit_test(test_leftovers),  cmocka_unit_test(test_file_size_limit),
-        cmocka_unit_test(test_list),       cmocka_unit_test(test_failing_rank),
-        cmocka_unit_test(test_allocations)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_failures),
+                                       cmocka_unit_test(test_failures_of_one_tag),
+                                       cmocka_unit_test(test_full_disk_sentence),
+                                       cmocka_unit_test(test_kills),
+                                       cmocka_unit_test(test_after_a_kill_between_renames),
+                                       cmocka_unit_test(test_two_jobs),
+                                       cmocka_unit_test(test_waiting_is_no_timeout),
+                                       cmocka_unit_test(test_leftovers),
+                                       cmocka_unit_test(test_file_size_limit),
+                                       cmocka_unit_test(test_list),
+                                       cmocka_unit_test(test_failing_rank),
+                                       cmocka_unit_test(test_allocations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,116 @@
+/* A rank's way to the files, past the page cache where the file system has that. */
+#include "checkpoint/checkpoint_internal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BLOCK_BYTES = 2 << 20, BLOCKS = 16, THREADS = 4 };
+
+shoal_status shoali_checkpoint_lane_init(struct shoali_checkpoint_lane *lane, char *first,
+                                         char *second)
+{
+    const struct shoali_io_args args = {.block_bytes = BLOCK_BYTES,
+                                        .queue_depth = BLOCKS,
+                                        .threads = THREADS,
+                                        .overlap_events = true,
+                                        .direct = true,
+                                        .quiet = true};
+    *lane = (struct shoali_checkpoint_lane){.load = {{.memory = first}, {.memory = second}}};
+    return shoali_io_create(&args, &lane->io);
+}
+
+void shoali_checkpoint_lane_fini(struct shoali_checkpoint_lane *lane)
+{
+    if (!lane->io)
+        return;
+    if (shoali_checkpoint_lane_close(lane, false) < 0)
+        shoali_error_clear(); /* of what has failed for another reason */
+    shoali_io_destroy(lane->io);
+    lane->io = NULL;
+}
+
+shoal_status shoali_checkpoint_lane_wait(struct shoali_checkpoint_load *load)
+{
+    struct shoali_io_request *request = load->request;
+    load->request = NULL;
+    return request ? shoali_io_wait(request) : SHOAL_OK;
+}
+
+shoal_status shoali_checkpoint_lane_next(struct shoali_checkpoint_lane *lane,
+                                         struct shoali_checkpoint_load **load)
+{
+    *load = &lane->load[lane->turn];
+    lane->turn = !lane->turn;
+    return shoali_checkpoint_lane_wait(*load);
+}
+
+shoal_status shoali_checkpoint_lane_close(struct shoali_checkpoint_lane *lane, bool flush)
+{
+    shoal_status status = SHOAL_OK;
+    for (int i = 0; i < 2; i++) {
+        const shoal_status own = shoali_checkpoint_lane_wait(&lane->load[i]);
+        status = status < 0 ? status : own;
+    }
+    if (lane->open && flush && status == SHOAL_OK && shoali_fault("ckpt.fsync"))
+        status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot flush: %s", lane->file->path, strerror(EIO));
+    else if (lane->open && flush && status == SHOAL_OK)
+        status = shoali_io_sync(lane->open);
+    shoali_io_close(lane->before);
+    shoali_io_close(lane->open);
+    lane->before = lane->open = NULL;
+    lane->file = NULL;
+    return status;
+}
+
+shoal_status shoali_checkpoint_lane_write(struct shoali_checkpoint_lane *lane,
+                                          struct shoali_checkpoint_load *load,
+                                          const struct shoali_checkpoint_file *file, int64_t begin,
+                                          int64_t bytes)
+{
+    shoal_status status;
+    if (lane->file != file) {
+        SHOAL_TRY(status, shoali_checkpoint_lane_close(lane, true), done);
+        SHOAL_TRY(status, shoali_io_open(lane->io, file->path, 0, &lane->open), done);
+        lane->file = file;
+    }
+    if (shoali_fault("ckpt.write")) {
+        status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot write %lld bytes at %lld: %s", file->path,
+                            (long long)bytes, (long long)begin, strerror(EIO));
+        goto done;
+    }
+    SHOAL_TRY(status,
+              shoali_io_post(lane->open, SHOALI_IO_WRITE, begin, load->memory, (size_t)bytes,
+                             &load->request),
+              done);
+done:
+    return status;
+}
+
+shoal_status shoali_checkpoint_lane_read(struct shoali_checkpoint_lane *lane,
+                                         struct shoali_checkpoint_load *load,
+                                         const struct shoali_checkpoint_file *file, int64_t begin,
+                                         int64_t bytes)
+{
+    shoal_status status = SHOAL_OK;
+    if (lane->file != file) {
+        int descriptor = -1;
+        status = shoali_checkpoint_open_file(file, &descriptor);
+        if (descriptor >= 0)
+            close(descriptor);
+        SHOAL_TRY(status, status, done);
+        /* the chunk before this one may still be on its way */
+        shoali_io_close(lane->before);
+        lane->before = lane->open;
+        lane->open = NULL;
+        lane->file = NULL;
+        SHOAL_TRY(status, shoali_io_open_to_read(lane->io, file->path, &lane->open), done);
+        lane->file = file;
+    }
+    SHOAL_TRY(status,
+              shoali_io_post(lane->open, SHOALI_IO_READ, begin, load->memory, (size_t)bytes,
+                             &load->request),
+              done);
+done:
+    return status;
+}
