@@ -1,7 +1,7 @@
-/* Headers of safetensors files: 8 bytes length (little endian), JSON text, data without gaps.
- * Format: https://github.com/huggingface/safetensors. Ours are padded with spaces so that the data
- * starts at a page. */
+/* Headers of this format's safetensors files: padded with spaces so that the data starts at a page.
+ */
 #include "checkpoint/checkpoint_internal.h"
+#include "formats/formats.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -182,74 +182,17 @@ done:
 
 /* ---- reading ---- */
 
-static bool read_dtype(const json_t *value, shoal_dtype *dtype)
+/* What formats/ read, as far as this project has such tensors. */
+static shoal_status narrow(const struct shoali_weight *weight,
+                           struct shoali_safetensors_entry *entry)
 {
-    const char *name = json_string_value(value);
-    for (int i = 0; name && i < SHOAL_DTYPE_COUNT; i++) {
-        if (strcmp(name, shoal_dtype_name((shoal_dtype)i)) == 0) {
-            *dtype = (shoal_dtype)i;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool read_shape(const json_t *value, shoal_shape *shape)
-{
-    *shape = (shoal_shape){0};
-    if (!json_is_array(value) || json_array_size(value) > SHOAL_MAX_DIMS)
-        return false;
-    shape->ndim = (int32_t)json_array_size(value);
-    for (int32_t i = 0; i < shape->ndim; i++) {
-        const json_t *dim = json_array_get(value, (size_t)i);
-        if (!json_is_integer(dim))
-            return false;
-        shape->dim[i] = json_integer_value(dim);
-    }
-    return shoal_shape_count(shape) >= 0;
-}
-
-static shoal_status read_entry(const char *name, json_t *value, struct shoali_arena *arena,
-                               struct shoali_safetensors_entry *entry)
-{
-    json_t *offsets = json_object_get(value, "data_offsets");
-    int64_t bytes = -1;
-    entry->name = shoali_arena_strdup(arena, name);
-    if (!entry->name)
-        return SHOAL_ENOMEM;
-    if (!read_dtype(json_object_get(value, "dtype"), &entry->dtype) ||
-        !read_shape(json_object_get(value, "shape"), &entry->shape) ||
-        json_array_size(offsets) != 2 || !json_is_integer(json_array_get(offsets, 0)) ||
-        !json_is_integer(json_array_get(offsets, 1)))
-        return SHOAL_FAIL(SHOAL_ECORRUPT, "the header's entry `%s` cannot be read", name);
-    entry->begin = json_integer_value(json_array_get(offsets, 0));
-    entry->end = json_integer_value(json_array_get(offsets, 1));
-    if (!shoali_mul(shoal_shape_count(&entry->shape), (int64_t)shoal_dtype_bytes(entry->dtype),
-                    &bytes) ||
-        entry->begin < 0 || entry->end < entry->begin || entry->end - entry->begin != bytes)
-        return SHOAL_FAIL(SHOAL_ECORRUPT,
-                          "the header's entry `%s` has data_offsets [%lld, %lld], its shape and "
-                          "dtype need %lld bytes",
-                          name, (long long)entry->begin, (long long)entry->end, (long long)bytes);
+    entry->name = weight->name;
+    entry->dtype = shoali_element_dtype(weight->type);
+    entry->begin = weight->at;
+    entry->end = weight->at + shoali_weight_bytes(weight);
+    if (entry->dtype == SHOAL_DTYPE_COUNT || !shoali_weight_shape(weight, &entry->shape))
+        return SHOAL_FAIL(SHOAL_ECORRUPT, "the header's entry `%s` cannot be read", weight->name);
     return SHOAL_OK;
-}
-
-static int by_offset(const void *a, const void *b)
-{
-    const struct shoali_safetensors_entry *x = a, *y = b;
-    if (x->begin != y->begin)
-        return x->begin < y->begin ? -1 : 1;
-    return (x->end > y->end) - (x->end < y->end);
-}
-
-/* Entries in file order; empty tensors at one place keep the header's order. */
-static void sort_entries(struct shoali_safetensors_entry *entries, int32_t count)
-{
-    bool sorted = true;
-    for (int32_t i = 1; i < count; i++)
-        sorted = sorted && by_offset(&entries[i - 1], &entries[i]) <= 0;
-    if (!sorted)
-        qsort(entries, (size_t)count, sizeof *entries, by_offset);
 }
 
 shoal_status shoali_safetensors_read(const char *text, size_t text_bytes, int64_t data_bytes,
@@ -257,40 +200,15 @@ shoal_status shoali_safetensors_read(const char *text, size_t text_bytes, int64_
                                      struct shoali_safetensors_entry **entries, int32_t *count)
 {
     shoal_status status;
-    struct shoali_json_error error;
-    const char *name;
-    json_t *value, *root = NULL;
-    *count = 0;
-    status = shoali_json_read(text, text_bytes, &root, &error);
-    if (status == SHOAL_ENOMEM)
-        goto done;
-    if (!json_is_object(root)) {
-        status = SHOAL_FAIL(SHOAL_ECORRUPT, "the header is no JSON object: %s",
-                            root ? "another value" : error.text);
-        goto done;
-    }
-    *entries = shoali_arena_alloc(arena, (json_object_size(root) + 1) * sizeof **entries);
-    if (!*entries) {
-        status = SHOAL_ENOMEM;
-        goto done;
-    }
-    json_object_foreach(root, name, value)
-    {
-        if (strcmp(name, "__metadata__") != 0)
-            SHOAL_TRY(status, read_entry(name, value, arena, &(*entries)[(*count)++]), done);
-    }
-    sort_entries(*entries, *count);
-    int64_t at = 0;
-    int32_t filled = 0;
-    for (; filled < *count && (*entries)[filled].begin == at; filled++)
-        at = (*entries)[filled].end;
-    if (at != data_bytes || filled < *count)
-        status = SHOAL_FAIL(SHOAL_ECORRUPT,
-                            "the header's tensors do not fill the %lld bytes behind it without "
-                            "gaps or overlaps: byte %lld",
-                            (long long)data_bytes, (long long)at);
+    struct shoali_weight *weights = NULL;
+    const struct shoali_safetensors_args args = {text, text_bytes, data_bytes, arena};
+    SHOAL_TRY(status, shoali_safetensors_header(&args, &weights, count), done);
+    *entries = shoali_arena_alloc(arena, ((size_t)*count + 1) * sizeof **entries);
+    if (!*entries)
+        return SHOAL_ENOMEM;
+    for (int32_t i = 0; i < *count; i++)
+        SHOAL_TRY(status, narrow(&weights[i], &(*entries)[i]), done);
 done:
-    json_decref(root);
     return status;
 }
 
