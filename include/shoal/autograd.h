@@ -190,12 +190,16 @@ SHOAL_API shoal_tensor *shoal_rms_norm(shoal_tape *tape, shoal_tensor *x, shoal_
                                        double eps);
 
 /* Causal self-attention from packed qkv [B, T, (H + 2*KV) * D] (all q heads, then k heads, then v
- * heads) -> [B, T, H*D]. scale 0: 1/sqrt(D). */
+ * heads) -> [B, T, H*D]. scale 0: 1/sqrt(D). A position that sees no key gives zeros. */
 typedef struct shoal_attention_args {
     int64_t heads, kv_heads; /* kv_heads 0: heads */
     double scale;
     double dropout;
-    bool full; /* not causal */
+    bool full;      /* not causal */
+    int64_t window; /* causal: position t sees (t - window, t]; 0: all before it */
+    /* I32 [B], or NULL: of sample b only positions below key_count[b] are seen; the others are
+     * padding. */
+    shoal_tensor *key_count;
 } shoal_attention_args;
 SHOAL_INLINE shoal_tensor *shoal_attention(shoal_tape *tape, shoal_tensor *qkv,
                                            const shoal_attention_args *args);

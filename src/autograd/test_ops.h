@@ -78,6 +78,18 @@ static shoal_tensor *attention_dropout(shoal_tape *t, shoal_tensor *const *in,
     (void)p;
     return shoal_attention(t, in[0], &(shoal_attention_args){.heads = 2, .dropout = 0.3});
 }
+static shoal_tensor *attention_window(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_attention(
+        t, in[0], &(shoal_attention_args){.heads = 2, .kv_heads = 1, .window = 3, .dropout = 0.2});
+}
+static shoal_tensor *attention_padded(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_attention(t, in[0],
+                           &(shoal_attention_args){.heads = 2, .full = 1, .key_count = in[1]});
+}
 /* Two readers of qkv: attention's gradient, which cannot accumulate, meets another. */
 static shoal_tensor *attention_twice(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
 {
@@ -341,6 +353,8 @@ static const struct op_case cases[] = {
     {"attention", attention, {R3(2, 5, 18)}, 1, {0}, 0, {{0}}, 0, 0, 0},
     {"attention grouped full", attention_grouped, {R3(1, 5, 24)}, 1, {0}, 0, {{0}}, 0, 0, 0},
     {"attention dropout", attention_dropout, {R3(2, 3, 18)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"attention window", attention_window, {R3(2, 5, 16)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"attention padded", attention_padded, {R3(3, 5, 18), R1(3)}, 2, {0, 6}, 0, {{0}}, 0, 0, 0},
     {"attention twice", attention_twice, {R3(1, 3, 18)}, 1, {0}, 0, {{0}}, 0, 0, 0},
     {"dropout", dropout, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, 0, 0},
     {"dropout residual", dropout_residual, {R2(3, 7), R2(3, 7)}, 2, {0}, 0, {{0}}, 0, 0, 0},

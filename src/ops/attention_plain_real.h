@@ -6,18 +6,18 @@
 /* Where the vectors of one query and of its key head begin, in elements. */
 struct R(attention_row) {
     int64_t query, out, key,
-        value_step;  /* q, out; first k and v of the sample's head; step to the next token */
-    int64_t visible; /* keys 0 .. visible-1 are seen */
-    uint64_t mask;   /* index of key 0 in the dropout stream */
-    int64_t flat;    /* [b,h,t] of lse and delta */
+        value_step; /* q, out; first k and v of the sample's head; step to the next token */
+    struct shoali_attention_keys sees;
+    uint64_t mask; /* index of key 0 in the dropout stream */
+    int64_t flat;  /* [b,h,t] of lse and delta */
 };
 
 static struct R(attention_row) R(attention_at)(const struct shoali_attention_backward_args *args,
                                                int64_t b, int64_t h, int64_t t)
 {
     const int64_t group = args->heads / args->kv_heads;
-    int64_t visible = args->causal ? t + args->kv_len - args->q_len + 1 : args->kv_len;
-    visible = visible < 0 ? 0 : visible;
+    const struct shoali_attention_sight sight = shoali_attention_sight_of(
+        args->q_len, args->kv_len, args->causal, args->window, args->key_count, b);
     const struct shoali_attention_mask mask =
         shoali_attention_mask_of(&args->mask, args->heads, args->q_len, args->kv_len);
     return (struct R(attention_row)){
@@ -25,7 +25,7 @@ static struct R(attention_row) R(attention_at)(const struct shoali_attention_bac
         .out = (b * args->q_len + t) * args->out_stride + h * args->head_size,
         .key = b * args->kv_len * args->kv_stride + h / group * args->head_size,
         .value_step = args->kv_stride,
-        .visible = visible,
+        .sees = shoali_attention_keys(&sight, t),
         .mask = shoali_attention_mask_row(&mask, b, h, t),
         .flat = (b * args->heads + h) * args->q_len + t,
     };
@@ -62,11 +62,11 @@ static REAL R(row_lse)(const struct shoali_attention_backward_args *args,
                        const struct R(attention_row) * row)
 {
     REAL largest = -(REAL)INFINITY, sum = 0;
-    for (int64_t j = 0; j < row->visible; j++)
+    for (int64_t j = row->sees.begin; j < row->sees.end; j++)
         largest = R(max)(R(score)(args, row, j), largest);
-    for (int64_t j = 0; j < row->visible; j++)
+    for (int64_t j = row->sees.begin; j < row->sees.end; j++)
         sum += R(exp)(R(score)(args, row, j) - largest);
-    return row->visible > 0 ? largest + R(log)(sum) : -(REAL)INFINITY;
+    return row->sees.begin < row->sees.end ? largest + R(log)(sum) : -(REAL)INFINITY;
 }
 
 /* sum over the keys of weight_j * vector_j, elements d .. d+count-1 of the head, count <= 64. */
@@ -76,7 +76,7 @@ static void R(attention_out)(const struct shoali_attention_backward_args *args,
 {
     REAL sum[64] = {0};
     const REAL lse = ((const REAL *)args->lse)[row->flat];
-    for (int64_t j = 0; j < row->visible; j++) {
+    for (int64_t j = row->sees.begin; j < row->sees.end; j++) {
         const REAL p = R(exp)(R(score)(args, row, j) - lse) * R(keep_factor)(args, row, j);
         const int64_t value = row->key + j * row->value_step + d;
         for (int64_t i = 0; i < count; i++)
@@ -93,6 +93,7 @@ static void R(attention)(const struct shoali_attention_args *a)
         .q = a->q,
         .k = a->k,
         .v = a->v,
+        .key_count = a->key_count,
         .lse = a->lse,
         .batch = a->batch,
         .q_len = a->q_len,
@@ -103,6 +104,7 @@ static void R(attention)(const struct shoali_attention_args *a)
         .q_stride = a->q_stride,
         .kv_stride = a->kv_stride,
         .out_stride = a->out_stride,
+        .window = a->window,
         .scale = a->scale,
         .causal = a->causal,
         .dropout = a->dropout,
@@ -136,7 +138,7 @@ static void R(attention_dq)(const struct shoali_attention_backward_args *args,
                             const struct R(attention_row) * row, int64_t d, int64_t count)
 {
     REAL sum[64] = {0}, p;
-    for (int64_t j = 0; j < row->visible; j++) {
+    for (int64_t j = row->sees.begin; j < row->sees.end; j++) {
         const REAL ds = R(score_gradient)(args, row, j, &p);
         const int64_t key = row->key + j * row->value_step + d;
         for (int64_t i = 0; i < count; i++)
@@ -155,7 +157,7 @@ static void R(attention_dkv)(const struct shoali_attention_backward_args *args, 
     for (int64_t index = 0; index < group * args->q_len; index++) {
         const struct R(attention_row) row =
             R(attention_at)(args, b, kv_head * group + index / args->q_len, index % args->q_len);
-        if (j >= row.visible)
+        if (j < row.sees.begin || j >= row.sees.end)
             continue;
         const REAL ds = R(score_gradient)(args, &row, j, &p);
         for (int64_t i = 0; i < count; i++) {

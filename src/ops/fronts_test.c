@@ -358,6 +358,9 @@ static void test_refusals(void **state)
     REFUSED(shoali_op_dropout(&f.exec, &dropout), "probability");
     struct shoali_attention_args attention = {.heads = 3, .kv_heads = 2, .head_size = 1};
     REFUSED(shoali_op_attention(&f.exec, &attention), "multiple of kv_heads");
+    struct shoali_attention_args window = {.heads = 1, .kv_heads = 1, .head_size = 1, .window = 4};
+    window.q_stride = window.kv_stride = window.out_stride = 1;
+    REFUSED(shoali_op_attention(&f.exec, &window), "only causal");
     struct shoali_convert_args convert = {x, x, 4, SHOAL_F32, SHOAL_BF16};
     REFUSED(shoali_op_convert(&f.exec, &convert), "in place");
     struct shoali_to_fixed_args fixed = {.unit_log2 = 44, .limit = 0x1p20};

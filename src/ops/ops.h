@@ -145,7 +145,8 @@ SHOALI_KERNEL(norm_backward);
 /* Causal (or full) attention without the T x T matrix. q[b,t,h,:] at q + ((b*q_len + t)*q_stride +
  * h*D), likewise k and v with kv_len and kv_stride; out with out_stride; strides in elements
  * between tokens, so a packed [B,T,3,H,D] works. Query t sees keys j <= t + kv_len - q_len when
- * causal. kv head = h / (heads/kv_heads). lse[b,h,t] (fp32, F64: double) = log sum exp of the
+ * causal, with window > 0 only the last `window` of them, and of sample b only keys below
+ * key_count[b]: shoali_attention_keys. A query that sees none gives zeros, and lse -inf. kv head = h / (heads/kv_heads). lse[b,h,t] (fp32, F64: double) = log sum exp of the
  * scaled scores. p = exp(s*scale - lse); with dropout p is multiplied by mask/(1-dropout), keep by
  * the rule of shoali_dropout_threshold at index shoali_attention_mask_row(b, h, t) + j. Threads
  * split (b,h) or query tiles, never a row's sum. Order of the row sums: keys in tiles of
@@ -162,10 +163,12 @@ struct shoali_attention_mask {
 };
 struct shoali_attention_args {
     const void *q, *k, *v;
+    const int32_t *key_count; /* [batch], optional */
     void *out;
     float *lse;
     int64_t batch, q_len, kv_len, heads, kv_heads, head_size;
     int64_t q_stride, kv_stride, out_stride;
+    int64_t window; /* 0: all; else causal alone */
     double scale;
     int32_t causal;
     float dropout;
@@ -174,6 +177,36 @@ struct shoali_attention_args {
     shoal_dtype dtype;
 };
 SHOALI_KERNEL(attention);
+/* Which keys the queries of a sample see. */
+struct shoali_attention_sight {
+    int64_t q_len, kv_len, window;
+    int64_t keys; /* none from this one on */
+    int32_t causal;
+};
+static inline struct shoali_attention_sight
+shoali_attention_sight_of(int64_t q_len, int64_t kv_len, int32_t causal, int64_t window,
+                          const int32_t *key_count, int64_t b)
+{
+    struct shoali_attention_sight sight = {q_len, kv_len, window, kv_len, causal};
+    if (key_count && key_count[b] < kv_len)
+        sight.keys = key_count[b] > 0 ? key_count[b] : 0;
+    return sight;
+}
+/* Query t sees keys [begin, end); none when begin >= end. Neither falls as t rises. */
+struct shoali_attention_keys {
+    int64_t begin, end;
+};
+static inline struct shoali_attention_keys
+shoali_attention_keys(const struct shoali_attention_sight *sight, int64_t t)
+{
+    struct shoali_attention_keys keys = {0, sight->keys};
+    const int64_t past = t + sight->kv_len - sight->q_len + 1; /* the query's own key, and 1 */
+    if (sight->causal && past < keys.end)
+        keys.end = past > 0 ? past : 0;
+    if (sight->window > 0 && past > sight->window)
+        keys.begin = past - sight->window;
+    return keys;
+}
 /* The mask with its extents of 0 filled in. */
 static inline struct shoali_attention_mask
 shoali_attention_mask_of(const struct shoali_attention_mask *mask, int64_t heads, int64_t q_len,
@@ -199,11 +232,13 @@ static inline uint64_t shoali_attention_mask_row(const struct shoali_attention_m
  * kv head sum over queries in increasing order and over its query heads in increasing order. */
 struct shoali_attention_backward_args {
     const void *q, *k, *v, *out, *dout;
+    const int32_t *key_count; /* [batch], optional */
     const float *lse;
     float *delta;
     void *dq, *dk, *dv;
     int64_t batch, q_len, kv_len, heads, kv_heads, head_size;
     int64_t q_stride, kv_stride, out_stride;
+    int64_t window;
     double scale;
     int32_t causal;
     float dropout;

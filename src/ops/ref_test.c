@@ -218,7 +218,9 @@ static void naive_attention_row(const struct shoali_attention_args *a, int64_t b
         for (int64_t d = 0; d < size; d++)
             s += q[(b * a->q_len + t) * a->q_stride + h * size + d] *
                  k[(b * a->kv_len + j) * a->kv_stride + kv_head * size + d];
-        const bool seen = !a->causal || j <= t + a->kv_len - a->q_len;
+        const int64_t own = t + a->kv_len - a->q_len;
+        const bool seen = (!a->causal || j <= own) && (a->window == 0 || j > own - a->window) &&
+                          (a->key_count == NULL || j < a->key_count[b]);
         weight[j] = seen ? exp(s * a->scale) : 0;
         sum += weight[j];
     }
@@ -251,6 +253,7 @@ static void check_attention_gradients(const struct shoali_attention_args *args, 
         .q = args->q,
         .k = args->k,
         .v = args->v,
+        .key_count = args->key_count,
         .out = args->out,
         .dout = dout,
         .lse = args->lse,
@@ -267,6 +270,7 @@ static void check_attention_gradients(const struct shoali_attention_args *args, 
         .q_stride = args->q_stride,
         .kv_stride = args->kv_stride,
         .out_stride = args->out_stride,
+        .window = args->window,
         .scale = args->scale,
         .causal = args->causal,
         .dropout = args->dropout,
@@ -283,7 +287,7 @@ static void check_attention_gradients(const struct shoali_attention_args *args, 
     f.x = v;
     check_gradient(&f, dv, "dv");
 }
-static void check_attention(int32_t causal, float dropout)
+static void check_attention(int32_t causal, float dropout, int64_t window, const int32_t *key_count)
 {
     double *q = doubles(Q_COUNT, -1, 1), *k = doubles(KV_COUNT, -1, 1),
            *v = doubles(KV_COUNT, -1, 1);
@@ -292,6 +296,7 @@ static void check_attention(int32_t causal, float dropout)
         .q = q,
         .k = k,
         .v = v,
+        .key_count = key_count,
         .out = out,
         .lse = (float *)lse,
         .batch = B,
@@ -303,6 +308,7 @@ static void check_attention(int32_t causal, float dropout)
         .q_stride = H * D + PAD,
         .kv_stride = G * D + PAD,
         .out_stride = H * D,
+        .window = window,
         .scale = 0.7,
         .causal = causal,
         .dropout = dropout,
@@ -321,9 +327,14 @@ static void check_attention(int32_t causal, float dropout)
 static void test_attention(void **state)
 {
     (void)state;
-    check_attention(0, 0.0f);
-    check_attention(1, 0.0f);
-    check_attention(1, 0.4f);
+    const int32_t counts[B] = {4, 6};
+    check_attention(0, 0.0f, 0, NULL);
+    check_attention(1, 0.0f, 0, NULL);
+    check_attention(1, 0.4f, 0, NULL);
+    check_attention(1, 0.0f, 3, NULL);
+    check_attention(1, 0.4f, 1, NULL);
+    check_attention(0, 0.0f, 0, counts);
+    check_attention(1, 0.0f, 4, counts);
 }
 
 /* A query that sees no key: zeros, not NaN; keys that nobody sees: zero gradients. */
@@ -331,26 +342,31 @@ static void test_attention_without_keys(void **state)
 {
     (void)state;
     const float q[3] = {1, 2, 3}, k[1] = {1}, v[1] = {5};
+    const int32_t none[1] = {0};
     float out[3], lse[3];
-    const struct shoali_attention_args args = {.q = q,
-                                               .k = k,
-                                               .v = v,
-                                               .out = out,
-                                               .lse = lse,
-                                               .batch = 1,
-                                               .q_len = 3,
-                                               .kv_len = 1,
-                                               .heads = 1,
-                                               .kv_heads = 1,
-                                               .head_size = 1,
-                                               .q_stride = 1,
-                                               .kv_stride = 1,
-                                               .out_stride = 1,
-                                               .scale = 1,
-                                               .causal = 1};
+    struct shoali_attention_args args = {.q = q,
+                                         .k = k,
+                                         .v = v,
+                                         .out = out,
+                                         .lse = lse,
+                                         .batch = 1,
+                                         .q_len = 3,
+                                         .kv_len = 1,
+                                         .heads = 1,
+                                         .kv_heads = 1,
+                                         .head_size = 1,
+                                         .q_stride = 1,
+                                         .kv_stride = 1,
+                                         .out_stride = 1,
+                                         .scale = 1,
+                                         .causal = 1};
     shoali_ref_attention(&args, NULL);
     assert_true(out[0] == 0 && out[1] == 0 && out[2] == 5);
     assert_true(lse[0] == -INFINITY && lse[2] == 3);
+    args.key_count = none;
+    shoali_ref_attention(&args, NULL);
+    assert_true(out[0] == 0 && out[1] == 0 && out[2] == 0);
+    assert_true(lse[0] == -INFINITY && lse[2] == -INFINITY);
 }
 
 /* ---- losses ---- */

@@ -1,16 +1,18 @@
-/* attention.c - causal self-attention from packed qkv. */
+/* attention.c - self-attention from packed qkv. */
 #include "autograd/rows/rows.h"
 
 struct attention_attr {
     int64_t heads, kv_heads;
     double scale, dropout;
     int32_t full;
+    int64_t window;
     int64_t batch, length, head_size; /* set by infer, as is mask */
     struct shoali_attention_mask mask;
     bool generating;
     void *cache; /* of k and v, when generating */
 };
 
+enum { QKV, KEY_COUNT };
 enum { RESULT, LSE };
 
 static int64_t packed_heads(const struct attention_attr *attr)
@@ -49,13 +51,42 @@ static void place_heads(struct shoali_node *node, const struct attention_attr *a
     block->offset[block->ndim - 1] = attr->mask.first_head * attr->head_size;
 }
 
+/* Which keys are seen. */
+static shoal_status check_sight(const struct shoali_node *node)
+{
+    shoal_status status = SHOAL_OK;
+    const struct attention_attr *attr = shoali_node_attr(node);
+    const struct shoali_tape_tensor *counts = node->in[KEY_COUNT];
+    char text[128];
+    if (attr->window < 0 || (attr->window > 0 && attr->full))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "attention: a window of %lld positions; it must be 0 or more, and 0 with "
+                          "full attention",
+                          (long long)attr->window);
+    if (attr->generating && (attr->full || counts != NULL))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "attention: text is generated position by position, so only causal "
+                          "attention without padding (key_count) can");
+    if (counts == NULL)
+        return SHOAL_OK;
+    SHOAL_TRY(status, shoali_row_need_i32(node, KEY_COUNT), done);
+    if (counts->tensor.shape.ndim != 1 || counts->tensor.shape.dim[0] != attr->batch)
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL,
+                       "attention: key_count is %s; a number for each of the %lld samples is "
+                       "needed",
+                       shoali_shape_format(&counts->tensor.shape, text), (long long)attr->batch);
+done:
+    return status;
+}
+
 static shoal_status attention_infer(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status;
     struct attention_attr *attr = shoali_node_attr(node);
     char text[128];
-    SHOAL_TRY(status, shoali_row_need_float(node, 0), done);
-    const struct shoal_tensor *qkv = &node->in[0]->tensor;
+    SHOAL_TRY(status, shoali_row_need_float(node, QKV), done);
+    const struct shoal_tensor *qkv = &node->in[QKV]->tensor;
     const bool heads_fit =
         attr->heads > 0 && attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0;
     const int64_t packed = heads_fit ? packed_heads(attr) : 1;
@@ -69,11 +100,6 @@ static shoal_status attention_infer(struct shoal_tape *tape, struct shoali_node 
                             (long long)attr->kv_heads);
         goto done;
     }
-    if (attr->generating && attr->full) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "attention: text is generated position by position, so "
-                                          "only causal attention can");
-        goto done;
-    }
     if (!(attr->dropout >= 0 && attr->dropout < 1)) {
         status = SHOAL_FAIL(SHOAL_EINVAL, "attention: dropout %g is outside [0, 1)", attr->dropout);
         goto done;
@@ -81,6 +107,7 @@ static shoal_status attention_infer(struct shoal_tape *tape, struct shoali_node 
     attr->batch = qkv->shape.dim[0];
     attr->length = qkv->shape.dim[1];
     attr->head_size = qkv->shape.dim[2] / packed;
+    SHOAL_TRY(status, check_sight(node), done);
     if (attr->scale == 0)
         attr->scale = 1.0 / __builtin_sqrt((double)attr->head_size);
     const shoal_shape out = shoal_shape_3(attr->batch, attr->length, attr->heads * attr->head_size);
@@ -118,7 +145,7 @@ static shoal_status remember(struct shoal_tape *tape, const struct shoali_node *
                              const struct shoali_kv_segment *segment, void *cache)
 {
     const struct attention_attr *attr = shoali_node_attr(node);
-    const struct shoal_tensor *qkv = &node->in[0]->tensor;
+    const struct shoal_tensor *qkv = &node->in[QKV]->tensor;
     const int64_t d = attr->head_size, stride = packed_heads(attr) * d;
     const int64_t width = 2 * attr->kv_heads * d;
     const struct shoali_copy_strided_args args = {
@@ -139,7 +166,7 @@ static shoal_status attend_segment(struct shoal_tape *tape, const struct shoali_
 {
     shoal_status status;
     const struct attention_attr *attr = shoali_node_attr(node);
-    const struct shoal_tensor *qkv = &node->in[0]->tensor;
+    const struct shoal_tensor *qkv = &node->in[QKV]->tensor;
     const shoal_dtype dtype = qkv->dtype;
     const int64_t d = attr->head_size, stride = packed_heads(attr) * d;
     const int64_t width = 2 * attr->kv_heads * d, row = segment->first_row;
@@ -161,6 +188,7 @@ static shoal_status attend_segment(struct shoal_tape *tape, const struct shoali_
         .q_stride = stride,
         .kv_stride = width,
         .out_stride = attr->heads * d,
+        .window = attr->window,
         .scale = attr->scale,
         .causal = 1,
         .dtype = dtype,
@@ -181,10 +209,15 @@ done:
     return status;
 }
 
+static const int32_t *key_count_of(const struct shoali_node *node)
+{
+    return node->in[KEY_COUNT] != NULL ? node->in[KEY_COUNT]->tensor.data : NULL;
+}
+
 static shoal_status attention_forward(struct shoal_tape *tape, struct shoali_node *node)
 {
     const struct attention_attr *attr = shoali_node_attr(node);
-    const struct shoal_tensor *qkv = &node->in[0]->tensor;
+    const struct shoal_tensor *qkv = &node->in[QKV]->tensor;
     const int64_t d = attr->head_size, stride = packed_heads(attr) * d;
     if (attr->generating)
         return attend_segments(tape, node);
@@ -192,6 +225,7 @@ static shoal_status attention_forward(struct shoal_tape *tape, struct shoali_nod
         .q = qkv->data,
         .k = shoali_at(qkv->data, attr->heads * d, qkv->dtype),
         .v = shoali_at(qkv->data, (attr->heads + attr->kv_heads) * d, qkv->dtype),
+        .key_count = key_count_of(node),
         .out = node->out[RESULT]->tensor.data,
         .lse = node->out[LSE]->tensor.data,
         .batch = attr->batch,
@@ -203,6 +237,7 @@ static shoal_status attention_forward(struct shoal_tape *tape, struct shoali_nod
         .q_stride = stride,
         .kv_stride = stride,
         .out_stride = attr->heads * d,
+        .window = attr->window,
         .scale = attr->scale,
         .causal = attr->full == 0,
         .dropout = (float)attr->dropout,
@@ -217,7 +252,7 @@ static shoal_status attention_backward(struct shoal_tape *tape, struct shoali_no
 {
     shoal_status status;
     const struct attention_attr *attr = shoali_node_attr(node);
-    const struct shoal_tensor *qkv = &node->in[0]->tensor;
+    const struct shoal_tensor *qkv = &node->in[QKV]->tensor;
     const int64_t d = attr->head_size, stride = packed_heads(attr) * d;
     void *to, *delta;
     bool accumulate;
@@ -227,6 +262,7 @@ static shoal_status attention_backward(struct shoal_tape *tape, struct shoali_no
         .q = qkv->data,
         .k = shoali_at(qkv->data, attr->heads * d, qkv->dtype),
         .v = shoali_at(qkv->data, (attr->heads + attr->kv_heads) * d, qkv->dtype),
+        .key_count = key_count_of(node),
         .out = node->out[RESULT]->tensor.data,
         .dout = shoali_node_grad(tape, node, RESULT),
         .lse = node->out[LSE]->tensor.data,
@@ -243,6 +279,7 @@ static shoal_status attention_backward(struct shoal_tape *tape, struct shoali_no
         .q_stride = stride,
         .kv_stride = stride,
         .out_stride = attr->heads * d,
+        .window = attr->window,
         .scale = attr->scale,
         .causal = attr->full == 0,
         .dropout = (float)attr->dropout,
@@ -263,7 +300,9 @@ static void attention_cost(const struct shoal_tape *tape, const struct shoali_no
 {
     (void)tape;
     const struct attention_attr *attr = shoali_node_attr(node);
-    *flops_forward = 4 * attr->batch * attr->heads * attr->length * attr->length * attr->head_size;
+    const bool narrow = attr->window > 0 && attr->window < attr->length;
+    const int64_t keys = narrow ? attr->window : attr->length;
+    *flops_forward = 4 * attr->batch * attr->heads * attr->length * keys * attr->head_size;
     *flops_backward = 2 * *flops_forward;
     *bytes = shoali_cost_bytes(node);
 }
@@ -275,7 +314,7 @@ static const struct shoali_op_row attention_row = {
     .forward = attention_forward,
     .backward_input = attention_backward,
     .cost = attention_cost,
-    .saves_inputs = 1u,
+    .saves_inputs = 1u << QKV | 1u << KEY_COUNT,
     .saves_outputs = 1u << RESULT | 1u << LSE,
 };
 
@@ -293,10 +332,11 @@ shoal_tensor *shoal_attention_sized(shoal_tape *tape, shoal_tensor *qkv,
         .scale = own.scale,
         .dropout = tape->training ? own.dropout : 0,
         .full = own.full,
+        .window = own.window,
         .generating = tape->generation != NULL,
     };
     return shoali_tape_record(tape, &(struct shoali_record_args){.row = &attention_row,
-                                                                 .inputs = {qkv},
+                                                                 .inputs = {qkv, own.key_count},
                                                                  .attr = &attr,
                                                                  .attr_bytes = sizeof attr});
 }

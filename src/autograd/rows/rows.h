@@ -2,7 +2,7 @@
  * function that records it.
  *
  * FLOPs count a multiply and an add as two; attention counts the full T x T products, causal or
- * not, as model FLOPs do. Element-wise ops count one per element. Bytes are those of inputs,
+ * not, as model FLOPs do, and with a window T x window. Element-wise ops count one per element. Bytes are those of inputs,
  * parameters and outputs, once each.
  */
 #ifndef SHOALI_AUTOGRAD_ROWS_H

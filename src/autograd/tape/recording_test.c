@@ -94,6 +94,16 @@ static void test_poison_and_sentences(void **state)
                   shoal_attention(t, counting(t, shoal_shape_3(1, 2, 7)),
                                   &(shoal_attention_args){.heads = 2}),
                   SHOAL_EINVAL, (const char *const[]){"attention", "[1, 2, 7]", NULL});
+    expect_poison(f,
+                  shoal_attention(t, counting(t, shoal_shape_3(1, 2, 6)),
+                                  &(shoal_attention_args){.heads = 2, .window = 3, .full = true}),
+                  SHOAL_EINVAL, (const char *const[]){"window of 3", NULL});
+    expect_poison(f,
+                  shoal_attention(t, counting(t, shoal_shape_3(1, 2, 6)),
+                                  &(shoal_attention_args){.heads = 2,
+                                                          .key_count = shoali_tape_add_input(
+                                                              t, SHOAL_I32, &two, bad_ids, false)}),
+                  SHOAL_EINVAL, (const char *const[]){"key_count", "[2]", "1 samples", NULL});
     expect_poison(f, shoal_tape_input(t, 3), SHOAL_EINVAL, (const char *const[]){"3", NULL});
 }
 

@@ -194,6 +194,10 @@ static struct shoali_attention_args attention_args(struct trial *t)
     args.kv_len = args.kv_len < 1 ? 1 : args.kv_len;
     args.head_size = sizes[pick(t, 7)];
     args.batch = 1 + pick(t, 2);
+    if (args.causal)
+        args.window = (int64_t[]){0, 0, 1, 20, 64, 100}[pick(t, 6)];
+    else if (pick(t, 2) != 0)
+        args.key_count = ints(t, args.batch, -2, args.kv_len + 5);
     args.scale = 1 / sqrt((double)args.head_size);
     args.mask.first_sample = 5;
     if (pick(t, 2) != 0) {
@@ -250,6 +254,7 @@ static void attention_backward(struct trial *t)
         .q = f.q,
         .k = f.k,
         .v = f.v,
+        .key_count = f.key_count,
         .out = f.out,
         .lse = f.lse,
         .dout = floats_between(t, f.batch * f.q_len * f.out_stride, t->dtype, -1, 1),
@@ -266,6 +271,7 @@ static void attention_backward(struct trial *t)
         .q_stride = f.q_stride,
         .kv_stride = f.kv_stride,
         .out_stride = f.out_stride,
+        .window = f.window,
         .scale = f.scale,
         .causal = f.causal,
         .dropout = f.dropout,
@@ -484,8 +490,8 @@ const struct conformance_case shaped_cases[] = {
     CASE(pack_b, pack_b, 400, FLOATS32, 40),
     CASE(norm, norm, 400, FLOATS32, 0),
     CASE(norm_backward, norm_backward, 3200, FLOATS32, 0),
-    CASE(attention, attention, 31360, FLOATS32, 12),
-    CASE(attention_backward, attention_backward, 31360, FLOATS32, 6),
+    CASE(attention, attention, 188160, FLOATS32, 24),
+    CASE(attention_backward, attention_backward, 188160, FLOATS32, 12),
     CASE(embedding, embedding, 400, FLOATS32, 0),
     CASE(embedding_backward, embedding_backward, 1200, FLOATS32, 0),
     CASE(cross_entropy, cross_entropy, 200, FLOATS32, 0),

@@ -5,10 +5,14 @@
  * state of a tile is fp32. On a CPU with bf16 pairs the two products of a bf16 run take bf16
  * operands, so P is rounded.
  *
- * A row's shift is one of its scores, at first that of key 0, and not always the largest: it is
+ * A row's shift is one of its scores, at first that of its first key, and not always the largest: it is
  * raised when an exponential would pass 2^24, which is rare. The result is the same sum with all
  * terms times the same power, so it loses nothing, and most tiles need neither maxima nor
  * corrections. Scores are kept in powers of two: scale has log2(e) in it.
+ *
+ * With a window a row's sums begin with the key tile that holds its first key, and its first shift
+ * is that key's score: nothing depends on the rows beside it. Tiles that no row of a group sees are
+ * left out.
  */
 #include "ops/cpu/attention.h"
 
@@ -33,6 +37,7 @@ struct forward_head {
     struct att_fetches fetches;
     char *out;
     float *lse;
+    struct shoali_attention_sight sight;
     uint64_t random_base;         /* mask index of (b, h, t = 0, j = 0) */
     uint64_t random_row;          /* step to the next t */
     int64_t packed;               /* key tiles already packed */
@@ -45,9 +50,10 @@ struct forward_head {
     float *correction, *tile_sum; /* [24], [24][16] */
 };
 
-static int64_t visible(const struct forward *f, int64_t t, int64_t j)
+/* End of the keys of the tile at j that row t sees. */
+static int64_t seen_end(const struct forward_head *head, int64_t t, int64_t j)
 {
-    return att_visible(f->args->causal, f->args->q_len, f->args->kv_len, t, j);
+    return att_seen(&head->sight, t, j).end;
 }
 
 static void pack_tiles(struct forward_head *head, int64_t up_to)
@@ -65,12 +71,13 @@ static void pack_tiles(struct forward_head *head, int64_t up_to)
 }
 
 /* The largest of a row's exponents. */
-SHOALI_INLINE float row_top(const float *s, float scale, float shift, int64_t valid)
+SHOALI_INLINE float row_top(const float *s, float scale, float shift,
+                            struct shoali_attention_keys seen)
 {
     v16 top = v16_set1(-INFINITY);
-    for (int64_t at = 0; at < valid; at += 16) {
+    for (int64_t at = 0; at < seen.end; at += 16) {
         const v16 x = v16_fma(v16_load(s + at), v16_set1(scale), v16_set1(shift));
-        top = v16_max(att_first_lanes(x, valid - at, -INFINITY), top);
+        top = v16_max(att_lanes(x, seen.begin - at, seen.end - at, -INFINITY), top);
     }
     return v16_largest(top);
 }
@@ -82,12 +89,12 @@ static void raise_shifts(const struct forward_head *head, const struct att_group
     const struct forward *f = head->shared;
     float fall[ATT_GROUP + 8] = {0};
     for (int64_t r = 0; r < g->rows; r++) {
-        const int64_t valid = visible(f, g->t0 + g->at + r, g->j);
+        const struct shoali_attention_keys seen = att_seen(&head->sight, g->t0 + g->at + r, g->j);
         const float *s = head->s + r * ATT_TILE;
         float *shift = head->row_shift + g->at + r;
-        if (!(row_top(s, f->scale, -*shift, valid) > RAISE_ABOVE))
+        if (!(row_top(s, f->scale, -*shift, seen) > RAISE_ABOVE))
             continue;
-        const float now = row_top(s, f->scale, 0, valid);
+        const float now = row_top(s, f->scale, 0, seen);
         fall[r] = SHOALI_MAX(-200.0f, *shift - now);
         *shift = now;
     }
@@ -95,12 +102,18 @@ static void raise_shifts(const struct forward_head *head, const struct att_group
         v16_store(head->correction + r, att_exp2(v16_load(fall + r), false));
 }
 
-/* The first shifts, from the first key tile. */
-static void start_shifts(const struct forward_head *head, const struct att_group *g)
+/* The first shifts, of the rows whose first key is in this tile; -inf as long as there is none. */
+static void start_shifts(const struct forward_head *head, const struct att_group *g, bool first)
 {
     for (int64_t r = 0; r < g->rows; r++) {
-        const bool sees = visible(head->shared, g->t0 + g->at + r, 0) > 0;
-        head->row_shift[g->at + r] = sees ? head->s[r * ATT_TILE] * head->shared->scale : -INFINITY;
+        const int64_t t = g->t0 + g->at + r;
+        const struct shoali_attention_keys seen = att_seen(&head->sight, t, g->j);
+        const bool begins = seen.begin < seen.end && att_first_tile(&head->sight, t) == g->j;
+        float *shift = head->row_shift + g->at + r;
+        if (begins)
+            *shift = head->s[r * ATT_TILE + seen.begin] * head->shared->scale;
+        else if (first)
+            *shift = -INFINITY;
     }
 }
 
@@ -109,15 +122,17 @@ struct soft {
     v16 scale, shift, sum[2], top;
 };
 SHOALI_INLINE void soft_units(const struct forward_head *head, struct soft *row, const float *s,
-                              char *p, int64_t valid, uint64_t random, bool pairs, bool dropout)
+                              char *p, struct shoali_attention_keys seen, uint64_t random,
+                              bool pairs, bool dropout)
 {
     const struct shoali_attention_args *args = head->shared->args;
     v16 x[2];
     SHOALI_UNROLL
     for (int u = 0; u < 2; u++) {
         const v16 score = v16_fma(v16_load(s + 16 * u), row->scale, row->shift);
-        row->top = v16_max(att_first_lanes(score, valid - 16 * u, -INFINITY), row->top);
-        x[u] = att_first_lanes(att_exp2(score, pairs), valid - 16 * u, 0.0f);
+        const int64_t begin = seen.begin - 16 * u, end = seen.end - 16 * u;
+        row->top = v16_max(att_lanes(score, begin, end, -INFINITY), row->top);
+        x[u] = att_lanes(att_exp2(score, pairs), begin, end, 0.0f);
         row->sum[u] = v16_add(row->sum[u], x[u]);
         if (dropout)
             x[u] = v16_mul(x[u], att_kept(&args->random, random + 16 * (uint64_t)u, args->dropout));
@@ -127,8 +142,9 @@ SHOALI_INLINE void soft_units(const struct forward_head *head, struct soft *row,
 
 /* P of one row, its sum of this tile; the largest exponent met. `width`: keys that P is read for.
  */
-SHOALI_INLINE v16 soft_row(const struct forward_head *head, int64_t row, float shift, int64_t valid,
-                           int64_t width, uint64_t random, bool pairs, bool dropout)
+SHOALI_INLINE v16 soft_row(const struct forward_head *head, int64_t row, float shift,
+                           struct shoali_attention_keys seen, int64_t width, uint64_t random,
+                           bool pairs, bool dropout)
 {
     const int64_t bytes = pairs ? 2 : 4;
     const float *s = head->s + row * ATT_TILE;
@@ -137,16 +153,18 @@ SHOALI_INLINE v16 soft_row(const struct forward_head *head, int64_t row, float s
                         .shift = v16_set1(-shift),
                         .sum = {v16_set1(0.0f), v16_set1(0.0f)},
                         .top = v16_set1(-INFINITY)};
-    if (valid == ATT_TILE) {
+    if (seen.begin == 0 && seen.end == ATT_TILE) {
         SHOALI_UNROLL
         for (int at = 0; at < ATT_TILE; at += 32)
-            soft_units(head, &soft, s + at, p + at * bytes, 32, random + (uint64_t)at, pairs,
-                       dropout);
+            soft_units(head, &soft, s + at, p + at * bytes, (struct shoali_attention_keys){0, 32},
+                       random + (uint64_t)at, pairs, dropout);
     } else {
         int64_t at = 0;
-        for (; at < valid; at += 32)
-            soft_units(head, &soft, s + at, p + at * bytes, valid - at, random + (uint64_t)at,
-                       pairs, dropout);
+        for (; at < seen.end; at += 32) {
+            const struct shoali_attention_keys here = {seen.begin - at, seen.end - at};
+            soft_units(head, &soft, s + at, p + at * bytes, here, random + (uint64_t)at, pairs,
+                       dropout);
+        }
         for (; at < width; at += 32)
             att_store(p + at * bytes, v16_set1(0.0f), v16_set1(0.0f), pairs);
     }
@@ -158,15 +176,15 @@ SHOALI_INLINE v16 soft_row(const struct forward_head *head, int64_t row, float s
 SHOALI_INLINE bool soft_rows(const struct forward_head *head, const struct att_group *g, bool pairs,
                              bool dropout)
 {
-    const struct forward *f = head->shared;
-    const int64_t t = g->t0 + g->at, width = visible(f, t + g->rows - 1, g->j);
+    const int64_t t = g->t0 + g->at, width = seen_end(head, t + g->rows - 1, g->j);
     v16 top = v16_set1(-INFINITY);
     for (int64_t r = 0; r < g->rows; r++) {
         const uint64_t random =
             head->random_base + (uint64_t)(t + r) * head->random_row + (uint64_t)g->j;
-        top = v16_max(soft_row(head, r, head->row_shift[g->at + r], visible(f, t + r, g->j), width,
-                               random, pairs, dropout),
-                      top);
+        const struct shoali_attention_keys seen = att_seen(&head->sight, t + r, g->j);
+        top = v16_max(
+            soft_row(head, r, head->row_shift[g->at + r], seen, width, random, pairs, dropout),
+            top);
     }
     return v16_largest(top) > RAISE_ABOVE;
 }
@@ -210,7 +228,7 @@ static void scores(struct forward_head *head, const struct att_group *g)
                                   .pairs = f->pairs};
     for (int64_t i = 0; i < g->rows; i += height) {
         product.rows = SHOALI_MIN(height, g->rows - i);
-        product.units = (visible(f, g->t0 + g->at + i + product.rows - 1, g->j) + 15) / 16;
+        product.units = (seen_end(head, g->t0 + g->at + i + product.rows - 1, g->j) + 15) / 16;
         product.a = head->q_rows + (g->at + i) * head->q_row;
         product.out = head->s + i * ATT_TILE;
         SHOALI_CPU_SYMBOL(att_multiply)(&product);
@@ -219,7 +237,7 @@ static void scores(struct forward_head *head, const struct att_group *g)
 }
 
 /* O += P V. */
-static void add_values(struct forward_head *head, const struct att_group *g)
+static void add_values(struct forward_head *head, const struct att_group *g, bool first)
 {
     const struct forward *f = head->shared;
     const int64_t width = 16 * f->d_units, height = att_rows(f->d_units);
@@ -236,23 +254,23 @@ static void add_values(struct forward_head *head, const struct att_group *g)
     }
     for (int64_t i = 0; i < g->rows; i += height) {
         product.rows = SHOALI_MIN(height, g->rows - i);
-        const int64_t seen = visible(f, g->t0 + g->at + i + product.rows - 1, g->j);
+        const int64_t seen = seen_end(head, g->t0 + g->at + i + product.rows - 1, g->j);
         product.steps = gemm_steps(seen, f->pairs);
         product.a = head->p + i * product.a_row;
         product.out = head->o + (g->at + i) * width;
-        product.add = g->j > 0;
+        product.add = !first;
         SHOALI_CPU_SYMBOL(att_multiply)(&product);
         att_fetch(&head->fetches);
     }
 }
 
-static void work_group(struct forward_head *head, const struct att_group *g)
+/* `first`: the group's sums begin with this tile. */
+static void work_group(struct forward_head *head, const struct att_group *g, bool first)
 {
     float *sums = head->row_sum + 16 * g->at;
-    const bool first = g->j == 0;
     scores(head, g);
-    if (first)
-        start_shifts(head, g);
+    if (first || head->sight.window > 0)
+        start_shifts(head, g, first);
     if (soft_group(head, g)) {
         raise_shifts(head, g);
         if (!first)
@@ -263,7 +281,7 @@ static void work_group(struct forward_head *head, const struct att_group *g)
         const v16 sum = v16_load(head->tile_sum + i);
         v16_store(sums + i, first ? sum : v16_add(v16_load(sums + i), sum));
     }
-    add_values(head, g);
+    add_values(head, g, first);
 }
 
 /* The factor of each row of O and the log of its sum. A row that sees nothing is zero. */
@@ -308,7 +326,7 @@ static void bring_queries(struct forward_head *head, int64_t t0, int64_t rows)
 }
 
 /* What the next tile reads, and what this one writes. */
-static void plan_fetches(struct forward_head *head, int64_t t0, int64_t rows, int64_t end)
+static void plan_fetches(struct forward_head *head, int64_t t0, int64_t rows, int64_t tiles)
 {
     const struct forward *f = head->shared;
     const struct shoali_attention_args *args = f->args;
@@ -332,28 +350,42 @@ static void plan_fetches(struct forward_head *head, int64_t t0, int64_t rows, in
     att_fetch_later(fetches, head->out + t0 * args->out_stride * bytes, args->out_stride * bytes,
                     rows);
     /* A product of each of two kinds for every eight rows at most, less on the diagonal. */
-    att_fetch_spread(fetches, (end + ATT_TILE - 1) / ATT_TILE * (rows / 4));
+    att_fetch_spread(fetches, tiles * (rows / 4));
+}
+
+/* Rows from `at` on see nothing. */
+static void clear_rows(struct forward_head *head, int64_t at, int64_t rows)
+{
+    const int64_t width = 16 * head->shared->d_units;
+    for (int64_t r = at; r < rows; r++)
+        head->row_shift[r] = -INFINITY;
+    memset(head->row_sum + 16 * at, 0, (size_t)(16 * (rows - at)) * sizeof(float));
+    memset(head->o + at * width, 0, (size_t)((rows - at) * width) * sizeof(float));
 }
 
 static void query_tile(struct forward_head *head, int64_t tile)
 {
     const struct forward *f = head->shared;
-    const struct shoali_attention_args *args = f->args;
-    const int64_t t0 = tile * ATT_TILE, rows = SHOALI_MIN(ATT_TILE, args->q_len - t0);
-    int64_t end = args->causal ? t0 + rows + args->kv_len - args->q_len : args->kv_len;
-    end = SHOALI_MAX(0, SHOALI_MIN(end, args->kv_len));
-    if (end == 0) {
-        for (int64_t r = 0; r < ATT_TILE; r++)
-            head->row_shift[r] = -INFINITY;
-        memset(head->row_sum, 0, 16 * ATT_TILE * sizeof(float));
-        memset(head->o, 0, (size_t)(rows * 16 * f->d_units) * sizeof(float));
+    const int64_t t0 = tile * ATT_TILE, rows = SHOALI_MIN(ATT_TILE, f->args->q_len - t0);
+    const int64_t begin = att_first_tile(&head->sight, t0);
+    const int64_t end = shoali_attention_keys(&head->sight, t0 + rows - 1).end;
+    const int64_t tiles = SHOALI_MAX(0, end - begin + ATT_TILE - 1) / ATT_TILE;
+    int64_t starts[(ATT_TILE + ATT_GROUP - 1) / ATT_GROUP]; /* each group's first key tile */
+    for (int64_t at = 0; at < rows; at += ATT_GROUP) {
+        starts[at / ATT_GROUP] = att_first_tile(&head->sight, t0 + at);
+        if (starts[at / ATT_GROUP] >= end)
+            clear_rows(head, at, SHOALI_MIN(at + ATT_GROUP, rows));
     }
-    pack_tiles(head, (end + ATT_TILE - 1) / ATT_TILE);
+    head->packed = SHOALI_MAX(head->packed, begin / ATT_TILE);
+    pack_tiles(head, begin / ATT_TILE + tiles);
     bring_queries(head, t0, rows);
-    plan_fetches(head, t0, rows, end);
-    for (int64_t j = 0; j < end; j += ATT_TILE) {
-        for (int64_t at = 0; at < rows; at += ATT_GROUP)
-            work_group(head, &(struct att_group){t0, at, SHOALI_MIN(ATT_GROUP, rows - at), j});
+    plan_fetches(head, t0, rows, tiles);
+    for (int64_t j = begin; j < end; j += ATT_TILE) {
+        for (int64_t at = 0; at < rows; at += ATT_GROUP) {
+            const struct att_group g = {t0, at, SHOALI_MIN(ATT_GROUP, rows - at), j};
+            if (j >= starts[at / ATT_GROUP])
+                work_group(head, &g, j == starts[at / ATT_GROUP]);
+        }
     }
     write_rows(head, t0, rows);
 }
@@ -387,6 +419,8 @@ static void enter_head(struct forward_head *head, int64_t bh, int64_t end)
     head->next_q.x = NULL;
     if (bh + 1 < end)
         find_operands(f, bh + 1, &head->next_q, &head->next_k, &head->next_v);
+    head->sight = shoali_attention_sight_of(args->q_len, args->kv_len, args->causal, args->window,
+                                            args->key_count, b);
     head->fetches.bytes = d * bytes;
     head->out = (char *)args->out + (b * args->q_len * args->out_stride + h * d) * bytes;
     head->lse = args->lse + bh * args->q_len;

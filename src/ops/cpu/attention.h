@@ -98,22 +98,31 @@ static inline void att_fetch(struct att_fetches *fetches)
     fetches->count -= fetches->list[last].rows == 0;
 }
 
-/* Keys of the tile that begins at key j which query t sees: 0 .. 64. */
-SHOALI_INLINE int64_t att_visible(int32_t causal, int64_t q_len, int64_t kv_len, int64_t t,
-                                  int64_t j)
+/* Keys [begin, end) of the tile that begins at key j which query t sees, both 0 .. 64; none when
+ * begin >= end. */
+SHOALI_INLINE struct shoali_attention_keys att_seen(const struct shoali_attention_sight *sight,
+                                                    int64_t t, int64_t j)
 {
-    int64_t end = causal ? t + kv_len - q_len + 1 : kv_len;
-    end = SHOALI_MIN(end, kv_len) - j;
-    return SHOALI_MAX(0, SHOALI_MIN(end, ATT_TILE));
+    struct shoali_attention_keys keys = shoali_attention_keys(sight, t);
+    keys.begin = SHOALI_MAX(0, SHOALI_MIN(keys.begin - j, ATT_TILE));
+    keys.end = SHOALI_MAX(0, SHOALI_MIN(keys.end - j, ATT_TILE));
+    return keys;
+}
+/* The key tile that query t's sums begin with. */
+SHOALI_INLINE int64_t att_first_tile(const struct shoali_attention_sight *sight, int64_t t)
+{
+    return shoali_attention_keys(sight, t).begin / ATT_TILE * ATT_TILE;
 }
 
-/* x with the lanes from `valid` on replaced. */
-SHOALI_INLINE v16 att_first_lanes(v16 x, int64_t valid, float rest)
+/* x with the lanes outside [begin, end) replaced. */
+SHOALI_INLINE v16 att_lanes(v16 x, int64_t begin, int64_t end, float rest)
 {
-    if (valid >= 16)
+    if (begin <= 0 && end >= 16)
         return x;
-    const v16i limit = v16i_set1((uint32_t)SHOALI_MAX(valid, 0));
-    return v16_select(v16i_geu(v16i_iota(), limit), v16_set1(rest), x);
+    const v16i first = v16i_set1((uint32_t)SHOALI_MAX(0, SHOALI_MIN(begin, 16)));
+    const v16i limit = v16i_set1((uint32_t)SHOALI_MAX(0, end));
+    x = v16_select(v16i_geu(v16i_iota(), limit), v16_set1(rest), x);
+    return v16_select(v16i_geu(v16i_iota(), first), x, v16_set1(rest));
 }
 
 /* What dropout multiplies elements `first` .. first+15 of the mask's index space with. */

@@ -41,7 +41,8 @@ struct backward_head {
     struct gemm_source k, v;
     struct att_fetches fetches;
     int64_t query_head, kv_head, kv_heads_end; /* of all samples; the thread's last one + 1 */
-    int64_t started;                           /* keys whose dk and dv hold a sum */
+    int64_t first, started; /* keys [first, started): their dk and dv hold a sum */
+    struct shoali_attention_sight sight;
     const char *out;
     char *dq;
     const float *lse;
@@ -55,9 +56,10 @@ struct backward_head {
     char *ds_rows;              /* [128][64]: ds itself, or bf16 */
 };
 
-static int64_t seen_keys(const struct shoali_attention_backward_args *args, int64_t t, int64_t j)
+/* End of the keys of the tile at j that row t sees. */
+static int64_t seen_end(const struct backward_head *head, int64_t t, int64_t j)
 {
-    return att_visible(args->causal, args->q_len, args->kv_len, t, j);
+    return att_seen(&head->sight, t, j).end;
 }
 
 /* Makes rows [t0, t0+rows) readable both ways. */
@@ -98,7 +100,7 @@ static void against_keys(struct backward_head *head, const struct operand *x,
                                   .pairs = f->pairs};
     for (int64_t i = 0; i < g->rows; i += height) {
         product.rows = SHOALI_MIN(height, g->rows - i);
-        product.units = (seen_keys(f->args, g->t0 + g->at + i + product.rows - 1, g->j) + 15) / 16;
+        product.units = (seen_end(head, g->t0 + g->at + i + product.rows - 1, g->j) + 15) / 16;
         product.a = x->a + (g->at + i) * x->a_row;
         product.out = out + i * ATT_TILE;
         SHOALI_CPU_SYMBOL(att_multiply)(&product);
@@ -108,8 +110,8 @@ static void against_keys(struct backward_head *head, const struct operand *x,
 
 /* Two queries, whose P and dS may share words. */
 struct two_rows {
-    int64_t row;      /* in the tile */
-    int64_t valid[2]; /* keys seen */
+    int64_t row; /* in the tile */
+    struct shoali_attention_keys seen[2];
     const float *s[2], *dp[2];
     v16 shift[2], delta[2];
     uint64_t random[2];
@@ -120,17 +122,18 @@ SHOALI_INLINE void soft_unit(const struct backward_head *head, const struct two_
                              int64_t at, bool full, bool dropout, v16 *p, v16 *ds)
 {
     const struct shoali_attention_backward_args *args = head->shared->args;
-    const int64_t valid = full ? 16 : two->valid[i] - at;
+    const int64_t begin = full ? 0 : two->seen[i].begin - at;
+    const int64_t end = full ? 16 : two->seen[i].end - at;
     v16 dp = v16_load(two->dp[i] + at);
     *p = v16_fma(v16_load(two->s[i] + at), v16_set1(head->shared->scale), two->shift[i]);
-    *p = att_first_lanes(att_exp2(*p, head->shared->pairs), valid, 0.0f);
+    *p = att_lanes(att_exp2(*p, head->shared->pairs), begin, end, 0.0f);
     v16 dropped = *p;
     if (dropout) {
         const v16 kept = att_kept(&args->random, two->random[i] + (uint64_t)at, args->dropout);
         dropped = v16_mul(*p, kept);
         dp = v16_mul(dp, kept);
     }
-    *ds = att_first_lanes(v16_mul(*p, v16_sub(dp, two->delta[i])), valid, 0.0f);
+    *ds = att_lanes(v16_mul(*p, v16_sub(dp, two->delta[i])), begin, end, 0.0f);
     *p = dropped;
 }
 
@@ -155,7 +158,7 @@ SHOALI_INLINE void store_two(const struct backward_head *head, int64_t row, int6
 SHOALI_INLINE void soft_two(const struct backward_head *head, const struct two_rows *two, bool full,
                             bool pairs, bool dropout)
 {
-    const int64_t seen = full ? ATT_TILE : SHOALI_MAX(two->valid[0], two->valid[1]);
+    const int64_t seen = full ? ATT_TILE : SHOALI_MAX(two->seen[0].end, two->seen[1].end);
     v16 p[2][2], ds[2][2];
     int64_t at = 0;
     for (; at < seen; at += 32) {
@@ -175,20 +178,21 @@ SHOALI_INLINE void soft_two(const struct backward_head *head, const struct two_r
 SHOALI_INLINE void soft_rows(const struct backward_head *head, const struct att_group *g,
                              bool pairs, bool dropout)
 {
-    const struct shoali_attention_backward_args *args = head->shared->args;
     for (int64_t r = 0; r < g->rows; r += 2) {
         struct two_rows two = {.row = g->at + r};
         for (int i = 0; i < 2; i++) {
             const bool there = r + i < g->rows;
             const int64_t t = g->t0 + two.row + (there ? i : 0);
-            two.valid[i] = there ? seen_keys(args, t, g->j) : 0;
+            if (there)
+                two.seen[i] = att_seen(&head->sight, t, g->j);
             two.s[i] = head->s + (r + i) * ATT_TILE;
             two.dp[i] = head->dp + (r + i) * ATT_TILE;
             two.shift[i] = v16_set1(head->shift[t - g->t0]);
             two.delta[i] = v16_set1(head->delta[t]);
             two.random[i] = head->random_base + (uint64_t)t * head->random_row + (uint64_t)g->j;
         }
-        if (two.valid[0] == ATT_TILE && two.valid[1] == ATT_TILE)
+        if (two.seen[0].begin == 0 && two.seen[0].end == ATT_TILE && two.seen[1].begin == 0 &&
+            two.seen[1].end == ATT_TILE)
             soft_two(head, &two, true, pairs, dropout);
         else
             soft_two(head, &two, false, pairs, dropout);
@@ -213,6 +217,17 @@ static void soft_group(const struct backward_head *head, const struct att_group 
         soft_rows(head, g, false, false);
 }
 
+/* The rows of the tile, of `rows`, that see a key of [first, last]: from .. to-1. */
+static void find_readers(const struct shoali_attention_sight *sight, int64_t t0, int64_t rows,
+                         int64_t first, int64_t last, int64_t *from, int64_t *to)
+{
+    const int64_t shift = sight->kv_len - sight->q_len;
+    *from = sight->causal ? SHOALI_MAX(0, SHOALI_MIN(first - shift - t0, rows)) : 0;
+    *to = rows;
+    if (sight->window > 0)
+        *to = SHOALI_MAX(*from, SHOALI_MIN(rows, last - shift - t0 + sight->window));
+}
+
 /* sum[key] += x^T rows, x being P or dS: queries in order; only those that see a key of the block.
  */
 static void add_transposed(struct backward_head *head, const char *x, const struct operand *rows_of,
@@ -229,10 +244,11 @@ static void add_transposed(struct backward_head *head, const char *x, const stru
                                   .units = f->d_width / 16,
                                   .pairs = f->pairs};
     for (int64_t i = 0; i < keys; i += height) {
-        int64_t from = args->causal ? j + i - (args->kv_len - args->q_len) - t0 : 0;
-        from = SHOALI_MAX(0, SHOALI_MIN(from, rows)) / per_step;
+        int64_t from, to;
         product.rows = SHOALI_MIN(height, keys - i);
-        product.steps = gemm_steps(rows, f->pairs) - from;
+        find_readers(&head->sight, t0, rows, j + i, j + i + product.rows - 1, &from, &to);
+        product.steps = to > from ? gemm_steps(to, f->pairs) - from / per_step : 0;
+        from /= per_step;
         product.a = x + from * product.a_step + 4 * i;
         product.b = rows_of->b + from * product.b_step;
         product.out = sum + (j + i) * f->d_width;
@@ -258,13 +274,14 @@ static void add_dq(struct backward_head *head, int64_t t0, int64_t rows, int64_t
         product.b = head->k.x + j * product.b_step;
     }
     for (int64_t i = 0; i < rows; i += height) {
+        const int64_t start = att_first_tile(&head->sight, t0 + i);
         product.rows = SHOALI_MIN(height, rows - i);
-        product.steps = gemm_steps(seen_keys(f->args, t0 + i + product.rows - 1, j), f->pairs);
-        if (product.steps == 0 && j > 0)
+        product.steps = gemm_steps(seen_end(head, t0 + i + product.rows - 1, j), f->pairs);
+        if (j < start || (product.steps == 0 && j > start))
             continue;
         product.a = head->ds_rows + i * product.a_row;
         product.out = head->dq_sum + i * f->d_width;
-        product.add = j > 0;
+        product.add = j > start;
         SHOALI_CPU_SYMBOL(att_multiply)(&product);
         att_fetch(&head->fetches);
     }
@@ -312,7 +329,7 @@ static int64_t find_keys(const struct shoali_attention_backward_args *args, int6
 
 /* What the next tile reads, and what this one writes; with a key-value head's last query head also
  * the keys and values of the next one, and where its own gradients go. */
-static void plan_fetches(struct backward_head *head, int64_t t0, int64_t rows, int64_t end)
+static void plan_fetches(struct backward_head *head, int64_t t0, int64_t rows, int64_t tiles)
 {
     const struct shoali_attention_backward_args *args = head->shared->args;
     const int64_t bytes = att_element_bytes(args->dtype), group = args->heads / args->kv_heads;
@@ -347,7 +364,7 @@ static void plan_fetches(struct backward_head *head, int64_t t0, int64_t rows, i
     }
     att_fetch_later(fetches, head->dq + t0 * q_row, q_row, rows);
     /* Fewer products on the diagonal than the five of every eight rows. */
-    att_fetch_spread(fetches, (end + ATT_TILE - 1) / ATT_TILE * (rows / 4 + 8));
+    att_fetch_spread(fetches, tiles * (rows / 4 + 8));
 }
 
 static void query_tile(struct backward_head *head, int64_t t0)
@@ -355,19 +372,24 @@ static void query_tile(struct backward_head *head, int64_t t0)
     const struct backward *f = head->shared;
     const struct shoali_attention_backward_args *args = f->args;
     const int64_t rows = SHOALI_MIN(ATT_QUERIES, args->q_len - t0);
-    int64_t end = args->causal ? t0 + rows + args->kv_len - args->q_len : args->kv_len;
-    end = SHOALI_MAX(0, SHOALI_MIN(end, args->kv_len));
+    const int64_t begin = att_first_tile(&head->sight, t0);
+    const int64_t end = shoali_attention_keys(&head->sight, t0 + rows - 1).end;
     bring_operand(f, &head->q, t0, rows);
     bring_operand(f, &head->dout, t0, rows);
     for (int64_t r = 0; r < rows; r++)
         make_row(head, t0, r);
-    plan_fetches(head, t0, rows, end);
-    if (end == 0)
-        memset(head->dq_sum, 0, (size_t)(rows * f->d_width) * sizeof(float));
-    for (int64_t j = 0; j < end; j += ATT_TILE) {
+    plan_fetches(head, t0, rows, SHOALI_MAX(0, end - begin + ATT_TILE - 1) / ATT_TILE);
+    for (int64_t r = 0; r < rows; r++) {
+        if (att_first_tile(&head->sight, t0 + r) >= end)
+            memset(head->dq_sum + r * f->d_width, 0, (size_t)f->d_width * sizeof(float));
+    }
+    if (head->started == 0)
+        head->first = begin;
+    for (int64_t j = begin; j < end; j += ATT_TILE) {
         for (int64_t at = 0; at < rows; at += ATT_GROUP) {
             const struct att_group g = {t0, at, SHOALI_MIN(ATT_GROUP, rows - at), j};
-            if (seen_keys(args, t0 + at + g.rows - 1, j) == 0)
+            if (seen_end(head, t0 + at + g.rows - 1, j) == 0 ||
+                att_seen(&head->sight, t0 + at, j).begin == ATT_TILE)
                 continue; /* no product reads them */
             against_keys(head, &head->q, head->kt, &g, head->s);
             against_keys(head, &head->dout, head->vt, &g, head->dp);
@@ -407,6 +429,14 @@ static void enter_query_head(struct backward_head *head, int64_t query_head)
     head->random_row = (uint64_t)mask.keys;
 }
 
+/* No query sees keys begin .. end-1. */
+static void clear_unseen(struct backward_head *head, int64_t begin, int64_t end)
+{
+    const int64_t width = head->shared->d_width;
+    for (int64_t i = begin * width; i < end * width; i++)
+        head->dk[i] = head->dv[i] = 0;
+}
+
 static void work_head(struct backward_head *head, int64_t kv_head)
 {
     const struct backward *f = head->shared;
@@ -429,13 +459,15 @@ static void work_head(struct backward_head *head, int64_t kv_head)
         (&head->k, j, keys, 0, d, f->d_width, head->k_rows + i * f->rows_words);
     }
     head->started = 0;
+    head->sight = shoali_attention_sight_of(args->q_len, args->kv_len, args->causal, args->window,
+                                            args->key_count, kv_head / args->kv_heads);
     for (int64_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
         enter_query_head(head, h);
         for (int64_t t0 = 0; t0 < args->q_len; t0 += ATT_QUERIES)
             query_tile(head, t0);
     }
-    for (int64_t i = head->started * f->d_width; i < args->kv_len * f->d_width; i++)
-        head->dk[i] = head->dv[i] = 0; /* no query sees these keys */
+    clear_unseen(head, 0, head->started > 0 ? head->first : 0);
+    clear_unseen(head, head->started, args->kv_len);
     write_rows(f, head->dk, args->scale, args->kv_len, (char *)args->dk + at, args->kv_stride);
     write_rows(f, head->dv, 1, args->kv_len, (char *)args->dv + at, args->kv_stride);
 }

@@ -28,25 +28,43 @@ struct problem {
     shoal_dtype dtype;
     bool packed;  /* q, k, v interleaved as [T, 3, H, D] */
     float spread; /* what queries are multiplied with; 0: 1 */
+    int64_t window;
+    bool padded; /* samples have keys of their own number: most, none, more than there are */
 };
 static const struct problem problems[] = {
-    {2, 64, 64, 4, 4, 32, 1, 0, SHOAL_F32, true, 0},
-    {1, 200, 200, 2, 2, 64, 1, 0.2f, SHOAL_F32, true, 0},
-    {2, 67, 67, 4, 2, 16, 1, 0, SHOAL_F32, false, 0},
-    {1, 33, 130, 3, 1, 40, 1, 0.1f, SHOAL_F32, false, 0},
-    {1, 70, 40, 2, 2, 24, 0, 0, SHOAL_F32, false, 0},
-    {1, 1, 77, 2, 1, 64, 1, 0, SHOAL_F32, false, 0},
-    {1, 90, 90, 1, 1, 17, 1, 0, SHOAL_F32, false, 0},
-    {1, 80, 50, 1, 1, 32, 1, 0, SHOAL_F32, false, 0}, /* the first queries see nothing */
-    {1, 100, 100, 2, 2, 64, 1, 0.2f, SHOAL_BF16, true, 0},
-    {2, 67, 131, 4, 2, 33, 1, 0, SHOAL_BF16, false, 0},
-    {1, 65, 65, 2, 1, 80, 0, 0, SHOAL_BF16, false, 0},
-    {1, 100, 100, 2, 2, 48, 1, 0, SHOAL_F16, true, 0},
-    {1, 70, 70, 1, 1, 256, 1, 0, SHOAL_F32, false, 0},
+    {2, 64, 64, 4, 4, 32, 1, 0, SHOAL_F32, true, 0, 0, false},
+    {1, 200, 200, 2, 2, 64, 1, 0.2f, SHOAL_F32, true, 0, 0, false},
+    {2, 67, 67, 4, 2, 16, 1, 0, SHOAL_F32, false, 0, 0, false},
+    {1, 33, 130, 3, 1, 40, 1, 0.1f, SHOAL_F32, false, 0, 0, false},
+    {1, 70, 40, 2, 2, 24, 0, 0, SHOAL_F32, false, 0, 0, false},
+    {1, 1, 77, 2, 1, 64, 1, 0, SHOAL_F32, false, 0, 0, false},
+    {1, 90, 90, 1, 1, 17, 1, 0, SHOAL_F32, false, 0, 0, false},
+    {1, 80, 50, 1, 1, 32, 1, 0, SHOAL_F32, false, 0, 0, false}, /* the first queries see nothing */
+    {1, 100, 100, 2, 2, 64, 1, 0.2f, SHOAL_BF16, true, 0, 0, false},
+    {2, 67, 131, 4, 2, 33, 1, 0, SHOAL_BF16, false, 0, 0, false},
+    {1, 65, 65, 2, 1, 80, 0, 0, SHOAL_BF16, false, 0, 0, false},
+    {1, 100, 100, 2, 2, 48, 1, 0, SHOAL_F16, true, 0, 0, false},
+    {1, 70, 70, 1, 1, 256, 1, 0, SHOAL_F32, false, 0, 0, false},
     /* scores far apart: shifts are raised in the first tile and in later ones */
-    {1, 300, 300, 2, 2, 64, 1, 0, SHOAL_F32, true, 20},
-    {1, 150, 280, 2, 1, 32, 0, 0.2f, SHOAL_F32, false, 12},
-    {1, 300, 300, 2, 2, 64, 1, 0, SHOAL_BF16, true, 20},
+    {1, 300, 300, 2, 2, 64, 1, 0, SHOAL_F32, true, 20, 0, false},
+    {1, 150, 280, 2, 1, 32, 0, 0.2f, SHOAL_F32, false, 12, 0, false},
+    {1, 300, 300, 2, 2, 64, 1, 0, SHOAL_BF16, true, 20, 0, false},
+    /* windows of less and more than a tile, that begin on a tile's edge and beside it */
+    {1, 200, 200, 2, 2, 64, 1, 0.2f, SHOAL_F32, true, 0, 64, false},
+    {1, 300, 300, 2, 1, 32, 1, 0, SHOAL_F32, false, 20, 17, false},
+    {2, 150, 280, 4, 2, 40, 1, 0, SHOAL_F32, false, 0, 2, false},
+    {1, 90, 400, 2, 2, 16, 1, 0.1f, SHOAL_F32, false, 12, 129, false},
+    {1, 260, 200, 1, 1, 32, 1, 0, SHOAL_F32, false, 0, 70, false},
+    {1, 1, 333, 2, 1, 64, 1, 0, SHOAL_F32, false, 0, 100, false},
+    {1, 300, 300, 2, 2, 64, 1, 0, SHOAL_BF16, true, 20, 50, false},
+    {1, 301, 301, 3, 1, 33, 1, 0.1f, SHOAL_BF16, false, 0, 130, false},
+    {1, 200, 200, 2, 2, 48, 1, 0, SHOAL_F16, true, 0, 63, false},
+    /* samples of their own lengths */
+    {3, 130, 130, 2, 2, 32, 0, 0.2f, SHOAL_F32, true, 0, 0, true},
+    {3, 200, 200, 2, 1, 40, 1, 0, SHOAL_F32, false, 12, 0, true},
+    {3, 200, 200, 2, 1, 16, 1, 0, SHOAL_F32, false, 0, 50, true},
+    {3, 67, 140, 2, 2, 64, 0, 0, SHOAL_BF16, false, 0, 0, true},
+    {3, 150, 150, 2, 2, 64, 1, 0, SHOAL_BF16, true, 0, 30, true},
 };
 
 static float get(const void *x, int64_t i, shoal_dtype dtype)
@@ -73,12 +91,14 @@ static void *random_array(uint32_t *state, int64_t count, shoal_dtype dtype)
     return x;
 }
 
+enum { SAMPLES = 3 };
 /* Everything of one problem; *_at give element offsets. */
 struct data {
     struct problem p;
     struct shoali_attention_args f;
     struct shoali_attention_backward_args b;
     void *q, *k, *v, *out, *dout, *dq, *dk, *dv;
+    int32_t key_count[SAMPLES];
     float *lse, *delta;
     double *e_out, *e_dq, *e_dk, *e_dv, *e_lse; /* expected, dense [b][t][h][d] */
 };
@@ -104,23 +124,30 @@ static double dot(const struct data *x, const void *a, int64_t a_at, const void 
     return sum;
 }
 
-/* One query row: p[j] after the softmax, keep[j] the dropout factor. */
-static int64_t expect_row(const struct data *x, int64_t b, int64_t h, int64_t t, double *p,
-                          double *keep, double *lse)
+static bool sees(const struct data *x, int64_t b, int64_t t, int64_t j)
 {
     const struct problem *s = &x->p;
-    int64_t end = s->causal ? t + s->kv_len - s->q_len + 1 : s->kv_len,
-            kv = h / (s->heads / s->kv_heads);
+    const int64_t own = t + s->kv_len - s->q_len; /* key of the query's own place */
+    return (!s->causal || j <= own) && (s->window == 0 || j > own - s->window) &&
+           (!s->padded || j < x->key_count[b]);
+}
+
+/* One query row: p[j] after the softmax, 0 of what it does not see; keep[j] the dropout factor. */
+static void expect_row(const struct data *x, int64_t b, int64_t h, int64_t t, double *p,
+                       double *keep, double *lse)
+{
+    const struct problem *s = &x->p;
+    const int64_t kv = h / (s->heads / s->kv_heads);
     double top = -INFINITY, sum = 0;
-    end = end < 0 ? 0 : end > s->kv_len ? s->kv_len : end;
-    for (int64_t j = 0; j < end; j++) {
+    for (int64_t j = 0; j < s->kv_len; j++) {
         p[j] = x->f.scale * dot(x, x->q, q_at(x, b, t, h), x->k, kv_at(x, b, j, kv));
-        top = p[j] > top ? p[j] : top;
+        top = sees(x, b, t, j) && p[j] > top ? p[j] : top;
     }
-    for (int64_t j = 0; j < end; j++)
-        sum += p[j] = exp(p[j] - top);
+    for (int64_t j = 0; j < s->kv_len; j++)
+        sum += p[j] = sees(x, b, t, j) ? exp(p[j] - top) : 0;
     *lse = top + log(sum);
-    for (int64_t j = 0; j < end; j++) {
+    sum = sum > 0 ? sum : 1;
+    for (int64_t j = 0; j < s->kv_len; j++) {
         uint64_t index =
             ((uint64_t)((x->f.mask.first_sample + b) * s->heads + h) * (uint64_t)s->q_len +
              (uint64_t)t) *
@@ -130,7 +157,6 @@ static int64_t expect_row(const struct data *x, int64_t b, int64_t h, int64_t t,
         p[j] /= sum;
         keep[j] = kept ? 1 / (1 - (double)s->dropout) : 0;
     }
-    return end;
 }
 
 static void expect(struct data *x)
@@ -142,15 +168,15 @@ static void expect(struct data *x)
     for (int64_t row = 0; row < s->batch * s->heads * s->q_len; row++) {
         int64_t t = row % s->q_len, h = row / s->q_len % s->heads, b = row / s->q_len / s->heads;
         int64_t kv = h / (s->heads / s->kv_heads), at = ((b * s->q_len + t) * s->heads + h) * d;
-        int64_t end = expect_row(x, b, h, t, p, keep, &x->e_lse[row]);
         double delta = 0;
-        for (int64_t j = 0; j < end; j++) {
+        expect_row(x, b, h, t, p, keep, &x->e_lse[row]);
+        for (int64_t j = 0; j < s->kv_len; j++) {
             for (int64_t i = 0; i < d; i++)
                 x->e_out[at + i] +=
                     p[j] * keep[j] * (double)get(x->v, kv_at(x, b, j, kv) + i, s->dtype);
             delta += p[j] * keep[j] * dot(x, x->dout, out_at(x, b, t, h), x->v, kv_at(x, b, j, kv));
         }
-        for (int64_t j = 0; j < end; j++) {
+        for (int64_t j = 0; j < s->kv_len; j++) {
             int64_t kv_out = ((b * s->kv_len + j) * s->kv_heads + kv) * d;
             double dp = keep[j] * dot(x, x->dout, out_at(x, b, t, h), x->v, kv_at(x, b, j, kv));
             double ds = p[j] * (dp - delta) * x->f.scale;
@@ -232,9 +258,13 @@ static void make(struct data *x, const struct problem *p)
     const struct widths w = widths_of(p);
     *x = (struct data){.p = *p};
     make_arrays(x, p, &w);
+    const int64_t counts[SAMPLES] = {p->kv_len * 2 / 3, 0, p->kv_len + 7};
+    for (int i = 0; i < SAMPLES; i++)
+        x->key_count[i] = (int32_t)counts[i];
     x->f = (struct shoali_attention_args){.q = x->q,
                                           .k = x->k,
                                           .v = x->v,
+                                          .key_count = p->padded ? x->key_count : NULL,
                                           .out = x->out,
                                           .lse = x->lse,
                                           .batch = p->batch,
@@ -246,6 +276,7 @@ static void make(struct data *x, const struct problem *p)
                                           .q_stride = w.q_stride,
                                           .kv_stride = w.kv_stride,
                                           .out_stride = w.q,
+                                          .window = p->window,
                                           .scale = 1 / sqrt((double)p->d),
                                           .causal = p->causal,
                                           .dropout = p->dropout,
@@ -255,6 +286,7 @@ static void make(struct data *x, const struct problem *p)
     x->b = (struct shoali_attention_backward_args){.q = x->q,
                                                    .k = x->k,
                                                    .v = x->v,
+                                                   .key_count = x->f.key_count,
                                                    .out = x->out,
                                                    .dout = x->dout,
                                                    .lse = x->lse,
@@ -271,6 +303,7 @@ static void make(struct data *x, const struct problem *p)
                                                    .q_stride = w.q_stride,
                                                    .kv_stride = w.kv_stride,
                                                    .out_stride = w.q,
+                                                   .window = p->window,
                                                    .scale = x->f.scale,
                                                    .causal = p->causal,
                                                    .dropout = p->dropout,
@@ -400,10 +433,14 @@ static void check_rows_alone(const struct shoali_ops_table *table, const struct 
 static void test_rows_stand_alone(void **state)
 {
     (void)state;
-    static const struct problem cases[] = {{1, 200, 200, 2, 1, 64, 1, 0, SHOAL_F32, false, 20},
-                                           {1, 200, 200, 2, 2, 64, 1, 0, SHOAL_BF16, false, 20},
-                                           {1, 150, 150, 3, 3, 32, 1, 0, SHOAL_F32, true, 8},
-                                           {1, 150, 150, 1, 1, 80, 1, 0, SHOAL_F16, true, 0}};
+    static const struct problem cases[] = {
+        {1, 200, 200, 2, 1, 64, 1, 0, SHOAL_F32, false, 20, 0, false},
+        {1, 200, 200, 2, 2, 64, 1, 0, SHOAL_BF16, false, 20, 0, false},
+        {1, 150, 150, 3, 3, 32, 1, 0, SHOAL_F32, true, 8, 0, false},
+        {1, 150, 150, 1, 1, 80, 1, 0, SHOAL_F16, true, 0, 0, false},
+        {1, 200, 200, 2, 1, 64, 1, 0, SHOAL_F32, false, 20, 70, false},
+        {1, 200, 200, 2, 2, 64, 1, 0, SHOAL_BF16, false, 20, 9, false},
+        {1, 200, 200, 2, 2, 24, 1, 0, SHOAL_F32, true, 8, 64, false}};
     const struct shoali_ops_table *const *tables = shoali_ops_all();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct data x;

@@ -14,6 +14,8 @@ static struct shoali_attention_args sizes_of(const struct shoali_attention_backw
         .q_stride = args->q_stride,
         .kv_stride = args->kv_stride,
         .out_stride = args->out_stride,
+        .window = args->window,
+        .causal = args->causal,
         .dropout = args->dropout,
         .mask = args->mask,
     };
@@ -64,6 +66,14 @@ static shoal_status check_sizes(const char *kernel, const struct shoali_attentio
         goto done;
     }
     kv_row = args->kv_heads * args->head_size;
+    SHOAL_TRY(status, shoali_check_at_least(kernel, "window", args->window, 0), done);
+    if (args->window > 0 && !args->causal) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s: a window of %lld keys ends at the query's own, so only causal "
+                            "attention has one",
+                            kernel, (long long)args->window);
+        goto done;
+    }
     SHOAL_TRY(status, shoali_check_at_least(kernel, "q_stride", args->q_stride, row), done);
     SHOAL_TRY(status, shoali_check_at_least(kernel, "kv_stride", args->kv_stride, kv_row), done);
     SHOAL_TRY(status, shoali_check_at_least(kernel, "out_stride", args->out_stride, row), done);
@@ -131,6 +141,8 @@ const struct shoali_kernel shoali_kernel_attention = {
              .pointers = {SHOALI_IN(attention, q, OF_DTYPE, SHOALI_COUNT_BY(attention_q)),
                           SHOALI_IN(attention, k, OF_DTYPE, SHOALI_COUNT_BY(attention_kv)),
                           SHOALI_IN(attention, v, OF_DTYPE, SHOALI_COUNT_BY(attention_kv)),
+                          SHOALI_OPTIONAL_IN(attention, key_count, SHOALI_ALWAYS(SHOAL_I32),
+                                             SHOALI_COUNT(attention, batch)),
                           SHOALI_OUT(attention, out, OF_DTYPE, SHOALI_COUNT_BY(attention_out)),
                           SHOALI_OUT(attention, lse, SHOALI_REAL_OF(attention, dtype),
                                      SHOALI_COUNT_BY(attention_rows))}},
@@ -196,6 +208,8 @@ const struct shoali_kernel shoali_kernel_attention_backward = {
                   SHOALI_IN(attention_backward, v, OF_DTYPE, SHOALI_COUNT_BY(backward_kv)),
                   SHOALI_IN(attention_backward, out, OF_DTYPE, SHOALI_COUNT_BY(backward_out)),
                   SHOALI_IN(attention_backward, dout, OF_DTYPE, SHOALI_COUNT_BY(backward_out)),
+                  SHOALI_OPTIONAL_IN(attention_backward, key_count, SHOALI_ALWAYS(SHOAL_I32),
+                                     SHOALI_COUNT(attention_backward, batch)),
                   SHOALI_IN(attention_backward, lse, OF_REAL, SHOALI_COUNT_BY(backward_rows)),
                   SHOALI_OUT(attention_backward, delta, OF_REAL, SHOALI_COUNT_BY(backward_rows)),
                   SHOALI_OUT(attention_backward, dq, OF_DTYPE, SHOALI_COUNT_BY(backward_q)),
