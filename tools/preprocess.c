@@ -13,7 +13,7 @@
 struct options {
     struct shoali_strings input, json_keys, merge;
     const char *output_prefix;
-    bool append_eod, keep_sequential_samples;
+    bool append_eod, keep_sequential_samples, split_sentences, keep_newlines;
     int64_t vocab_size, eod, workers, partitions, log_interval;
     uint64_t given[SHOALI_GIVEN_WORDS];
     struct tokenizer_flags tokenizer;
@@ -25,12 +25,13 @@ static const struct shoali_option rows[] = {
     {.key = "input",
      .type = SHOALI_STRINGS,
      .offset = O(input),
-     .help = "files of JSON lines, patterns in quotes, or - for standard input"},
+     .help = "files of JSON lines (.gz: compressed), patterns in quotes, or - for standard input"},
     {.key = "output-prefix",
      .type = SHOALI_STRING,
      .offset = O(output_prefix),
      .flags = SHOALI_OPTION_REQUIRED,
-     .help = "names the result: PREFIX_KEY_document.bin, .idx and .tokens.json"},
+     .help = "names the result: PREFIX_KEY_document.bin, .idx and .tokens.json (with "
+             "--split-sentences PREFIX_KEY_sentence...)"},
     {.key = "json-keys",
      .type = SHOALI_STRINGS,
      .offset = O(json_keys),
@@ -85,17 +86,17 @@ static const struct shoali_option rows[] = {
              "hold one after the other"},
     {.key = "split-sentences",
      .type = SHOALI_BOOL,
-     .state = SHOALI_PENDING,
-     .flags = SHOALI_OPTION_HIDDEN},
+     .offset = O(split_sentences),
+     .help = "a sequence of each sentence, as BERT's samples need it, instead of each text"},
     {.key = "keep-newlines",
      .type = SHOALI_BOOL,
-     .state = SHOALI_PENDING,
-     .flags = SHOALI_OPTION_HIDDEN},
+     .offset = O(keep_newlines),
+     .help = "with --split-sentences: the space behind a sentence belongs to it"},
     {.key = "lang",
      .type = SHOALI_STRING,
      .state = SHOALI_NOEFFECT,
      .flags = SHOALI_OPTION_HIDDEN,
-     .help = "Sentences are not split."},
+     .help = "Sentences are split by one rule for all languages."},
 };
 static const struct shoali_section section = {.name = "preprocess",
                                               .rows = SHOALI_ROWS(rows),
@@ -144,15 +145,17 @@ static shoal_status preprocess(const struct options *options)
                                         .eod_given = options->eod >= 0,
                                         .eod_token = (int32_t)options->eod,
                                         .log_interval = options->log_interval,
-                                        .progress = show_progress};
+                                        .progress = show_progress,
+                                        .split_sentences = options->split_sentences,
+                                        .keep_newlines = options->keep_newlines};
     SHOAL_TRY(status, shoal_preprocess(&args, &info), done);
     printf("%lld documents, %lld tokens in %.1f s (%.1f MB/s)\n", (long long)info.documents,
            (long long)info.tokens, info.seconds,
            (double)(info.text_bytes - info.resumed_bytes) /
                (info.seconds > 0 ? info.seconds : 1e-9) / 1048576);
     for (int32_t k = 0; k < options->json_keys.count; k++)
-        printf("data files: %s_%s_document.bin, .idx\n", options->output_prefix,
-               options->json_keys.value[k]);
+        printf("data files: %s_%s_%s.bin, .idx\n", options->output_prefix,
+               options->json_keys.value[k], options->split_sentences ? "sentence" : "document");
 done:
     shoal_tokenizer_destroy(tokenizer);
     return status;

@@ -3,7 +3,7 @@
  *
  *   files.c        finds the text files of a dataset, and says whether they have changed
  *   text.c         reads them as a stream; the scan that comes before encoding
- *   text_jsonl.c   ... and the texts of JSON lines (jsonl.h)
+ *   text_jsonl.c   ... and the texts of JSON lines (jsonl.h), which may be compressed (gzip.h)
  *   token_source.h where tokens come from: a table of functions
  *   token_mock.c   random tokens
  *   token_file.h   the token cache: the file (token_read.c), its making (token_build.c), its place
@@ -30,7 +30,7 @@ struct shoali_file {
     const char *name; /* below the path that was given; "" when it is that path */
     int64_t bytes, modified_ns, changed_ns;
     uint64_t inode;
-    bool readable;
+    bool readable, compressed;
     const struct shoali_json_keys
         *records; /* JSON lines, and the keys of their texts; NULL: text */
 };
@@ -59,7 +59,8 @@ uint64_t shoali_files_state(const struct shoali_files *files);
 bool shoali_pread(int descriptor, void *to, size_t bytes, int64_t at);
 
 /* text.c: one file, piece by piece. The text of JSON lines is that of their keys, joined by newlines
- * within a record and between records (text_jsonl.c); it is never longer than the file. */
+ * within a record and between records (text_jsonl.c); it is never longer than these are, whose file
+ * may be compressed (gzip.h). */
 struct shoali_text_records;
 #define SHOALI_TEXT_BYTES ((size_t)1 << 20)
 struct shoali_text {
@@ -70,6 +71,7 @@ struct shoali_text {
     bool end;    /* nothing follows them */
     int beat;    /* a file whose time is set as long as the reading goes on; -1 none */
     struct shoali_text_records *records; /* owned; NULL until JSON lines are read */
+    struct shoali_gzip *gzip;            /* owned; NULL: the file is not compressed */
 };
 /* Reads on in JSON lines, up to a full piece or the end. SHOAL_EINVAL: FILE:LINE: what is wrong. */
 SHOAL_CHECKED shoal_status shoali_text_next_records(struct shoali_text *text);

@@ -1,4 +1,5 @@
 /* Finds the files of a dataset. */
+#include "data/gzip.h"
 #include "data/jsonl.h"
 #include "data/token_file.h"
 
@@ -133,6 +134,7 @@ static void note(struct shoali_files *files, const char *path, const char *name)
         .changed_ns = info.st_ctim.tv_sec * INT64_C(1000000000) + info.st_ctim.tv_nsec,
         .inode = info.st_ino,
         .readable = access(path, R_OK) == 0,
+        .compressed = shoali_jsonl_is_name(path) && shoali_gzip_is_name(path),
         .records = shoali_jsonl_is_name(path) ? &files->keys : NULL};
     files->bytes += info.st_size;
 }

@@ -455,7 +455,12 @@ void shoali_jsonl_fini(struct shoali_jsonl *jsonl)
 
 bool shoali_jsonl_is_name(const char *path)
 {
+    static const char *const suffixes[] = {".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"};
     const size_t length = strlen(path);
-    return (length > 6 && strcasecmp(path + length - 6, ".jsonl") == 0) ||
-           (length > 7 && strcasecmp(path + length - 7, ".ndjson") == 0);
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        const size_t end = strlen(suffixes[i]);
+        if (length > end && strcasecmp(path + length - end, suffixes[i]) == 0)
+            return true;
+    }
+    return false;
 }

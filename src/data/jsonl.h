@@ -33,7 +33,7 @@ void shoali_jsonl_fini(struct shoali_jsonl *jsonl);
  * 7: ..." or "there is no key ..."; the caller says which line of which file. */
 SHOAL_CHECKED shoal_status shoali_jsonl_read(struct shoali_jsonl *jsonl, const char *line,
                                              size_t bytes);
-/* Whether a file's name says that it holds JSON lines. */
+/* Whether a file's name says that it holds JSON lines, compressed or not. */
 bool shoali_jsonl_is_name(const char *path);
 
 #endif

@@ -1,5 +1,6 @@
 /* Text files as streams, and the look at all of them before they are encoded. */
 #include "data/data.h"
+#include "data/gzip.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +23,7 @@ void shoali_text_fini(struct shoali_text *text)
     if (text->piece && text->descriptor >= 0)
         close(text->descriptor);
     shoali_text_end_records(text);
+    shoali_gzip_close(text->gzip);
     shoali_free(text->piece);
     *text = (struct shoali_text){.descriptor = -1};
 }
@@ -43,8 +45,11 @@ static shoal_status check_unchanged(const struct shoali_text *text)
 
 shoal_status shoali_text_begin(struct shoali_text *text, const struct shoali_file *file)
 {
+    shoal_status status = SHOAL_OK;
     if (text->descriptor >= 0)
         close(text->descriptor);
+    shoali_gzip_close(text->gzip);
+    text->gzip = NULL;
     text->file = file;
     text->have = 0;
     text->end = false;
@@ -57,12 +62,18 @@ shoal_status shoali_text_begin(struct shoali_text *text, const struct shoali_fil
                           strerror(errno));
     (void)posix_fadvise(text->descriptor, 0, 0, POSIX_FADV_SEQUENTIAL);
     shoali_text_begin_records(text);
-    return check_unchanged(text);
+    if (file->compressed)
+        SHOAL_TRY(status, shoali_gzip_open(text->descriptor, file->path, &text->gzip), done);
+    SHOAL_TRY(status, check_unchanged(text), done);
+done:
+    return status;
 }
 
 shoal_status shoali_text_read(struct shoali_text *text, char *to, size_t room, size_t *count)
 {
     ssize_t got;
+    if (text->gzip)
+        return shoali_gzip_read(text->gzip, to, room, count);
     do {
         got = shoali_fault("data_read") ? (errno = EIO, -1) : read(text->descriptor, to, room);
     } while (got < 0 && errno == EINTR);
@@ -189,7 +200,8 @@ static shoal_status judge(struct shoali_scan *scan, struct scanning *scanning, i
         scan->seen[i] |= scanning->seen[i];
     if (scan->kept > 0 && scan->seen)
         scan->seen['\n' >> 3] |= 1u << ('\n' & 7);
-    scan->bytes += file->bytes + (scan->kept > 0);
+    const int64_t read = scanning->at + (int64_t)scanning->text.have;
+    scan->bytes += (file->compressed ? read : file->bytes) + (scan->kept > 0);
     scan->keep[index] = true;
     scan->kept++;
 done:

@@ -27,21 +27,10 @@ static shoal_status add_path(struct shoali_input *input, const char *path)
     return input->path[input->count++] ? SHOAL_OK : no_memory();
 }
 
-static bool has_suffix(const char *text, const char *suffix)
-{
-    const size_t length = strlen(text), end = strlen(suffix);
-    return length >= end && strcmp(text + length - end, suffix) == 0;
-}
-
 /* A file that can be read, and its state into the hash. */
 static shoal_status check_path(struct shoali_input *input, const char *path)
 {
     struct stat info;
-    if (has_suffix(path, ".gz"))
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "%s is compressed: give its text, as in zcat FILE | shoal preprocess "
-                          "--input -",
-                          path);
     if (stat(path, &info) != 0 || access(path, R_OK) != 0)
         return SHOAL_FAIL(shoali_path_status(errno) == SHOAL_ENOENT ? SHOAL_ENOENT : SHOAL_EINVAL,
                           "cannot read the input %s: %s", path, strerror(errno));
@@ -98,10 +87,18 @@ done:
     return status;
 }
 
-void shoali_input_close(struct shoali_input *input)
+static void close_current(struct shoali_input *input)
 {
+    shoali_gzip_close(input->gzip);
+    input->gzip = NULL;
     if (input->descriptor > STDIN_FILENO)
         close(input->descriptor);
+    input->descriptor = -1;
+}
+
+void shoali_input_close(struct shoali_input *input)
+{
+    close_current(input);
     for (int32_t i = 0; i < input->count; i++)
         free(input->path[i]);
     free(input->path);
@@ -111,6 +108,7 @@ void shoali_input_close(struct shoali_input *input)
 
 static shoal_status open_current(struct shoali_input *input)
 {
+    shoal_status status = SHOAL_OK;
     const char *path = input->path[input->place.file];
     input->descriptor = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     input->ended = false;
@@ -118,14 +116,10 @@ static shoal_status open_current(struct shoali_input *input)
     if (input->descriptor < 0)
         return SHOAL_FAIL(SHOAL_EIO, "%s: cannot open for reading: %s", path, strerror(errno));
     (void)posix_fadvise(input->descriptor, 0, 0, POSIX_FADV_SEQUENTIAL);
-    return SHOAL_OK;
-}
-
-static void close_current(struct shoali_input *input)
-{
-    if (input->descriptor > STDIN_FILENO)
-        close(input->descriptor);
-    input->descriptor = -1;
+    if (shoali_gzip_is_name(path))
+        SHOAL_TRY(status, shoali_gzip_open(input->descriptor, path, &input->gzip), done);
+done:
+    return status;
 }
 
 shoal_status shoali_input_seek(struct shoali_input *input, const struct shoali_input_place *place,
@@ -138,7 +132,9 @@ shoal_status shoali_input_seek(struct shoali_input *input, const struct shoali_i
     if (place->offset == 0 || place->file >= input->count)
         return SHOAL_OK;
     SHOAL_TRY(status, open_current(input), done);
-    if (lseek(input->descriptor, (off_t)place->offset, SEEK_SET) < 0)
+    if (input->gzip)
+        SHOAL_TRY(status, shoali_gzip_skip(input->gzip, place->offset), done);
+    else if (lseek(input->descriptor, (off_t)place->offset, SEEK_SET) < 0)
         status =
             SHOAL_FAIL(SHOAL_EIO, "%s: cannot read: %s", input->path[place->file], strerror(errno));
 done:
@@ -157,23 +153,36 @@ static shoal_status reserve(char **memory, size_t *capacity, size_t bytes)
     return SHOAL_OK;
 }
 
+static shoal_status read_some(struct shoali_input *input, char *to, size_t room, size_t *count)
+{
+    ssize_t got;
+    if (input->gzip)
+        return shoali_gzip_read(input->gzip, to, room, count);
+    do {
+        got = shoali_fault("data_read") ? (errno = EIO, -1) : read(input->descriptor, to, room);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot read: %s", input->path[input->place.file],
+                          strerror(errno));
+    *count = (size_t)got;
+    return SHOAL_OK;
+}
+
 /* Fills the piece up to `capacity` or the end of the file. */
 static shoal_status fill(struct shoali_input *input, struct shoali_text_piece *piece)
 {
+    shoal_status status = SHOAL_OK;
     while (!input->ended && piece->bytes < piece->capacity) {
-        const ssize_t count = shoali_fault("data_read")
-                                  ? (errno = EIO, -1)
-                                  : read(input->descriptor, piece->text + piece->bytes,
-                                         piece->capacity - piece->bytes);
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count < 0)
-            return SHOAL_FAIL(SHOAL_EIO, "%s: cannot read: %s", input->path[input->place.file],
-                              strerror(errno));
-        piece->bytes += (size_t)count;
+        size_t count;
+        SHOAL_TRY(
+            status,
+            read_some(input, piece->text + piece->bytes, piece->capacity - piece->bytes, &count),
+            done);
+        piece->bytes += count;
         input->ended = count == 0;
     }
-    return SHOAL_OK;
+done:
+    return status;
 }
 
 /* Bytes of the whole lines in the piece; a file's last line needs no newline. */

@@ -57,39 +57,67 @@ static shoal_status reserve_ids(struct shoali_piece_tools *tools, size_t count)
     return SHOAL_OK;
 }
 
-/* A document of the texts of one key: a sequence of each that has tokens. The end-of-document token
- * belongs to the last; a document without tokens has none. */
+/* A sequence of the text, where it has tokens. */
+static shoal_status encode_text(const struct shoali_piece_task *task,
+                                struct shoali_piece_tools *tools, const char *text, size_t bytes,
+                                struct shoali_piece *piece, struct shoali_piece_out *out)
+{
+    shoal_status status;
+    int64_t count;
+    SHOAL_TRY(status, reserve_ids(tools, bytes + 1), done);
+    SHOAL_TRY(status,
+              shoal_tokenizer_encode(task->tokenizer, text, bytes, tools->ids, tools->room, &count),
+              done);
+    if (count > tools->room) {
+        SHOAL_TRY(status, reserve_ids(tools, (size_t)count), done);
+        SHOAL_TRY(
+            status,
+            shoal_tokenizer_encode(task->tokenizer, text, bytes, tools->ids, tools->room, &count),
+            done);
+    }
+    if (count == 0)
+        goto done;
+    SHOAL_TRY(status, add_tokens(task, tools->ids, count, out), done);
+    SHOAL_TRY(status, add_number(&out->lengths, &out->sequence_count, &out->sequence_room, count),
+              done);
+    piece->token_count += count;
+done:
+    return status;
+}
+
+static shoal_status encode_sentences(const struct shoali_piece_task *task,
+                                     struct shoali_piece_tools *tools, const char *text,
+                                     size_t bytes, struct shoali_piece *piece,
+                                     struct shoali_piece_out *out)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_sentences sentences = {
+        .text = text, .bytes = bytes, .keep_space = task->keep_space};
+    size_t begin, end;
+    while (shoali_sentence_next(&sentences, &begin, &end))
+        SHOAL_TRY(status, encode_text(task, tools, text + begin, end - begin, piece, out), done);
+done:
+    return status;
+}
+
+/* A document of the texts of one key: a sequence of each, or of each sentence, that has tokens. The
+ * end-of-document token belongs to the last; a document without tokens has none. */
 static shoal_status encode(const struct shoali_piece_task *task, struct shoali_piece_tools *tools,
                            const struct shoali_jsonl_value *value, struct shoali_piece *piece,
                            struct shoali_piece_out *out)
 {
     shoal_status status = SHOAL_OK;
-    int64_t sequences = 0;
+    const int64_t before = out->sequence_count;
     size_t begin = 0;
     for (int32_t i = 0; i < value->count; begin = value->end[i++]) {
-        int64_t count;
-        SHOAL_TRY(status, reserve_ids(tools, value->end[i] - begin + 1), done);
-        SHOAL_TRY(status,
-                  shoal_tokenizer_encode(task->tokenizer, value->text + begin,
-                                         value->end[i] - begin, tools->ids, tools->room, &count),
-                  done);
-        if (count > tools->room) {
-            SHOAL_TRY(status, reserve_ids(tools, (size_t)count), done);
-            SHOAL_TRY(status,
-                      shoal_tokenizer_encode(task->tokenizer, value->text + begin,
-                                             value->end[i] - begin, tools->ids, tools->room,
-                                             &count),
-                      done);
-        }
-        if (count == 0)
-            continue;
-        SHOAL_TRY(status, add_tokens(task, tools->ids, count, out), done);
-        SHOAL_TRY(status,
-                  add_number(&out->lengths, &out->sequence_count, &out->sequence_room, count),
-                  done);
-        piece->token_count += count;
-        sequences++;
+        const char *text = value->text + begin;
+        const size_t bytes = value->end[i] - begin;
+        SHOAL_TRY(
+            status,
+            (task->split ? encode_sentences : encode_text)(task, tools, text, bytes, piece, out),
+            done);
     }
+    const int64_t sequences = out->sequence_count - before;
     if (sequences > 0 && task->eod >= 0) {
         SHOAL_TRY(status, add_tokens(task, &task->eod, 1, out), done);
         out->lengths[out->sequence_count - 1]++;

@@ -62,7 +62,8 @@ static shoal_status name_files(struct preprocess *run)
     run->journal.key_count = run->key_count;
     for (int32_t k = 0; k < run->key_count; k++) {
         struct shoali_str name = {0};
-        shoali_str_append(&name, "%s_%s_document", prefix, run->keys[k]);
+        shoali_str_append(&name, "%s_%s_%s", prefix, run->keys[k],
+                          run->args->split_sentences ? "sentence" : "document");
         run->prefix[k] = name.failed ? NULL : strdup(shoali_str_get(&name));
         shoali_str_fini(&name);
         if (!run->prefix[k] || run->journal_path.failed || run->lock_path.failed)
@@ -137,14 +138,20 @@ static shoal_status choose_tokens(struct preprocess *run)
 {
     const shoal_preprocess_args *args = run->args;
     run->vocab_size = shoal_tokenizer_vocab_size(run->tokenizer);
-    run->task = (struct shoali_piece_task){
-        .keys = run->keys, .key_count = run->key_count, .tokenizer = run->tokenizer, .eod = -1};
+    run->task = (struct shoali_piece_task){.keys = run->keys,
+                                           .key_count = run->key_count,
+                                           .tokenizer = run->tokenizer,
+                                           .eod = -1,
+                                           .split = args->split_sentences,
+                                           .keep_space = args->keep_newlines};
     const int32_t eod = args->eod_given ? args->eod_token : shoal_tokenizer_eod(run->tokenizer);
     if (args->append_eod && !args->eod_given && eod < 0)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "--append-eod: the tokenizer `%s` has no end-of-document token: give "
                           "--eod-id N, a token that the texts do not use",
                           shoal_tokenizer_name(run->tokenizer));
+    if (args->keep_newlines && !args->split_sentences)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--keep-newlines without --split-sentences: give both");
     if (args->eod_given && !args->append_eod)
         return SHOAL_FAIL(SHOAL_EINVAL, "--eod-id without --append-eod: give both");
     if (args->append_eod && (eod < 0 || eod >= run->vocab_size))
@@ -160,7 +167,8 @@ static shoal_status choose_tokens(struct preprocess *run)
 static void hash_everything(struct preprocess *run)
 {
     const char *json = shoal_tokenizer_json(run->tokenizer);
-    const int64_t numbers[] = {run->task.type, run->task.eod, run->key_count};
+    const int64_t numbers[] = {run->task.type, run->task.eod, run->key_count, run->task.split,
+                               run->task.keep_space};
     uint64_t hash = shoali_hash64_seeded(json, strlen(json), run->input.state);
     hash = shoali_hash64_seeded(numbers, sizeof numbers, hash);
     for (int32_t k = 0; k < run->key_count; k++)

@@ -7,6 +7,7 @@
  * each record gives, and depends on neither threads nor pieces.
  *
  *   input.c       files, patterns and standard input as a stream of pieces
+ *   sentences.c   where sentences end
  *   piece.c       from a piece of text to tokens
  *   crew.c        threads and the ring of pieces between them and the caller
  *   journal.c     how far the files are complete: PREFIX.preprocess
@@ -18,13 +19,14 @@
 #ifndef SHOALI_PREPROCESS_H
 #define SHOALI_PREPROCESS_H
 
+#include "data/gzip.h"
 #include "data/indexed/indexed.h"
 #include "data/jsonl.h"
 #include "shoal/preprocess.h"
 
 /* ---- input.c ---- */
 
-/* A place between two lines. */
+/* A place between two lines; of a compressed file in its text. */
 struct shoali_input_place {
     int32_t file;   /* index of the file; the number of files: the end */
     int64_t offset; /* bytes before it in that file */
@@ -36,9 +38,10 @@ struct shoali_input {
     uint64_t state; /* of names, sizes, times; 0: standard input is among them */
     bool is_stream; /* standard input is among them: nothing can be read twice */
     struct shoali_input_place place;
-    int64_t bytes;  /* read so far, over all files */
-    int descriptor; /* of the open file; -1 none */
-    char *rest;     /* owned: what was read behind the last whole line */
+    int64_t bytes;            /* read so far, over all files */
+    int descriptor;           /* of the open file; -1 none */
+    struct shoali_gzip *gzip; /* owned: what reads it where it is compressed */
+    char *rest;               /* owned: what was read behind the last whole line */
     size_t rest_bytes, rest_capacity;
     bool ended; /* of the open file */
 };
@@ -59,6 +62,25 @@ SHOAL_CHECKED shoal_status shoali_input_next(struct shoali_input *input,
                                              struct shoali_text_piece *piece);
 void shoali_input_close(struct shoali_input *input);
 
+/* ---- sentences.c ---- */
+
+/* A text, sentence by sentence. A sentence ends
+ *   behind . ! ? and their like and what closes quotes and brackets there, where space follows and
+ *   what goes on is no small letter; behind those of Chinese and Japanese also without space;
+ *   at an empty line.
+ * A period does not end one
+ *   behind an initial ("J."), short parts with periods between ("e.g.", "U.S."), and the abbreviations of
+ *   a list, some of them only before numbers ("No. 5");
+ *   where nothing but numbers is before it ("1. The first").
+ * The rule is the same for all languages. */
+struct shoali_sentences {
+    const char *text; /* UTF-8 */
+    size_t bytes, at;
+    bool keep_space; /* what is between two sentences belongs to the first: nothing is lost */
+};
+/* Its next sentence is text[*begin, *end). false: there is none. */
+bool shoali_sentence_next(struct shoali_sentences *sentences, size_t *begin, size_t *end);
+
 /* ---- piece.c ---- */
 
 /* What is to be done with texts. */
@@ -68,6 +90,7 @@ struct shoali_piece_task {
     const shoal_tokenizer *tokenizer; /* NULL: code points are collected instead */
     int32_t type;                     /* of packed tokens */
     int32_t eod;                      /* -1: none is appended */
+    bool split, keep_space;           /* a sequence is a sentence, not a text */
 };
 /* Packed tokens of one key. */
 struct shoali_piece_out {

@@ -282,7 +282,7 @@ static void test_mistakes(void **state)
     write_text("good", "{\"text\":\"a\"}\n", 13);
     write_text("bad", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n{\"text\":", 34);
     write_text("dark", "{\"text\":\"\xff\"}\n", 13);
-    write_text("x.gz", "", 0);
+    write_text("x.gz", "no gzip", 7);
     write_text("blank", "\n\n", 2);
     shoal_preprocess_args args = {.inputs = in, .input_count = 1, .output_prefix = path_of("m")};
     char prefix[96], nowhere[96];
@@ -295,7 +295,7 @@ static void test_mistakes(void **state)
     args.inputs = in + 2;
     refuses(&args, "/dark:1: column 10: a string should be UTF-8");
     args.inputs = in + 3;
-    refuses(&args, "is compressed");
+    refuses(&args, "is not gzip data");
     args.inputs = in + 4;
     refuses(&args, "cannot read the input");
     args.inputs = in + 5;
