@@ -12,6 +12,7 @@
  *   indexed/       Megatron's data files and the order of their samples (indexed.h)
  *   preprocess/    JSON lines to such files (preprocess.h)
  *   cache_place.h  where cached files are kept, and the lock under which they are made
+ *   masked.h       samples of masked tokens; of random ones: masked_mock.c
  *   loader.c       the pure function (seed, step, micro) -> samples
  *   prefetch.c     a thread and a bounded ring in front of that function
  *
@@ -109,13 +110,21 @@ struct shoali_indexed_data;
 const struct shoali_indexed_data *shoali_dataset_indexed(const struct shoal_dataset *dataset);
 
 /* loader.c: the pure function, used by the caller and by the prefetch thread. */
+#define SHOALI_ARRAYS_MAX 5
 struct shoali_samples;
+struct shoali_masked;
 struct shoali_loader_order {
     struct shoal_loader_args args;
     struct shoali_samples *samples; /* of data files; else NULL. Borrowed by the prefetcher */
+    struct shoali_masked *masked; /* NULL: samples of the next token. Borrowed by the prefetcher */
+    int32_t array_count;
+    const char *name[SHOALI_ARRAYS_MAX];
+    int64_t numbers[SHOALI_ARRAYS_MAX]; /* of a sample */
 };
 shoal_status shoali_loader_make(const struct shoali_loader_order *order, int64_t step,
-                                int64_t micro, int32_t *tokens, int32_t *targets);
+                                int64_t micro, int32_t *const *arrays);
+/* Numbers of all arrays of a micro-batch. */
+int64_t shoali_loader_numbers(const struct shoali_loader_order *order);
 
 /* prefetch.c */
 struct shoali_prefetch;
@@ -126,6 +135,6 @@ void shoali_prefetch_destroy(struct shoali_prefetch *prefetch);
 int64_t shoali_prefetch_bytes(int64_t batch_bytes, int32_t depth);
 /* SHOAL_END: not on the list, or already passed; the caller makes it itself. */
 SHOAL_CHECKED shoal_status shoali_prefetch_get(struct shoali_prefetch *prefetch, int64_t step,
-                                               int64_t micro, int32_t *tokens, int32_t *targets);
+                                               int64_t micro, int32_t *const *arrays);
 
 #endif

@@ -1,5 +1,6 @@
 /* The pure function (dataset, seed, step, micro) -> samples, and the loader in front of it. */
 #include "data/indexed/indexed.h"
+#include "data/masked.h"
 
 #include <string.h>
 
@@ -62,37 +63,140 @@ done:
     return status;
 }
 
-/* A sample of data files. */
-static shoal_status make_sample(const struct shoali_loader_order *order, int64_t number,
-                                int32_t *tokens, int32_t *targets)
+static bool is_mock(const shoal_dataset *dataset)
 {
-    const int64_t length = order->args.seq_length;
-    if (!order->args.sequential || (number >= 0 && number < shoali_samples_count(order->samples)))
-        return shoali_samples_read(order->samples, number, tokens, targets);
-    for (int64_t t = 0; t < length; t++) {
-        tokens[t] = 0;
-        targets[t] = -1;
+    return !shoali_dataset_indexed(dataset) && shoal_dataset_file_count(dataset) == 0;
+}
+
+static void make_empty(const struct shoali_loader_order *order, int32_t *const *arrays)
+{
+    if (order->masked) {
+        shoali_masked_empty(
+            order->masked,
+            &(struct shoali_masked_sample){arrays[0], arrays[1], arrays[2], arrays[3], arrays[4]});
+        return;
     }
+    for (int64_t t = 0; t < order->args.seq_length; t++) {
+        arrays[0][t] = 0;
+        arrays[1][t] = -1;
+    }
+}
+
+/* A sample of data files. */
+static shoal_status make_indexed(const struct shoali_loader_order *order, int64_t number,
+                                 int32_t *const *arrays)
+{
+    if (!order->args.sequential || (number >= 0 && number < shoali_samples_count(order->samples)))
+        return shoali_samples_read(order->samples, number, arrays);
+    make_empty(order, arrays);
     return SHOAL_OK;
 }
 
+static shoal_status make_sample(const struct shoali_loader_order *order, int64_t step,
+                                int64_t sample, int32_t *const *arrays)
+{
+    const shoal_loader_args *args = &order->args;
+    if (order->samples)
+        return make_indexed(order, sequence_number(args, step, sample), arrays);
+    if (order->masked)
+        return shoali_masked_mock(
+            order->masked, args, step, sample,
+            &(struct shoali_masked_sample){arrays[0], arrays[1], arrays[2], arrays[3], arrays[4]});
+    if (args->sequential)
+        return make_window(args, sequence_number(args, step, sample), arrays[0], arrays[1]);
+    return make_random(args, step, sample, arrays[0], arrays[1]);
+}
+
 shoal_status shoali_loader_make(const struct shoali_loader_order *order, int64_t step,
-                                int64_t micro, int32_t *tokens, int32_t *targets)
+                                int64_t micro, int32_t *const *arrays)
 {
     shoal_status status = SHOAL_OK;
-    const shoal_loader_args *args = &order->args;
-    for (int64_t b = 0; b < args->micro_batch; b++) {
-        int64_t sample = micro * args->micro_batch + b;
-        int32_t *to = tokens + b * args->seq_length, *next = targets + b * args->seq_length;
-        if (order->samples)
-            SHOAL_TRY(status, make_sample(order, sequence_number(args, step, sample), to, next),
-                      done);
-        else if (args->sequential)
-            SHOAL_TRY(status, make_window(args, sequence_number(args, step, sample), to, next),
-                      done);
-        else
-            SHOAL_TRY(status, make_random(args, step, sample, to, next), done);
+    const int64_t samples = order->args.micro_batch;
+    for (int64_t b = 0; b < samples; b++) {
+        int32_t *to[SHOALI_ARRAYS_MAX];
+        for (int32_t i = 0; i < order->array_count; i++)
+            to[i] = arrays[i] + b * order->numbers[i];
+        SHOAL_TRY(status, make_sample(order, step, micro * samples + b, to), done);
     }
+done:
+    return status;
+}
+
+int64_t shoali_loader_numbers(const struct shoali_loader_order *order)
+{
+    int64_t numbers = 0;
+    for (int32_t i = 0; i < order->array_count; i++)
+        numbers += order->args.micro_batch * order->numbers[i];
+    return numbers;
+}
+
+/* ---- opening ---- */
+
+static void list_arrays(struct shoali_loader_order *order)
+{
+    static const char *const next[] = {"tokens", "targets"};
+    static const char *const masked[] = {"tokens", "types", "targets", "key_count", "is_random"};
+    const bool masks = order->args.kind != SHOAL_SAMPLE_NEXT_TOKEN;
+    order->array_count = masks ? 5 : 2;
+    for (int32_t i = 0; i < order->array_count; i++) {
+        order->name[i] = masks ? masked[i] : next[i];
+        order->numbers[i] = i < 3 ? order->args.seq_length : 1;
+    }
+}
+
+/* What only masked samples need. */
+static shoal_status check_masked(const shoal_loader_args *args)
+{
+    const struct shoali_indexed_data *data = shoali_dataset_indexed(args->dataset);
+    if (args->seq_length < SHOALI_MASKED_EXTRA + 2)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "a sequence length of %lld holds no masked sample: [CLS], two [SEP] and "
+                          "two tokens need %d",
+                          (long long)args->seq_length, SHOALI_MASKED_EXTRA + 2);
+    if (!(args->mask_prob > 0) || args->mask_prob >= 1)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--mask-prob is %g; give a probability in (0, 1)",
+                          args->mask_prob);
+    if (args->short_seq_prob > 1 || (args->short_seq_prob > 0 && args->short_seq_prob < 1e-9))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--short-seq-prob is %g; give a probability, 0 or from 1e-9",
+                          args->short_seq_prob);
+    if (args->eod_mask_loss || args->keep_last_partial || args->no_extra_token)
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s is for samples of the next token, not for masked ones",
+                          args->eod_mask_loss ? "--eod-mask-loss" : "another cut into samples");
+    if (data && !data->by_documents)
+        return SHOAL_FAIL(SHOAL_EINVAL, "masked samples need a dataset that is split by documents: "
+                                        "set shoal_dataset_args.split_documents");
+    if (!data && !is_mock(args->dataset))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "masked samples are made of sentences, which text does not have: make "
+                          "data files of it with shoal preprocess --split-sentences, and give "
+                          "--data-path PREFIX_text_sentence");
+    if (!data && shoal_dataset_vocab_size(args->dataset) < 5)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "masked samples of mock data need 5 kinds of tokens; give a "
+                          "larger --vocab-size");
+    return SHOAL_OK;
+}
+
+static shoal_status make_masked(struct shoali_loader_order *order)
+{
+    shoal_status status;
+    const shoal_loader_args *args = &order->args;
+    const struct shoali_indexed_data *data = shoali_dataset_indexed(args->dataset);
+    SHOAL_TRY(status, check_masked(args), done);
+    if (data && !data->tokenizer)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "%s has no .tokens.json that says which tokens are [CLS], [SEP], [MASK] "
+                          "and [PAD]: give --tokenizer-type and --vocab-file",
+                          data->file[0]->prefix);
+    order->masked = shoali_calloc(1, sizeof *order->masked, "masked samples");
+    if (!order->masked)
+        return SHOAL_ENOMEM;
+    order->masked->seq_length = args->seq_length;
+    order->masked->mask_prob = args->mask_prob;
+    order->masked->pairs = args->kind == SHOAL_SAMPLE_MASKED_PAIRS;
+    order->masked->vocab_size = shoal_dataset_vocab_size(args->dataset);
+    SHOAL_TRY(status, shoali_masked_init(order->masked, data ? data->tokenizer : NULL), done);
 done:
     return status;
 }
@@ -110,10 +214,12 @@ static shoal_status check_args(const shoal_loader_args *args)
             "positive",
             (long long)args->seq_length, (long long)args->micro_batch,
             (long long)args->micro_batches);
-    if (!shoali_mul(args->seq_length, args->micro_batch, &elements) || elements > INT64_MAX / 8 ||
+    if (!shoali_mul(args->seq_length, args->micro_batch, &elements) || elements > INT64_MAX / 64 ||
         !shoali_mul(args->micro_batches, args->micro_batch, &samples))
         return SHOAL_FAIL(SHOAL_EINVAL, "loader: a batch of %lld x %lld tokens is too large",
                           (long long)args->micro_batch, (long long)args->seq_length);
+    if ((int)args->kind < 0 || args->kind > SHOAL_SAMPLE_MASKED_PAIRS)
+        return SHOAL_FAIL(SHOAL_EINVAL, "loader: there is no kind %d of samples", (int)args->kind);
     if (shoali_dataset_indexed(args->dataset)) /* whose parts are checked one by one */
         return SHOAL_OK;
     if (args->order != SHOAL_ORDER_SINGLE || args->eod_mask_loss || args->keep_last_partial ||
@@ -123,7 +229,8 @@ static shoal_status check_args(const shoal_loader_args *args)
                           : args->eod_mask_loss             ? "--eod-mask-loss"
                                                             : "another cut into samples");
     int64_t total = shoal_dataset_token_count(args->dataset, args->split);
-    int64_t needed = args->sequential ? 2 : args->seq_length + 1;
+    const bool windows = args->sequential && args->kind == SHOAL_SAMPLE_NEXT_TOKEN;
+    int64_t needed = windows ? 2 : args->seq_length + 1;
     if (total < needed)
         return SHOAL_FAIL(
             SHOAL_EINVAL,
@@ -149,12 +256,19 @@ shoal_status shoal_loader_create_sized(const shoal_loader_args *args, size_t arg
     }
     if (own.sequential)
         own.sample_count = 0;
+    if (own.mask_prob == 0)
+        own.mask_prob = 0.15;
+    if (own.short_seq_prob == 0)
+        own.short_seq_prob = 0.1;
     made->order.args = own;
+    list_arrays(&made->order);
+    if (own.kind != SHOAL_SAMPLE_NEXT_TOKEN)
+        SHOAL_TRY(status, make_masked(&made->order), done);
     if (shoali_dataset_indexed(own.dataset))
-        SHOAL_TRY(
-            status,
-            shoali_samples_open(shoali_dataset_indexed(own.dataset), &own, &made->order.samples),
-            done);
+        SHOAL_TRY(status,
+                  shoali_samples_open(shoali_dataset_indexed(own.dataset), &own, made->order.masked,
+                                      &made->order.samples),
+                  done);
     *loader = made;
     made = NULL;
 done:
@@ -168,6 +282,9 @@ void shoal_loader_destroy(shoal_loader *loader)
         return;
     shoali_prefetch_destroy(loader->prefetch);
     shoali_samples_close(loader->order.samples);
+    if (loader->order.masked)
+        shoali_masked_fini(loader->order.masked);
+    shoali_free(loader->order.masked);
     shoali_free(loader);
 }
 
@@ -202,8 +319,17 @@ int64_t shoal_loader_step_count(const shoal_loader *loader)
     return divide_up(windows, args->micro_batch * args->micro_batches);
 }
 
-shoal_status shoal_loader_get(shoal_loader *loader, int64_t step, int64_t micro, int32_t *tokens,
-                              int32_t *targets)
+const char *shoal_loader_array(const shoal_loader *loader, int32_t index, int64_t *numbers)
+{
+    const struct shoali_loader_order *order = &loader->order;
+    if (index < 0 || index >= order->array_count)
+        return NULL;
+    *numbers = order->numbers[index];
+    return order->name[index];
+}
+
+shoal_status shoal_loader_get_arrays(shoal_loader *loader, int64_t step, int64_t micro,
+                                     int32_t *const *arrays)
 {
     if (step < 0 || micro < 0 || micro >= loader->order.args.micro_batches)
         return SHOAL_FAIL(
@@ -211,10 +337,21 @@ shoal_status shoal_loader_get(shoal_loader *loader, int64_t step, int64_t micro,
             (long long)micro, (long long)step, (long long)loader->order.args.micro_batches);
     shoal_status status = SHOAL_END;
     if (loader->prefetch)
-        status = shoali_prefetch_get(loader->prefetch, step, micro, tokens, targets);
+        status = shoali_prefetch_get(loader->prefetch, step, micro, arrays);
     if (status == SHOAL_END)
-        status = shoali_loader_make(&loader->order, step, micro, tokens, targets);
+        status = shoali_loader_make(&loader->order, step, micro, arrays);
     return status;
+}
+
+shoal_status shoal_loader_get(shoal_loader *loader, int64_t step, int64_t micro, int32_t *tokens,
+                              int32_t *targets)
+{
+    if (loader->order.masked)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "masked samples have %d arrays: shoal_loader_get_arrays "
+                          "fills them",
+                          (int)loader->order.array_count);
+    return shoal_loader_get_arrays(loader, step, micro, (int32_t *const[]){tokens, targets});
 }
 
 int32_t shoal_loader_prefetch_depth(int64_t count)
@@ -229,10 +366,8 @@ int64_t shoal_loader_plan_bytes(int64_t batch_bytes, int64_t count)
 
 int64_t shoal_loader_host_bytes(const shoal_loader *loader)
 {
-    const int64_t tokens = loader->order.args.micro_batch * loader->order.args.seq_length;
-    return loader->prefetch
-               ? shoali_prefetch_bytes(2 * tokens * (int64_t)sizeof(int32_t), loader->depth)
-               : 0;
+    const int64_t bytes = shoali_loader_numbers(&loader->order) * (int64_t)sizeof(int32_t);
+    return loader->prefetch ? shoali_prefetch_bytes(bytes, loader->depth) : 0;
 }
 
 shoal_status shoal_loader_prefetch_sized(shoal_loader *loader, const shoal_prefetch_args *args,

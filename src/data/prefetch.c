@@ -15,7 +15,7 @@
 #include <string.h>
 
 struct slot {
-    int32_t *tokens, *targets;
+    int32_t *array[SHOALI_ARRAYS_MAX];
     shoal_status status;
     char message[512];
 };
@@ -23,7 +23,6 @@ struct slot {
 struct shoali_prefetch {
     struct shoali_loader_order loader;
     shoal_prefetch_args list;
-    int64_t elements; /* per slot */
     struct shoali_context context;
     int32_t *memory;
     struct slot *slot;
@@ -44,8 +43,7 @@ static void make_entry(struct shoali_prefetch *prefetch, int64_t q)
         slot->status = SHOAL_FAIL(SHOAL_EIO, "micro-batch %lld of step %lld could not be read",
                                   (long long)micro, (long long)step);
     else
-        slot->status =
-            shoali_loader_make(&prefetch->loader, step, micro, slot->tokens, slot->targets);
+        slot->status = shoali_loader_make(&prefetch->loader, step, micro, slot->array);
     slot->message[0] = '\0';
     if (slot->status < 0)
         strncat(slot->message, shoal_error_message(), sizeof(slot->message) - 1);
@@ -76,19 +74,22 @@ static void *work(void *arg)
 
 static shoal_status allocate(struct shoali_prefetch *prefetch)
 {
-    int64_t depth = prefetch->list.depth, total;
-    prefetch->elements = prefetch->loader.args.micro_batch * prefetch->loader.args.seq_length;
-    if (!shoali_mul(2 * depth, prefetch->elements, &total))
+    const struct shoali_loader_order *loader = &prefetch->loader;
+    const int64_t depth = prefetch->list.depth;
+    int64_t total;
+    if (!shoali_mul(depth, shoali_loader_numbers(loader), &total))
         return SHOAL_FAIL(SHOAL_EINVAL, "prefetch: a depth of %lld is too large", (long long)depth);
     prefetch->slot = shoali_calloc((size_t)depth, sizeof(*prefetch->slot), "prefetch slots");
     prefetch->memory =
         shoali_calloc((size_t)total, sizeof(*prefetch->memory), "prefetched micro-batches");
     if (!prefetch->slot || !prefetch->memory)
         return SHOAL_ENOMEM;
-    for (int64_t k = 0; k < depth; k++) {
-        prefetch->slot[k].tokens = prefetch->memory + 2 * k * prefetch->elements;
-        prefetch->slot[k].targets = prefetch->slot[k].tokens + prefetch->elements;
-    }
+    int32_t *at = prefetch->memory;
+    for (int64_t k = 0; k < depth; k++)
+        for (int32_t i = 0; i < loader->array_count; i++) {
+            prefetch->slot[k].array[i] = at;
+            at += loader->args.micro_batch * loader->numbers[i];
+        }
     return SHOAL_OK;
 }
 
@@ -171,8 +172,9 @@ static int64_t find_entry(const shoal_prefetch_args *list, int64_t step, int64_t
 }
 
 shoal_status shoali_prefetch_get(struct shoali_prefetch *prefetch, int64_t step, int64_t micro,
-                                 int32_t *tokens, int32_t *targets)
+                                 int32_t *const *arrays)
 {
+    const struct shoali_loader_order *loader = &prefetch->loader;
     int64_t q = find_entry(&prefetch->list, step, micro);
     pthread_mutex_lock(&prefetch->mutex);
     if (q < prefetch->head) {
@@ -193,9 +195,9 @@ shoal_status shoali_prefetch_get(struct shoali_prefetch *prefetch, int64_t step,
     if (status < 0) {
         status = SHOAL_FAIL(status, "%s", slot->message);
     } else {
-        size_t bytes = (size_t)prefetch->elements * sizeof(int32_t);
-        memcpy(tokens, slot->tokens, bytes);
-        memcpy(targets, slot->targets, bytes);
+        for (int32_t i = 0; i < loader->array_count; i++)
+            memcpy(arrays[i], slot->array[i],
+                   (size_t)(loader->args.micro_batch * loader->numbers[i]) * sizeof(int32_t));
     }
     pthread_mutex_lock(&prefetch->mutex);
     prefetch->head = q + 1;

@@ -163,7 +163,7 @@ def lines():
         for count in (0, 1, 2, 3, 5, 10, 1000, 12345, 2147483647):
             yield "split %s %d : %s" % (text, count, split(text, count))
     for kind, width, rows, columns in [("i", 4, 0, 1), ("u", 4, 9, 1), ("i", 8, 12345678, 1),
-                                       ("i", 4, 10, 2), ("i", 2, 2**40, 1)]:
+                                       ("i", 4, 10, 2), ("i", 2, 2**40, 1), ("u", 4, 10, 3)]:
         yield "npy %s %d %d %d : %s" % (kind, width, rows, columns, npy(kind, width, rows, columns))
 
 

@@ -36,19 +36,28 @@
  * w_k max(i, 1) - taken_k, the lowest of equals. Each part is asked for 0.5 % more than its share,
  * because the shares are reached only nearly at every i.
  *
+ * SENTENCES  Where samples are masked (masked.h) sequences are sentences, parts ranges of documents,
+ * and there is one map: runs of sentences of one document, each up to where it has the tokens of a
+ * sample and at least two sentences are left, or to the document's end. One generator of the seed
+ * says which samples are to be shorter: of 1 / short_seq_prob (rounded) one, of 2 to all tokens.
+ * Epochs follow each other until there are enough samples; all of them are shuffled, by the 64-bit
+ * generator of seed + 1.
+ *
  * CACHE  Maps are NumPy files (HASH-GPTDataset-train-sample_index.npy and so on) in the places of
  * cache_place.h, made by one process while the others wait, and read in pieces: they take no
  * memory. HASH covers everything that they depend on, sizes and times of the data files included,
  * so a file that was written anew gets new maps.
  *
- *   mt19937.c      NumPy's legacy generator and shuffle; torch's permutation
+ *   mt19937.c      NumPy's legacy generator and shuffle; torch's permutation; C++'s of 64 bits
  *   npy.c          one-dimensional and two-column integer arrays as NumPy files
  *   index_file.c   opening, checking, reading; inspection
  *   index_write.c  writing, merging
  *   gpt_index.c    the three maps
+ *   masked_index.c the map of masked samples
  *   blend.c        the choice of parts
  *   map_cache.c    maps in files, made once
- *   samples.h      the samples of a split, for the loader: opened (samples_open.c), read (samples.c)
+ *   samples.h      the samples of a split, for the loader: opened (samples_open.c), read (samples.c),
+ *                  both of masked ones (samples_masked.c)
  *   paths.c        from the user's paths, weights and split to parts
  */
 #ifndef SHOALI_INDEXED_H
@@ -69,6 +78,10 @@ struct shoali_mt19937 {
 /* numpy.random.RandomState(seed) */
 void shoali_mt19937_init(struct shoali_mt19937 *generator, uint32_t seed);
 uint32_t shoali_mt19937_next(struct shoali_mt19937 *generator);
+/* RandomState.randint(0, most + 1) */
+uint64_t shoali_mt19937_draw(struct shoali_mt19937 *generator, uint64_t most);
+/* RandomState.random: in [0, 1) */
+double shoali_mt19937_real(struct shoali_mt19937 *generator);
 /* RandomState.shuffle */
 void shoali_mt19937_shuffle_i32(struct shoali_mt19937 *generator, int32_t *value, int64_t count);
 void shoali_mt19937_shuffle_i64(struct shoali_mt19937 *generator, int64_t *value, int64_t count);
@@ -76,9 +89,17 @@ void shoali_mt19937_shuffle_i64(struct shoali_mt19937 *generator, int64_t *value
 #define SHOALI_PERMUTE_MAX (UINT32_MAX / 20 - 1)
 void shoali_mt19937_permute(struct shoali_mt19937 *generator, int32_t *value, int64_t count);
 
+/* std::mt19937_64 */
+struct shoali_mt19937_64 {
+    uint64_t state[312];
+    int32_t next;
+};
+void shoali_mt19937_64_init(struct shoali_mt19937_64 *generator, uint64_t seed);
+uint64_t shoali_mt19937_64_next(struct shoali_mt19937_64 *generator);
+
 /* ---- npy.c ---- */
 
-/* Integers in a file of numpy.save: `columns` of them (1: a vector) in each row. */
+/* Integers in a file of numpy.save: `columns` of them (1: a vector; at most 3) in each row. */
 struct shoali_npy {
     int descriptor;
     char kind; /* 'i' or 'u' */
@@ -216,6 +237,26 @@ SHOAL_CHECKED shoal_status shoali_gpt_shuffle_index(const struct shoali_gpt_shap
                                                     struct shoali_mt19937 *generator,
                                                     void **numbers);
 
+/* ---- masked_index.c ---- */
+
+#define SHOALI_SENTENCE_TOKENS 512 /* documents of several sentences, one longer, are left out */
+
+/* What the samples of masked tokens (masked.h) of one part depend on. */
+struct shoali_masked_args {
+    const int32_t *lengths;    /* of the sentences from number boundaries[0] on */
+    const int64_t *boundaries; /* first sentences of the documents, and the last one's end */
+    int64_t document_count;
+    int64_t sample_count; /* at least so many, in whole epochs; <= 0: one epoch */
+    int64_t most_tokens;  /* of a sample, without [CLS] and [SEP] */
+    double short_seq_prob;
+    int32_t least_sentences; /* of a sample: 2 where it is a pair */
+    uint32_t seed;
+};
+/* Rows of three: first sentence, end, tokens that it should have at most. *rows is owned.
+ * SHOAL_EINVAL: no document has so many sentences. */
+SHOAL_CHECKED shoal_status shoali_masked_index(const struct shoali_masked_args *args,
+                                               uint32_t **rows, int64_t *count);
+
 /* ---- blend.c ---- */
 
 #define SHOALI_BLEND_PARTS_MAX 32766
@@ -265,9 +306,10 @@ void shoali_maps_close(struct shoali_maps *maps);
 /* ---- paths.c ---- */
 
 struct shoali_part {
-    const struct shoali_indexed *file; /* borrowed from the data's list */
-    double weight;                     /* as given */
-    int64_t first, end;                /* sequences */
+    const struct shoali_indexed *file;    /* borrowed from the data's list */
+    double weight;                        /* as given */
+    int64_t first, end;                   /* sequences */
+    int64_t first_document, end_document; /* where parts are cut by documents */
     int64_t tokens;
 };
 struct shoali_indexed_split {
@@ -283,8 +325,9 @@ struct shoali_indexed_data {
     char *cache_path;           /* owned; NULL: not given */
     shoal_tokenizer *tokenizer; /* owned: of the files' description or the arguments; may be NULL */
     int32_t vocab_size;
-    int32_t eod;   /* the token that ends documents; -1 unknown */
-    uint64_t hash; /* of everything that says what the tokens are */
+    int32_t eod;       /* the token that ends documents; -1 unknown */
+    bool by_documents; /* parts are ranges of documents */
+    uint64_t hash;     /* of everything that says what the tokens are */
 };
 /* Whether the paths name Megatron's files: 1, 0. SHOAL_EINVAL: some do and some do not. */
 SHOAL_CHECKED shoal_status shoali_indexed_recognize(const shoal_dataset_args *args, bool *indexed);
@@ -310,15 +353,15 @@ void shoali_blend_list_fini(struct shoali_blend_list *list);
 /* ---- samples.c ---- */
 
 struct shoali_samples;
-/* Makes or opens the maps of a split. */
+/* Makes or opens the maps of a split. `masked`: borrowed until close; NULL: of the next token. */
 SHOAL_CHECKED shoal_status shoali_samples_open(const struct shoali_indexed_data *data,
                                                const struct shoal_loader_args *args,
+                                               const struct shoali_masked *masked,
                                                struct shoali_samples **samples);
 void shoali_samples_close(struct shoali_samples *samples); /* NULL is fine */
 int64_t shoali_samples_count(const struct shoali_samples *samples);
-/* Sample of place i in the order: seq_length tokens and targets, -1 where nothing is to be learnt.
- * May be called by several threads. */
+/* Sample of place i in the order, into a loader's arrays. May be called by several threads. */
 SHOAL_CHECKED shoal_status shoali_samples_read(const struct shoali_samples *samples, int64_t i,
-                                               int32_t *tokens, int32_t *targets);
+                                               int32_t *const *arrays);
 
 #endif

@@ -132,7 +132,7 @@ static bool parse_header(struct shoali_npy *file, int64_t file_bytes)
         sscanf(there + PREFIX, "{'descr': '<%c%d', 'fortran_order': False, 'shape': (%lld, %d",
                &file->kind, &width, &rows, &columns);
     if (found < 3 || (width != 2 && width != 4 && width != 8) || rows < 0 || columns < 1 ||
-        columns > 2 || (file->kind != 'i' && file->kind != 'u'))
+        columns > 3 || (file->kind != 'i' && file->kind != 'u'))
         return false;
     file->width = (size_t)width;
     file->rows = rows;

@@ -227,7 +227,27 @@ static shoal_status check_list(const struct shoali_blend_list *list)
     return SHOAL_OK;
 }
 
-/* The parts of one split: sequences [begin, end) as fractions of each file. */
+/* [begin, end) as fractions of the file, in sequences or in documents. */
+static shoal_status cut_part(const struct shoali_indexed_data *data, double begin, double end,
+                             struct shoali_part *part)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_indexed *file = part->file;
+    const int64_t all = data->by_documents ? file->boundary_count - 1 : file->sequence_count;
+    const int64_t last = (int64_t)rint(end * (double)all);
+    part->first = (int64_t)rint(begin * (double)all);
+    part->end = last > all ? all : last;
+    if (!data->by_documents)
+        return SHOAL_OK;
+    part->first_document = part->first;
+    part->end_document = part->end;
+    SHOAL_TRY(status, shoali_indexed_boundaries(file, part->first_document, 1, &part->first), done);
+    SHOAL_TRY(status, shoali_indexed_boundaries(file, part->end_document, 1, &part->end), done);
+done:
+    return status;
+}
+
+/* The parts of one split, each its share of its file. */
 static shoal_status add_parts(struct shoali_indexed_data *data,
                               const struct shoali_blend_list *list, int p, double begin, double end)
 {
@@ -244,12 +264,8 @@ static shoal_status add_parts(struct shoali_indexed_data *data,
     for (int32_t i = 0; i < list->count; i++) {
         struct shoali_part *part = &split->part[i];
         SHOAL_TRY(status, open_file(data, list->prefix[i], &part->file), done);
-        const double all = (double)part->file->sequence_count;
         part->weight = list->weight ? list->weight[i] : 0;
-        part->first = (int64_t)rint(begin * all);
-        part->end = (int64_t)rint(end * all);
-        if (part->end > part->file->sequence_count)
-            part->end = part->file->sequence_count;
+        SHOAL_TRY(status, cut_part(data, begin, end, part), done);
         SHOAL_TRY(status, shoali_indexed_count(part->file, part->first, part->end, &part->tokens),
                   done);
     }
@@ -449,6 +465,7 @@ shoal_status shoali_indexed_data_open(const shoal_dataset_args *args,
     *data = NULL;
     if (!made)
         return SHOAL_ENOMEM;
+    made->by_documents = args->split_documents;
     for (int p = 0; p < SHOAL_SPLIT_COUNT; p++)
         per_split |= args->split_path_count[p] > 0;
     if (per_split && (args->path_count > 0 || args->split)) {

@@ -113,7 +113,28 @@ static int64_t cyclic_number(const struct shoali_samples *samples, int64_t i)
     return number;
 }
 
-static shoal_status read_number(const struct shoali_samples *samples, int64_t i, struct sink *sink)
+/* A sample of the next token: -1 where nothing is to be learnt. */
+static shoal_status read_next(const struct shoali_samples *samples,
+                              const struct shoali_gpt_part *part, int64_t number,
+                              int32_t *const *arrays)
+{
+    shoal_status status;
+    int32_t *tokens = arrays[0], *targets = arrays[1];
+    struct sink sink = {.tokens = tokens, .targets = targets, .length = samples->seq_length};
+    SHOAL_TRY(status, read_part(samples, part, number, &sink), done);
+    for (int64_t t = sink.filled; t < sink.length; t++)
+        tokens[t] = 0;
+    for (int64_t t = sink.filled > 0 ? sink.filled - 1 : 0; t < sink.length; t++)
+        targets[t] = -1;
+    for (int64_t t = 0; samples->mask_eod && t < sink.length; t++)
+        if (tokens[t] == samples->data->eod)
+            targets[t] = -1;
+done:
+    return status;
+}
+
+static shoal_status read_number(const struct shoali_samples *samples, int64_t i,
+                                int32_t *const *arrays)
 {
     shoal_status status;
     int64_t part = 0, number = i;
@@ -125,30 +146,22 @@ static shoal_status read_number(const struct shoali_samples *samples, int64_t i,
             return shoali_wrong_map(&samples->blend.file[SHOALI_DATASET]);
         SHOAL_TRY(status, shoali_check_taken(samples, (int32_t)part, number), done);
     }
-    SHOAL_TRY(status, read_part(samples, &samples->part[part], number, sink), done);
+    SHOAL_TRY(status,
+              (samples->masked ? shoali_masked_read : read_next)(samples, &samples->part[part],
+                                                                 number, arrays),
+              done);
 done:
     return status;
 }
 
-shoal_status shoali_samples_read(const struct shoali_samples *samples, int64_t i, int32_t *tokens,
-                                 int32_t *targets)
+shoal_status shoali_samples_read(const struct shoali_samples *samples, int64_t i,
+                                 int32_t *const *arrays)
 {
-    shoal_status status;
-    struct sink sink = {.tokens = tokens, .targets = targets, .length = samples->seq_length};
     const int64_t number = samples->cycle.order && i >= 0 ? cyclic_number(samples, i) : i;
     if (number < 0 || number >= samples->count)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "sample %lld of the %s part is asked for, which was made for %lld: start "
                           "with as many --train-iters as are to be run",
                           (long long)i, samples->split, (long long)samples->count);
-    SHOAL_TRY(status, read_number(samples, number, &sink), done);
-    for (int64_t t = sink.filled; t < sink.length; t++)
-        tokens[t] = 0;
-    for (int64_t t = sink.filled > 0 ? sink.filled - 1 : 0; t < sink.length; t++)
-        targets[t] = -1;
-    for (int64_t t = 0; samples->mask_eod && t < sink.length; t++)
-        if (tokens[t] == samples->data->eod)
-            targets[t] = -1;
-done:
-    return status;
+    return read_number(samples, number, arrays);
 }

@@ -3,16 +3,18 @@
 #define SHOALI_SAMPLES_H
 
 #include "data/indexed/indexed.h"
+#include "data/masked.h"
 
 #include <pthread.h>
 
 enum { SHOALI_DOCUMENT, SHOALI_SAMPLE, SHOALI_SHUFFLE, SHOALI_GPT_MAPS };
 enum { SHOALI_DATASET, SHOALI_NUMBER, SHOALI_BLEND_MAPS };
 
-/* One part, and its maps. */
+/* One part, and its maps. Of masked samples the shape has their number alone. */
 struct shoali_gpt_part {
     const struct shoali_indexed *file;
     struct shoali_gpt_args args;
+    int64_t first_document, end_document;
     struct shoali_gpt_shape shape;
     struct shoali_maps maps;
 };
@@ -29,6 +31,8 @@ struct shoali_cycle {
 
 struct shoali_samples {
     const struct shoali_indexed_data *data; /* borrowed */
+    const struct shoali_masked *masked;     /* borrowed; NULL: samples of the next token */
+    double short_seq_prob;                  /* of masked samples */
     const char *split;
     int64_t seq_length, count;
     struct shoali_gpt_part *part; /* owned */
@@ -43,5 +47,34 @@ shoal_status shoali_wrong_map(const struct shoali_npy *file);
 /* SHOAL_EINVAL: the part has no sample of this number. */
 SHOAL_CHECKED shoal_status shoali_check_taken(const struct shoali_samples *samples, int32_t part,
                                               int64_t number);
+
+/* ---- samples_open.c ---- */
+
+/* Appends `    "key": "text",` and a newline. */
+void shoali_describe_text(struct shoali_str *out, const char *key, const char *text);
+/* Maps of a class of data sets (`kind`), beside the data file `first` where no place is given. */
+struct shoali_open_maps {
+    const char *kind, *first;
+    struct shoali_str *description;
+    const char *const *names;
+    int32_t count;
+    shoal_status (*make)(void *user, const char *const *path);
+    void *user;
+};
+SHOAL_CHECKED shoal_status shoali_samples_open_maps(const struct shoali_samples *samples,
+                                                    const struct shoali_open_maps *open,
+                                                    struct shoali_maps *maps);
+
+/* ---- samples_masked.c ---- */
+
+void shoali_masked_describe(const struct shoali_samples *samples,
+                            const struct shoali_gpt_part *part, struct shoali_str *out);
+/* Makes or opens the part's map, and sets the number of its samples. */
+SHOAL_CHECKED shoal_status shoali_masked_open(const struct shoali_samples *samples,
+                                              struct shoali_gpt_part *part);
+/* Sample `number` of the part, which it has. */
+SHOAL_CHECKED shoal_status shoali_masked_read(const struct shoali_samples *samples,
+                                              const struct shoali_gpt_part *part, int64_t number,
+                                              int32_t *const *arrays);
 
 #endif

@@ -13,7 +13,7 @@ static const char *const blend_names[] = {"dataset_index", "dataset_sample_index
 
 /* ---- descriptions: what a cached map depends on, as Megatron writes it ---- */
 
-static void describe_text(struct shoali_str *out, const char *key, const char *text)
+void shoali_describe_text(struct shoali_str *out, const char *key, const char *text)
 {
     shoali_str_append(out, "    \"%s\": \"", key);
     for (; *text; text++)
@@ -25,13 +25,17 @@ static void describe_part(const struct shoali_samples *samples, const struct sho
                           struct shoali_str *out)
 {
     const struct shoali_gpt_args *args = &part->args;
+    if (samples->masked) {
+        shoali_masked_describe(samples, part, out);
+        return;
+    }
     shoali_str_append(out, "{\n    \"class\": \"GPTDataset\",\n");
-    describe_text(out, "dataset_path", part->file->prefix);
+    shoali_describe_text(out, "dataset_path", part->file->prefix);
     shoali_str_append(out, "    \"num_samples\": %lld,\n", (long long)args->sample_count);
-    describe_text(out, "index_split", samples->split);
+    shoali_describe_text(out, "index_split", samples->split);
     shoali_str_append(out, "    \"random_seed\": %lu,\n    \"sequence_length\": %lld,\n",
                       (unsigned long)args->seed, (long long)args->seq_length);
-    describe_text(out, "split", samples->data->split_text);
+    shoali_describe_text(out, "split", samples->data->split_text);
     shoali_str_append(out,
                       "    \"sequences\": [%lld, %lld],\n    \"drop_last_partial\": %s,\n"
                       "    \"add_extra_token\": %s,\n    \"files\": \"%016llx\"\n}",
@@ -45,7 +49,7 @@ static void describe_blend(const struct shoali_samples *samples, const double *w
                            struct shoali_str *out)
 {
     shoali_str_append(out, "{\n    \"class\": \"BlendedDataset\",\n");
-    describe_text(out, "split", samples->split);
+    shoali_describe_text(out, "split", samples->split);
     shoali_str_append(out, "    \"size\": %lld,\n    \"weights\": [", (long long)samples->count);
     for (int32_t i = 0; weight && i < samples->part_count; i++)
         shoali_str_append(out, "%s%.17g", i ? ", " : "", weight[i]);
@@ -148,22 +152,19 @@ done:
     return status;
 }
 
-static shoal_status open_maps(const struct shoali_samples *samples, const char *kind,
-                              const char *first, struct shoali_str *description,
-                              const char *const *names, int32_t count,
-                              shoal_status (*make)(void *, const char *const *), void *user,
-                              struct shoali_maps *maps)
+shoal_status shoali_samples_open_maps(const struct shoali_samples *samples,
+                                      const struct shoali_open_maps *open, struct shoali_maps *maps)
 {
     const struct shoali_maps_request request = {.cache_path = samples->data->cache_path,
-                                                .first = first,
-                                                .kind = kind,
+                                                .first = open->first,
+                                                .kind = open->kind,
                                                 .split = samples->split,
-                                                .description = shoali_str_get(description),
-                                                .names = names,
-                                                .count = count,
-                                                .make = make,
-                                                .user = user};
-    if (description->failed)
+                                                .description = shoali_str_get(open->description),
+                                                .names = open->names,
+                                                .count = open->count,
+                                                .make = open->make,
+                                                .user = open->user};
+    if (open->description->failed)
         return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the description of an index");
     return shoali_maps_open(&request, maps);
 }
@@ -176,15 +177,19 @@ shoal_status shoali_wrong_map(const struct shoali_npy *file)
                       file->path);
 }
 
-static shoal_status open_gpt(struct shoali_samples *samples, struct shoali_gpt_part *part)
+static shoal_status open_gpt(const struct shoali_samples *samples, struct shoali_gpt_part *part)
 {
     shoal_status status;
     struct shoali_str description = {0};
     describe_part(samples, part, &description);
-    SHOAL_TRY(status,
-              open_maps(samples, "GPTDataset", part->file->prefix, &description, gpt_names,
-                        SHOALI_GPT_MAPS, make_gpt, part, &part->maps),
-              done);
+    const struct shoali_open_maps open = {.kind = "GPTDataset",
+                                          .first = part->file->prefix,
+                                          .description = &description,
+                                          .names = gpt_names,
+                                          .count = SHOALI_GPT_MAPS,
+                                          .make = make_gpt,
+                                          .user = part};
+    SHOAL_TRY(status, shoali_samples_open_maps(samples, &open, &part->maps), done);
     const struct shoali_npy *file = part->maps.file;
     const int64_t places = part->shape.epochs * part->args.sequence_count;
     if (file[SHOALI_DOCUMENT].rows != places || file[SHOALI_DOCUMENT].columns != 1)
@@ -269,10 +274,14 @@ static shoal_status open_blend(struct shoali_samples *samples, const double *wei
     struct shoali_str description = {0};
     struct blending blending = {samples, weight};
     describe_blend(samples, weight, &description);
-    SHOAL_TRY(status,
-              open_maps(samples, "BlendedDataset", samples->part[0].file->prefix, &description,
-                        blend_names, SHOALI_BLEND_MAPS, make_blend, &blending, &samples->blend),
-              done);
+    const struct shoali_open_maps open = {.kind = "BlendedDataset",
+                                          .first = samples->part[0].file->prefix,
+                                          .description = &description,
+                                          .names = blend_names,
+                                          .count = SHOALI_BLEND_MAPS,
+                                          .make = make_blend,
+                                          .user = &blending};
+    SHOAL_TRY(status, shoali_samples_open_maps(samples, &open, &samples->blend), done);
     for (int i = 0; i < SHOALI_BLEND_MAPS; i++)
         if (samples->blend.file[i].rows != samples->count || samples->blend.file[i].columns != 1)
             status = shoali_wrong_map(&samples->blend.file[i]);
@@ -283,10 +292,11 @@ done:
 
 /* ---- opening ---- */
 
-static shoal_status init_part(const struct shoali_samples *samples,
+static shoal_status open_part(const struct shoali_samples *samples,
                               const struct shoal_loader_args *args, const struct shoali_part *from,
                               int64_t sample_count, struct shoali_gpt_part *part)
 {
+    shoal_status status;
     if (from->tokens == 0)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "the %s part of %s has no tokens (%lld of its %lld sequences are in it); "
@@ -295,6 +305,8 @@ static shoal_status init_part(const struct shoali_samples *samples,
                           (long long)(from->end - from->first),
                           (long long)from->file->sequence_count);
     part->file = from->file;
+    part->first_document = from->first_document;
+    part->end_document = from->end_document;
     part->args = (struct shoali_gpt_args){.sequence_count = from->end - from->first,
                                           .first = from->first,
                                           .tokens = from->tokens,
@@ -304,10 +316,14 @@ static shoal_status init_part(const struct shoali_samples *samples,
                                           .keep_last_partial = args->split == SHOAL_SPLIT_VALID &&
                                                                args->keep_last_partial,
                                           .no_extra_token = args->no_extra_token};
-    const shoal_status status = shoali_gpt_shape(&part->args, &part->shape);
+    status = samples->masked ? shoali_masked_open(samples, part)
+                             : shoali_gpt_shape(&part->args, &part->shape);
     if (status < 0)
-        shoali_error_prefix(status, "the %s part of %s", split_words[args->split],
-                            from->file->prefix);
+        return shoali_error_prefix(status, "the %s part of %s", split_words[args->split],
+                                   from->file->prefix);
+    if (!samples->masked)
+        SHOAL_TRY(status, open_gpt(samples, part), done);
+done:
     return status;
 }
 
@@ -371,8 +387,7 @@ static shoal_status open_parts(struct shoali_samples *samples, const struct shoa
     for (int32_t k = 0; k < split->count; k++) {
         struct shoali_gpt_part *part = &samples->part[k];
         const int64_t asked = ask_part(samples, args, split->weighted ? weight : NULL, k);
-        SHOAL_TRY(status, init_part(samples, args, &split->part[k], asked, part), done);
-        SHOAL_TRY(status, open_gpt(samples, part), done);
+        SHOAL_TRY(status, open_part(samples, args, &split->part[k], asked, part), done);
     }
     samples->count = samples->part[0].shape.samples;
     if (split->count == 1 && !split->weighted)
@@ -409,6 +424,7 @@ static shoal_status open_cycle(struct shoali_samples *samples, const struct shoa
 
 shoal_status shoali_samples_open(const struct shoali_indexed_data *data,
                                  const struct shoal_loader_args *args,
+                                 const struct shoali_masked *masked,
                                  struct shoali_samples **samples)
 {
     shoal_status status;
@@ -421,6 +437,8 @@ shoal_status shoali_samples_open(const struct shoali_indexed_data *data,
     made->split = split_names[args->split];
     made->seq_length = args->seq_length;
     made->mask_eod = args->eod_mask_loss;
+    made->masked = masked;
+    made->short_seq_prob = args->short_seq_prob;
     if (data->split[args->split].count == 0)
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "the data have no %s part: give another --split, or paths "
