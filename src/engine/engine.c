@@ -181,12 +181,12 @@ shoal_status shoali_engine_need_micros(struct shoal_engine *engine)
                           (long long)micro_batches, INT32_MAX / 8);
     SHOAL_TRY(status,
               shoali_instructions_make(
-                  &(struct shoali_schedule_args){.micro_batches = (int32_t)micro_batches,
+                  &(struct shoali_pipeline_args){.micro_batches = (int32_t)micro_batches,
                                                  .training = !engine->inference},
                   0, &engine->config.arena, &engine->train_list),
               done);
     SHOAL_TRY(status,
-              shoali_instructions_make(&(struct shoali_schedule_args){.micro_batches = 1}, 0,
+              shoali_instructions_make(&(struct shoali_pipeline_args){.micro_batches = 1}, 0,
                                        &engine->config.arena, &engine->eval_list),
               done);
     const int32_t slots = engine->train_list.slots;

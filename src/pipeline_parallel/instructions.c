@@ -57,7 +57,7 @@ static enum shoali_instruction_kind does(enum shoali_compute_kind kind)
 }
 
 /* The stage that a computation's input comes from over the wire; -1: it is there already. */
-static int32_t source_of(const struct shoali_schedule_args *args, const struct shoali_compute *one,
+static int32_t source_of(const struct shoali_pipeline_args *args, const struct shoali_compute *one,
                          int32_t stage)
 {
     const int32_t p = args->stages, own = one->chunk * p + stage;
@@ -72,7 +72,7 @@ static int32_t source_of(const struct shoali_schedule_args *args, const struct s
 static void add_compute(const struct shoali_orders *orders, const struct shoali_timeline *timeline,
                         int32_t on, int32_t index, int32_t stage, struct events *events)
 {
-    const struct shoali_schedule_args *args = &orders->args;
+    const struct shoali_pipeline_args *args = &orders->args;
     const struct shoali_compute *one = &orders->list[on][index];
     const int32_t p = args->stages, own = one->chunk * p + on, last = p * args->chunks - 1;
     const int32_t source = source_of(args, one, on);
@@ -102,7 +102,7 @@ struct numbers {
     int32_t most;
 };
 
-static shoal_status numbers_init(struct numbers *numbers, const struct shoali_schedule_args *args,
+static shoal_status numbers_init(struct numbers *numbers, const struct shoali_pipeline_args *args,
                                  struct shoali_arena *arena)
 {
     const size_t cells = (size_t)args->chunks * (size_t)args->micro_batches;
@@ -139,14 +139,14 @@ static int32_t give_back(struct numbers *numbers, size_t cell)
 }
 
 /* Whether the computation ends the life of its slot. */
-static bool ends_slot(const struct shoali_schedule_args *args, enum shoali_instruction_kind kind)
+static bool ends_slot(const struct shoali_pipeline_args *args, enum shoali_instruction_kind kind)
 {
     return kind == SHOALI_DO_BACKWARD || kind == SHOALI_DO_BACKWARD_WEIGHT ||
            (kind == SHOALI_DO_FORWARD && !args->training);
 }
 
 /* Whether it leaves behind what will be sent when the slot may be gone. */
-static bool fills_buffer(const struct shoali_schedule_args *args, int32_t stage,
+static bool fills_buffer(const struct shoali_pipeline_args *args, int32_t stage,
                          const struct shoali_instruction *one)
 {
     const int32_t own = one->chunk * args->stages + stage;
@@ -157,14 +157,14 @@ static bool fills_buffer(const struct shoali_schedule_args *args, int32_t stage,
     return (one->kind == SHOALI_DO_BACKWARD || one->kind == SHOALI_DO_BACKWARD_INPUT) && own > 0;
 }
 
-static bool empties_buffer(const struct shoali_schedule_args *args,
+static bool empties_buffer(const struct shoali_pipeline_args *args,
                            enum shoali_instruction_kind kind)
 {
     return kind == SHOALI_DO_SEND_GRADIENT ||
            (kind == SHOALI_DO_SEND_ACTIVATION && !args->training);
 }
 
-static void number(const struct shoali_schedule_args *args, int32_t stage, struct numbers *slots,
+static void number(const struct shoali_pipeline_args *args, int32_t stage, struct numbers *slots,
                    struct numbers *buffers, struct shoali_instruction *one)
 {
     const size_t cell = (size_t)one->chunk * (size_t)args->micro_batches + (size_t)one->micro;
@@ -180,7 +180,7 @@ static void number(const struct shoali_schedule_args *args, int32_t stage, struc
 /* ---- lists ---------------------------------------------------------------------------------- */
 
 /* Without a pipeline a micro-batch comes after the other, however many there are. */
-static shoal_status make_alone(const struct shoali_schedule_args *args, struct shoali_arena *arena,
+static shoal_status make_alone(const struct shoali_pipeline_args *args, struct shoali_arena *arena,
                                struct shoali_instructions *instructions)
 {
     static const enum shoali_instruction_kind each[] = {SHOALI_DO_LOAD, SHOALI_DO_FORWARD,
@@ -219,7 +219,7 @@ done:
     return status;
 }
 
-static shoal_status make_stage(const struct shoali_schedule_args *args, int32_t stage,
+static shoal_status make_stage(const struct shoali_pipeline_args *args, int32_t stage,
                                struct shoali_arena *scratch, struct shoali_arena *arena,
                                struct shoali_instructions *instructions)
 {
@@ -249,16 +249,16 @@ done:
     return status;
 }
 
-shoal_status shoali_instructions_make(const struct shoali_schedule_args *args, int32_t stage,
+shoal_status shoali_instructions_make(const struct shoali_pipeline_args *args, int32_t stage,
                                       struct shoali_arena *arena,
                                       struct shoali_instructions *instructions)
 {
     shoal_status status;
-    struct shoali_schedule_args complete;
+    struct shoali_pipeline_args complete;
     struct shoali_arena scratch;
     *instructions = (struct shoali_instructions){0};
     shoali_arena_init(&scratch);
-    SHOAL_TRY(status, shoali_schedule_complete(args, &complete), done);
+    SHOAL_TRY(status, shoali_pipeline_complete(args, &complete), done);
     if (complete.stages == 1)
         SHOAL_TRY(status, make_alone(&complete, arena, instructions), done);
     else

@@ -40,7 +40,7 @@ struct stage {
     bool tied, stepped;
 };
 struct step {
-    struct shoali_schedule_args args;
+    struct shoali_pipeline_args args;
     struct stage stage[STAGES];
 };
 
@@ -209,7 +209,7 @@ static void run(struct step *step)
 }
 
 /* Micro-batches in flight, as published. */
-static int32_t bound(const struct shoali_schedule_args *args, int32_t stage)
+static int32_t bound(const struct shoali_pipeline_args *args, int32_t stage)
 {
     const int32_t p = args->stages, all = args->micro_batches * args->chunks;
     int32_t slots = p - stage;
@@ -225,11 +225,11 @@ static int32_t bound(const struct shoali_schedule_args *args, int32_t stage)
     return args->training ? slots : 1;
 }
 
-static void check(const struct shoali_schedule_args *args, struct shoali_arena *arena)
+static void check(const struct shoali_pipeline_args *args, struct shoali_arena *arena)
 {
     static struct step step;
     memset(&step, 0, sizeof step);
-    assert_int_equal(shoali_schedule_complete(args, &step.args), SHOAL_OK);
+    assert_int_equal(shoali_pipeline_complete(args, &step.args), SHOAL_OK);
     for (int32_t s = 0; s < step.args.stages; s++) {
         struct shoali_instructions *made = &step.stage[s].made;
         assert_int_equal(shoali_instructions_make(args, s, arena, made), SHOAL_OK);
@@ -245,11 +245,13 @@ static void test_all_lists(void **state)
         for (int32_t p = 1; p <= STAGES; p++)
             for (int32_t m = 1; m <= MICROS; m += 1 + m / 12)
                 for (int32_t training = 0; training < 2; training++)
-                    check(&(struct shoali_schedule_args){.schedule = (enum shoali_schedule)schedule,
-                                                         .stages = p,
-                                                         .micro_batches = m,
-                                                         .training = training},
-                          *state);
+                    check(
+                        &(struct shoali_pipeline_args){.schedule =
+                                                           (enum shoali_pipeline_schedule)schedule,
+                                                       .stages = p,
+                                                       .micro_batches = m,
+                                                       .training = training},
+                        *state);
 }
 
 /* Every group that is allowed. */
@@ -261,14 +263,14 @@ static void test_interleaved_lists(void **state)
             for (int32_t group = p; group <= p + 3; group++)
                 for (int32_t m = 1; m <= MICROS; m++)
                     for (int32_t training = 0; training < 2; training++) {
-                        const struct shoali_schedule_args args = {.schedule = SHOALI_INTERLEAVED,
+                        const struct shoali_pipeline_args args = {.schedule = SHOALI_INTERLEAVED,
                                                                   .stages = p,
                                                                   .chunks = v,
                                                                   .group = group,
                                                                   .micro_batches = m,
                                                                   .training = training};
-                        struct shoali_schedule_args complete;
-                        if (shoali_schedule_complete(&args, &complete) < 0)
+                        struct shoali_pipeline_args complete;
+                        if (shoali_pipeline_complete(&args, &complete) < 0)
                             continue;
                         check(&args, *state);
                         checked++;
@@ -279,7 +281,7 @@ static void test_interleaved_lists(void **state)
 /* ---- golden orders -------------------------------------------------------------------------- */
 
 /* "F0 F1 B0 ...": of a stage; with chunks "F0.1". */
-static void assert_order(struct shoali_arena *arena, const struct shoali_schedule_args *args,
+static void assert_order(struct shoali_arena *arena, const struct shoali_pipeline_args *args,
                          int32_t stage, const char *wanted)
 {
     struct shoali_orders orders;
@@ -298,18 +300,18 @@ static void assert_order(struct shoali_arena *arena, const struct shoali_schedul
 
 static void test_orders(void **state)
 {
-    struct shoali_schedule_args args = {
+    struct shoali_pipeline_args args = {
         .schedule = SHOALI_1F1B, .stages = 4, .micro_batches = 5, .training = true};
     assert_order(*state, &args, 0, "F0 F1 F2 F3 B0 F4 B1 B2 B3 B4");
     assert_order(*state, &args, 2, "F0 F1 B0 F2 B1 F3 B2 F4 B3 B4");
     assert_order(*state, &args, 3, "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4");
     args.schedule = SHOALI_GPIPE;
     assert_order(*state, &args, 3, "F0 F1 F2 F3 F4 B0 B1 B2 B3 B4");
-    args = (struct shoali_schedule_args){
+    args = (struct shoali_pipeline_args){
         .schedule = SHOALI_ZB_H1, .stages = 2, .micro_batches = 3, .training = true};
     assert_order(*state, &args, 1, "F0 I0 F1 I1 W0 F2 I2 W1 W2");
     /* groups of 3 over 5 micro-batches: the last is short */
-    args = (struct shoali_schedule_args){
+    args = (struct shoali_pipeline_args){
         .schedule = SHOALI_INTERLEAVED, .stages = 2, .chunks = 2, .group = 3, .micro_batches = 5};
     assert_order(*state, &args, 0, "F0.0 F1.0 F2.0 F0.1 F1.1 F2.1 F3.0 F4.0 F3.1 F4.1");
 }
@@ -320,7 +322,7 @@ static void test_warm_up(void **state)
     static const int32_t plain[] = {3, 2, 1, 0}, chunked[] = {10, 8, 6, 4};
     struct shoali_orders orders;
     for (int32_t chunks = 1; chunks <= 2; chunks++) {
-        const struct shoali_schedule_args args = {.schedule =
+        const struct shoali_pipeline_args args = {.schedule =
                                                       chunks > 1 ? SHOALI_INTERLEAVED : SHOALI_1F1B,
                                                   .stages = 4,
                                                   .chunks = chunks,
@@ -339,7 +341,7 @@ static void test_warm_up(void **state)
 /* ---- timelines ------------------------------------------------------------------------------ */
 
 static struct shoali_timeline timeline_of(struct shoali_arena *arena,
-                                          const struct shoali_schedule_args *args,
+                                          const struct shoali_pipeline_args *args,
                                           const struct shoali_durations *durations)
 {
     struct shoali_orders orders;
@@ -354,7 +356,7 @@ static void test_bubbles(void **state)
 {
     for (int32_t p = 2; p <= STAGES; p++)
         for (int32_t rounds = 2; rounds <= 3; rounds++) {
-            struct shoali_schedule_args args = {.schedule = SHOALI_1F1B,
+            struct shoali_pipeline_args args = {.schedule = SHOALI_1F1B,
                                                 .stages = p,
                                                 .micro_batches = rounds * p,
                                                 .training = true};
@@ -383,7 +385,7 @@ static void test_durations(void **state)
 {
     const double forward[] = {1, 2}, input[] = {3, 5}, weight[] = {7, 11};
     const struct shoali_durations durations = {forward, input, weight, .transfer = 100};
-    const struct shoali_schedule_args args = {
+    const struct shoali_pipeline_args args = {
         .schedule = SHOALI_1F1B, .stages = 2, .micro_batches = 1, .training = true};
     const struct shoali_timeline line = timeline_of(*state, &args, &durations);
     assert_true(line.begin[1][0] == 101 && line.end[1][0] == 103);
@@ -394,22 +396,22 @@ static void test_durations(void **state)
 
 /* ---- mistakes ------------------------------------------------------------------------------- */
 
-static void assert_refused(const struct shoali_schedule_args *args, const char *words)
+static void assert_refused(const struct shoali_pipeline_args *args, const char *words)
 {
-    struct shoali_schedule_args complete;
-    assert_int_equal(shoali_schedule_complete(args, &complete), SHOAL_EINVAL);
+    struct shoali_pipeline_args complete;
+    assert_int_equal(shoali_pipeline_complete(args, &complete), SHOAL_EINVAL);
     assert_non_null(strstr(shoal_error_message(), words));
 }
 
 static void test_mistakes(void **state)
 {
     (void)state;
-    enum shoali_schedule schedule;
-    assert_int_equal(shoali_schedule_find("zb-h1", &schedule), SHOAL_OK);
+    enum shoali_pipeline_schedule schedule;
+    assert_int_equal(shoali_pipeline_schedule_find("zb-h1", &schedule), SHOAL_OK);
     assert_int_equal(schedule, SHOALI_ZB_H1);
-    assert_int_equal(shoali_schedule_find("1b1f", &schedule), SHOAL_EINVAL);
+    assert_int_equal(shoali_pipeline_schedule_find("1b1f", &schedule), SHOAL_EINVAL);
     assert_non_null(strstr(shoal_error_message(), "nearest is 1f1b"));
-    struct shoali_schedule_args args = {
+    struct shoali_pipeline_args args = {
         .schedule = SHOALI_1F1B, .stages = 4, .chunks = 2, .micro_batches = 8, .training = true};
     assert_refused(&args, "chunks are for the schedule interleaved");
     args.schedule = SHOALI_INTERLEAVED;
@@ -417,12 +419,12 @@ static void test_mistakes(void **state)
     assert_refused(&args, "leave a group of 1");
     args.group = 3;
     assert_refused(&args, "give at least 4");
-    args = (struct shoali_schedule_args){.schedule = SHOALI_INTERLEAVED, .chunks = 2};
+    args = (struct shoali_pipeline_args){.schedule = SHOALI_INTERLEAVED, .chunks = 2};
     assert_refused(&args, "there is one");
     struct shoali_arena arena;
     struct shoali_orders orders;
     shoali_arena_init(&arena);
-    args = (struct shoali_schedule_args){.stages = 1 << 16, .micro_batches = 1 << 16};
+    args = (struct shoali_pipeline_args){.stages = 1 << 16, .micro_batches = 1 << 16};
     assert_int_equal(shoali_orders_make(&args, &arena, &orders), SHOAL_EINVAL);
     shoali_arena_fini(&arena);
 }

@@ -7,16 +7,17 @@
 
 static const char *const names[SHOALI_SCHEDULES] = {"gpipe", "1f1b", "interleaved", "zb-h1"};
 
-const char *shoali_schedule_name(enum shoali_schedule schedule)
+const char *shoali_pipeline_schedule_name(enum shoali_pipeline_schedule schedule)
 {
     return names[schedule];
 }
 
-shoal_status shoali_schedule_find(const char *name, enum shoali_schedule *schedule)
+shoal_status shoali_pipeline_schedule_find(const char *name,
+                                           enum shoali_pipeline_schedule *schedule)
 {
     for (int i = 0; i < SHOALI_SCHEDULES; i++)
         if (strcmp(names[i], name) == 0) {
-            *schedule = (enum shoali_schedule)i;
+            *schedule = (enum shoali_pipeline_schedule)i;
             return SHOAL_OK;
         }
     const char *nearest = shoali_nearest(name, names, SHOALI_SCHEDULES);
@@ -33,7 +34,7 @@ static int32_t at_least_1(int32_t value)
     return value > 0 ? value : 1;
 }
 
-static shoal_status check_group(const struct shoali_schedule_args *args)
+static shoal_status check_group(const struct shoali_pipeline_args *args)
 {
     const int32_t rest = args->micro_batches % args->group;
     if (args->group < args->stages)
@@ -52,8 +53,8 @@ static shoal_status check_group(const struct shoali_schedule_args *args)
     return SHOAL_OK;
 }
 
-shoal_status shoali_schedule_complete(const struct shoali_schedule_args *args,
-                                      struct shoali_schedule_args *complete)
+shoal_status shoali_pipeline_complete(const struct shoali_pipeline_args *args,
+                                      struct shoali_pipeline_args *complete)
 {
     *complete = *args;
     complete->stages = at_least_1(args->stages);
@@ -77,7 +78,7 @@ shoal_status shoali_schedule_complete(const struct shoali_schedule_args *args,
 
 /* The k-th forward of a rank: micro-batches in groups, in a group a chunk after the other. The k-th
  * backward is the same with the chunks from the last to the first. */
-static struct shoali_compute turn(const struct shoali_schedule_args *args, int32_t k,
+static struct shoali_compute turn(const struct shoali_pipeline_args *args, int32_t k,
                                   enum shoali_compute_kind kind)
 {
     const int32_t whole = args->group * args->chunks, begin = k / whole * args->group;
@@ -90,7 +91,7 @@ static struct shoali_compute turn(const struct shoali_schedule_args *args, int32
                                        kind == SHOALI_FORWARD ? chunk : args->chunks - 1 - chunk};
 }
 
-static int32_t warm_up(const struct shoali_schedule_args *args, int32_t stage)
+static int32_t warm_up(const struct shoali_pipeline_args *args, int32_t stage)
 {
     const int32_t all = args->chunks * args->micro_batches, behind = args->stages - stage - 1;
     int32_t forwards = behind;
@@ -104,7 +105,7 @@ static int32_t warm_up(const struct shoali_schedule_args *args, int32_t stage)
 /* Forwards of the warm-up, then in turn, then the backwards that are left. */
 static void fill_turns(struct shoali_orders *orders, int32_t stage)
 {
-    const struct shoali_schedule_args *args = &orders->args;
+    const struct shoali_pipeline_args *args = &orders->args;
     const int32_t all = args->chunks * args->micro_batches, first = warm_up(args, stage);
     int32_t at = 0, forward = 0, backward = 0;
     while (at < orders->count) {
@@ -134,12 +135,12 @@ static void fill_zero_bubble(struct shoali_orders *orders, int32_t stage)
 
 /* ---- all ------------------------------------------------------------------------------------ */
 
-shoal_status shoali_orders_make(const struct shoali_schedule_args *args, struct shoali_arena *arena,
+shoal_status shoali_orders_make(const struct shoali_pipeline_args *args, struct shoali_arena *arena,
                                 struct shoali_orders *orders)
 {
     shoal_status status;
-    SHOAL_TRY(status, shoali_schedule_complete(args, &orders->args), done);
-    const struct shoali_schedule_args *complete = &orders->args;
+    SHOAL_TRY(status, shoali_pipeline_complete(args, &orders->args), done);
+    const struct shoali_pipeline_args *complete = &orders->args;
     const bool zero_bubble = complete->schedule == SHOALI_ZB_H1 && complete->training;
     const int64_t parts = zero_bubble ? 3 : complete->training ? 2 : 1;
     const int64_t count = parts * complete->chunks * complete->micro_batches;

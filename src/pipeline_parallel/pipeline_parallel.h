@@ -42,23 +42,24 @@
 
 /* ---- orders --------------------------------------------------------------------------------- */
 
-enum shoali_schedule { SHOALI_GPIPE, SHOALI_1F1B, SHOALI_INTERLEAVED, SHOALI_ZB_H1 };
+enum shoali_pipeline_schedule { SHOALI_GPIPE, SHOALI_1F1B, SHOALI_INTERLEAVED, SHOALI_ZB_H1 };
 enum { SHOALI_SCHEDULES = 4 };
 /* "1f1b". */
-const char *shoali_schedule_name(enum shoali_schedule schedule);
+const char *shoali_pipeline_schedule_name(enum shoali_pipeline_schedule schedule);
 /* SHOAL_EINVAL names the nearest. */
-SHOAL_CHECKED shoal_status shoali_schedule_find(const char *name, enum shoali_schedule *schedule);
+SHOAL_CHECKED shoal_status shoali_pipeline_schedule_find(const char *name,
+                                                         enum shoali_pipeline_schedule *schedule);
 
-struct shoali_schedule_args {
-    enum shoali_schedule schedule;
+struct shoali_pipeline_args {
+    enum shoali_pipeline_schedule schedule;
     int32_t stages, chunks, micro_batches; /* 0: 1 */
     int32_t group; /* interleaved: N, micro-batches of a chunk in turn; 0: as many as stages */
     bool training; /* false: forward alone */
 };
 /* The same with 0 filled in. SHOAL_EINVAL, with a sentence: chunks without `interleaved`, chunks
  * without stages, a group that M does not allow. */
-SHOAL_CHECKED shoal_status shoali_schedule_complete(const struct shoali_schedule_args *args,
-                                                    struct shoali_schedule_args *complete);
+SHOAL_CHECKED shoal_status shoali_pipeline_complete(const struct shoali_pipeline_args *args,
+                                                    struct shoali_pipeline_args *complete);
 
 enum shoali_compute_kind {
     SHOALI_FORWARD,
@@ -72,11 +73,11 @@ struct shoali_compute {
 };
 /* What every stage computes, in order; memory from the arena. */
 struct shoali_orders {
-    struct shoali_schedule_args args; /* complete */
+    struct shoali_pipeline_args args; /* complete */
     struct shoali_compute **list;     /* [stages][count] */
     int32_t count;
 };
-SHOAL_CHECKED shoal_status shoali_orders_make(const struct shoali_schedule_args *args,
+SHOAL_CHECKED shoal_status shoali_orders_make(const struct shoali_pipeline_args *args,
                                               struct shoali_arena *arena,
                                               struct shoali_orders *orders);
 
@@ -130,8 +131,8 @@ struct shoali_instructions {
     int32_t count;
     int32_t slots, buffers; /* alive at once, at most */
 };
-/* SHOAL_ENOMEM; SHOAL_EINVAL as shoali_schedule_complete. */
-SHOAL_CHECKED shoal_status shoali_instructions_make(const struct shoali_schedule_args *args,
+/* SHOAL_ENOMEM; SHOAL_EINVAL as shoali_pipeline_complete. */
+SHOAL_CHECKED shoal_status shoali_instructions_make(const struct shoali_pipeline_args *args,
                                                     int32_t stage, struct shoali_arena *arena,
                                                     struct shoali_instructions *instructions);
 /* "forward", for messages. */

@@ -91,7 +91,7 @@ static int32_t advance(const struct shoali_orders *orders, const struct shoali_d
 static shoal_status allocate(const struct shoali_orders *orders, struct shoali_arena *arena,
                              struct progress *progress, struct shoali_timeline *timeline)
 {
-    const struct shoali_schedule_args *args = &orders->args;
+    const struct shoali_pipeline_args *args = &orders->args;
     const size_t stages = (size_t)args->stages;
     const size_t cells = stages * (size_t)args->chunks * (size_t)args->micro_batches;
     *progress = (struct progress){.forward = shoali_arena_alloc(arena, cells * sizeof(double)),
@@ -134,7 +134,7 @@ shoal_status shoali_timeline_make(const struct shoali_orders *orders,
             return SHOAL_FAIL(SHOAL_EINTERNAL,
                               "the schedule %s of %d stages, %d chunks and %d micro-batches waits "
                               "for itself",
-                              shoali_schedule_name(orders->args.schedule), stages,
+                              shoali_pipeline_schedule_name(orders->args.schedule), stages,
                               orders->args.chunks, orders->args.micro_batches);
     }
     for (int32_t s = 0; s < stages; s++) {

@@ -53,7 +53,7 @@ static struct slot *begin_piece(struct crew *crew)
         slot = &crew->slot[crew->begun % crew->slots];
     pthread_mutex_unlock(&crew->mutex);
     if (slot) {
-        const shoal_status status = shoali_input_next(crew->args->input, &slot->piece.text);
+        const shoal_status status = shoali_line_input_next(crew->args->input, &slot->piece.text);
         slot->piece.status = SHOAL_OK;
         if (status < 0)
             fail_piece(&slot->piece, status);

@@ -17,7 +17,7 @@ static shoal_status no_memory(void)
     return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a list of input files");
 }
 
-static shoal_status add_path(struct shoali_input *input, const char *path)
+static shoal_status add_path(struct shoali_line_input *input, const char *path)
 {
     char **grown = realloc(input->path, ((size_t)input->count + 1) * sizeof *grown);
     if (!grown)
@@ -28,7 +28,7 @@ static shoal_status add_path(struct shoali_input *input, const char *path)
 }
 
 /* A file that can be read, and its state into the hash. */
-static shoal_status check_path(struct shoali_input *input, const char *path)
+static shoal_status check_path(struct shoali_line_input *input, const char *path)
 {
     struct stat info;
     if (stat(path, &info) != 0 || access(path, R_OK) != 0)
@@ -48,7 +48,7 @@ static shoal_status check_path(struct shoali_input *input, const char *path)
     return SHOAL_OK;
 }
 
-static shoal_status add_word(struct shoali_input *input, const char *word)
+static shoal_status add_word(struct shoali_line_input *input, const char *word)
 {
     shoal_status status = SHOAL_OK;
     struct stat info;
@@ -67,10 +67,11 @@ static shoal_status add_word(struct shoali_input *input, const char *word)
     return status;
 }
 
-shoal_status shoali_input_open(const char *const *words, int32_t count, struct shoali_input *input)
+shoal_status shoali_line_input_open(const char *const *words, int32_t count,
+                                    struct shoali_line_input *input)
 {
     shoal_status status = SHOAL_OK;
-    *input = (struct shoali_input){.descriptor = -1};
+    *input = (struct shoali_line_input){.descriptor = -1};
     if (count < 1)
         return SHOAL_FAIL(SHOAL_EINVAL, "no input given: name files of JSON lines, or - for "
                                         "standard input");
@@ -83,11 +84,11 @@ shoal_status shoali_input_open(const char *const *words, int32_t count, struct s
         input->state = 0;
 done:
     if (status < 0)
-        shoali_input_close(input);
+        shoali_line_input_close(input);
     return status;
 }
 
-static void close_current(struct shoali_input *input)
+static void close_current(struct shoali_line_input *input)
 {
     shoali_gzip_close(input->gzip);
     input->gzip = NULL;
@@ -96,17 +97,17 @@ static void close_current(struct shoali_input *input)
     input->descriptor = -1;
 }
 
-void shoali_input_close(struct shoali_input *input)
+void shoali_line_input_close(struct shoali_line_input *input)
 {
     close_current(input);
     for (int32_t i = 0; i < input->count; i++)
         free(input->path[i]);
     free(input->path);
     free(input->rest);
-    *input = (struct shoali_input){.descriptor = -1};
+    *input = (struct shoali_line_input){.descriptor = -1};
 }
 
-static shoal_status open_current(struct shoali_input *input)
+static shoal_status open_current(struct shoali_line_input *input)
 {
     shoal_status status = SHOAL_OK;
     const char *path = input->path[input->place.file];
@@ -122,8 +123,8 @@ done:
     return status;
 }
 
-shoal_status shoali_input_seek(struct shoali_input *input, const struct shoali_input_place *place,
-                               int64_t bytes)
+shoal_status shoali_line_input_seek(struct shoali_line_input *input,
+                                    const struct shoali_line_input_place *place, int64_t bytes)
 {
     shoal_status status = SHOAL_OK;
     close_current(input);
@@ -153,7 +154,7 @@ static shoal_status reserve(char **memory, size_t *capacity, size_t bytes)
     return SHOAL_OK;
 }
 
-static shoal_status read_some(struct shoali_input *input, char *to, size_t room, size_t *count)
+static shoal_status read_some(struct shoali_line_input *input, char *to, size_t room, size_t *count)
 {
     ssize_t got;
     if (input->gzip)
@@ -169,7 +170,7 @@ static shoal_status read_some(struct shoali_input *input, char *to, size_t room,
 }
 
 /* Fills the piece up to `capacity` or the end of the file. */
-static shoal_status fill(struct shoali_input *input, struct shoali_text_piece *piece)
+static shoal_status fill(struct shoali_line_input *input, struct shoali_text_piece *piece)
 {
     shoal_status status = SHOAL_OK;
     while (!input->ended && piece->bytes < piece->capacity) {
@@ -186,7 +187,8 @@ done:
 }
 
 /* Bytes of the whole lines in the piece; a file's last line needs no newline. */
-static size_t whole_lines(const struct shoali_input *input, const struct shoali_text_piece *piece)
+static size_t whole_lines(const struct shoali_line_input *input,
+                          const struct shoali_text_piece *piece)
 {
     if (input->ended)
         return piece->bytes;
@@ -195,7 +197,7 @@ static size_t whole_lines(const struct shoali_input *input, const struct shoali_
 }
 
 /* Reads until there is a whole line. */
-static shoal_status read_lines(struct shoali_input *input, struct shoali_text_piece *piece,
+static shoal_status read_lines(struct shoali_line_input *input, struct shoali_text_piece *piece,
                                size_t *whole)
 {
     shoal_status status;
@@ -224,7 +226,8 @@ static int64_t count_lines(const char *text, size_t bytes)
     return lines + (bytes > 0 && text[bytes - 1] != '\n');
 }
 
-static shoal_status cut(struct shoali_input *input, struct shoali_text_piece *piece, size_t whole)
+static shoal_status cut(struct shoali_line_input *input, struct shoali_text_piece *piece,
+                        size_t whole)
 {
     shoal_status status;
     const size_t rest = piece->bytes - whole;
@@ -242,7 +245,8 @@ done:
     return status;
 }
 
-shoal_status shoali_input_next(struct shoali_input *input, struct shoali_text_piece *piece)
+shoal_status shoali_line_input_next(struct shoali_line_input *input,
+                                    struct shoali_text_piece *piece)
 {
     shoal_status status;
     size_t whole = 0;
@@ -253,7 +257,7 @@ shoal_status shoali_input_next(struct shoali_input *input, struct shoali_text_pi
         if (whole > 0)
             return cut(input, piece, whole);
         close_current(input);
-        input->place = (struct shoali_input_place){.file = input->place.file + 1};
+        input->place = (struct shoali_line_input_place){.file = input->place.file + 1};
     }
     status = SHOAL_END;
 done:

@@ -158,8 +158,8 @@ static shoal_status make_record(const struct shoali_piece_task *task,
 }
 
 static shoal_status make_lines(const struct shoali_piece_task *task,
-                               const struct shoali_input *input, struct shoali_piece_tools *tools,
-                               struct shoali_piece *piece)
+                               const struct shoali_line_input *input,
+                               struct shoali_piece_tools *tools, struct shoali_piece *piece)
 {
     shoal_status status = SHOAL_OK;
     const char *at = piece->text.text, *end = at + piece->text.bytes;
@@ -180,7 +180,7 @@ static shoal_status make_lines(const struct shoali_piece_task *task,
     return SHOAL_OK;
 }
 
-void shoali_piece_make(const struct shoali_piece_task *task, const struct shoali_input *input,
+void shoali_piece_make(const struct shoali_piece_task *task, const struct shoali_line_input *input,
                        struct shoali_piece_tools *tools, struct shoali_piece *piece)
 {
     tools->jsonl.keys = task->keys;

@@ -18,7 +18,7 @@ struct preprocess {
     const shoal_preprocess_args *args;
     const char *const *keys;
     int32_t key_count;
-    struct shoali_input input;
+    struct shoali_line_input input;
     shoal_tokenizer *tokenizer;
     struct shoali_piece_task task;
     int32_t vocab_size; /* the end-of-document token included */
@@ -118,7 +118,8 @@ static shoal_status learn_characters(struct preprocess *run)
         .input = &run->input, .task = &task, .workers = run->args->workers, .seen = seen};
     SHOAL_TRY(status, shoali_crew_run(&args), done);
     SHOAL_TRY(status, shoali_tokenizer_from_set(seen, &run->tokenizer), done);
-    SHOAL_TRY(status, shoali_input_seek(&run->input, &(struct shoali_input_place){0}, 0), done);
+    SHOAL_TRY(status, shoali_line_input_seek(&run->input, &(struct shoali_line_input_place){0}, 0),
+              done);
 done:
     shoali_free(seen);
     return status;
@@ -197,7 +198,7 @@ static shoal_status resume(struct preprocess *run)
         status = shoali_index_writer_resume(run->prefix[k], run->task.type, &journal->mark[k],
                                             &run->writer[k]);
     if (status == SHOAL_OK)
-        status = shoali_input_seek(&run->input, &journal->place, journal->bytes);
+        status = shoali_line_input_seek(&run->input, &journal->place, journal->bytes);
     if (status == SHOAL_OK) {
         run->info.resumed_documents = journal->documents;
         run->info.resumed_bytes = journal->bytes;
@@ -339,7 +340,7 @@ static void release(struct preprocess *run)
     shoali_free(run->prefix);
     shoali_free(run->writer);
     shoali_free(run->journal.mark);
-    shoali_input_close(&run->input);
+    shoali_line_input_close(&run->input);
     shoal_tokenizer_destroy(run->tokenizer);
     drop_lock(run);
     shoali_str_fini(&run->journal_path);
@@ -353,7 +354,7 @@ static shoal_status run_all(struct preprocess *run)
     run->begin_ns = run->journal_ns = shoali_now_ns();
     SHOAL_TRY(status, check_keys(run), done);
     SHOAL_TRY(status, name_files(run), done);
-    SHOAL_TRY(status, shoali_input_open(args->inputs, args->input_count, &run->input), done);
+    SHOAL_TRY(status, shoali_line_input_open(args->inputs, args->input_count, &run->input), done);
     SHOAL_TRY(status, take_lock(run), done);
     SHOAL_TRY(status, make_tokenizer(run), done);
     SHOAL_TRY(status, choose_tokens(run), done);

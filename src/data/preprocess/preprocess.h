@@ -27,17 +27,17 @@
 /* ---- input.c ---- */
 
 /* A place between two lines; of a compressed file in its text. */
-struct shoali_input_place {
+struct shoali_line_input_place {
     int32_t file;   /* index of the file; the number of files: the end */
     int64_t offset; /* bytes before it in that file */
     int64_t line;   /* lines before it in that file */
 };
-struct shoali_input {
+struct shoali_line_input {
     char **path; /* owned */
     int32_t count;
     uint64_t state; /* of names, sizes, times; 0: standard input is among them */
     bool is_stream; /* standard input is among them: nothing can be read twice */
-    struct shoali_input_place place;
+    struct shoali_line_input_place place;
     int64_t bytes;            /* read so far, over all files */
     int descriptor;           /* of the open file; -1 none */
     struct shoali_gzip *gzip; /* owned: what reads it where it is compressed */
@@ -45,22 +45,23 @@ struct shoali_input {
     size_t rest_bytes, rest_capacity;
     bool ended; /* of the open file */
 };
-SHOAL_CHECKED shoal_status shoali_input_open(const char *const *words, int32_t count,
-                                             struct shoali_input *input);
+SHOAL_CHECKED shoal_status shoali_line_input_open(const char *const *words, int32_t count,
+                                                  struct shoali_line_input *input);
 /* Goes to a place (the beginning: zeroes). */
-SHOAL_CHECKED shoal_status shoali_input_seek(struct shoali_input *input,
-                                             const struct shoali_input_place *place, int64_t bytes);
+SHOAL_CHECKED shoal_status shoali_line_input_seek(struct shoali_line_input *input,
+                                                  const struct shoali_line_input_place *place,
+                                                  int64_t bytes);
 /* Whole lines of one file. */
 struct shoali_text_piece {
     char *text; /* owned */
     size_t bytes, capacity;
-    struct shoali_input_place begin, end;
+    struct shoali_line_input_place begin, end;
     int64_t input_bytes; /* that had been read at its end */
 };
 /* SHOAL_END: there are no more. */
-SHOAL_CHECKED shoal_status shoali_input_next(struct shoali_input *input,
-                                             struct shoali_text_piece *piece);
-void shoali_input_close(struct shoali_input *input);
+SHOAL_CHECKED shoal_status shoali_line_input_next(struct shoali_line_input *input,
+                                                  struct shoali_text_piece *piece);
+void shoali_line_input_close(struct shoali_line_input *input);
 
 /* ---- sentences.c ---- */
 
@@ -116,7 +117,7 @@ struct shoali_piece_tools {
     uint8_t *seen; /* owned: a bit per code point; NULL: not asked for */
 };
 /* Leaves what went wrong in piece->status and message, with the file and the line. */
-void shoali_piece_make(const struct shoali_piece_task *task, const struct shoali_input *input,
+void shoali_piece_make(const struct shoali_piece_task *task, const struct shoali_line_input *input,
                        struct shoali_piece_tools *tools, struct shoali_piece *piece);
 void shoali_piece_fini(struct shoali_piece *piece, int32_t key_count);
 void shoali_piece_tools_fini(struct shoali_piece_tools *tools);
@@ -126,7 +127,7 @@ void shoali_piece_tools_fini(struct shoali_piece_tools *tools);
 /* Reads all that is left of the input, and calls `take` with each piece in order, on the calling
  * thread. The first failure, in the order of the input, ends it. `seen`: where code points go. */
 struct shoali_crew_args {
-    struct shoali_input *input;
+    struct shoali_line_input *input;
     const struct shoali_piece_task *task;
     int32_t workers;
     uint8_t *seen;
@@ -139,7 +140,7 @@ SHOAL_CHECKED shoal_status shoali_crew_run(const struct shoali_crew_args *args);
 
 struct shoali_journal {
     uint64_t made_of; /* hash of inputs and arguments */
-    struct shoali_input_place place;
+    struct shoali_line_input_place place;
     int64_t bytes, documents, tokens;
     int32_t key_count;
     struct shoali_index_mark *mark; /* of each key; the caller's */
