@@ -102,7 +102,6 @@ make="$shoal preprocess --output-prefix x"
 refused "--input must be given" -- $make
 refused "bad.jsonl:3: there is no key \`text\`; nearest is \`txt\`" -- $make --input bad.jsonl
 refused "cannot read the input none.jsonl" -- $make --input none.jsonl
-refused "--split-sentences is known but not supported yet" -- $make --input a.jsonl --split-sentences
 refused "--partitions 4" "--keep-sequential-samples" -- $make --input a.jsonl --partitions 4
 refused "exclude each other" -- $make --input a.jsonl --merge a_text_document
 refused "--eod-id" -- $make --input a.jsonl --append-eod

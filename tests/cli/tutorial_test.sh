@@ -45,7 +45,7 @@ make() {
         local prefix=${2#PREFIX=} at=${SANITIZE:+-fsanitize=$SANITIZE}
         mkdir -p "$prefix"/{bin,lib/pkgconfig} && ln -s "$shoal" "$prefix/bin/shoal" || return
         printf '%s\n' 'Name: shoal' 'Version: 0' 'Description: of this build' "Cflags: -I$root/include $at" \
-            "Libs: $library $at $(sed 's/^/-l/; s/ / -l/g; s/-llib/-l/g' "${shoal%/bin/*}/requires") -lm -pthread" \
+            "Libs: $library $at $(xargs pkg-config --libs <"${shoal%/bin/*}/requires") -lm -pthread" \
             >"$prefix/lib/pkgconfig/shoal.pc"
         ;;
     *) echo "the tutorial's test does not know: make $*" && return 1 ;;

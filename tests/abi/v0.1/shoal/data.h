@@ -27,7 +27,8 @@
  *   sequential  number k of the order of one epoch; behind the last all targets are -1
  *
  * tokens[b*T + t] is the input and targets[b*T + t] the following token, both [micro_batch,
- * seq_length].
+ * seq_length]. Those are the arrays of samples of the next token; masked samples, BERT's, have others
+ * (shoal_sample_kind).
  *
  * A loader may run a prefetch thread that prepares the micro-batches this caller will ask for next;
  * it never changes what shoal_loader_get returns.
@@ -86,6 +87,8 @@ typedef struct shoal_dataset_args {
     int32_t eod_token;
     const char *const *json_keys; /* of JSON lines: the keys whose texts are taken; none: "text" */
     int32_t json_key_count;
+    bool split_documents; /* of data files whose sequences are sentences: parts are ranges of
+                             documents. Masked samples need it */
 } shoal_dataset_args;
 
 /* Opens the token cache of the files, makes it first when there is none that is theirs (1, 2 or 4
@@ -141,6 +144,24 @@ typedef enum shoal_order {
     SHOAL_ORDER_CYCLIC = 1 /* epochs, each shuffled anew: --no-data-sharding's order, without end */
 } shoal_order;
 
+/* What is to be learnt of the tokens, and with that which arrays a loader fills, in this order; T
+ * numbers of a sample in each where no other count is given.
+ *
+ *   NEXT_TOKEN      "tokens", "targets"
+ *   MASKED          "tokens" with some hidden; "types"; "targets", the hidden tokens, -1 elsewhere;
+ *                   "key_count", one: tokens before the padding; "is_random", one
+ *   MASKED_PAIRS    the same, of two texts whose types are 0 and 1 and that may have changed places:
+ *                   then is_random is 1 (Megatron's BERT with its binary head)
+ *
+ * Masked samples are those of Megatron's BERT: of data files whose sequences are sentences
+ * (shoal_dataset_args.split_documents), with the tokens [CLS], [SEP], [MASK] and [PAD]; or of
+ * mock tokens, of which 0 to 3 stand for [PAD], [CLS], [SEP] and [MASK]. */
+typedef enum shoal_sample_kind {
+    SHOAL_SAMPLE_NEXT_TOKEN = 0,
+    SHOAL_SAMPLE_MASKED = 1,
+    SHOAL_SAMPLE_MASKED_PAIRS = 2
+} shoal_sample_kind;
+
 typedef struct shoal_loader_args {
     const shoal_dataset *dataset; /* borrowed until the loader is destroyed */
     shoal_split split;
@@ -157,6 +178,9 @@ typedef struct shoal_loader_args {
     bool keep_last_partial; /* a last validation sample that is not full counts, padded */
     bool no_extra_token;    /* samples do not share a token, and their last target is -1 */
     bool eod_mask_loss;     /* targets behind an end-of-document token are -1 */
+    shoal_sample_kind kind;
+    double mask_prob;      /* of masked samples: share of hidden tokens; 0: 0.15 */
+    double short_seq_prob; /* ... that are of fewer tokens; 0: 0.1; below 0: none */
 } shoal_loader_args;
 
 /* *loader is owned by the caller. Of data files it makes or opens the maps of the order, in the
@@ -173,10 +197,16 @@ SHOAL_API int64_t shoal_loader_micro_batches(const shoal_loader *loader);
 /* Steps after which a sequential loader has shown everything once; 0 for a random one (endless). */
 SHOAL_API int64_t shoal_loader_step_count(const shoal_loader *loader);
 
-/* Fills tokens and targets, [micro_batch, seq_length] each, of global micro-batch `micro` in [0, M)
- * of step >= 0. Takes a prepared one when the prefetcher has it, waits for it when it is being
+/* Name of the index-th array of its samples, and its numbers per sample; NULL behind the last. */
+SHOAL_API const char *shoal_loader_array(const shoal_loader *loader, int32_t index,
+                                         int64_t *numbers);
+/* Fills the arrays, [micro_batch, numbers] each, of global micro-batch `micro` in [0, M) of step >=
+ * 0. One thread per loader. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_loader_get_arrays(shoal_loader *loader, int64_t step,
+                                                             int64_t micro, int32_t *const *arrays);
+/* The same, of samples of the next token: fills tokens and targets, [micro_batch, seq_length] each. Takes a prepared one when the prefetcher has it, waits for it when it is being
  * prepared, and makes it itself otherwise. Past the end of a sequential part all targets are -1
- * (and tokens 0). One thread per loader. */
+ * (and tokens 0). */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_loader_get(shoal_loader *loader, int64_t step,
                                                       int64_t micro, int32_t *tokens,
                                                       int32_t *targets);
@@ -191,8 +221,8 @@ typedef struct shoal_prefetch_args {
 /* How many micro-batches are kept ready when a step takes `count` of them: 2 * count, at most 64.
  */
 SHOAL_API int32_t shoal_loader_prefetch_depth(int64_t count);
-/* Host memory of the prefetcher, now; and what it will be for batches of `batch_bytes` (tokens and
- * targets of a micro-batch) when a step takes `count` of them. */
+/* Host memory of the prefetcher, now; and what it will be for batches of `batch_bytes` (all arrays
+ * of a micro-batch) when a step takes `count` of them. */
 SHOAL_API int64_t shoal_loader_host_bytes(const shoal_loader *loader);
 SHOAL_API int64_t shoal_loader_plan_bytes(int64_t batch_bytes, int64_t count);
 /* Starts (or restarts with another list) the prefetch thread. SHOAL_EINVAL when the list leaves [0,

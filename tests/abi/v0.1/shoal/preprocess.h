@@ -1,4 +1,4 @@
-/* preprocess.h - JSON lines to Megatron's data files.
+/* preprocess.h - JSON lines, compressed or not, to Megatron's data files.
  *
  * Each record gives a document of tokens for each key. Several threads encode, the result is
  * written in the order of the input: the files have the same bytes for any number of threads, and
@@ -27,7 +27,8 @@ typedef void (*shoal_preprocess_progress)(void *user, int64_t documents, int64_t
                                           double seconds);
 
 typedef struct shoal_preprocess_args {
-    const char *const *inputs; /* files or patterns ("part-*.jsonl"), "-": standard input */
+    const char *const *inputs; /* files (NAME.gz: compressed) or patterns ("part-*.jsonl"), "-":
+                                  standard input */
     int32_t input_count;
     const char *output_prefix;
     const char *const *json_keys; /* none: "text" */
@@ -41,6 +42,9 @@ typedef struct shoal_preprocess_args {
     int64_t log_interval;               /* documents between two calls of `progress`; 0: 1000 */
     shoal_preprocess_progress progress; /* NULL: none; called by the calling thread */
     void *user;
+    /* A sequence is a sentence, and the files are PREFIX_text_sentence.bin and so on; keep_newlines:
+     * the space behind a sentence belongs to it (Megatron --split-sentences, --keep-newlines). */
+    bool split_sentences, keep_newlines;
 } shoal_preprocess_args;
 
 typedef struct shoal_preprocess_info {
