@@ -38,6 +38,17 @@ for command in $commands; do
 done
 expect 0 "$shoal" report
 says "version" "CPU features" "/dev/shm" "devices" "communication" "which kernels serve"
+expect 0 "$shoal" report --world 16 --pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 \
+    --expert-model-parallel-size 4 --expert-tensor-parallel-size 1
+says "16 ranks, tp 2, ep 4, dp 4, pp 2; numbered tp-cp-ep-dp-pp" "dp                   [0 2 4 6] [1 3 5 7] [8 10 12 14]" \
+    "tp+pp                [0 1 8 9] [2 3 10 11]" "expert ep+pp         [0-3 8-11] [4-7 12-15]" \
+    "expert dp            [0 4] [1 5]" "tied embeddings      [0 8] [1 9]"
+expect 0 "$shoal" report --world-size 16 --pipeline-model-parallel-size 4 --tensor-model-parallel-size 2 --use-tp-pp-dp-mapping
+says "pp                   [0 2 4 6] [1 3 5 7] [8 10 12 14]" "tied embeddings      [0 6] [1 7]"
+expect 2 "$shoal" report --world 15 --tensor-model-parallel-size 2
+says "15 ranks cannot be divided into replicas of 2"
+expect 2 "$shoal" report --tensor-model-parallel-size 2
+says "--world-size must be given"
 expect 0 "$shoal" help config
 says "train_batch_size" "zero_optimization.offload_param"
 

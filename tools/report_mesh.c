@@ -1,0 +1,266 @@
+/* shoal report --world N ...: which ranks work together. */
+#include "report_mesh.h"
+
+#include "base/config_table.h"
+#include "base/str.h"
+#include "shoal/mesh.h"
+#include "tool.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LINE = 100, NAME = 20, WORLD_MAX = 65536 };
+
+struct mesh_options {
+    int64_t world_size, tensor, pipeline, context, expert, expert_tensor;
+    bool pipeline_before_data;
+    uint64_t given[SHOALI_GIVEN_WORDS];
+};
+#define O(member) offsetof(struct mesh_options, member)
+#define SIZE(flag, member, text)                                                             \
+    {                                                                                        \
+        .key = flag, .type = SHOALI_INT, .offset = O(member), .default_number = 1, .min = 1, \
+        .max = WORLD_MAX, .help = text                                                       \
+    }
+static const struct shoali_option rows[] = {
+    {.key = "world-size",
+     .alias = "world",
+     .type = SHOALI_INT,
+     .offset = O(world_size),
+     .flags = SHOALI_OPTION_REQUIRED,
+     .min = 1,
+     .max = WORLD_MAX,
+     .help = "ranks of the job"},
+    SIZE("tensor-model-parallel-size", tensor, "ranks that share each matrix (tp)"),
+    SIZE("pipeline-model-parallel-size", pipeline, "stages of layers (pp)"),
+    SIZE("context-parallel-size", context, "ranks that share each sequence (cp)"),
+    SIZE("expert-model-parallel-size", expert, "ranks that share the experts of a layer (ep)"),
+    {.key = "expert-tensor-parallel-size",
+     .type = SHOALI_INT,
+     .offset = O(expert_tensor),
+     .min = 0,
+     .max = WORLD_MAX,
+     .help = "ranks that share each matrix of an expert; 0: as tensor-model-parallel-size"},
+    {.key = "use-tp-pp-dp-mapping",
+     .type = SHOALI_BOOL,
+     .offset = O(pipeline_before_data),
+     .help = "ranks are numbered along the pipeline before data: tp-cp-ep-pp-dp"},
+};
+static const struct shoali_section section = {.name = "report",
+                                              .rows = SHOALI_ROWS(rows),
+                                              .struct_bytes = sizeof(struct mesh_options),
+                                              .given_offset = O(given)};
+
+/* ---- groups as text ------------------------------------------------------------------------- */
+
+/* What is printed, line by line. */
+struct listing {
+    struct shoali_str text;
+    size_t column;
+};
+
+static void begin_row(struct listing *out, const char *name)
+{
+    shoali_str_append(&out->text, "%-*s", NAME, name);
+    out->column = NAME;
+}
+
+static void put_word(struct listing *out, const char *word)
+{
+    const size_t bytes = strlen(word);
+    if (out->column + bytes + 1 > LINE && out->column > NAME) {
+        shoali_str_append(&out->text, "\n%-*s", NAME, "");
+        out->column = NAME;
+    }
+    shoali_str_append(&out->text, " %s", word);
+    out->column += bytes + 1;
+}
+
+/* "[0 2 4 6]"; neighbours of four and more as "[0-7]". */
+static void put_group(struct listing *out, const int32_t *ranks, int32_t count)
+{
+    struct shoali_str word = {0};
+    for (int32_t i = 0; i < count;) {
+        int32_t last = i;
+        while (last + 1 < count && ranks[last + 1] == ranks[last] + 1)
+            last++;
+        if (last - i < 3)
+            last = i;
+        shoali_str_append(&word, i ? " %d" : "[%d", ranks[i]);
+        if (last > i)
+            shoali_str_append(&word, "-%d", ranks[last]);
+        i = last + 1;
+    }
+    shoali_str_append(&word, "]");
+    put_word(out, shoali_str_get(&word));
+    shoali_str_fini(&word);
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+/* The sets of axes that Megatron makes groups of. */
+static const shoal_axes sets[] = {
+    SHOAL_AXIS_TP,
+    SHOAL_AXIS_CP,
+    SHOAL_AXIS_DP,
+    SHOAL_AXIS_DP | SHOAL_AXIS_CP,
+    SHOAL_AXIS_PP,
+    SHOAL_AXIS_TP | SHOAL_AXIS_PP,
+    SHOAL_AXIS_TP | SHOAL_AXIS_CP,
+    SHOAL_AXIS_TP | SHOAL_AXIS_DP,
+    SHOAL_AXIS_TP | SHOAL_AXIS_DP | SHOAL_AXIS_CP,
+    SHOAL_AXIS_EXPERT | SHOAL_AXIS_TP,
+    SHOAL_AXIS_EXPERT | SHOAL_AXIS_EP,
+    SHOAL_AXIS_EXPERT | SHOAL_AXIS_TP | SHOAL_AXIS_EP,
+    SHOAL_AXIS_EXPERT | SHOAL_AXIS_TP | SHOAL_AXIS_EP | SHOAL_AXIS_PP,
+    SHOAL_AXIS_EXPERT | SHOAL_AXIS_DP,
+};
+enum { SETS = sizeof sets / sizeof sets[0], AXES = 5 };
+static const char *const axis_names[AXES] = {"tp", "cp", "ep", "dp", "pp"};
+
+/* Without the axes of one rank, which change no group; of experts nothing when there are none. */
+static shoal_axes essence(const shoal_mesh *mesh, const struct mesh_options *options,
+                          shoal_axes axes)
+{
+    const shoal_axes expert = axes & SHOAL_AXIS_EXPERT;
+    shoal_axes left = 0;
+    if (expert && options->expert == 1)
+        return 0;
+    for (int i = 0; i < AXES; i++)
+        if ((axes & 1u << i) && shoal_mesh_size(mesh, expert | 1u << i) > 1)
+            left |= 1u << i;
+    return left ? left | expert : 0;
+}
+
+/* "expert ep+pp". */
+static const char *name_of(shoal_axes axes, char *text, size_t bytes)
+{
+    const char *between = "";
+    size_t at = (size_t)snprintf(text, bytes, "%s", axes & SHOAL_AXIS_EXPERT ? "expert " : "");
+    for (int i = 0; i < AXES; i++)
+        if (axes & 1u << i) {
+            at += (size_t)snprintf(text + at, bytes - at, "%s%s", between, axis_names[i]);
+            between = "+";
+        }
+    return text;
+}
+
+static bool is_first(const shoal_mesh *mesh, shoal_axes axes, int32_t rank)
+{
+    return shoal_mesh_coordinate(mesh, axes, rank) == 0;
+}
+
+static void list_groups(const shoal_mesh *mesh, shoal_axes axes, int32_t *ranks,
+                        struct listing *out)
+{
+    char name[NAME + 1];
+    const int32_t size = shoal_mesh_size(mesh, axes);
+    begin_row(out, name_of(axes, name, sizeof name));
+    for (int32_t rank = 0; rank < shoal_mesh_ranks(mesh); rank++) {
+        if (!is_first(mesh, axes, rank))
+            continue;
+        for (int32_t i = 0; i < size; i++)
+            ranks[i] = shoal_mesh_member(mesh, axes, rank, i);
+        put_group(out, ranks, size);
+    }
+    shoali_str_append(&out->text, "\n");
+}
+
+/* The first and the last stage share the token table. */
+static void list_embeddings(const shoal_mesh *mesh, struct listing *out)
+{
+    int32_t ranks[2];
+    begin_row(out, "tied embeddings");
+    for (int32_t rank = 0; rank < shoal_mesh_ranks(mesh); rank++)
+        if (is_first(mesh, SHOAL_AXIS_PP, rank))
+            put_group(out, ranks, shoal_mesh_embedding_ranks(mesh, true, rank, ranks));
+    shoali_str_append(&out->text, "\npositions           ");
+    out->column = NAME;
+    for (int32_t rank = 0; rank < shoal_mesh_ranks(mesh); rank++)
+        if (is_first(mesh, SHOAL_AXIS_PP, rank)) {
+            ranks[0] = shoal_mesh_position_embedding_rank(mesh, rank);
+            put_group(out, ranks, 1);
+        }
+    shoali_str_append(&out->text, "\n");
+}
+
+static void list_sizes(const shoal_mesh *mesh, const struct mesh_options *options,
+                       struct listing *out)
+{
+    shoali_str_append(&out->text, "%d rank%s", shoal_mesh_ranks(mesh),
+                      shoal_mesh_ranks(mesh) == 1 ? "" : "s");
+    for (int i = 0; i < AXES; i++) {
+        const shoal_axes axis = 1u << i | (1u << i == SHOAL_AXIS_EP ? SHOAL_AXIS_EXPERT : 0);
+        const int32_t size = shoal_mesh_size(mesh, axis);
+        if (size > 1)
+            shoali_str_append(&out->text, ", %s %d", axis_names[i], size);
+    }
+    shoali_str_append(&out->text, "; numbered %s\n\n",
+                      options->pipeline_before_data ? "tp-cp-ep-pp-dp" : "tp-cp-ep-dp-pp");
+}
+
+static shoal_status list(const struct mesh_options *options, struct listing *out)
+{
+    shoal_status status;
+    shoal_mesh *mesh = NULL;
+    int32_t *ranks = shoali_calloc((size_t)options->world_size, sizeof *ranks, "ranks of a mesh");
+    if (!ranks)
+        return SHOAL_ENOMEM;
+    SHOAL_TRY(
+        status,
+        shoal_mesh_create(
+            &(shoal_mesh_args){.ranks = (int32_t)options->world_size,
+                               .tensor = (int32_t)options->tensor,
+                               .context = (int32_t)options->context,
+                               .expert = (int32_t)options->expert,
+                               .pipeline = (int32_t)options->pipeline,
+                               .expert_tensor = (int32_t)options->expert_tensor,
+                               .order = options->pipeline_before_data ? "tp-cp-ep-pp-dp" : NULL},
+            &mesh),
+        done);
+    list_sizes(mesh, options, out);
+    for (int i = 0; i < SETS; i++) {
+        const shoal_axes axes = essence(mesh, options, sets[i]);
+        bool known = axes == 0;
+        for (int before = 0; before < i && !known; before++)
+            known = essence(mesh, options, sets[before]) == axes;
+        if (!known)
+            list_groups(mesh, axes, ranks, out);
+    }
+    if (options->pipeline > 1)
+        list_embeddings(mesh, out);
+done:
+    shoal_mesh_destroy(mesh);
+    shoali_free(ranks);
+    return status;
+}
+
+int report_mesh(int argc, char **argv)
+{
+    shoal_status status;
+    struct mesh_options options;
+    struct shoali_arena arena;
+    struct listing out = {.text = {0}};
+    const struct shoali_flags table = {&section, &options};
+    const struct shoali_flag_args args = {
+        .command = "shoal report", .tables = &table, .table_count = 1};
+    shoali_arena_init(&arena);
+    SHOAL_TRY(status, shoali_config_defaults(&section, &options, &arena), done);
+    SHOAL_TRY(status, shoali_flags_parse(&args, argc, argv, &arena, NULL), done);
+    SHOAL_TRY(status, list(&options, &out), done);
+    fputs(shoali_str_get(&out.text), stdout);
+done:;
+    const int code = status < 0 ? tool_fail(status) : tool_flush();
+    shoali_str_fini(&out.text);
+    shoali_arena_fini(&arena);
+    return code;
+}
+
+void report_mesh_help(struct shoali_str *text)
+{
+    struct mesh_options options = {0};
+    const struct shoali_flags table = {&section, &options};
+    shoali_flags_help(
+        &(struct shoali_flag_args){.command = "shoal report", .tables = &table, .table_count = 1},
+        text);
+}
