@@ -160,7 +160,9 @@ typedef enum shoal_activation {
     SHOAL_ACTIVATION_NONE = 0,
     SHOAL_ACTIVATION_GELU = 1,      /* erf form (torch's default) */
     SHOAL_ACTIVATION_GELU_TANH = 2, /* tanh form (GPT-2, --openai-gelu) */
-    SHOAL_ACTIVATION_RELU = 3
+    SHOAL_ACTIVATION_RELU = 3,
+    SHOAL_ACTIVATION_RELU_SQUARED = 4, /* max(x, 0)^2 (--squared-relu) */
+    SHOAL_ACTIVATION_SILU = 5          /* x sigmoid(x) */
 } shoal_activation;
 
 /* y = act(x w + bias) + residual over the last dim of x. weight is [in, out] (GPT-2's Conv1D
@@ -175,6 +177,18 @@ typedef struct shoal_linear_args {
 SHOAL_INLINE shoal_tensor *shoal_linear(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
                                         const shoal_linear_args *args);
 
+/* Products of x with several weights, side by side in the last dim of one tensor [.., sum of out]: q,
+ * k and v of separate parameters become the packed qkv of shoal_attention, a gate and what it gates
+ * the input of shoal_glu. Backward adds the weights' shares of x's gradient in their order. */
+#define SHOAL_LINEARS 3
+typedef struct shoal_linears_args {
+    shoal_param *weight[SHOAL_LINEARS]; /* the first NULL ends them */
+    shoal_param *bias[SHOAL_LINEARS];   /* each may be NULL */
+    bool weight_out_in;                 /* they are [out, in], else [in, out] */
+} shoal_linears_args;
+SHOAL_INLINE shoal_tensor *shoal_linears(shoal_tape *tape, shoal_tensor *x,
+                                         const shoal_linears_args *args);
+
 /* ids I32 [..] -> [.., C]: row ids[i] of table [V, C], plus row t of positions [P, C] (NULL: none)
  * for index t of the last dim, or where a generated sequence is. SHOAL_EINVAL when that dim is
  * longer than P; an id outside the table is SHOAL_EINVAL too, at the latest when the step ends. */
@@ -188,6 +202,62 @@ SHOAL_API shoal_tensor *shoal_layer_norm(shoal_tape *tape, shoal_tensor *x, shoa
  */
 SHOAL_API shoal_tensor *shoal_rms_norm(shoal_tape *tape, shoal_tensor *x, shoal_param *gamma,
                                        double eps);
+
+/* Both by one function. gamma_plus_one: the parameter is gamma - 1, so that 0 changes nothing (Gemma;
+ * --apply-layernorm-1p). */
+typedef struct shoal_norm_args {
+    shoal_param *gamma, *beta; /* beta may be NULL */
+    double eps;
+    bool rms;
+    bool gamma_plus_one;
+} shoal_norm_args;
+SHOAL_INLINE shoal_tensor *shoal_norm(shoal_tape *tape, shoal_tensor *x,
+                                      const shoal_norm_args *args);
+/* The norm of each query head and each key head of packed qkv by itself, with parameters [D] that all
+ * query heads, and all key heads, share; value heads are copied (Dehghani et al. 2023). */
+typedef struct shoal_qk_norm_args {
+    int64_t heads, kv_heads;                          /* kv_heads 0: heads */
+    shoal_param *q_gamma, *q_beta, *k_gamma, *k_beta; /* betas may be NULL */
+    double eps;
+    bool rms;
+    bool gamma_plus_one;
+} shoal_qk_norm_args;
+SHOAL_INLINE shoal_tensor *shoal_qk_norm(shoal_tape *tape, shoal_tensor *qkv,
+                                         const shoal_qk_norm_args *args);
+
+/* Frequencies of rotary positions: inverse_frequency[i] = base^(-2i/rotary_size), i < rotary_size/2,
+ * scaled for texts longer than the model has seen. */
+typedef enum shoal_rope_scaling {
+    SHOAL_ROPE_SCALING_NONE = 0,
+    SHOAL_ROPE_SCALING_LINEAR = 1, /* all divided by factor (Chen et al. 2023) */
+    SHOAL_ROPE_SCALING_LLAMA3 = 2  /* low ones divided, high ones as they are, a blend between */
+} shoal_rope_scaling;
+typedef struct shoal_rope_args {
+    int64_t rotary_size;
+    double base; /* 0: 10000 */
+    shoal_rope_scaling scaling;
+    double factor; /* of LINEAR and LLAMA3 */
+    /* LLAMA3: turns within original_max_position below which a frequency is low, and above which it
+     * is high */
+    double low_freq_factor, high_freq_factor;
+    int64_t original_max_position;
+} shoal_rope_args;
+#define SHOAL_ROTARY_SIZE_MAX 256
+/* SHOAL_EINVAL names what cannot be. inverse_frequency has room for rotary_size / 2 numbers. */
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_rope_frequencies(const shoal_rope_args *args,
+                                                               float *inverse_frequency);
+/* Rotary positions (Su et al. 2021): of each query head and key head of packed qkv the first
+ * rotary_size elements are turned, pair by pair, by position times inverse_frequency. The position
+ * is the index in T, or where a generated sequence is; below 2^20. */
+typedef struct shoal_rotary_args {
+    int64_t heads, kv_heads; /* kv_heads 0: heads */
+    int64_t rotary_size;     /* even, at most D and SHOAL_ROTARY_SIZE_MAX */
+    const float *inverse_frequency;
+    bool
+        interleaved; /* pairs of neighbours; else one of each half (as Hugging Face's files want) */
+} shoal_rotary_args;
+SHOAL_INLINE shoal_tensor *shoal_rotary(shoal_tape *tape, shoal_tensor *qkv,
+                                        const shoal_rotary_args *args);
 
 /* Causal self-attention from packed qkv [B, T, (H + 2*KV) * D] (all q heads, then k heads, then v
  * heads) -> [B, T, H*D]. scale 0: 1/sqrt(D). A position that sees no key gives zeros. */
@@ -222,6 +292,9 @@ SHOAL_API shoal_tensor *shoal_mse(shoal_tape *tape, shoal_tensor *x, shoal_tenso
 /* e^x divided by its sum over the last dim; of x's shape. Backward reads the result. */
 SHOAL_API shoal_tensor *shoal_softmax(shoal_tape *tape, shoal_tensor *x);
 
+/* Gated linear unit over the last dim of x [.., 2F]: activation(first half) * second half (Shazeer
+ * 2020; SwiGLU with SHOAL_ACTIVATION_SILU). */
+SHOAL_API shoal_tensor *shoal_glu(shoal_tape *tape, shoal_tensor *x, shoal_activation activation);
 /* x Phi(x); kind SHOAL_ACTIVATION_GELU (erf) or SHOAL_ACTIVATION_GELU_TANH. */
 SHOAL_API shoal_tensor *shoal_gelu(shoal_tape *tape, shoal_tensor *x, shoal_activation kind);
 /* max(x, 0); the derivative at 0 is 0. */
@@ -289,6 +362,17 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_declare_param_sized(shoal_declaration
                                                                size_t spec_size);
 SHOAL_API shoal_tensor *shoal_linear_sized(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
                                            const shoal_linear_args *args, size_t args_size);
+SHOAL_API shoal_tensor *shoal_linears_sized(shoal_tape *tape, shoal_tensor *x,
+                                            const shoal_linears_args *args, size_t args_size);
+SHOAL_API shoal_tensor *shoal_norm_sized(shoal_tape *tape, shoal_tensor *x,
+                                         const shoal_norm_args *args, size_t args_size);
+SHOAL_API shoal_tensor *shoal_qk_norm_sized(shoal_tape *tape, shoal_tensor *qkv,
+                                            const shoal_qk_norm_args *args, size_t args_size);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_rope_frequencies_sized(const shoal_rope_args *args,
+                                                                  size_t args_size,
+                                                                  float *inverse_frequency);
+SHOAL_API shoal_tensor *shoal_rotary_sized(shoal_tape *tape, shoal_tensor *qkv,
+                                           const shoal_rotary_args *args, size_t args_size);
 SHOAL_API shoal_tensor *shoal_attention_sized(shoal_tape *tape, shoal_tensor *qkv,
                                               const shoal_attention_args *args, size_t args_size);
 
@@ -301,6 +385,31 @@ SHOAL_INLINE shoal_tensor *shoal_linear(shoal_tape *tape, shoal_tensor *x, shoal
                                         const shoal_linear_args *args)
 {
     return shoal_linear_sized(tape, x, weight, args, sizeof *args);
+}
+SHOAL_INLINE shoal_tensor *shoal_linears(shoal_tape *tape, shoal_tensor *x,
+                                         const shoal_linears_args *args)
+{
+    return shoal_linears_sized(tape, x, args, sizeof *args);
+}
+SHOAL_INLINE shoal_tensor *shoal_norm(shoal_tape *tape, shoal_tensor *x,
+                                      const shoal_norm_args *args)
+{
+    return shoal_norm_sized(tape, x, args, sizeof *args);
+}
+SHOAL_INLINE shoal_tensor *shoal_qk_norm(shoal_tape *tape, shoal_tensor *qkv,
+                                         const shoal_qk_norm_args *args)
+{
+    return shoal_qk_norm_sized(tape, qkv, args, sizeof *args);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_rope_frequencies(const shoal_rope_args *args,
+                                                               float *inverse_frequency)
+{
+    return shoal_rope_frequencies_sized(args, sizeof *args, inverse_frequency);
+}
+SHOAL_INLINE shoal_tensor *shoal_rotary(shoal_tape *tape, shoal_tensor *qkv,
+                                        const shoal_rotary_args *args)
+{
+    return shoal_rotary_sized(tape, qkv, args, sizeof *args);
 }
 SHOAL_INLINE shoal_tensor *shoal_attention(shoal_tape *tape, shoal_tensor *qkv,
                                            const shoal_attention_args *args)

@@ -55,7 +55,7 @@ struct shoali_device_stream;
 struct shoali_event;
 
 #define SHOALI_KERNEL_MAX_POINTERS 16
-#define SHOALI_KERNEL_MAX_ARGS 512
+#define SHOALI_KERNEL_MAX_ARGS 1024
 /* What the elements behind a pointer are: a member of the argument block says it, or they always
  * are `dtype`. */
 struct shoali_kernel_element {

@@ -332,7 +332,7 @@ void shoali_tape_totals(const struct shoal_tape *tape, int64_t *flops_forward,
 /* ---- for those who write op rows ------------------------------------------------------------ */
 
 #define SHOALI_NODE_MAX_INPUTS 4
-#define SHOALI_NODE_MAX_PARAMS 3
+#define SHOALI_NODE_MAX_PARAMS 6
 #define SHOALI_NODE_MAX_OUTPUTS \
     4 /* output 0 is the result, others are hidden (mean, rstd, lse) \
        */

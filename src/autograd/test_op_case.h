@@ -6,7 +6,7 @@
 
 #include "autograd/test_rig.h"
 
-enum { MAX_INPUTS = 6, MAX_ELEMENTS = 4096 };
+enum { MAX_INPUTS = 6, MAX_PARAMS = 6, MAX_ELEMENTS = 4096 };
 
 typedef shoal_tensor *(*build_fn)(shoal_tape *tape, shoal_tensor *const *in,
                                   shoal_param *const *param);
@@ -18,7 +18,7 @@ struct op_case {
     shoal_shape in[MAX_INPUTS];
     int32_t inputs;
     int32_t ids_below[MAX_INPUTS], ids_low;
-    shoal_shape param[3];
+    shoal_shape param[MAX_PARAMS];
     int32_t params;
     double low, high; /* of values; 0, 0: -1, 1 */
 };

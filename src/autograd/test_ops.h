@@ -34,6 +34,30 @@ static shoal_tensor *linear_residual(shoal_tape *t, shoal_tensor *const *in, sho
 {
     return shoal_linear(t, in[0], p[0], &(shoal_linear_args){.bias = p[1], .residual = in[1]});
 }
+static shoal_tensor *linear_relu_squared(shoal_tape *t, shoal_tensor *const *in,
+                                         shoal_param *const *p)
+{
+    return shoal_linear(t, in[0], p[0],
+                        &(shoal_linear_args){.activation = SHOAL_ACTIVATION_RELU_SQUARED});
+}
+static shoal_tensor *linear_silu(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_linear(t, in[0], p[0], &(shoal_linear_args){.activation = SHOAL_ACTIVATION_SILU});
+}
+static shoal_tensor *linears(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_linears(t, in[0],
+                         &(shoal_linears_args){.weight = {p[0], p[1], p[2]},
+                                               .bias = {p[3], p[4], p[5]},
+                                               .weight_out_in = 1});
+}
+/* Without biases but one, and x is read once more. */
+static shoal_tensor *linears_shared(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    shoal_tensor *y = shoal_linears(
+        t, in[0], &(shoal_linears_args){.weight = {p[0], p[1]}, .bias = {NULL, p[2]}});
+    return shoal_mul(t, shoal_slice(t, y, 1, 0, 5), in[0]);
+}
 /* x is its own residual, and read once more. */
 static shoal_tensor *linear_self(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
 {
@@ -59,6 +83,57 @@ static shoal_tensor *layer_norm_plain(shoal_tape *t, shoal_tensor *const *in, sh
 static shoal_tensor *rms_norm(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
 {
     return shoal_rms_norm(t, in[0], p[0], 1e-5);
+}
+static shoal_tensor *norm_plus_one(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_norm(
+        t, in[0], &(shoal_norm_args){.gamma = p[0], .eps = 1e-6, .rms = 1, .gamma_plus_one = 1});
+}
+static shoal_tensor *norm_beta(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_norm(
+        t, in[0],
+        &(shoal_norm_args){.gamma = p[0], .beta = p[1], .eps = 1e-5, .gamma_plus_one = 1});
+}
+static shoal_tensor *qk_norm_rms(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_qk_norm(
+        t, in[0],
+        &(shoal_qk_norm_args){
+            .heads = 2, .kv_heads = 1, .q_gamma = p[0], .k_gamma = p[1], .eps = 1e-5, .rms = 1});
+}
+/* qkv is read once more, and one gamma serves both. */
+static shoal_tensor *qk_norm_beta(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    shoal_tensor *y = shoal_qk_norm(t, in[0],
+                                    &(shoal_qk_norm_args){.heads = 1,
+                                                          .q_gamma = p[0],
+                                                          .q_beta = p[1],
+                                                          .k_gamma = p[0],
+                                                          .k_beta = p[2],
+                                                          .eps = 1e-5});
+    return shoal_add(t, y, in[0]);
+}
+static shoal_tensor *rotary(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    const float frequency[] = {1.0f, 0.3f};
+    (void)p;
+    return shoal_rotary(
+        t, in[0],
+        &(shoal_rotary_args){
+            .heads = 2, .kv_heads = 1, .rotary_size = 4, .inverse_frequency = frequency});
+}
+/* A part of each head, and qkv is read once more. */
+static shoal_tensor *rotary_interleaved(shoal_tape *t, shoal_tensor *const *in,
+                                        shoal_param *const *p)
+{
+    const float frequency[] = {0.7f};
+    (void)p;
+    shoal_tensor *y = shoal_rotary(
+        t, in[0],
+        &(shoal_rotary_args){
+            .heads = 1, .rotary_size = 2, .inverse_frequency = frequency, .interleaved = 1});
+    return shoal_add(t, y, in[0]);
 }
 static shoal_tensor *attention(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
 {
@@ -173,6 +248,27 @@ static shoal_tensor *gelu_tanh(shoal_tape *t, shoal_tensor *const *in, shoal_par
 {
     (void)p;
     return shoal_gelu(t, in[0], SHOAL_ACTIVATION_GELU_TANH);
+}
+static shoal_tensor *glu_silu(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_glu(t, in[0], SHOAL_ACTIVATION_SILU);
+}
+static shoal_tensor *glu_gelu(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_glu(t, in[0], SHOAL_ACTIVATION_GELU);
+}
+static shoal_tensor *glu_gelu_tanh(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_glu(t, in[0], SHOAL_ACTIVATION_GELU_TANH);
+}
+static shoal_tensor *glu_relu(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_mul(t, shoal_glu(t, in[0], SHOAL_ACTIVATION_RELU),
+                     shoal_glu(t, in[0], SHOAL_ACTIVATION_RELU_SQUARED));
 }
 static shoal_tensor *relu(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
 {
@@ -334,6 +430,19 @@ static const struct op_case cases[] = {
      0,
      0},
     {"linear relu", linear_relu, {R2(3, 5)}, 1, {0}, 0, {R2(5, 3)}, 1, 0, 0},
+    {"linear relu squared", linear_relu_squared, {R2(3, 5)}, 1, {0}, 0, {R2(5, 3)}, 1, 0, 0},
+    {"linear silu", linear_silu, {R2(3, 5)}, 1, {0}, 0, {R2(5, 3)}, 1, 0, 0},
+    {"linears",
+     linears,
+     {R3(2, 3, 5)},
+     1,
+     {0},
+     0,
+     {R2(4, 5), R2(1, 5), R2(3, 5), R1(4), R1(1), R1(3)},
+     6,
+     0,
+     0},
+    {"linears shared", linears_shared, {R2(3, 5)}, 1, {0}, 0, {R2(5, 2), R2(5, 3), R1(3)}, 3, 0, 0},
     {"linear residual",
      linear_residual,
      {R2(3, 5), R2(3, 7)},
@@ -350,6 +459,12 @@ static const struct op_case cases[] = {
     {"layer_norm", layer_norm, {R3(2, 3, 17)}, 1, {0}, 0, {R1(17), R1(17)}, 2, 0, 0},
     {"layer_norm no beta", layer_norm_plain, {R2(3, 5)}, 1, {0}, 0, {R1(5)}, 1, 0, 0},
     {"rms_norm", rms_norm, {R2(3, 19)}, 1, {0}, 0, {R1(19)}, 1, 0, 0},
+    {"norm plus one", norm_plus_one, {R2(3, 19)}, 1, {0}, 0, {R1(19)}, 1, 0, 0},
+    {"norm beta", norm_beta, {R2(3, 5)}, 1, {0}, 0, {R1(5), R1(5)}, 2, 0, 0},
+    {"qk_norm rms", qk_norm_rms, {R3(2, 3, 20)}, 1, {0}, 0, {R1(5), R1(5)}, 2, 0, 0},
+    {"qk_norm beta", qk_norm_beta, {R3(1, 3, 9)}, 1, {0}, 0, {R1(3), R1(3), R1(3)}, 3, 0, 0},
+    {"rotary", rotary, {R3(2, 5, 16)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"rotary interleaved", rotary_interleaved, {R3(2, 3, 9)}, 1, {0}, 0, {{0}}, 0, 0, 0},
     {"attention", attention, {R3(2, 5, 18)}, 1, {0}, 0, {{0}}, 0, 0, 0},
     {"attention grouped full", attention_grouped, {R3(1, 5, 24)}, 1, {0}, 0, {{0}}, 0, 0, 0},
     {"attention dropout", attention_dropout, {R3(2, 3, 18)}, 1, {0}, 0, {{0}}, 0, 0, 0},
@@ -414,6 +529,10 @@ static const struct op_case cases[] = {
     {"softmax", softmax, {R2(3, 19)}, 1, {0}, 0, {{0}}, 0, 0, 0},
     {"gelu", gelu, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, -3, 3},
     {"gelu_tanh", gelu_tanh, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, -3, 3},
+    {"glu silu", glu_silu, {R2(3, 14)}, 1, {0}, 0, {{0}}, 0, -3, 3},
+    {"glu gelu", glu_gelu, {R2(3, 14)}, 1, {0}, 0, {{0}}, 0, -3, 3},
+    {"glu gelu_tanh", glu_gelu_tanh, {R2(3, 14)}, 1, {0}, 0, {{0}}, 0, -3, 3},
+    {"glu relu", glu_relu, {R2(3, 14)}, 1, {0}, 0, {{0}}, 0, 0, 0},
     {"relu", relu, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, 0, 0},
     {"tanh", tanh_, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, 0, 0},
     {"sigmoid", sigmoid, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, 0, 0},

@@ -29,14 +29,20 @@
  * WHERE A FORMULA BELOW LEAVES A CHOICE, this is what [bits] means (each line one rounding unless
  * fma is written; doubles in an argument block are rounded to fp32 first; names of functions are
  * those of ops/vmath.h):
- *   norm            a row's n is (float)columns; y without beta: ((x-mean)*rstd)*gamma
+ *   norm            a row's n is (float)columns; y without beta: ((x-mean)*rstd)*gamma;
+ *                   gamma_plus_one: gamma is gamma + 1 (one rounding)
  *   norm_backward   a = sum(h)/n (rms: a = 0), b = sum(h*xhat)/n, dx = rstd * fma(-xhat, b, h - a)
  *   cross_entropy   lse = max + log(sum exp(x-max))
  *                   backward: g = dloss/max(count,1), dx = (exp(x-lse) - onehot) * g
  *   softmax         y = exp(x-max) / sum;  backward: s = sum(y*dy) (fma), dx = y * (dy - s)
  *   dropout         scale = (float)(1/(1-(double)p)); v = keep ? x*scale : +0; v = residual + v
+ *   relu_squared    r = relu(x), r*r; its derivative r + r
  *   unary backward  exp dy*exp(x), log dy/x, sqrt dy*(0.5/sqrt(x)), square dy*(x+x),
  *                   scale dy*alpha, the others dy times the *_derivative of vmath
+ *   glu             y = f(a)*b;  backward: da = (dy*b)*f'(a), db = dy*f(a)
+ *   rotary          angle = (float)position * inverse_frequency, c and s its shoali_cos and
+ *                   shoali_sin (fp64), rounded; of a pair (a, b): fma(a, c, -(b*s)),
+ *                   fma(b, c, a*s); inverse: s negated
  *   reduce          v = factor * sum;  accumulate everywhere: y + v, never fused
  *   adam            (1-b1), (1-b2), (-lr*wd) are fp32; d = sqrt(v)*inv_sqrt_c2, d = d + eps;
  *                   u = m/d, u = step_size*u, p = p - u
@@ -68,7 +74,9 @@ enum shoali_activation {
     SHOALI_ACT_NONE,
     SHOALI_ACT_GELU_ERF,
     SHOALI_ACT_GELU_TANH,
-    SHOALI_ACT_RELU
+    SHOALI_ACT_RELU,
+    SHOALI_ACT_RELU_SQUARED,
+    SHOALI_ACT_SILU
 };
 
 /* C[M,N] = epilogue(op(A)[M,K] op(B)[K,N]). [bits for F32]
@@ -117,14 +125,17 @@ size_t shoali_op_packed_b_bytes(const struct shoali_ops *ops, int64_t n, int64_t
  *   var  = sum((x-mean)^2)/n      lane order, fma
  *   rstd = 1/sqrt(var+eps)
  *   y    = fma((x-mean)*rstd, gamma, beta)
- * beta NULL: no bias. rms != 0: RMSNorm (mean = 0, var = sum(x^2)/n). */
+ * beta NULL: no bias. rms != 0: RMSNorm (mean = 0, var = sum(x^2)/n). gamma_plus_one: what is
+ * stored is gamma - 1. With group > 0 rows lie in groups of so many, which begin group_stride
+ * elements apart, in x, y (and dy, dx): heads within a row of q, k and v. */
 struct shoali_norm_args {
     const void *x, *gamma, *beta;
     void *y;
     float *mean, *rstd; /* [rows]; in F64 runs they point to doubles */
     int64_t rows, columns;
+    int64_t group, group_stride; /* group 0: one row behind the other */
     double eps;
-    int32_t rms;
+    int32_t rms, gamma_plus_one;
     shoal_dtype dtype;
 };
 SHOALI_KERNEL(norm);
@@ -137,10 +148,32 @@ struct shoali_norm_backward_args {
     void *dx;
     float *dgamma, *dbeta; /* F64: doubles */
     int64_t rows, columns;
-    int32_t rms, accumulate_dx, accumulate_params;
+    int64_t group, group_stride;
+    int32_t rms, gamma_plus_one, accumulate_dx, accumulate_params;
     shoal_dtype dtype;
 };
 SHOALI_KERNEL(norm_backward);
+/* Element that a row begins with. */
+static inline int64_t shoali_norm_row(int64_t row, int64_t columns, int64_t group, int64_t stride)
+{
+    return group > 0 ? row / group * stride + row % group * columns : row * columns;
+}
+
+/* Rotary positions (Su et al. 2021): in rows [batch, length] of `columns` elements the first
+ * `heads` heads of head_size have their first rotary_size elements turned in pairs, pair i by
+ * (first_position + t) * inverse_frequency[i]; everything else of a row is copied. A pair is the
+ * elements i and i + rotary_size/2, or with `interleaved` 2i and 2i + 1. inverse: turned back,
+ * which is the gradient. Positions are below 2^20, frequencies 0 .. 1. [bits] */
+enum { SHOALI_ROTARY_PAIRS = 128, SHOALI_ROTARY_POSITIONS = 1 << 20 };
+struct shoali_rotary_args {
+    const void *x;
+    void *y;
+    int64_t batch, length, columns, heads, head_size, rotary_size, first_position;
+    int32_t interleaved, inverse, accumulate;
+    shoal_dtype dtype;
+    float inverse_frequency[SHOALI_ROTARY_PAIRS];
+};
+SHOALI_KERNEL(rotary);
 
 /* Causal (or full) attention without the T x T matrix. q[b,t,h,:] at q + ((b*q_len + t)*q_stride +
  * h*D), likewise k and v with kv_len and kv_stride; out with out_stride; strides in elements
@@ -375,6 +408,7 @@ enum shoali_unary {
     SHOALI_GELU_TANH,
     SHOALI_SILU,
     SHOALI_SQUARE,
+    SHOALI_RELU_SQUARED /* max(x, 0)^2 */,
     SHOALI_SCALE /* y = alpha*x */,
     SHOALI_ADD_SCALAR /* y = x + alpha */
 };
@@ -389,6 +423,18 @@ struct shoali_unary_args {
     shoal_dtype dtype;
 };
 SHOALI_KERNEL(unary);
+/* Gated linear unit (Shazeer 2020): x [rows, 2 columns], y [rows, columns] = f(a) * b with a the
+ * first half of a row and b the second. backward: y, of x's shape, is (+)= the gradient of x from
+ * dy [rows, columns]. f: SHOALI_SILU, GELU_ERF, GELU_TANH, RELU, RELU_SQUARED or SIGMOID. [bits] */
+struct shoali_glu_args {
+    const void *x, *dy;
+    void *y;
+    int64_t rows, columns;
+    enum shoali_unary kind;
+    int32_t backward, accumulate;
+    shoal_dtype dtype;
+};
+SHOALI_KERNEL(glu);
 enum shoali_binary { SHOALI_ADD, SHOALI_SUB, SHOALI_MUL, SHOALI_DIV };
 /* y (+)= a op b; b is repeated when b_count < count (b_count divides count: trailing-dims
  * broadcast). [bits] */

@@ -288,20 +288,55 @@ static void gpt(void)
     shoal_dataset_destroy(dataset);
 }
 
-/* An op that the models above do not have: refused when it is recorded, before it computes. */
+/* Ops that the models above do not have: refused when they are recorded, before they compute. */
+static shoal_status declare_attention(const void *unused, shoal_declaration *declaration)
+{
+    (void)unused;
+    NEED(shoal_declare_param(declaration, &(shoal_param_spec){.name = "norm",
+                                                              .shape = shoal_shape_1(WIDTH / 2),
+                                                              .init = SHOAL_INIT_ONES}) == 0);
+    return shoal_declare_param(declaration,
+                               &(shoal_param_spec){.name = "weight",
+                                                   .shape = shoal_shape_2(3 * WIDTH, WIDTH),
+                                                   .init = SHOAL_INIT_ZEROS});
+}
+
+/* Zeros of x's shape. */
+static shoal_tensor *around_attention(const shoal_layer *layer, shoal_tape *tape, shoal_tensor *x)
+{
+    shoal_param *gamma = shoal_layer_param(layer, 0), *weight = shoal_layer_param(layer, 1);
+    static float frequency[1];
+    shoal_rope_args rope = {.rotary_size = 2};
+    ASK(shoal_rope_args, rope);
+    NEED(shoal_rope_frequencies(&rope, frequency) == SHOAL_OK);
+    shoal_qk_norm_args qk = {.heads = 2, .q_gamma = gamma, .k_gamma = gamma, .rms = true};
+    ASK(shoal_qk_norm_args, qk);
+    shoal_rotary_args turn = {.heads = 2, .rotary_size = 2, .inverse_frequency = frequency};
+    ASK(shoal_rotary_args, turn);
+    shoal_norm_args norm = {.gamma = gamma, .rms = true, .gamma_plus_one = true};
+    ASK(shoal_norm_args, norm);
+    shoal_linears_args three = {.weight = {weight, weight, weight}};
+    ASK(shoal_linears_args, three);
+    shoal_tensor *y = shoal_rotary(tape, shoal_qk_norm(tape, x, &qk), &turn);
+    y = shoal_reshape(tape, y, shoal_shape_2(TOKENS * 3 * 2, WIDTH / 2));
+    y = shoal_reshape(tape, shoal_norm(tape, y, &norm), shoal_shape_3(1, TOKENS, 3 * WIDTH));
+    return shoal_linears(tape, y, &three);
+}
+
 static void forward_attention(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
 {
     shoal_attention_args args = {.heads = 2, .full = true};
-    (void)layer;
     ASK(shoal_attention_args, args);
-    shoal_tensor *x = shoal_attention(tape, shoal_tape_input(tape, 0), &args);
+    shoal_tensor *x = shoal_tape_input(tape, 0);
+    x = shoal_attention(tape, shoal_add(tape, x, around_attention(layer, tape, x)), &args);
     x = shoal_mean(tape, x, SHOAL_ALL_DIMS);
     shoal_boundary_set(tape, boundary, &x, 1);
 }
 
 static void attention(void)
 {
-    const shoal_layer_type type = {.name = "attention", .forward = forward_attention};
+    const shoal_layer_type type = {
+        .name = "attention", .declare = declare_attention, .forward = forward_attention};
     const shoal_layer_spec layer = {&type, "a", NULL};
     const shoal_input_spec input = {
         .name = "qkv", .dtype = SHOAL_F32, .sample_shape = shoal_shape_2(TOKENS, 3 * WIDTH)};

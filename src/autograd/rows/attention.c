@@ -85,28 +85,16 @@ static shoal_status attention_infer(struct shoal_tape *tape, struct shoali_node 
     shoal_status status;
     struct attention_attr *attr = shoali_node_attr(node);
     char text[128];
-    SHOAL_TRY(status, shoali_row_need_float(node, QKV), done);
+    SHOAL_TRY(status,
+              shoali_row_need_packed_heads(node, attr->heads, attr->kv_heads, &attr->head_size),
+              done);
     const struct shoal_tensor *qkv = &node->in[QKV]->tensor;
-    const bool heads_fit =
-        attr->heads > 0 && attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0;
-    const int64_t packed = heads_fit ? packed_heads(attr) : 1;
-    if (!heads_fit || qkv->shape.ndim != 3 || qkv->shape.dim[2] == 0 ||
-        qkv->shape.dim[2] % packed != 0) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "attention: qkv %s does not split into %lld query and 2 x %lld "
-                            "key/value heads; needed is [B, T, (H + 2*KV) * D] with H a multiple "
-                            "of KV",
-                            shoali_shape_format(&qkv->shape, text), (long long)attr->heads,
-                            (long long)attr->kv_heads);
-        goto done;
-    }
     if (!(attr->dropout >= 0 && attr->dropout < 1)) {
         status = SHOAL_FAIL(SHOAL_EINVAL, "attention: dropout %g is outside [0, 1)", attr->dropout);
         goto done;
     }
     attr->batch = qkv->shape.dim[0];
     attr->length = qkv->shape.dim[1];
-    attr->head_size = qkv->shape.dim[2] / packed;
     SHOAL_TRY(status, check_sight(node), done);
     if (attr->scale == 0)
         attr->scale = 1.0 / __builtin_sqrt((double)attr->head_size);

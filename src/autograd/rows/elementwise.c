@@ -161,6 +161,97 @@ shoal_tensor *shoal_add_scalar(shoal_tape *tape, shoal_tensor *x, double value)
     return record_unary(tape, x, SHOALI_ADD_SCALAR, value);
 }
 
+/* ---- gated linear unit ---- */
+
+static shoal_status glu_infer(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct unary_attr *attr = shoali_node_attr(node);
+    char text[128];
+    SHOAL_TRY(status, shoali_row_need_float(node, 0), done);
+    shoal_shape shape = node->in[0]->tensor.shape;
+    const int64_t columns = shoali_last_dim(&shape);
+    if (attr->kind == SHOALI_NEG || shape.ndim == 0 || columns % 2 != 0) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "glu: x is %s, and the activation %s; needed are two halves of the "
+                            "last dim, and an activation",
+                            shoali_shape_format(&shape, text),
+                            attr->kind == SHOALI_NEG ? "none" : "given");
+        goto done;
+    }
+    shape.dim[shape.ndim - 1] = columns / 2;
+    SHOAL_TRY(status, shoali_node_output(tape, node, 0, node->in[0]->tensor.dtype, &shape, -1),
+              done);
+    shoali_block_leading(node, shape.ndim - 1);
+done:
+    return status;
+}
+
+static struct shoali_glu_args glu_of(const struct shoali_node *node)
+{
+    const struct unary_attr *attr = shoali_node_attr(node);
+    const struct shoal_tensor *x = &node->in[0]->tensor;
+    return (struct shoali_glu_args){
+        .x = x->data,
+        .rows = shoali_row_count(x),
+        .columns = shoali_last_dim(&x->shape) / 2,
+        .kind = attr->kind,
+        .dtype = x->dtype,
+    };
+}
+
+static shoal_status glu_forward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    struct shoali_glu_args args = glu_of(node);
+    args.y = node->out[0]->tensor.data;
+    return SHOALI_RUN(tape, glu, &args);
+}
+
+static shoal_status glu_backward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    struct shoali_glu_args args = glu_of(node);
+    bool accumulate;
+    SHOAL_TRY(status, shoali_grad_begin(tape, node, 0, true, &args.y, &accumulate), done);
+    args.dy = shoali_node_grad(tape, node, 0);
+    args.backward = 1;
+    args.accumulate = accumulate;
+    if (args.y != NULL)
+        SHOAL_TRY(status, SHOALI_RUN(tape, glu, &args), done);
+    SHOAL_TRY(status, shoali_grad_end(tape, node, 0), done);
+done:
+    return status;
+}
+
+/* The function and a product; both gradients. */
+static void glu_cost(const struct shoal_tape *tape, const struct shoali_node *node,
+                     int64_t *flops_forward, int64_t *flops_backward, int64_t *bytes)
+{
+    shoali_cost_elementwise(tape, node, flops_forward, flops_backward, bytes);
+    *flops_forward *= 2;
+    *flops_backward *= 4;
+}
+
+static const struct shoali_op_row glu_row = {
+    SHOALI_ROW_HEAD,
+    .name = "glu",
+    .infer = glu_infer,
+    .forward = glu_forward,
+    .backward_input = glu_backward,
+    .cost = glu_cost,
+    .saves_inputs = 1u,
+};
+
+shoal_tensor *shoal_glu(shoal_tape *tape, shoal_tensor *x, shoal_activation activation)
+{
+    const bool none = activation == SHOAL_ACTIVATION_NONE;
+    const struct unary_attr attr = {.kind =
+                                        none ? SHOALI_NEG : shoali_activation_kernel(activation)};
+    return shoali_tape_record(
+        tape, &(struct shoali_record_args){
+                  .row = &glu_row, .inputs = {x}, .attr = &attr, .attr_bytes = sizeof attr});
+}
+
 /* ---- dropout ---- */
 
 struct dropout_attr {

@@ -7,7 +7,7 @@
 #include <math.h>
 
 struct values {
-    double in[MAX_INPUTS][MAX_ELEMENTS], param[3][MAX_ELEMENTS];
+    double in[MAX_INPUTS][MAX_ELEMENTS], param[MAX_PARAMS][MAX_ELEMENTS];
     int32_t ids[MAX_INPUTS][MAX_ELEMENTS];
 };
 
@@ -18,7 +18,7 @@ struct check {
     uint64_t seed;
     struct shoali_slot *slot;
     struct shoal_tape *tape;
-    struct shoal_param param[3];
+    struct shoal_param param[MAX_PARAMS];
     void *input_grad[MAX_INPUTS];
 };
 
@@ -117,7 +117,7 @@ static double evaluate(struct check *check, const struct values *values, bool gr
 {
     const struct op_case *op = check->op;
     shoal_tensor *in[MAX_INPUTS];
-    shoal_param *param[3] = {0};
+    shoal_param *param[MAX_PARAMS] = {0};
     double loss = 0;
     for (int32_t i = 0; i < op->params; i++) {
         rig_write_values(&check->rig, check->dtype, check->param[i].data, values->param[i],
@@ -175,7 +175,7 @@ static void check_differences(const struct op_case *op, uint64_t seed)
 {
     static struct check check;
     static struct values values;
-    static double in_grad[MAX_INPUTS][MAX_ELEMENTS], param_grad[3][MAX_ELEMENTS];
+    static double in_grad[MAX_INPUTS][MAX_ELEMENTS], param_grad[MAX_PARAMS][MAX_ELEMENTS];
     check_open(&check, op, SHOAL_F64, "ref", seed);
     make_values(op, seed, &values);
     evaluate(&check, &values, true);
@@ -224,7 +224,7 @@ static void compare_arrays(const char *name, const double *got, const double *ex
 
 /* Gradients of one type, as doubles. */
 struct gradients {
-    double in[MAX_INPUTS][MAX_ELEMENTS], param[3][MAX_ELEMENTS];
+    double in[MAX_INPUTS][MAX_ELEMENTS], param[MAX_PARAMS][MAX_ELEMENTS];
 };
 
 static void gradients_of(const struct op_case *op, shoal_dtype dtype, const char *ops,

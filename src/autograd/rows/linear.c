@@ -74,6 +74,10 @@ static enum shoali_activation epilogue(shoal_activation activation)
         return SHOALI_ACT_GELU_TANH;
     case SHOAL_ACTIVATION_RELU:
         return SHOALI_ACT_RELU;
+    case SHOAL_ACTIVATION_RELU_SQUARED:
+        return SHOALI_ACT_RELU_SQUARED;
+    case SHOAL_ACTIVATION_SILU:
+        return SHOALI_ACT_SILU;
     case SHOAL_ACTIVATION_NONE:
         break;
     }

@@ -1,9 +1,9 @@
-/* norm.c - layer norm and RMS norm over the last dim. */
+/* norm.c - layer norm and RMS norm over the last dim, or over the query and key heads of qkv. */
 #include "autograd/rows/rows.h"
 
 struct norm_attr {
     double eps;
-    int32_t rms;
+    int32_t rms, gamma_plus_one;
     int64_t rows, columns; /* set by infer */
 };
 
@@ -48,6 +48,7 @@ static shoal_status norm_forward(struct shoal_tape *tape, struct shoali_node *no
         .columns = attr->columns,
         .eps = attr->eps,
         .rms = attr->rms,
+        .gamma_plus_one = attr->gamma_plus_one,
         .dtype = node->in[0]->tensor.dtype,
     };
     return SHOALI_RUN(tape, norm, &args);
@@ -75,6 +76,7 @@ static shoal_status run_norm_backward(struct shoal_tape *tape, const struct shoa
         .rows = attr->rows,
         .columns = attr->columns,
         .rms = attr->rms,
+        .gamma_plus_one = attr->gamma_plus_one,
         .accumulate_dx = targets->accumulate_dx,
         .accumulate_params = targets->accumulate_params,
         .dtype = node->in[0]->tensor.dtype,
@@ -145,14 +147,14 @@ static const struct shoali_op_row rms_norm_row = {
     .saves_outputs = 1u << MEAN | 1u << RSTD,
 };
 
-static shoal_tensor *record_norm(shoal_tape *tape, const struct shoali_op_row *row, shoal_tensor *x,
-                                 shoal_param *gamma, shoal_param *beta, double eps)
+static shoal_tensor *record_norm(shoal_tape *tape, shoal_tensor *x, const shoal_norm_args *args)
 {
-    const struct norm_attr attr = {.eps = eps, .rms = row == &rms_norm_row};
+    const struct norm_attr attr = {
+        .eps = args->eps, .rms = args->rms, .gamma_plus_one = args->gamma_plus_one};
     return shoali_tape_record(
-        tape, &(struct shoali_record_args){.row = row,
+        tape, &(struct shoali_record_args){.row = args->rms ? &rms_norm_row : &layer_norm_row,
                                            .inputs = {x},
-                                           .params = {[GAMMA] = gamma, [BETA] = beta},
+                                           .params = {[GAMMA] = args->gamma, [BETA] = args->beta},
                                            .attr = &attr,
                                            .attr_bytes = sizeof attr});
 }
@@ -160,10 +162,19 @@ static shoal_tensor *record_norm(shoal_tape *tape, const struct shoali_op_row *r
 shoal_tensor *shoal_layer_norm(shoal_tape *tape, shoal_tensor *x, shoal_param *gamma,
                                shoal_param *beta, double eps)
 {
-    return record_norm(tape, &layer_norm_row, x, gamma, beta, eps);
+    return record_norm(tape, x, &(shoal_norm_args){.gamma = gamma, .beta = beta, .eps = eps});
 }
 
 shoal_tensor *shoal_rms_norm(shoal_tape *tape, shoal_tensor *x, shoal_param *gamma, double eps)
 {
-    return record_norm(tape, &rms_norm_row, x, gamma, NULL, eps);
+    return record_norm(tape, x, &(shoal_norm_args){.gamma = gamma, .eps = eps, .rms = true});
+}
+
+shoal_tensor *shoal_norm_sized(shoal_tape *tape, shoal_tensor *x, const shoal_norm_args *args,
+                               size_t args_size)
+{
+    shoal_norm_args own = {0};
+    const shoal_status status =
+        SHOALI_SIZED_READ(shoal_norm_args, gamma_plus_one, args, args_size, &own);
+    return status < 0 ? shoali_tape_poison(tape, status) : record_norm(tape, x, &own);
 }

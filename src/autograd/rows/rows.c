@@ -66,6 +66,28 @@ shoal_status shoali_row_need_param(const struct shoali_node *node, int32_t index
     return SHOAL_OK;
 }
 
+shoal_status shoali_row_need_packed_heads(const struct shoali_node *node, int64_t heads,
+                                          int64_t kv_heads, int64_t *head_size)
+{
+    shoal_status status;
+    char text[128];
+    SHOAL_TRY(status, shoali_row_need_float(node, 0), done);
+    const shoal_shape *shape = &node->in[0]->tensor.shape;
+    const bool fits = heads > 0 && kv_heads > 0 && heads % kv_heads == 0;
+    const int64_t packed = fits ? heads + 2 * kv_heads : 1;
+    if (!fits || shape->ndim != 3 || shape->dim[2] == 0 || shape->dim[2] % packed != 0) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s: qkv %s does not split into %lld query and 2 x %lld key/value "
+                            "heads; needed is [B, T, (H + 2*KV) * D] with H a multiple of KV",
+                            node->row->name, shoali_shape_format(shape, text), (long long)heads,
+                            (long long)kv_heads);
+        goto done;
+    }
+    *head_size = shape->dim[2] / packed;
+done:
+    return status;
+}
+
 shoal_status shoali_row_output_like_first(struct shoal_tape *tape, struct shoali_node *node)
 {
     return shoali_node_output(tape, node, 0, node->in[0]->tensor.dtype, &node->in[0]->tensor.shape,
@@ -89,6 +111,10 @@ enum shoali_unary shoali_activation_kernel(shoal_activation activation)
         return SHOALI_RELU;
     case SHOAL_ACTIVATION_GELU_TANH:
         return SHOALI_GELU_TANH;
+    case SHOAL_ACTIVATION_RELU_SQUARED:
+        return SHOALI_RELU_SQUARED;
+    case SHOAL_ACTIVATION_SILU:
+        return SHOALI_SILU;
     case SHOAL_ACTIVATION_GELU:
     case SHOAL_ACTIVATION_NONE:
         break;

@@ -56,6 +56,10 @@ SHOAL_CHECKED shoal_status shoali_row_need_param(const struct shoali_node *node,
  * the last, and as far as the host knows them below the last. */
 SHOAL_CHECKED shoal_status shoali_row_need_targets(const struct shoali_node *node, int32_t index,
                                                    const shoal_shape *logits);
+/* SHOAL_EINVAL unless input 0 is [B, T, (heads + 2 kv_heads) D], a multiple of kv_heads heads. */
+SHOAL_CHECKED shoal_status shoali_row_need_packed_heads(const struct shoali_node *node,
+                                                        int64_t heads, int64_t kv_heads,
+                                                        int64_t *head_size);
 /* Output 0 like input 0. */
 SHOAL_CHECKED shoal_status shoali_row_output_like_first(struct shoal_tape *tape,
                                                         struct shoali_node *node);

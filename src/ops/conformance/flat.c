@@ -75,6 +75,28 @@ static void unary(struct trial *t)
     give(t, args.y, count, t->dtype);
 }
 
+static void glu(struct trial *t)
+{
+    static const enum shoali_unary kinds[] = {SHOALI_SILU, SHOALI_GELU_ERF,     SHOALI_GELU_TANH,
+                                              SHOALI_RELU, SHOALI_RELU_SQUARED, SHOALI_SIGMOID};
+    const enum shoali_unary kind = kinds[pick(t, 6)];
+    const int32_t backward = (int32_t)pick(t, 2), accumulate = (int32_t)pick(t, 2);
+    const int64_t rows = pick_rows(t) - 1, columns = pick_size(t);
+    const struct shoali_glu_args args = {
+        .x = floats_between(t, 2 * rows * columns, t->dtype, -6, 6),
+        .dy = backward ? floats(t, rows * columns, t->dtype) : NULL,
+        .y = floats(t, rows * columns * (1 + backward), t->dtype),
+        .rows = rows,
+        .columns = columns,
+        .kind = kind,
+        .backward = backward,
+        .accumulate = accumulate,
+        .dtype = t->dtype,
+    };
+    call(t, &args);
+    give(t, args.y, rows * columns * (1 + backward), t->dtype);
+}
+
 static void binary(struct trial *t)
 {
     const enum shoali_binary kind = (enum shoali_binary)pick(t, 4);
@@ -647,7 +669,8 @@ static void dequantize(struct trial *t)
     }
 const struct conformance_case flat_cases[] = {
     CASE(dropout, dropout, 960, FLOATS32),
-    CASE(unary, unary, 1040, FLOATS32),
+    CASE(unary, unary, 1120, FLOATS32),
+    CASE(glu, glu, 2400, FLOATS32),
     CASE(binary, binary, 480, FLOATS32),
     CASE(axpy, axpy, 40, FLOATS32),
     CASE(reduce, reduce, 64, FLOATS32),

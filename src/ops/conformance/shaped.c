@@ -1,4 +1,5 @@
 /* Conformance of every built table with ref: kernels with a shape. */
+#include "base/mathx.h"
 #include "ops/attention_plain.h"
 #include "ops/conformance/conformance.h"
 
@@ -63,7 +64,7 @@ static void gemm_small(struct trial *t)
     g.accumulate = (int32_t)pick(t, 2);
     g.preact = (int32_t)pick(t, 2);
     g.residual = (int32_t)pick(t, 2);
-    g.activation = (enum shoali_activation)pick(t, 4);
+    g.activation = (enum shoali_activation)pick(t, SHOALI_ACT_SILU + 1);
     g.dtype_c = pick(t, 2) ? SHOAL_F32 : t->dtype;
     g.bias = pick(t, 3);
     g.pad = pick(t, 2) * 3;
@@ -173,6 +174,82 @@ static void norm_backward(struct trial *t)
         give(t, args.dgamma, columns, SHOAL_F32);
     if (args.dbeta != NULL)
         give(t, args.dbeta, columns, SHOAL_F32);
+}
+
+/* Heads between other columns: what is no head keeps what it was. */
+static void norm_heads(struct trial *t)
+{
+    const int64_t group = 1 + pick(t, 3), extra = 7 * pick(t, 2), columns = pick_size(t);
+    const int64_t tokens = pick_rows(t), rows = tokens * group, stride = group * columns + extra;
+    const struct shoali_norm_args args = {
+        .x = floats_between(t, tokens * stride, t->dtype, -1, 5),
+        .gamma = floats(t, columns, t->dtype),
+        .y = floats(t, tokens * stride, t->dtype),
+        .rstd = block(t, rows, SHOAL_F32),
+        .rows = rows,
+        .columns = columns,
+        .group = group,
+        .group_stride = stride,
+        .eps = 1e-6,
+        .rms = 1,
+        .gamma_plus_one = (int32_t)pick(t, 2),
+        .dtype = t->dtype,
+    };
+    call(t, &args);
+    give(t, args.y, tokens * stride, t->dtype);
+    give(t, args.rstd, rows, SHOAL_F32);
+}
+
+static void norm_heads_backward(struct trial *t)
+{
+    const int64_t group = 1 + pick(t, 3), extra = 7 * pick(t, 2), columns = pick_size(t);
+    const int64_t tokens = pick_rows(t), rows = tokens * group, stride = group * columns + extra;
+    const struct shoali_norm_backward_args args = {
+        .x = floats(t, tokens * stride, t->dtype),
+        .gamma = floats(t, columns, t->dtype),
+        .dy = floats(t, tokens * stride, t->dtype),
+        .mean = floats_between(t, rows, SHOAL_F32, -1, 1),
+        .rstd = floats_between(t, rows, SHOAL_F32, 0.5, 2),
+        .dx = floats(t, tokens * stride, t->dtype),
+        .dgamma = floats(t, columns, SHOAL_F32),
+        .dbeta = floats(t, columns, SHOAL_F32),
+        .rows = rows,
+        .columns = columns,
+        .group = group,
+        .group_stride = stride,
+        .rms = (int32_t)pick(t, 2),
+        .gamma_plus_one = (int32_t)pick(t, 2),
+        .accumulate_dx = (int32_t)pick(t, 2),
+        .dtype = t->dtype,
+    };
+    call(t, &args);
+    give(t, args.dx, tokens * stride, t->dtype);
+    give(t, args.dgamma, columns, SHOAL_F32);
+    give(t, args.dbeta, columns, SHOAL_F32);
+}
+
+static void rotary(struct trial *t)
+{
+    static const int64_t sizes[][2] = {{1, 0},   {2, 2},   {16, 16}, {17, 10},  {33, 32},
+                                       {64, 64}, {80, 36}, {70, 70}, {256, 256}};
+    static const int64_t lengths[] = {1, 2, 17, 150};
+    const int64_t *size = sizes[pick(t, 9)], heads = pick(t, 4), extra = 5 * pick(t, 2);
+    const int64_t length = lengths[pick(t, 4)], batch = 1 + 2 * pick(t, 2);
+    struct shoali_rotary_args args = {.batch = batch, .length = length, .dtype = t->dtype};
+    args.head_size = size[0];
+    args.rotary_size = size[1];
+    args.heads = heads;
+    args.columns = heads * args.head_size + extra;
+    args.first_position = (int64_t[]){0, 1000, SHOALI_ROTARY_POSITIONS - 150}[pick(t, 3)];
+    args.interleaved = (int32_t)pick(t, 2);
+    args.inverse = (int32_t)pick(t, 2);
+    args.accumulate = (int32_t)pick(t, 2);
+    for (int64_t i = 0; i < args.rotary_size / 2; i++)
+        args.inverse_frequency[i] = (float)shoali_pow(10000, -2.0 * (double)i / (double)size[1]);
+    args.x = floats(t, batch * length * args.columns, t->dtype);
+    args.y = floats(t, batch * length * args.columns, t->dtype);
+    call(t, &args);
+    give(t, args.y, batch * length * args.columns, t->dtype);
 }
 
 /* ---- attention ---- */
@@ -485,11 +562,14 @@ static void softmax(struct trial *t)
         &shoali_kernel_##kernel, function, variants, dtypes, trials \
     }
 const struct conformance_case shaped_cases[] = {
-    CASE(gemm_small, gemm, 1536000, FLOATS32, 60),
+    CASE(gemm_small, gemm, 2304000, FLOATS32, 60),
     CASE(gemm_large, gemm, 4, FLOATS32, 0),
     CASE(pack_b, pack_b, 400, FLOATS32, 40),
     CASE(norm, norm, 400, FLOATS32, 0),
     CASE(norm_backward, norm_backward, 3200, FLOATS32, 0),
+    CASE(norm_heads, norm, 1200, FLOATS32, 0),
+    CASE(norm_heads_backward, norm_backward, 4800, FLOATS32, 0),
+    CASE(rotary, rotary, 13824, FLOATS32, 0),
     CASE(attention, attention, 188160, FLOATS32, 24),
     CASE(attention_backward, attention_backward, 188160, FLOATS32, 12),
     CASE(embedding, embedding, 400, FLOATS32, 0),

@@ -77,6 +77,8 @@ SHOALI_INLINE v16 function(enum shoali_unary kind, v16 x, v16 alpha)
         return v16_silu(x);
     case SHOALI_SQUARE:
         return v16_mul(x, x);
+    case SHOALI_RELU_SQUARED:
+        return v16_mul(v16_relu(x), v16_relu(x));
     case SHOALI_SCALE:
         return v16_mul(alpha, x);
     case SHOALI_ADD_SCALAR:
@@ -111,6 +113,8 @@ SHOALI_INLINE v16 backward(enum shoali_unary kind, v16 x, v16 dy, v16 alpha)
         return v16_mul(dy, v16_silu_derivative(x));
     case SHOALI_SQUARE:
         return v16_mul(dy, v16_add(x, x));
+    case SHOALI_RELU_SQUARED:
+        return v16_mul(dy, v16_add(v16_relu(x), v16_relu(x)));
     case SHOALI_SCALE:
         return v16_mul(dy, alpha);
     case SHOALI_ADD_SCALAR:

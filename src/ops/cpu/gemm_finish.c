@@ -45,6 +45,13 @@ SHOALI_INLINE void finish_vector(const struct shoali_gemm_args *args, v16 v, int
     case SHOALI_ACT_RELU:
         v = v16_relu(v);
         break;
+    case SHOALI_ACT_RELU_SQUARED:
+        v = v16_relu(v);
+        v = v16_mul(v, v);
+        break;
+    case SHOALI_ACT_SILU:
+        v = v16_silu(v);
+        break;
     }
     if (args->residual)
         v = v16_add(lanes_load(args->residual, at, lanes, dtype), v);

@@ -136,6 +136,7 @@ void *SHOALI_CPU_SYMBOL(scratch)(size_t bytes);
     KERNEL(pack_b, SHOALI_SHORT_FLOATS)                                                  \
     KERNEL(norm, SHOALI_SHORT_FLOATS)                                                    \
     KERNEL(norm_backward, SHOALI_SHORT_FLOATS)                                           \
+    KERNEL(rotary, SHOALI_SHORT_FLOATS)                                                  \
     KERNEL(attention, SHOALI_SHORT_FLOATS)                                               \
     KERNEL(attention_backward, SHOALI_SHORT_FLOATS)                                      \
     KERNEL(embedding, SHOALI_SHORT_FLOATS)                                               \
@@ -147,6 +148,7 @@ void *SHOALI_CPU_SYMBOL(scratch)(size_t bytes);
     KERNEL(softmax, SHOALI_SHORT_FLOATS)                                                 \
     KERNEL(dropout, SHOALI_SHORT_FLOATS)                                                 \
     KERNEL(unary, SHOALI_SHORT_FLOATS)                                                   \
+    KERNEL(glu, SHOALI_SHORT_FLOATS)                                                     \
     KERNEL(binary, SHOALI_SHORT_FLOATS)                                                  \
     KERNEL(axpy, SHOALI_SHORT_FLOATS)                                                    \
     KERNEL(reduce, SHOALI_SHORT_FLOATS)                                                  \

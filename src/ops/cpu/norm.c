@@ -6,6 +6,14 @@
 
 #define ROWS 4
 
+/* gamma of columns c .. */
+SHOALI_INLINE v16 gamma_at(const void *gamma, int64_t c, int64_t lanes, bool plus_one,
+                           const shoal_dtype dtype)
+{
+    const v16 stored = lanes_load(gamma, c, lanes, dtype);
+    return plus_one ? v16_add(stored, v16_set1(1.0f)) : stored;
+}
+
 /* ---- forward --------------------------------------------------------------------------------- */
 
 /* Inlined with constant rows and dtype. */
@@ -13,15 +21,17 @@ SHOALI_INLINE void norm_rows(const struct shoali_norm_args *args, int64_t row, c
                              const shoal_dtype dtype)
 {
     const int64_t columns = args->columns, whole = columns & ~(int64_t)15, rest = columns - whole;
-    const int64_t at = row * columns;
     const float n = (float)columns;
+    int64_t at[ROWS];
     v16 sum[ROWS], mean[ROWS], rstd[ROWS];
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
+        at[r] = shoali_norm_row(row + r, columns, args->group, args->group_stride);
         sum[r] = v16_set1(0.0f);
+    }
     for (int64_t c = 0; !args->rms && c < columns; c += 16) {
         for (int r = 0; r < rows; r++)
-            sum[r] = v16_add(sum[r], lanes_load(args->x, at + r * columns + c,
-                                                SHOALI_MIN(16, columns - c), dtype));
+            sum[r] =
+                v16_add(sum[r], lanes_load(args->x, at[r] + c, SHOALI_MIN(16, columns - c), dtype));
     }
     for (int r = 0; r < rows; r++) {
         mean[r] = v16_set1(args->rms ? 0.0f : v16_sum(sum[r]) / n);
@@ -29,12 +39,12 @@ SHOALI_INLINE void norm_rows(const struct shoali_norm_args *args, int64_t row, c
     }
     for (int64_t c = 0; c < whole; c += 16) {
         for (int r = 0; r < rows; r++) {
-            const v16 d = v16_sub(v16_load_as(args->x, at + r * columns + c, dtype), mean[r]);
+            const v16 d = v16_sub(v16_load_as(args->x, at[r] + c, dtype), mean[r]);
             sum[r] = v16_fma(d, d, sum[r]);
         }
     }
     for (int r = 0; rest && r < rows; r++) {
-        v16 d = v16_sub(lanes_load(args->x, at + r * columns + whole, rest, dtype), mean[r]);
+        v16 d = v16_sub(lanes_load(args->x, at[r] + whole, rest, dtype), mean[r]);
         d = v16_select(v16m_first(rest), d, v16_set1(0.0f));
         sum[r] = v16_fma(d, d, sum[r]);
     }
@@ -49,13 +59,13 @@ SHOALI_INLINE void norm_rows(const struct shoali_norm_args *args, int64_t row, c
     }
     for (int64_t c = 0; c < columns; c += 16) {
         const int64_t lanes = SHOALI_MIN(16, columns - c);
-        const v16 gamma = lanes_load(args->gamma, c, lanes, dtype);
+        const v16 gamma = gamma_at(args->gamma, c, lanes, args->gamma_plus_one, dtype);
         for (int r = 0; r < rows; r++) {
-            const v16 x = lanes_load(args->x, at + r * columns + c, lanes, dtype);
+            const v16 x = lanes_load(args->x, at[r] + c, lanes, dtype);
             const v16 xhat = v16_mul(v16_sub(x, mean[r]), rstd[r]);
             const v16 y = args->beta ? v16_fma(xhat, gamma, lanes_load(args->beta, c, lanes, dtype))
                                      : v16_mul(xhat, gamma);
-            lanes_store(args->y, at + r * columns + c, lanes, y, dtype);
+            lanes_store(args->y, at[r] + c, lanes, y, dtype);
         }
     }
 }
@@ -103,10 +113,12 @@ SHOALI_INLINE v16 xhat_at(const struct shoali_norm_backward_args *args, int64_t 
 SHOALI_INLINE void dx_rows(const struct shoali_norm_backward_args *args, int64_t row,
                            const int rows, const shoal_dtype dtype)
 {
-    const int64_t columns = args->columns, first = row * columns;
+    const int64_t columns = args->columns;
+    int64_t first[ROWS];
     const float n = (float)columns;
     v16 sum_h[ROWS], sum_hx[ROWS], mean[ROWS], rstd[ROWS];
     for (int r = 0; r < rows; r++) {
+        first[r] = shoali_norm_row(row + r, columns, args->group, args->group_stride);
         sum_h[r] = sum_hx[r] = v16_set1(0.0f);
         mean[r] = v16_set1(args->rms ? 0.0f : args->mean[row + r]);
         rstd[r] = v16_set1(args->rstd[row + r]);
@@ -114,9 +126,9 @@ SHOALI_INLINE void dx_rows(const struct shoali_norm_backward_args *args, int64_t
     for (int64_t c = 0; c < columns; c += 16) {
         /* lanes beyond the row have h = 0 and add nothing */
         const int64_t lanes = SHOALI_MIN(16, columns - c);
-        const v16 gamma = lanes_load(args->gamma, c, lanes, dtype);
+        const v16 gamma = gamma_at(args->gamma, c, lanes, args->gamma_plus_one, dtype);
         for (int r = 0; r < rows; r++) {
-            const int64_t at = first + r * columns + c;
+            const int64_t at = first[r] + c;
             const v16 h = v16_mul(lanes_load(args->dy, at, lanes, dtype), gamma);
             sum_h[r] = v16_add(sum_h[r], h);
             sum_hx[r] = v16_fma(h, xhat_at(args, at, lanes, mean[r], rstd[r], dtype), sum_hx[r]);
@@ -128,9 +140,9 @@ SHOALI_INLINE void dx_rows(const struct shoali_norm_backward_args *args, int64_t
     }
     for (int64_t c = 0; c < columns; c += 16) {
         const int64_t lanes = SHOALI_MIN(16, columns - c);
-        const v16 gamma = lanes_load(args->gamma, c, lanes, dtype);
+        const v16 gamma = gamma_at(args->gamma, c, lanes, args->gamma_plus_one, dtype);
         for (int r = 0; r < rows; r++) {
-            const int64_t at = first + r * columns + c;
+            const int64_t at = first[r] + c;
             const v16 h = v16_mul(lanes_load(args->dy, at, lanes, dtype), gamma);
             const v16 xhat = xhat_at(args, at, lanes, mean[r], rstd[r], dtype);
             v16 dx = v16_mul(rstd[r], v16_fnma(xhat, sum_hx[r], v16_sub(h, sum_h[r])));
@@ -184,11 +196,11 @@ SHOALI_INLINE void parameter_columns(const struct shoali_norm_backward_args *arg
     for (int u = 0; u < units; u++)
         sum_gamma[u] = sum_beta[u] = v16_set1(0.0f);
     for (int64_t row = 0; row < args->rows; row++) {
+        const int64_t first = shoali_norm_row(row, args->columns, args->group, args->group_stride);
         const v16 mean = v16_set1(args->rms ? 0.0f : args->mean[row]),
                   rstd = v16_set1(args->rstd[row]);
         for (int u = 0; u < units; u++) {
-            const int64_t at = row * args->columns + c + 16 * u,
-                          lanes = SHOALI_MIN(16, end - c - 16 * u);
+            const int64_t at = first + c + 16 * u, lanes = SHOALI_MIN(16, end - c - 16 * u);
             const v16 dy = lanes_load(args->dy, at, lanes, dtype);
             sum_gamma[u] = v16_fma(dy, xhat_at(args, at, lanes, mean, rstd, dtype), sum_gamma[u]);
             sum_beta[u] = v16_add(sum_beta[u], dy);

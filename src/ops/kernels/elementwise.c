@@ -66,6 +66,55 @@ shoal_status shoali_op_unary(const struct shoali_exec *exec, const struct shoali
     return shoali_kernel_launch(exec, &shoali_kernel_unary, args);
 }
 
+/* ---- gated linear unit ---- */
+
+static int64_t glu_x(const void *block)
+{
+    const struct shoali_glu_args *args = block;
+    return 2 * args->rows * args->columns;
+}
+
+static int64_t glu_dy(const void *block)
+{
+    const struct shoali_glu_args *args = block;
+    return args->backward ? args->rows * args->columns : 0;
+}
+
+static int64_t glu_y(const void *block)
+{
+    const struct shoali_glu_args *args = block;
+    return args->rows * args->columns * (args->backward ? 2 : 1);
+}
+
+static shoal_status check_glu(const void *block)
+{
+    const struct shoali_glu_args *args = block;
+    const enum shoali_unary kind = args->kind;
+    if (args->rows * args->columns > INT64_MAX / 2)
+        return SHOAL_FAIL(SHOAL_EINVAL, "glu: %lld rows of 2 x %lld elements are beyond 64 bits",
+                          (long long)args->rows, (long long)args->columns);
+    if (kind == SHOALI_SILU || kind == SHOALI_GELU_ERF || kind == SHOALI_GELU_TANH ||
+        kind == SHOALI_RELU || kind == SHOALI_RELU_SQUARED || kind == SHOALI_SIGMOID)
+        return SHOAL_OK;
+    return SHOAL_FAIL(SHOAL_EINVAL, "glu: function %d is no gate", (int)kind);
+}
+
+const struct shoali_kernel shoali_kernel_glu = {
+    .type = {.name = "glu",
+             .args_bytes = sizeof(struct shoali_glu_args),
+             .pointers = {SHOALI_IN(glu, x, SHOALI_OF(glu, dtype), SHOALI_COUNT_BY(glu_x)),
+                          SHOALI_IN(glu, dy, SHOALI_OF(glu, dtype), SHOALI_COUNT_BY(glu_dy)),
+                          SHOALI_INOUT(glu, y, SHOALI_OF(glu, dtype), SHOALI_COUNT_BY(glu_y))}},
+    .dtypes = {SHOALI_DTYPE(glu, dtype, SHOALI_DTYPE_FLOAT)},
+    .products = {{{SHOALI_SIZE(glu, rows), SHOALI_SIZE(glu, columns)}}},
+    .check = check_glu,
+};
+
+shoal_status shoali_op_glu(const struct shoali_exec *exec, const struct shoali_glu_args *args)
+{
+    return shoali_kernel_launch(exec, &shoali_kernel_glu, args);
+}
+
 /* ---- binary ---- */
 
 static int64_t binary_b(const void *block)

@@ -52,7 +52,7 @@ static shoal_status check_gemm(const void *block)
         done);
     SHOAL_TRY(status, shoali_check_stride("gemm", "ldc", args->ldc, m, n), done);
     SHOAL_TRY(status,
-              shoali_check_kind("gemm", "activation", args->activation, SHOALI_ACT_RELU + 1), done);
+              shoali_check_kind("gemm", "activation", args->activation, SHOALI_ACT_SILU + 1), done);
     if (args->dtype_c != args->dtype_ab && args->dtype_c != SHOAL_F32)
         status =
             SHOAL_FAIL(SHOAL_EINVAL, "gemm: dtype_c is %s; with operands of %s it may be F32 or %s",

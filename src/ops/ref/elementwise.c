@@ -28,6 +28,16 @@ void shoali_ref_unary(const void *args, const struct shoali_kernel_context *cont
         unary_f32(a);
 }
 
+void shoali_ref_glu(const void *args, const struct shoali_kernel_context *context)
+{
+    (void)context;
+    const struct shoali_glu_args *a = args;
+    if (a->dtype == SHOAL_F64)
+        glu_f64(a);
+    else
+        glu_f32(a);
+}
+
 void shoali_ref_binary(const void *args, const struct shoali_kernel_context *context)
 {
     (void)context;

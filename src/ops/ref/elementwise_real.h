@@ -45,6 +45,24 @@ static void R(unary)(const struct shoali_unary_args *args)
     }
 }
 
+static void R(glu)(const struct shoali_glu_args *args)
+{
+    for (int64_t i = 0; i < args->rows * args->columns; i++) {
+        const int64_t a_at = i / args->columns * 2 * args->columns + i % args->columns;
+        const int64_t b_at = a_at + args->columns;
+        const REAL a = R(load)(args->x, a_at, args->dtype), b = R(load)(args->x, b_at, args->dtype);
+        const REAL value = R(shoali_ref_function)(args->kind, a, 0);
+        if (!args->backward) {
+            R(put)(args->y, i, value * b, args->accumulate, args->dtype);
+            continue;
+        }
+        const REAL dy = R(load)(args->dy, i, args->dtype);
+        const REAL slope = R(shoali_ref_derivative)(args->kind, a, 0);
+        R(put)(args->y, a_at, dy * b * slope, args->accumulate, args->dtype);
+        R(put)(args->y, b_at, dy * value, args->accumulate, args->dtype);
+    }
+}
+
 static REAL R(binary_value)(enum shoali_binary kind, REAL a, REAL b)
 {
     switch (kind) {

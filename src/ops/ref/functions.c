@@ -3,6 +3,15 @@
 #include "ops/ref/ref.h"
 #include "ops/scalars.h"
 
+static float relu_squared_f32(float x)
+{
+    return v1_relu(x) * v1_relu(x);
+}
+static float relu_squared_slope_f32(float x)
+{
+    return v1_relu(x) + v1_relu(x);
+}
+
 float shoali_ref_function_f32(enum shoali_unary kind, float x, float alpha)
 {
     switch (kind) {
@@ -28,6 +37,8 @@ float shoali_ref_function_f32(enum shoali_unary kind, float x, float alpha)
         return v1_silu(x);
     case SHOALI_SQUARE:
         return x * x;
+    case SHOALI_RELU_SQUARED:
+        return relu_squared_f32(x);
     case SHOALI_SCALE:
         return alpha * x;
     case SHOALI_ADD_SCALAR:
@@ -61,6 +72,8 @@ float shoali_ref_derivative_f32(enum shoali_unary kind, float x, float alpha)
         return v1_silu_derivative(x);
     case SHOALI_SQUARE:
         return x + x;
+    case SHOALI_RELU_SQUARED:
+        return relu_squared_slope_f32(x);
     case SHOALI_SCALE:
         return alpha;
     case SHOALI_ADD_SCALAR:
@@ -82,6 +95,14 @@ static double sigmoid_derivative(double x)
 static double normal_cdf(double x)
 {
     return 0.5 + 0.5 * shoali_erf(x * 0.70710678118654752440);
+}
+static double relu_squared_f64(double x)
+{
+    return 0 > x ? 0 : x * x;
+}
+static double relu_squared_slope_f64(double x)
+{
+    return 0 > x ? 0 : x + x;
 }
 /* As in vmath.h: twice sqrt(2/pi) (x + 0.044715 x^3), and its derivative. */
 static const double twice_root = 1.59576912160573071176;
@@ -119,6 +140,8 @@ double shoali_ref_function_f64(enum shoali_unary kind, double x, double alpha)
         return x * sigmoid(x);
     case SHOALI_SQUARE:
         return x * x;
+    case SHOALI_RELU_SQUARED:
+        return relu_squared_f64(x);
     case SHOALI_SCALE:
         return alpha * x;
     case SHOALI_ADD_SCALAR:
@@ -152,6 +175,8 @@ double shoali_ref_derivative_f64(enum shoali_unary kind, double x, double alpha)
         return sigmoid(x) + x * sigmoid_derivative(x);
     case SHOALI_SQUARE:
         return x + x;
+    case SHOALI_RELU_SQUARED:
+        return relu_squared_slope_f64(x);
     case SHOALI_SCALE:
         return alpha;
     case SHOALI_ADD_SCALAR:

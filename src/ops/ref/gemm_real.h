@@ -21,6 +21,10 @@ static REAL R(activate)(enum shoali_activation activation, REAL x)
         return R(function)(SHOALI_GELU_ERF, x, 0);
     if (activation == SHOALI_ACT_GELU_TANH)
         return R(function)(SHOALI_GELU_TANH, x, 0);
+    if (activation == SHOALI_ACT_RELU_SQUARED)
+        return R(function)(SHOALI_RELU_SQUARED, x, 0);
+    if (activation == SHOALI_ACT_SILU)
+        return R(function)(SHOALI_SILU, x, 0);
     return activation == SHOALI_ACT_RELU ? R(function)(SHOALI_RELU, x, 0) : x;
 }
 

@@ -17,6 +17,7 @@
     KERNEL(pack_b)                      \
     KERNEL(norm)                        \
     KERNEL(norm_backward)               \
+    KERNEL(rotary)                      \
     KERNEL(attention)                   \
     KERNEL(attention_backward)          \
     KERNEL(embedding)                   \
@@ -29,6 +30,7 @@
     KERNEL(softmax)                     \
     KERNEL(dropout)                     \
     KERNEL(unary)                       \
+    KERNEL(glu)                         \
     KERNEL(binary)                      \
     KERNEL(axpy)                        \
     KERNEL(reduce)                      \
