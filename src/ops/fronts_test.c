@@ -151,7 +151,7 @@ static void test_choice(void **state)
     axpy.dtype = SHOAL_BF16;
     assert_string_equal(chosen(&ops, &shoali_kernel_axpy, &axpy), "partial");
     shoali_ops_describe_fallbacks(&ops, &text);
-    assert_non_null(strstr(shoali_str_get(&text), "norm, norm_backward, attention"));
+    assert_non_null(strstr(shoali_str_get(&text), "norm, norm_backward, rotary, attention"));
     assert_non_null(strstr(shoali_str_get(&text), " to ref; gemm for some arguments"));
     assert_null(strstr(shoali_str_get(&text), "axpy"));
     shoali_str_fini(&text);
