@@ -183,14 +183,15 @@ done:
 /* ---- reading ---- */
 
 /* What formats/ read, as far as this project has such tensors. */
-static shoal_status narrow(const struct shoali_weight *weight,
+static shoal_status narrow(const struct shoali_file_tensor *weight,
                            struct shoali_safetensors_entry *entry)
 {
     entry->name = weight->name;
-    entry->dtype = shoali_element_dtype(weight->type);
+    entry->dtype = weight->type == SHOALI_ELEMENT_COUNT ? SHOAL_DTYPE_COUNT
+                                                        : shoali_element_dtype(weight->type);
     entry->begin = weight->at;
-    entry->end = weight->at + shoali_weight_bytes(weight);
-    if (entry->dtype == SHOAL_DTYPE_COUNT || !shoali_weight_shape(weight, &entry->shape))
+    entry->end = weight->at + weight->bytes;
+    if (entry->dtype == SHOAL_DTYPE_COUNT || !shoali_file_tensor_shape(weight, &entry->shape))
         return SHOAL_FAIL(SHOAL_ECORRUPT, "the header's entry `%s` cannot be read", weight->name);
     return SHOAL_OK;
 }
@@ -200,14 +201,14 @@ shoal_status shoali_safetensors_read(const char *text, size_t text_bytes, int64_
                                      struct shoali_safetensors_entry **entries, int32_t *count)
 {
     shoal_status status;
-    struct shoali_weight *weights = NULL;
+    struct shoali_file_tensor *file = NULL;
     const struct shoali_safetensors_args args = {text, text_bytes, data_bytes, arena};
-    SHOAL_TRY(status, shoali_safetensors_header(&args, &weights, count), done);
+    SHOAL_TRY(status, shoali_safetensors_header(&args, &file, count), done);
     *entries = shoali_arena_alloc(arena, ((size_t)*count + 1) * sizeof **entries);
     if (!*entries)
         return SHOAL_ENOMEM;
     for (int32_t i = 0; i < *count; i++)
-        SHOAL_TRY(status, narrow(&weights[i], &(*entries)[i]), done);
+        SHOAL_TRY(status, narrow(&file[i], &(*entries)[i]), done);
 done:
     return status;
 }

@@ -9,7 +9,7 @@
  *                     pickle_call.c knows what calls mean
  *   torch.c           torch.save's files: archives (since PyTorch 1.6) and the older form
  *   npy.c             numpy's .npy, and the members of .npz
- *   weights.c         which format a file has; the view; reading elements
+ *   tensor_file.c     which format a file has; the view; reading elements
  *
  * Nothing that a file says is executed. A pickle is a program for a machine that imports and calls
  * what it names; ours knows a short list of calls that make tensors and plain values, does these
@@ -90,43 +90,45 @@ SHOAL_CHECKED shoal_status shoali_input_fail(const struct shoali_input *input, i
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
-enum { SHOALI_WEIGHT_MAX_DIMS = 64 };
+enum { SHOALI_FILE_TENSOR_MAX_DIMS = 64 };
 /* Memory comes from the view's arena. */
-struct shoali_weight {
-    const char *name; /* printable; of values in values the keys, joined by dots */
-    enum shoali_element type;
+struct shoali_file_tensor {
+    const char *name;         /* printable; of values in values the keys, joined by dots */
+    enum shoali_element type; /* COUNT: not known here, its elements cannot be read */
+    const char *type_name;    /* as the file says it where it is not known; else NULL */
     int32_t ndim;
     const int64_t *dim;
     const int64_t *stride; /* in elements, none negative; NULL: row-major without gaps */
     int64_t count;         /* elements */
+    int64_t bytes;         /* of all elements */
     int64_t at;            /* byte of the file with element 0 */
     const char *memory;    /* instead of the file: such bytes are in a pickle's own values */
 };
 /* "[2, 3]" in a caller's buffer of 1400 bytes; returns `buffer`. */
-enum { SHOALI_WEIGHT_SHAPE_BYTES = 1400 };
-const char *shoali_weight_shape_text(const struct shoali_weight *weight, char *buffer);
+enum { SHOALI_FILE_TENSOR_SHAPE_BYTES = 1400 };
+const char *shoali_file_tensor_shape_text(const struct shoali_file_tensor *weight, char *buffer);
 /* False: it has more dims than a shape holds. */
-bool shoali_weight_shape(const struct shoali_weight *weight, shoal_shape *shape);
-/* Bytes of all elements. */
-int64_t shoali_weight_bytes(const struct shoali_weight *weight);
+bool shoali_file_tensor_shape(const struct shoali_file_tensor *weight, shoal_shape *shape);
+/* Of its element type. */
+const char *shoali_file_tensor_type(const struct shoali_file_tensor *tensor);
 
-enum shoali_weights_kind {
-    SHOALI_WEIGHTS_SAFETENSORS,
-    SHOALI_WEIGHTS_TORCH,        /* an archive of torch.save */
-    SHOALI_WEIGHTS_TORCH_LEGACY, /* torch.save before PyTorch 1.6 */
-    SHOALI_WEIGHTS_PICKLE,       /* a pickle alone */
-    SHOALI_WEIGHTS_NPY,
-    SHOALI_WEIGHTS_NPZ
+enum shoali_tensor_file_kind {
+    SHOALI_TENSOR_FILE_SAFETENSORS,
+    SHOALI_TENSOR_FILE_TORCH,        /* an archive of torch.save */
+    SHOALI_TENSOR_FILE_TORCH_LEGACY, /* torch.save before PyTorch 1.6 */
+    SHOALI_TENSOR_FILE_PICKLE,       /* a pickle alone */
+    SHOALI_TENSOR_FILE_NPY,
+    SHOALI_TENSOR_FILE_NPZ
 };
-const char *shoali_weights_kind_name(enum shoali_weights_kind kind);
+const char *shoali_tensor_file_kind_name(enum shoali_tensor_file_kind kind);
 
 struct shoali_value;
 /* A file's tensors, in the order in which the file names them. */
-struct shoali_weights {
+struct shoali_tensor_file {
     struct shoali_input input;
     struct shoali_arena arena;
-    enum shoali_weights_kind kind;
-    struct shoali_weight *tensor;
+    enum shoali_tensor_file_kind kind;
+    struct shoali_file_tensor *tensor;
     int32_t count;
     const struct shoali_value *root;    /* of pickles; else NULL */
     const struct shoali_value **global; /* [global_count] what the pickle names, once each */
@@ -136,29 +138,30 @@ struct shoali_weights {
 };
 /* Whether a file's first bytes are of one of the formats; reads 16 bytes at most. False also for
  * what cannot be opened. */
-bool shoali_weights_looks_known(const char *path);
+bool shoali_tensor_file_looks_known(const char *path);
 /* Reads what the file says of its tensors, by its content, whatever its name; no elements.
  * SHOAL_EINVAL: no file of these formats, or a damaged one. */
-SHOAL_CHECKED shoal_status shoali_weights_open(const char *path, struct shoali_weights *weights);
+SHOAL_CHECKED shoal_status shoali_tensor_file_open(const char *path,
+                                                   struct shoali_tensor_file *file);
 /* Also of a view that is all zero, or that could not be opened. */
-void shoali_weights_close(struct shoali_weights *weights);
+void shoali_tensor_file_close(struct shoali_tensor_file *file);
 /* The first of that name; NULL: none. */
-const struct shoali_weight *shoali_weights_find(const struct shoali_weights *weights,
-                                                const char *name);
+const struct shoali_file_tensor *shoali_tensor_file_find(const struct shoali_tensor_file *file,
+                                                         const char *name);
 /* Elements [first, first + count) in row-major order as they are stored, little-endian. */
-SHOAL_CHECKED shoal_status shoali_weights_read(struct shoali_weights *weights,
-                                               const struct shoali_weight *weight, int64_t first,
-                                               int64_t count, void *out);
+SHOAL_CHECKED shoal_status shoali_tensor_file_read(struct shoali_tensor_file *file,
+                                                   const struct shoali_file_tensor *weight,
+                                                   int64_t first, int64_t count, void *out);
 /* The same as fp32. SHOAL_EUNSUPPORTED: complex elements. */
-SHOAL_CHECKED shoal_status shoali_weights_read_f32(struct shoali_weights *weights,
-                                                   const struct shoali_weight *weight,
-                                                   int64_t first, int64_t count, float *out);
+SHOAL_CHECKED shoal_status shoali_tensor_file_read_f32(struct shoali_tensor_file *file,
+                                                       const struct shoali_file_tensor *weight,
+                                                       int64_t first, int64_t count, float *out);
 
 /* ---- safetensors (safetensors.c) ------------------------------------------------------------ */
 
-/* Reads a header's JSON text: tensors in file order, `at` from the first data byte on.
- * SHOAL_ECORRUPT, with a sentence to be prefixed by the file's name: not
- * such a header, gaps, or not data_bytes in all. */
+/* Reads a header's JSON text: tensors in file order, `at` from the first data byte on. Types that
+ * are not known are no errors. SHOAL_ECORRUPT, with a sentence to be prefixed by the file's name: no
+ * such header, gaps, or not data_bytes in all. */
 struct shoali_safetensors_args {
     const char *text;
     size_t text_bytes;
@@ -166,7 +169,7 @@ struct shoali_safetensors_args {
     struct shoali_arena *arena;
 };
 SHOAL_CHECKED shoal_status shoali_safetensors_header(const struct shoali_safetensors_args *args,
-                                                     struct shoali_weight **tensors,
+                                                     struct shoali_file_tensor **tensors,
                                                      int32_t *count);
 
 /* ---- archives (zip.c) ----------------------------------------------------------------------- */

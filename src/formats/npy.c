@@ -35,7 +35,7 @@ static bool read_type(const char *at, enum shoali_element *type)
 }
 
 /* (3, 4) or (3,) or () */
-static bool read_shape(const char *at, int64_t dims[SHOALI_WEIGHT_MAX_DIMS], int32_t *ndim)
+static bool read_shape(const char *at, int64_t dims[SHOALI_FILE_TENSOR_MAX_DIMS], int32_t *ndim)
 {
     *ndim = 0;
     if (!at || *at++ != '(')
@@ -47,7 +47,7 @@ static bool read_shape(const char *at, int64_t dims[SHOALI_WEIGHT_MAX_DIMS], int
         if (*at == ')')
             return true;
         const long long dim = strtoll(at, &end, 10);
-        if (end == at || dim < 0 || *ndim == SHOALI_WEIGHT_MAX_DIMS)
+        if (end == at || dim < 0 || *ndim == SHOALI_FILE_TENSOR_MAX_DIMS)
             return false;
         dims[(*ndim)++] = dim;
         at = *end == 'L' ? end + 1 : end;
@@ -55,9 +55,8 @@ static bool read_shape(const char *at, int64_t dims[SHOALI_WEIGHT_MAX_DIMS], int
 }
 
 /* Elements, and strides where the first dim runs fastest; false: impossible. */
-static bool lay_out(struct shoali_weight *weight, const int64_t *dims, int64_t *stride)
+static bool lay_out(struct shoali_file_tensor *weight, const int64_t *dims, int64_t *stride)
 {
-    int64_t bytes;
     weight->count = 1;
     for (int32_t d = 0; d < weight->ndim; d++) {
         if (stride)
@@ -65,16 +64,16 @@ static bool lay_out(struct shoali_weight *weight, const int64_t *dims, int64_t *
         if (!shoali_mul(weight->count, dims[d], &weight->count))
             return false;
     }
-    return shoali_mul(weight->count, (int64_t)shoali_element_bytes(weight->type), &bytes) &&
-           bytes <= INT64_MAX / 4;
+    return shoali_mul(weight->count, (int64_t)shoali_element_bytes(weight->type), &weight->bytes) &&
+           weight->bytes <= INT64_MAX / 4;
 }
 
-static shoal_status describe(struct shoali_weights *weights, const char *header, int64_t at,
-                             int64_t bytes, struct shoali_weight *weight)
+static shoal_status describe(struct shoali_tensor_file *file, const char *header, int64_t at,
+                             int64_t bytes, struct shoali_file_tensor *weight)
 {
-    int64_t dims[SHOALI_WEIGHT_MAX_DIMS];
+    int64_t dims[SHOALI_FILE_TENSOR_MAX_DIMS];
     const char *order = find_key(header, "'fortran_order'");
-    const struct shoali_input *input = &weights->input;
+    const struct shoali_input *input = &file->input;
     if (!read_type(find_key(header, "'descr'"), &weight->type))
         return shoali_input_fail(input, at,
                                  "an array of elements that are not read: plain numbers, lowest "
@@ -83,29 +82,29 @@ static shoal_status describe(struct shoali_weights *weights, const char *header,
         (strncmp(order, "True", 4) != 0 && strncmp(order, "False", 5) != 0))
         return shoali_input_fail(input, at, "the header of an array cannot be read");
     const bool columns = order[0] == 'T' && weight->ndim > 1;
-    int64_t *own = shoali_arena_alloc(&weights->arena, 2 * sizeof dims);
+    int64_t *own = shoali_arena_alloc(&file->arena, 2 * sizeof dims);
     if (!own)
         return SHOAL_ENOMEM;
     memcpy(own, dims, (size_t)weight->ndim * sizeof *dims);
     weight->dim = own;
-    weight->stride = columns ? own + SHOALI_WEIGHT_MAX_DIMS : NULL;
-    if (!lay_out(weight, dims, columns ? own + SHOALI_WEIGHT_MAX_DIMS : NULL))
+    weight->stride = columns ? own + SHOALI_FILE_TENSOR_MAX_DIMS : NULL;
+    if (!lay_out(weight, dims, columns ? own + SHOALI_FILE_TENSOR_MAX_DIMS : NULL))
         return shoali_input_fail(input, at, "an array of an impossible shape");
-    if (shoali_weight_bytes(weight) != bytes)
+    if (weight->bytes != bytes)
         return shoali_input_fail(input, at,
                                  "an array that needs %lld bytes, and %lld are there: the file is "
                                  "cut or damaged",
-                                 (long long)shoali_weight_bytes(weight), (long long)bytes);
+                                 (long long)weight->bytes, (long long)bytes);
     return SHOAL_OK;
 }
 
-shoal_status shoali_npy_header(struct shoali_weights *weights, int64_t at, int64_t bytes,
-                               struct shoali_weight *weight)
+shoal_status shoali_npy_header(struct shoali_tensor_file *file, int64_t at, int64_t bytes,
+                               struct shoali_file_tensor *weight)
 {
     shoal_status status;
     unsigned char head[12] = {0};
     char *header = NULL;
-    const struct shoali_input *input = &weights->input;
+    const struct shoali_input *input = &file->input;
     SHOAL_TRY(status, shoali_input_read(input, at, bytes < 12 ? bytes : 12, head), done);
     if (memcmp(head, "\x93NUMPY", 6) != 0 || head[6] < 1 || head[6] > 3)
         return shoali_input_fail(input, at, "no array of numpy.save begins here");
@@ -120,7 +119,7 @@ shoal_status shoali_npy_header(struct shoali_weights *weights, int64_t at, int64
         return SHOAL_ENOMEM;
     SHOAL_TRY(status, shoali_input_read(input, at + prefix, length, header), done);
     weight->at = at + prefix + length;
-    SHOAL_TRY(status, describe(weights, header, at, bytes - prefix - length, weight), done);
+    SHOAL_TRY(status, describe(file, header, at, bytes - prefix - length, weight), done);
 done:
     shoali_free(header);
     return status;

@@ -79,7 +79,7 @@ struct shoali_value {
         } global;
         struct shoali_storage *storage;
         struct {
-            struct shoali_weight *weight;
+            struct shoali_file_tensor *weight;
             struct shoali_storage *storage; /* NULL: weight->memory */
             int64_t first;                  /* of the storage's elements, or bytes if untyped */
         } tensor;
@@ -117,7 +117,7 @@ bool shoali_value_real(const struct shoali_value *value, double *real);
 /* NULL: no text, or one with a NUL inside. */
 const char *shoali_value_text(const struct shoali_value *value);
 /* NULL: no tensor. */
-const struct shoali_weight *shoali_value_weight(const struct shoali_value *value);
+const struct shoali_file_tensor *shoali_value_tensor(const struct shoali_value *value);
 bool shoali_value_is_global(const struct shoali_value *value, const char *module, const char *name);
 
 /* ---- between pickle.c, pickle_value.c and pickle_call.c ----------------------------------------------------- */

@@ -71,7 +71,7 @@ static const int64_t *take_numbers(struct shoali_pickle *pickle, const struct sh
 }
 
 /* Elements, and the last element's place; false: impossible. */
-static bool measure(struct shoali_weight *weight, int64_t *last)
+static bool measure(struct shoali_file_tensor *weight, int64_t *last)
 {
     *last = 0;
     weight->count = 1;
@@ -85,11 +85,14 @@ static bool measure(struct shoali_weight *weight, int64_t *last)
             !shoali_add(*last, far, last))
             return false;
     }
-    return weight->count <= INT64_MAX / 64 && *last <= INT64_MAX / 64;
+    if (weight->count > INT64_MAX / 64)
+        return false;
+    weight->bytes = weight->count * (int64_t)shoali_element_bytes(weight->type);
+    return *last <= INT64_MAX / 64;
 }
 
 /* Row-major without gaps; a dim of one element may have any stride. */
-static bool is_plain(const struct shoali_weight *weight)
+static bool is_plain(const struct shoali_file_tensor *weight)
 {
     int64_t want = 1;
     for (int32_t d = weight->ndim; d-- > 0;) {
@@ -109,14 +112,14 @@ static shoal_status rebuild_tensor(struct shoali_pickle *pickle, int64_t at,
                               *size = shoali_value_at(arguments, 2),
                               *stride = shoali_value_at(arguments, 3);
     struct shoali_value *value = shoali_pickle_value(pickle, SHOALI_VALUE_TENSOR, at);
-    struct shoali_weight *weight = shoali_pickle_alloc(pickle, (int64_t)sizeof *weight);
+    struct shoali_file_tensor *weight = shoali_pickle_alloc(pickle, (int64_t)sizeof *weight);
     int64_t first, last, room;
     if (!value || !weight)
         return SHOAL_ENOMEM;
     if (!storage || storage->kind != SHOALI_VALUE_STORAGE || !shoali_value_is_sequence(size) ||
         !shoali_value_is_sequence(stride) ||
         shoali_value_count(size) != shoali_value_count(stride) ||
-        shoali_value_count(size) > SHOALI_WEIGHT_MAX_DIMS ||
+        shoali_value_count(size) > SHOALI_FILE_TENSOR_MAX_DIMS ||
         !shoali_value_int(shoali_value_at(arguments, 1), &first) || first < 0 ||
         first > INT64_MAX / 64)
         return FAIL(pickle, at, "a tensor without a storage, or with an impossible shape");
@@ -168,10 +171,11 @@ static shoal_status numpy_array(struct shoali_pickle *pickle, const struct shoal
 {
     int64_t last;
     if (type == SHOALI_ELEMENT_COUNT || !bytes || bytes->kind != SHOALI_VALUE_BYTES ||
-        !shoali_value_is_sequence(shape) || shoali_value_count(shape) > SHOALI_WEIGHT_MAX_DIMS)
+        !shoali_value_is_sequence(shape) || shoali_value_count(shape) > SHOALI_FILE_TENSOR_MAX_DIMS)
         return SHOAL_OK;
-    struct shoali_weight *weight = shoali_pickle_alloc(pickle, (int64_t)sizeof *weight);
-    int64_t *stride = shoali_pickle_alloc(pickle, SHOALI_WEIGHT_MAX_DIMS * (int64_t)sizeof *stride);
+    struct shoali_file_tensor *weight = shoali_pickle_alloc(pickle, (int64_t)sizeof *weight);
+    int64_t *stride =
+        shoali_pickle_alloc(pickle, SHOALI_FILE_TENSOR_MAX_DIMS * (int64_t)sizeof *stride);
     if (!weight || !stride)
         return SHOAL_ENOMEM;
     weight->type = type;
@@ -187,8 +191,7 @@ static shoal_status numpy_array(struct shoali_pickle *pickle, const struct shoal
         if (!shoali_mul(step, weight->dim[d] > 0 ? weight->dim[d] : 1, &step))
             return SHOAL_OK;
     }
-    if (!measure(weight, &last) ||
-        weight->count * (int64_t)shoali_element_bytes(type) != bytes->as.text.bytes)
+    if (!measure(weight, &last) || weight->bytes != bytes->as.text.bytes)
         return FAIL(pickle, result->at, "an array's bytes are not as many as its shape needs");
     if (is_plain(weight))
         weight->stride = NULL;

@@ -145,7 +145,7 @@ const char *shoali_value_text(const struct shoali_value *value)
     return value->as.text.data;
 }
 
-const struct shoali_weight *shoali_value_weight(const struct shoali_value *value)
+const struct shoali_file_tensor *shoali_value_tensor(const struct shoali_value *value)
 {
     return value && value->kind == SHOALI_VALUE_TENSOR ? value->as.tensor.weight : NULL;
 }

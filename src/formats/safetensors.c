@@ -7,11 +7,11 @@
 #include <string.h>
 
 static bool read_shape(const json_t *value, struct shoali_arena *arena,
-                       struct shoali_weight *weight)
+                       struct shoali_file_tensor *weight)
 {
     const size_t dims = json_array_size(value);
     weight->count = 1;
-    if (!json_is_array(value) || dims > SHOALI_WEIGHT_MAX_DIMS)
+    if (!json_is_array(value) || dims > SHOALI_FILE_TENSOR_MAX_DIMS)
         return false;
     int64_t *dim = shoali_arena_alloc(arena, (dims + 1) * sizeof *dim);
     bool possible = true, empty = false;
@@ -31,7 +31,7 @@ static bool read_shape(const json_t *value, struct shoali_arena *arena,
 }
 
 static shoal_status read_entry(const char *name, json_t *value, struct shoali_arena *arena,
-                               struct shoali_weight *weight, int64_t *end)
+                               struct shoali_file_tensor *weight, int64_t *end)
 {
     json_t *offsets = json_object_get(value, "data_offsets");
     const char *type = json_string_value(json_object_get(value, "dtype"));
@@ -41,15 +41,21 @@ static shoal_status read_entry(const char *name, json_t *value, struct shoali_ar
         return SHOAL_ENOMEM;
     weight->type =
         type ? shoali_element_find(SHOALI_NAMED_BY_SAFETENSORS, type) : SHOALI_ELEMENT_COUNT;
-    if (weight->type == SHOALI_ELEMENT_COUNT ||
-        !read_shape(json_object_get(value, "shape"), arena, weight) ||
+    weight->type_name = shoali_arena_strdup(arena, type ? type : "");
+    if (!weight->type_name)
+        return SHOAL_ENOMEM;
+    if (!type || !read_shape(json_object_get(value, "shape"), arena, weight) ||
         json_array_size(offsets) != 2 || !json_is_integer(json_array_get(offsets, 0)) ||
         !json_is_integer(json_array_get(offsets, 1)))
         return SHOAL_FAIL(SHOAL_ECORRUPT, "the header's entry `%s` cannot be read", name);
     weight->at = json_integer_value(json_array_get(offsets, 0));
     *end = json_integer_value(json_array_get(offsets, 1));
-    if (!shoali_mul(weight->count, (int64_t)shoali_element_bytes(weight->type), &bytes) ||
-        weight->at < 0 || *end < weight->at || *end - weight->at != bytes)
+    weight->bytes = *end - weight->at;
+    if (weight->type == SHOALI_ELEMENT_COUNT)
+        bytes = weight->bytes; /* what such an element has is not known */
+    else if (!shoali_mul(weight->count, (int64_t)shoali_element_bytes(weight->type), &bytes))
+        bytes = -1;
+    if (weight->at < 0 || *end < weight->at || weight->bytes != bytes)
         return SHOAL_FAIL(SHOAL_ECORRUPT,
                           "the header's entry `%s` has data_offsets [%lld, %lld], its shape and "
                           "dtype need %lld bytes",
@@ -59,14 +65,14 @@ static shoal_status read_entry(const char *name, json_t *value, struct shoali_ar
 
 static int by_offset(const void *a, const void *b)
 {
-    const struct shoali_weight *x = a, *y = b;
+    const struct shoali_file_tensor *x = a, *y = b;
     if (x->at != y->at)
         return x->at < y->at ? -1 : 1;
-    return (x->count > y->count) - (x->count < y->count);
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
 /* Tensors in file order; empty ones at one place keep the header's order. */
-static void sort_tensors(struct shoali_weight *tensors, int32_t count)
+static void sort_tensors(struct shoali_file_tensor *tensors, int32_t count)
 {
     bool sorted = true;
     for (int32_t i = 1; i < count; i++)
@@ -76,7 +82,7 @@ static void sort_tensors(struct shoali_weight *tensors, int32_t count)
 }
 
 shoal_status shoali_safetensors_header(const struct shoali_safetensors_args *args,
-                                       struct shoali_weight **tensors, int32_t *count)
+                                       struct shoali_file_tensor **tensors, int32_t *count)
 {
     shoal_status status;
     struct shoali_json_error error;
@@ -107,7 +113,7 @@ shoal_status shoali_safetensors_header(const struct shoali_safetensors_args *arg
     int64_t at = 0;
     int32_t filled = 0;
     for (; filled < *count && (*tensors)[filled].at == at; filled++)
-        at += shoali_weight_bytes(&(*tensors)[filled]);
+        at += (*tensors)[filled].bytes;
     if (at != args->data_bytes || filled < *count)
         status = SHOAL_FAIL(SHOAL_ECORRUPT,
                             "the header's tensors do not fill the %lld bytes behind it without "

@@ -10,22 +10,22 @@
 
 static const unsigned char magic[10] = {0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
 
-static void take_results(struct shoali_weights *weights, const struct shoali_pickle *pickle)
+static void take_results(struct shoali_tensor_file *file, const struct shoali_pickle *pickle)
 {
-    weights->root = pickle->root;
-    weights->global = (const struct shoali_value **)pickle->global;
-    weights->global_count = pickle->global_count;
+    file->root = pickle->root;
+    file->global = (const struct shoali_value **)pickle->global;
+    file->global_count = pickle->global_count;
 }
 
 /* ---- archives ---- */
 
-static shoal_status check_byte_order(struct shoali_weights *weights, const struct shoali_zip *zip,
+static shoal_status check_byte_order(struct shoali_tensor_file *file, const struct shoali_zip *zip,
                                      const char *prefix, int prefix_bytes)
 {
     shoal_status status = SHOAL_OK;
     char text[8] = {0};
     int64_t at;
-    const char *name = shoali_arena_printf(&weights->arena, "%.*s/byteorder", prefix_bytes, prefix);
+    const char *name = shoali_arena_printf(&file->arena, "%.*s/byteorder", prefix_bytes, prefix);
     if (!name)
         return SHOAL_ENOMEM;
     const struct shoali_zip_entry *entry = shoali_zip_find(zip, name);
@@ -33,56 +33,57 @@ static shoal_status check_byte_order(struct shoali_weights *weights, const struc
         return SHOAL_OK;
     SHOAL_TRY(status, shoali_zip_locate(zip, entry, &at), done);
     if (entry->bytes < (int64_t)sizeof text)
-        SHOAL_TRY(status, shoali_input_read(&weights->input, at, entry->bytes, text), done);
+        SHOAL_TRY(status, shoali_input_read(&file->input, at, entry->bytes, text), done);
     if (strncmp(text, "little", 6) != 0)
-        status = shoali_input_fail(&weights->input, at,
+        status = shoali_input_fail(&file->input, at,
                                    "its numbers are stored highest byte first: save it again on a "
                                    "little-endian machine");
 done:
     return status;
 }
 
-static shoal_status place_storage(struct shoali_weights *weights, const struct shoali_zip *zip,
+static shoal_status place_storage(struct shoali_tensor_file *file, const struct shoali_zip *zip,
                                   const char *prefix, int prefix_bytes,
                                   struct shoali_storage *storage)
 {
     shoal_status status = SHOAL_OK;
     const int64_t bytes = storage->count * (int64_t)shoali_element_bytes(storage->type);
     const char *name =
-        shoali_arena_printf(&weights->arena, "%.*s/data/%s", prefix_bytes, prefix, storage->key);
+        shoali_arena_printf(&file->arena, "%.*s/data/%s", prefix_bytes, prefix, storage->key);
     if (!name)
         return SHOAL_ENOMEM;
     const struct shoali_zip_entry *entry = shoali_zip_find(zip, name);
     if (!entry)
         return shoali_input_fail(
-            &weights->input, -1,
-            "its pickle names the member `%s`, which the archive does not have", name);
+            &file->input, -1, "its pickle names the member `%s`, which the archive does not have",
+            name);
     SHOAL_TRY(status, shoali_zip_locate(zip, entry, &storage->at), done);
     if (entry->bytes != bytes)
-        status = shoali_input_fail(&weights->input, storage->at,
+        status = shoali_input_fail(&file->input, storage->at,
                                    "the member `%s` has %lld bytes, its pickle says %lld", name,
                                    (long long)entry->bytes, (long long)bytes);
 done:
     return status;
 }
 
-shoal_status shoali_torch_open_archive(struct shoali_weights *weights, const struct shoali_zip *zip,
+shoal_status shoali_torch_open_archive(struct shoali_tensor_file *file,
+                                       const struct shoali_zip *zip,
                                        const struct shoali_zip_entry *entry)
 {
     shoal_status status;
     const char *end = strrchr(entry->name, '/');
     const int prefix_bytes = (int)(end - entry->name);
     int64_t at;
-    struct shoali_pickle pickle = {.input = &weights->input, .arena = &weights->arena};
-    weights->kind = SHOALI_WEIGHTS_TORCH;
-    SHOAL_TRY(status, check_byte_order(weights, zip, entry->name, prefix_bytes), done);
+    struct shoali_pickle pickle = {.input = &file->input, .arena = &file->arena};
+    file->kind = SHOALI_TENSOR_FILE_TORCH;
+    SHOAL_TRY(status, check_byte_order(file, zip, entry->name, prefix_bytes), done);
     SHOAL_TRY(status, shoali_zip_locate(zip, entry, &at), done);
     pickle.begin = at;
     pickle.end = at + entry->bytes;
     SHOAL_TRY(status, shoali_pickle_read(&pickle), done);
-    take_results(weights, &pickle);
+    take_results(file, &pickle);
     for (struct shoali_storage *storage = pickle.storage; storage; storage = storage->next)
-        SHOAL_TRY(status, place_storage(weights, zip, entry->name, prefix_bytes, storage), done);
+        SHOAL_TRY(status, place_storage(file, zip, entry->name, prefix_bytes, storage), done);
 done:
     return status;
 }
@@ -131,24 +132,24 @@ static int64_t first_of(const struct storages *storages, const char *key)
 }
 
 /* The elements of one key lie at *at, which goes behind them. */
-static shoal_status place_key(struct shoali_weights *weights, const struct storages *storages,
+static shoal_status place_key(struct shoali_tensor_file *file, const struct storages *storages,
                               const char *key, int64_t *at)
 {
     shoal_status status;
     int64_t count, bytes;
     int64_t i = key ? first_of(storages, key) : storages->count;
     if (i == storages->count)
-        return shoali_input_fail(&weights->input, *at,
+        return shoali_input_fail(&file->input, *at,
                                  "the file has a storage `%s` that its pickle does not know",
                                  key ? key : "");
     struct shoali_storage *first = storages->sorted[i];
     if (first->at >= 0)
-        return shoali_input_fail(&weights->input, *at, "the file has the storage `%s` twice", key);
-    SHOAL_TRY(status, shoali_input_read(&weights->input, *at, sizeof count, &count), done);
+        return shoali_input_fail(&file->input, *at, "the file has the storage `%s` twice", key);
+    SHOAL_TRY(status, shoali_input_read(&file->input, *at, sizeof count, &count), done);
     const int64_t item = (int64_t)shoali_element_bytes(first->type);
     if (count < 0 || !shoali_mul(count, item, &bytes) ||
-        bytes > weights->input.bytes - *at - (int64_t)sizeof count)
-        return shoali_input_fail(&weights->input, *at,
+        bytes > file->input.bytes - *at - (int64_t)sizeof count)
+        return shoali_input_fail(&file->input, *at,
                                  "the storage `%s` is said to have %lld elements, which do not fit "
                                  "into the file: it is cut or damaged",
                                  key, (long long)count);
@@ -157,7 +158,7 @@ static shoal_status place_key(struct shoali_weights *weights, const struct stora
         const int64_t own = (int64_t)shoali_element_bytes(storage->type);
         if ((storage->view_offset + storage->count) * own > bytes)
             return shoali_input_fail(
-                &weights->input, *at, "the storage `%s` has %lld bytes, its pickle says %lld", key,
+                &file->input, *at, "the storage `%s` has %lld bytes, its pickle says %lld", key,
                 (long long)bytes, (long long)((storage->view_offset + storage->count) * own));
         storage->at = *at + (int64_t)sizeof count + storage->view_offset * own;
     }
@@ -167,7 +168,7 @@ done:
 }
 
 /* The keys, and the storages behind them. */
-static shoal_status read_storages(struct shoali_weights *weights, struct shoali_pickle *pickle)
+static shoal_status read_storages(struct shoali_tensor_file *file, struct shoali_pickle *pickle)
 {
     shoal_status status;
     struct storages storages = {0};
@@ -178,27 +179,27 @@ static shoal_status read_storages(struct shoali_weights *weights, struct shoali_
     for (int64_t i = 0; i < shoali_value_count(pickle->root); i++)
         SHOAL_TRY(
             status,
-            place_key(weights, &storages, shoali_value_text(shoali_value_at(pickle->root, i)), &at),
+            place_key(file, &storages, shoali_value_text(shoali_value_at(pickle->root, i)), &at),
             done);
 done:
     return status;
 }
 
-static shoal_status read_facts(struct shoali_weights *weights, struct shoali_pickle *pickle)
+static shoal_status read_facts(struct shoali_tensor_file *file, struct shoali_pickle *pickle)
 {
     shoal_status status;
     int64_t version = 0, little = 1;
     pickle->begin = pickle->stop;
     SHOAL_TRY(status, shoali_pickle_read(pickle), done);
     if (!shoali_value_int(pickle->root, &version) || version != 1001)
-        return shoali_input_fail(&weights->input, pickle->begin,
+        return shoali_input_fail(&file->input, pickle->begin,
                                  "version %lld of torch.save's older form: 1001 is read",
                                  (long long)version);
     pickle->begin = pickle->stop;
     SHOAL_TRY(status, shoali_pickle_read(pickle), done);
     (void)shoali_value_int(shoali_value_get(pickle->root, "little_endian"), &little);
     if (!little)
-        status = shoali_input_fail(&weights->input, pickle->begin,
+        status = shoali_input_fail(&file->input, pickle->begin,
                                    "its numbers are stored highest byte first: save it again on a "
                                    "little-endian machine");
     pickle->begin = pickle->stop;
@@ -206,23 +207,23 @@ done:
     return status;
 }
 
-shoal_status shoali_torch_open_stream(struct shoali_weights *weights)
+shoal_status shoali_torch_open_stream(struct shoali_tensor_file *file)
 {
     shoal_status status;
     struct shoali_pickle pickle = {
-        .input = &weights->input, .arena = &weights->arena, .end = weights->input.bytes};
-    weights->kind = SHOALI_WEIGHTS_PICKLE;
+        .input = &file->input, .arena = &file->arena, .end = file->input.bytes};
+    file->kind = SHOALI_TENSOR_FILE_PICKLE;
     SHOAL_TRY(status, shoali_pickle_read(&pickle), done);
     const struct shoali_value *root = pickle.root;
     if (root->kind == SHOALI_VALUE_LONG && root->as.text.bytes == sizeof magic &&
         memcmp(root->as.text.data, magic, sizeof magic) == 0) {
-        weights->kind = SHOALI_WEIGHTS_TORCH_LEGACY;
-        SHOAL_TRY(status, read_facts(weights, &pickle), done);
+        file->kind = SHOALI_TENSOR_FILE_TORCH_LEGACY;
+        SHOAL_TRY(status, read_facts(file, &pickle), done);
         SHOAL_TRY(status, shoali_pickle_read(&pickle), done);
-        take_results(weights, &pickle);
-        SHOAL_TRY(status, read_storages(weights, &pickle), done);
+        take_results(file, &pickle);
+        SHOAL_TRY(status, read_storages(file, &pickle), done);
     } else {
-        take_results(weights, &pickle);
+        take_results(file, &pickle);
     }
 done:
     return status;

@@ -26,31 +26,31 @@ static const char *path_of(const char *name, char path[4096])
     return path;
 }
 
-static void open_golden(const char *name, struct shoali_weights *weights)
+static void open_golden(const char *name, struct shoali_tensor_file *view)
 {
     char path[4096];
-    if (shoali_weights_open(path_of(name, path), weights) < 0)
+    if (shoali_tensor_file_open(path_of(name, path), view) < 0)
         fail_msg("%s", shoal_error_message());
 }
 
 /* One line of expected.txt against the file's tensor number *at. */
-static void check_line(char *line, struct shoali_weights *weights, int32_t *at)
+static void check_line(char *line, struct shoali_tensor_file *view, int32_t *at)
 {
-    char *rest = NULL, shape[SHOALI_WEIGHT_SHAPE_BYTES], raw[16];
+    char *rest = NULL, shape[SHOALI_FILE_TENSOR_SHAPE_BYTES], raw[16];
     const char *file = strtok_r(line, "\t", &rest), *name = strtok_r(NULL, "\t", &rest),
                *dtype = strtok_r(NULL, "\t", &rest);
-    const char *ending = strrchr(weights->input.path ? weights->input.path : "/", '/') + 1;
+    const char *ending = strrchr(view->input.path ? view->input.path : "/", '/') + 1;
     if (strcmp(ending, file) != 0) {
-        assert_int_equal(*at, weights->count);
-        shoali_weights_close(weights);
-        open_golden(file, weights);
+        assert_int_equal(*at, view->count);
+        shoali_tensor_file_close(view);
+        open_golden(file, view);
         *at = 0;
     }
-    assert_true(*at < weights->count);
-    const struct shoali_weight *weight = &weights->tensor[(*at)++];
+    assert_true(*at < view->count);
+    const struct shoali_file_tensor *weight = &view->tensor[(*at)++];
     assert_string_equal(weight->name, name);
     assert_string_equal(shoali_element_name(weight->type), dtype);
-    (void)shoali_weight_shape_text(weight, shape);
+    (void)shoali_file_tensor_shape_text(weight, shape);
     char *number = strchr(rest, '\t'), *wanted = rest;
     *number++ = '\0';
     for (int32_t d = 0; d < weight->ndim; d++)
@@ -59,7 +59,7 @@ static void check_line(char *line, struct shoali_weights *weights, int32_t *at)
     for (int64_t i = 0; i < weight->count; i++) {
         double value;
         char *end;
-        assert_int_equal(shoali_weights_read(weights, weight, i, 1, raw), SHOAL_OK);
+        assert_int_equal(shoali_tensor_file_read(view, weight, i, 1, raw), SHOAL_OK);
         assert_true(shoali_element_to_f64(weight->type, raw, 1, &value));
         assert_true(value == strtod(number, &end) && end > number);
         number = end;
@@ -70,17 +70,17 @@ static void check_line(char *line, struct shoali_weights *weights, int32_t *at)
 static void test_every_number(void **state)
 {
     (void)state;
-    struct shoali_weights weights = {0};
+    struct shoali_tensor_file view = {0};
     char path[4096], *line = NULL;
     size_t capacity = 0;
     int32_t at = 0, lines = 0;
     FILE *expected = fopen(path_of("expected.txt", path), "r");
     assert_non_null(expected);
     for (; getline(&line, &capacity, expected) > 0; lines++)
-        check_line(line, &weights, &at);
-    assert_int_equal(at, weights.count);
+        check_line(line, &view, &at);
+    assert_int_equal(at, view.count);
     assert_true(lines > 50);
-    shoali_weights_close(&weights);
+    shoali_tensor_file_close(&view);
     free(line);
     fclose(expected);
 }
@@ -90,11 +90,11 @@ static void test_values(void **state)
     (void)state;
     static const char *const names[] = {"nested.pt", "nested_legacy.pt", "nested_protocol5.pt"};
     for (size_t i = 0; i < 3; i++) {
-        struct shoali_weights weights;
+        struct shoali_tensor_file view;
         int64_t integer = 0;
         double real = 0;
-        open_golden(names[i], &weights);
-        const struct shoali_value *root = weights.root;
+        open_golden(names[i], &view);
+        const struct shoali_value *root = view.root;
         assert_true(shoali_value_int(shoali_value_get(root, "step"), &integer) && integer == 12);
         assert_true(shoali_value_real(shoali_value_get(root, "lr"), &real) && real == 1e-3);
         assert_true(shoali_value_real(shoali_value_get(root, "number"), &real) && real == 0.25);
@@ -112,7 +112,7 @@ static void test_values(void **state)
         const struct shoali_value *level = shoali_value_get(root, "level");
         assert_int_equal(level->kind, SHOALI_VALUE_OBJECT);
         assert_true(shoali_value_int(shoali_value_at(level, 0), &integer) && integer == 1);
-        shoali_weights_close(&weights);
+        shoali_tensor_file_close(&view);
     }
 }
 
@@ -121,14 +121,14 @@ static void test_nothing_is_run(void **state)
     (void)state;
     static const char *const names[] = {"evil.pt", "evil.pkl"};
     for (size_t i = 0; i < 2; i++) {
-        struct shoali_weights weights;
+        struct shoali_tensor_file view;
         bool named = false;
-        open_golden(names[i], &weights);
-        for (int32_t g = 0; g < weights.global_count; g++)
-            named = named || shoali_value_is_global(weights.global[g], "posix", "system");
+        open_golden(names[i], &view);
+        for (int32_t g = 0; g < view.global_count; g++)
+            named = named || shoali_value_is_global(view.global[g], "posix", "system");
         assert_true(named);
         assert_int_not_equal(access("shoal-was-here", F_OK), 0);
-        shoali_weights_close(&weights);
+        shoali_tensor_file_close(&view);
     }
 }
 
@@ -162,21 +162,21 @@ static void copy_write(const struct copy *copy, size_t count)
 /* Whatever it says, it must be readable or refused with the file's name. */
 static shoal_status read_all(const char *path)
 {
-    struct shoali_weights weights;
+    struct shoali_tensor_file file;
     char raw[16];
-    shoal_status status = shoali_weights_open(path, &weights);
+    shoal_status status = shoali_tensor_file_open(path, &file);
     if (status < 0) {
         assert_true(status == SHOAL_EINVAL || status == SHOAL_ENOMEM);
         assert_memory_equal(shoal_error_message(), path, strlen(path));
         return status;
     }
-    for (int32_t t = 0; t < weights.count; t++) {
-        const struct shoali_weight *weight = &weights.tensor[t];
+    for (int32_t t = 0; t < file.count; t++) {
+        const struct shoali_file_tensor *weight = &file.tensor[t];
         if (weight->count > 0)
-            assert_int_equal(shoali_weights_read(&weights, weight, weight->count - 1, 1, raw),
+            assert_int_equal(shoali_tensor_file_read(&file, weight, weight->count - 1, 1, raw),
                              SHOAL_OK);
     }
-    shoali_weights_close(&weights);
+    shoali_tensor_file_close(&file);
     return SHOAL_OK;
 }
 
@@ -223,17 +223,16 @@ static void test_shrinking(void **state)
 {
     (void)state;
     struct copy copy;
-    struct shoali_weights weights;
+    struct shoali_tensor_file file;
     float numbers[24];
     copy_init(&copy, "tensor.pt");
     copy_write(&copy, copy.count);
-    assert_int_equal(shoali_weights_open(copy.path, &weights), SHOAL_OK);
+    assert_int_equal(shoali_tensor_file_open(copy.path, &file), SHOAL_OK);
     assert_int_equal(truncate(copy.path, 700), 0);
-    assert_int_equal(shoali_weights_read(&weights, &weights.tensor[0], 0, 24, numbers),
-                     SHOAL_EINVAL);
+    assert_int_equal(shoali_tensor_file_read(&file, &file.tensor[0], 0, 24, numbers), SHOAL_EINVAL);
     assert_non_null(strstr(shoal_error_message(), "it became shorter while it was read"));
     assert_non_null(strstr(shoal_error_message(), "tensor `tensor`"));
-    shoali_weights_close(&weights);
+    shoali_tensor_file_close(&file);
     unlink(copy.path);
 }
 
@@ -250,9 +249,9 @@ static void test_refused(void **state)
         {".", "give a plain file"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct shoali_weights weights;
+        struct shoali_tensor_file file;
         char path[4096];
-        assert_true(shoali_weights_open(path_of(cases[i].file, path), &weights) < 0);
+        assert_true(shoali_tensor_file_open(path_of(cases[i].file, path), &file) < 0);
         if (!strstr(shoal_error_message(), cases[i].sentence))
             fail_msg("%s: %s", cases[i].file, shoal_error_message());
     }

@@ -14,35 +14,36 @@ enum {
 /* What readers of safetensors accept. */
 static const uint64_t header_bytes_max = 100000000;
 
-const char *shoali_weights_kind_name(enum shoali_weights_kind kind)
+const char *shoali_tensor_file_kind_name(enum shoali_tensor_file_kind kind)
 {
     static const char *const names[] = {
-        [SHOALI_WEIGHTS_SAFETENSORS] = "safetensors",
-        [SHOALI_WEIGHTS_TORCH] = "torch.save archive",
-        [SHOALI_WEIGHTS_TORCH_LEGACY] = "torch.save before 1.6",
-        [SHOALI_WEIGHTS_PICKLE] = "pickle",
-        [SHOALI_WEIGHTS_NPY] = "numpy array",
-        [SHOALI_WEIGHTS_NPZ] = "numpy archive",
+        [SHOALI_TENSOR_FILE_SAFETENSORS] = "safetensors",
+        [SHOALI_TENSOR_FILE_TORCH] = "torch.save archive",
+        [SHOALI_TENSOR_FILE_TORCH_LEGACY] = "torch.save before 1.6",
+        [SHOALI_TENSOR_FILE_PICKLE] = "pickle",
+        [SHOALI_TENSOR_FILE_NPY] = "numpy array",
+        [SHOALI_TENSOR_FILE_NPZ] = "numpy archive",
     };
     return names[kind];
 }
 
-int64_t shoali_weight_bytes(const struct shoali_weight *weight)
+const char *shoali_file_tensor_type(const struct shoali_file_tensor *tensor)
 {
-    return weight->count * (int64_t)shoali_element_bytes(weight->type);
+    return tensor->type == SHOALI_ELEMENT_COUNT ? tensor->type_name
+                                                : shoali_element_name(tensor->type);
 }
 
-const char *shoali_weight_shape_text(const struct shoali_weight *weight, char *buffer)
+const char *shoali_file_tensor_shape_text(const struct shoali_file_tensor *weight, char *buffer)
 {
-    size_t used = (size_t)snprintf(buffer, SHOALI_WEIGHT_SHAPE_BYTES, "[");
+    size_t used = (size_t)snprintf(buffer, SHOALI_FILE_TENSOR_SHAPE_BYTES, "[");
     for (int32_t d = 0; d < weight->ndim; d++)
-        used += (size_t)snprintf(buffer + used, SHOALI_WEIGHT_SHAPE_BYTES - used,
+        used += (size_t)snprintf(buffer + used, SHOALI_FILE_TENSOR_SHAPE_BYTES - used,
                                  d > 0 ? ", %lld" : "%lld", (long long)weight->dim[d]);
-    (void)snprintf(buffer + used, SHOALI_WEIGHT_SHAPE_BYTES - used, "]");
+    (void)snprintf(buffer + used, SHOALI_FILE_TENSOR_SHAPE_BYTES - used, "]");
     return buffer;
 }
 
-bool shoali_weight_shape(const struct shoali_weight *weight, shoal_shape *shape)
+bool shoali_file_tensor_shape(const struct shoali_file_tensor *weight, shoal_shape *shape)
 {
     *shape = (shoal_shape){.ndim = weight->ndim};
     if (weight->ndim > SHOAL_MAX_DIMS)
@@ -55,8 +56,8 @@ bool shoali_weight_shape(const struct shoali_weight *weight, shoal_shape *shape)
 /* ---- names of tensors in a tree of values ---- */
 
 struct walk {
-    struct shoali_weights *weights;
-    struct shoali_weight *found; /* owned until it is moved */
+    struct shoali_tensor_file *file;
+    struct shoali_file_tensor *found; /* owned until it is moved */
     int64_t capacity;
     char name[NAME_BYTES + 64];
     size_t length;
@@ -102,36 +103,36 @@ static void append_key(struct walk *walk, const struct shoali_value *key, int64_
 
 static shoal_status add_tensor(struct walk *walk, const struct shoali_value *value)
 {
-    struct shoali_weights *weights = walk->weights;
+    struct shoali_tensor_file *file = walk->file;
     const struct shoali_storage *storage = value->as.tensor.storage;
-    if (weights->count == TENSORS_MAX || weights->arena.used_bytes > SHOALI_PICKLE_MEMORY_MAX)
-        return shoali_input_fail(&weights->input, value->at,
+    if (file->count == TENSORS_MAX || file->arena.used_bytes > SHOALI_PICKLE_MEMORY_MAX)
+        return shoali_input_fail(&file->input, value->at,
                                  "more than %d tensors, or names that are too long for them",
-                                 (int)weights->count);
-    if (weights->count == walk->capacity) {
+                                 (int)file->count);
+    if (file->count == walk->capacity) {
         const int64_t capacity = walk->capacity > 0 ? 2 * walk->capacity : 64;
-        struct shoali_weight *larger = realloc(walk->found, (size_t)capacity * sizeof *larger);
+        struct shoali_file_tensor *larger = realloc(walk->found, (size_t)capacity * sizeof *larger);
         if (!larger)
-            return SHOAL_FAIL(SHOAL_ENOMEM, "%s: cannot allocate %lld tensors", weights->input.path,
+            return SHOAL_FAIL(SHOAL_ENOMEM, "%s: cannot allocate %lld tensors", file->input.path,
                               (long long)capacity);
         walk->found = larger;
         walk->capacity = capacity;
     }
-    struct shoali_weight *weight = value->as.tensor.weight;
+    struct shoali_file_tensor *weight = value->as.tensor.weight;
     if (storage && storage->at < 0)
         return shoali_input_fail(
-            &weights->input, value->at,
+            &file->input, value->at,
             "the tensor `%s` lies in storage `%s`, which the file does not have", walk->name,
             storage->key);
     if (storage)
         weight->at =
             storage->at + value->as.tensor.first * (int64_t)shoali_element_bytes(weight->type);
-    walk->found[weights->count] = *weight;
-    walk->found[weights->count].name =
-        shoali_arena_strdup(&weights->arena, walk->length > 0 ? walk->name : "tensor");
-    if (!walk->found[weights->count].name)
+    walk->found[file->count] = *weight;
+    walk->found[file->count].name =
+        shoali_arena_strdup(&file->arena, walk->length > 0 ? walk->name : "tensor");
+    if (!walk->found[file->count].name)
         return SHOAL_ENOMEM;
-    weights->count++;
+    file->count++;
     return SHOAL_OK;
 }
 
@@ -161,7 +162,7 @@ static shoal_status visit(struct walk *walk, struct shoali_value *value)
         value->kind == SHOALI_VALUE_GLOBAL || value->seen)
         return SHOAL_OK;
     if (walk->depth == DEPTH_MAX)
-        return shoali_input_fail(&walk->weights->input, value->at,
+        return shoali_input_fail(&walk->file->input, value->at,
                                  "values are nested deeper than %d levels", DEPTH_MAX);
     value->seen = 1;
     walk->depth++;
@@ -175,17 +176,17 @@ done:
     return status;
 }
 
-static shoal_status list_tensors(struct shoali_weights *weights)
+static shoal_status list_tensors(struct shoali_tensor_file *file)
 {
     shoal_status status;
-    struct walk walk = {.weights = weights};
-    SHOAL_TRY(status, visit(&walk, (struct shoali_value *)(uintptr_t)weights->root), done);
-    weights->tensor =
-        shoali_arena_alloc(&weights->arena, ((size_t)weights->count + 1) * sizeof *weights->tensor);
-    if (!weights->tensor)
+    struct walk walk = {.file = file};
+    SHOAL_TRY(status, visit(&walk, (struct shoali_value *)(uintptr_t)file->root), done);
+    file->tensor =
+        shoali_arena_alloc(&file->arena, ((size_t)file->count + 1) * sizeof *file->tensor);
+    if (!file->tensor)
         status = SHOAL_ENOMEM;
-    else if (weights->count > 0)
-        memcpy(weights->tensor, walk.found, (size_t)weights->count * sizeof *walk.found);
+    else if (file->count > 0)
+        memcpy(file->tensor, walk.found, (size_t)file->count * sizeof *walk.found);
 done:
     free(walk.found);
     return status;
@@ -193,30 +194,30 @@ done:
 
 /* ---- opening ---- */
 
-static shoal_status open_safetensors(struct shoali_weights *weights, const unsigned char *head)
+static shoal_status open_safetensors(struct shoali_tensor_file *file, const unsigned char *head)
 {
     shoal_status status;
     uint64_t length = 0;
     char *text = NULL;
     for (int i = 8; i-- > 0;)
         length = length << 8 | head[i];
-    weights->kind = SHOALI_WEIGHTS_SAFETENSORS;
-    if (length > header_bytes_max || (int64_t)length > weights->input.bytes - 8)
-        return shoali_input_fail(&weights->input, 0, "the header claims %llu bytes",
+    file->kind = SHOALI_TENSOR_FILE_SAFETENSORS;
+    if (length > header_bytes_max || (int64_t)length > file->input.bytes - 8)
+        return shoali_input_fail(&file->input, 0, "the header claims %llu bytes",
                                  (unsigned long long)length);
     text = shoali_malloc((size_t)length + 1, "a safetensors header");
     if (!text)
         return SHOAL_ENOMEM;
-    SHOAL_TRY(status, shoali_input_read(&weights->input, 8, (int64_t)length, text), done);
+    SHOAL_TRY(status, shoali_input_read(&file->input, 8, (int64_t)length, text), done);
     const struct shoali_safetensors_args args = {
-        text, (size_t)length, weights->input.bytes - 8 - (int64_t)length, &weights->arena};
-    status = shoali_safetensors_header(&args, &weights->tensor, &weights->count);
+        text, (size_t)length, file->input.bytes - 8 - (int64_t)length, &file->arena};
+    status = shoali_safetensors_header(&args, &file->tensor, &file->count);
     if (status == SHOAL_ECORRUPT) {
-        shoali_error_prefix(status, "%s", weights->input.path);
+        shoali_error_prefix(status, "%s", file->input.path);
         status = SHOAL_EINVAL;
     }
-    for (int32_t i = 0; status == SHOAL_OK && i < weights->count; i++)
-        weights->tensor[i].at += 8 + (int64_t)length;
+    for (int32_t i = 0; status == SHOAL_OK && i < file->count; i++)
+        file->tensor[i].at += 8 + (int64_t)length;
 done:
     shoali_free(text);
     return status;
@@ -228,40 +229,40 @@ static bool ends_with(const char *text, const char *end)
     return length >= bytes && strcmp(text + length - bytes, end) == 0;
 }
 
-static shoal_status open_npz(struct shoali_weights *weights, const struct shoali_zip *zip)
+static shoal_status open_npz(struct shoali_tensor_file *file, const struct shoali_zip *zip)
 {
     shoal_status status = SHOAL_OK;
     int64_t at;
-    weights->kind = SHOALI_WEIGHTS_NPZ;
-    weights->tensor =
-        shoali_arena_alloc(&weights->arena, ((size_t)zip->count + 1) * sizeof *weights->tensor);
-    if (!weights->tensor)
+    file->kind = SHOALI_TENSOR_FILE_NPZ;
+    file->tensor =
+        shoali_arena_alloc(&file->arena, ((size_t)zip->count + 1) * sizeof *file->tensor);
+    if (!file->tensor)
         return SHOAL_ENOMEM;
     for (int32_t i = 0; i < zip->count; i++) {
-        struct shoali_weight *weight = &weights->tensor[weights->count];
+        struct shoali_file_tensor *weight = &file->tensor[file->count];
         const struct shoali_zip_entry *entry = &zip->entry[i];
         struct walk name = {0};
         if (!ends_with(entry->name, ".npy"))
             continue;
         append_printable(&name, entry->name, (int64_t)strlen(entry->name) - 4);
-        weight->name = shoali_arena_strdup(&weights->arena, name.name);
+        weight->name = shoali_arena_strdup(&file->arena, name.name);
         if (!weight->name)
             return SHOAL_ENOMEM;
         SHOAL_TRY(status, shoali_zip_locate(zip, entry, &at), done);
-        SHOAL_TRY(status, shoali_npy_header(weights, at, entry->bytes, weight), done);
-        weights->count++;
+        SHOAL_TRY(status, shoali_npy_header(file, at, entry->bytes, weight), done);
+        file->count++;
     }
 done:
     return status;
 }
 
-static shoal_status open_zip(struct shoali_weights *weights)
+static shoal_status open_zip(struct shoali_tensor_file *file)
 {
     shoal_status status;
     struct shoali_zip zip;
     const struct shoali_zip_entry *pickle = NULL;
     bool arrays = false;
-    SHOAL_TRY(status, shoali_zip_open(&weights->input, &weights->arena, &zip), done);
+    SHOAL_TRY(status, shoali_zip_open(&file->input, &file->arena, &zip), done);
     for (int32_t i = 0; i < zip.count; i++) {
         const char *name = zip.entry[i].name;
         const char *slash = strchr(name, '/');
@@ -270,27 +271,27 @@ static shoal_status open_zip(struct shoali_weights *weights)
         arrays = arrays || ends_with(name, ".npy");
     }
     if (pickle) {
-        SHOAL_TRY(status, shoali_torch_open_archive(weights, &zip, pickle), done);
-        SHOAL_TRY(status, list_tensors(weights), done);
+        SHOAL_TRY(status, shoali_torch_open_archive(file, &zip, pickle), done);
+        SHOAL_TRY(status, list_tensors(file), done);
     } else if (arrays) {
-        SHOAL_TRY(status, open_npz(weights, &zip), done);
+        SHOAL_TRY(status, open_npz(file, &zip), done);
     } else {
-        status = shoali_input_fail(&weights->input, -1,
-                                   "an archive of neither torch.save nor numpy.savez");
+        status =
+            shoali_input_fail(&file->input, -1, "an archive of neither torch.save nor numpy.savez");
     }
 done:
     return status;
 }
 
-static shoal_status open_npy(struct shoali_weights *weights)
+static shoal_status open_npy(struct shoali_tensor_file *file)
 {
-    weights->kind = SHOALI_WEIGHTS_NPY;
-    weights->tensor = shoali_arena_alloc(&weights->arena, sizeof *weights->tensor);
-    if (!weights->tensor)
+    file->kind = SHOALI_TENSOR_FILE_NPY;
+    file->tensor = shoali_arena_alloc(&file->arena, sizeof *file->tensor);
+    if (!file->tensor)
         return SHOAL_ENOMEM;
-    weights->tensor->name = "array";
-    weights->count = 1;
-    return shoali_npy_header(weights, 0, weights->input.bytes, weights->tensor);
+    file->tensor->name = "array";
+    file->count = 1;
+    return shoali_npy_header(file, 0, file->input.bytes, file->tensor);
 }
 
 enum content { UNKNOWN, ZIP, NPY, PICKLE, SAFETENSORS };
@@ -318,7 +319,7 @@ static shoal_status read_head(const struct shoali_input *input, enum content *co
     return status;
 }
 
-bool shoali_weights_looks_known(const char *path)
+bool shoali_tensor_file_looks_known(const char *path)
 {
     struct shoali_input input;
     unsigned char head[HEAD_BYTES];
@@ -329,82 +330,82 @@ bool shoali_weights_looks_known(const char *path)
     return content != UNKNOWN;
 }
 
-shoal_status shoali_weights_open(const char *path, struct shoali_weights *weights)
+shoal_status shoali_tensor_file_open(const char *path, struct shoali_tensor_file *file)
 {
     shoal_status status;
     unsigned char head[HEAD_BYTES];
     enum content content;
-    memset(weights, 0, sizeof *weights);
-    shoali_arena_init(&weights->arena);
-    SHOAL_TRY(status, shoali_input_open(path, &weights->input), done);
-    SHOAL_TRY(status, read_head(&weights->input, &content, head), done);
+    memset(file, 0, sizeof *file);
+    shoali_arena_init(&file->arena);
+    SHOAL_TRY(status, shoali_input_open(path, &file->input), done);
+    SHOAL_TRY(status, read_head(&file->input, &content, head), done);
     switch (content) {
     case ZIP:
-        SHOAL_TRY(status, open_zip(weights), done);
+        SHOAL_TRY(status, open_zip(file), done);
         break;
     case NPY:
-        SHOAL_TRY(status, open_npy(weights), done);
+        SHOAL_TRY(status, open_npy(file), done);
         break;
     case PICKLE:
-        SHOAL_TRY(status, shoali_torch_open_stream(weights), done);
-        SHOAL_TRY(status, list_tensors(weights), done);
+        SHOAL_TRY(status, shoali_torch_open_stream(file), done);
+        SHOAL_TRY(status, list_tensors(file), done);
         break;
     case SAFETENSORS:
-        SHOAL_TRY(status, open_safetensors(weights, head), done);
+        SHOAL_TRY(status, open_safetensors(file, head), done);
         break;
     default:
-        status = shoali_input_fail(&weights->input, 0,
+        status = shoali_input_fail(&file->input, 0,
                                    "it begins like no file of tensors: safetensors, torch.save, "
                                    "pickles of protocols 2 to 5, .npy and .npz are read");
     }
 done:
     if (status < 0)
-        shoali_weights_close(weights);
+        shoali_tensor_file_close(file);
     return status;
 }
 
-void shoali_weights_close(struct shoali_weights *weights)
+void shoali_tensor_file_close(struct shoali_tensor_file *file)
 {
-    shoali_input_close(&weights->input);
-    shoali_arena_fini(&weights->arena);
-    shoali_free(weights->window);
-    memset(weights, 0, sizeof *weights);
+    shoali_input_close(&file->input);
+    shoali_arena_fini(&file->arena);
+    shoali_free(file->window);
+    memset(file, 0, sizeof *file);
 }
 
-const struct shoali_weight *shoali_weights_find(const struct shoali_weights *weights,
-                                                const char *name)
+const struct shoali_file_tensor *shoali_tensor_file_find(const struct shoali_tensor_file *file,
+                                                         const char *name)
 {
-    for (int32_t i = 0; i < weights->count; i++)
-        if (strcmp(weights->tensor[i].name, name) == 0)
-            return &weights->tensor[i];
+    for (int32_t i = 0; i < file->count; i++)
+        if (strcmp(file->tensor[i].name, name) == 0)
+            return &file->tensor[i];
     return NULL;
 }
 
 /* ---- reading ---- */
 
 /* Bytes that are read here and there: the part of the file around them is kept. */
-static shoal_status read_near(struct shoali_weights *weights, int64_t at, int64_t bytes, char *out)
+static shoal_status read_near(struct shoali_tensor_file *file, int64_t at, int64_t bytes, char *out)
 {
     shoal_status status = SHOAL_OK;
-    if (at < weights->window_at || at + bytes > weights->window_at + weights->window_bytes) {
-        const int64_t left = weights->input.bytes - at;
-        if (!weights->window)
-            weights->window = shoali_malloc(WINDOW_BYTES, "part of a tensor");
-        if (!weights->window)
+    if (at < file->window_at || at + bytes > file->window_at + file->window_bytes) {
+        const int64_t left = file->input.bytes - at;
+        if (!file->window)
+            file->window = shoali_malloc(WINDOW_BYTES, "part of a tensor");
+        if (!file->window)
             return SHOAL_ENOMEM;
-        weights->window_bytes = 0;
+        file->window_bytes = 0;
         const int64_t part = left < WINDOW_BYTES && left >= bytes ? left : WINDOW_BYTES;
-        SHOAL_TRY(status, shoali_input_read(&weights->input, at, part, weights->window), done);
-        weights->window_at = at;
-        weights->window_bytes = part;
+        SHOAL_TRY(status, shoali_input_read(&file->input, at, part, file->window), done);
+        file->window_at = at;
+        file->window_bytes = part;
     }
-    memcpy(out, weights->window + (at - weights->window_at), (size_t)bytes);
+    memcpy(out, file->window + (at - file->window_at), (size_t)bytes);
 done:
     return status;
 }
 
 /* Element by element, each where its strides say. */
-static shoal_status gather(struct shoali_weights *weights, const struct shoali_weight *weight,
+static shoal_status gather(struct shoali_tensor_file *file, const struct shoali_file_tensor *weight,
                            int64_t first, int64_t count, char *out)
 {
     shoal_status status = SHOAL_OK;
@@ -418,46 +419,52 @@ static shoal_status gather(struct shoali_weights *weights, const struct shoali_w
         if (weight->memory)
             memcpy(out, weight->memory + place * item, (size_t)item);
         else
-            SHOAL_TRY(status, read_near(weights, weight->at + place * item, item, out), done);
+            SHOAL_TRY(status, read_near(file, weight->at + place * item, item, out), done);
     }
 done:
     return status;
 }
 
-shoal_status shoali_weights_read(struct shoali_weights *weights, const struct shoali_weight *weight,
-                                 int64_t first, int64_t count, void *out)
+shoal_status shoali_tensor_file_read(struct shoali_tensor_file *file,
+                                     const struct shoali_file_tensor *weight, int64_t first,
+                                     int64_t count, void *out)
 {
     shoal_status status = SHOAL_OK;
-    const int64_t item = (int64_t)shoali_element_bytes(weight->type);
     SHOAL_ASSERT(first >= 0 && count >= 0 && first <= weight->count - count);
     if (count == 0)
         return SHOAL_OK;
+    if (weight->type == SHOALI_ELEMENT_COUNT)
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                          "%s: the tensor `%s` has elements of type %s, which "
+                          "cannot be read",
+                          file->input.path, weight->name, weight->type_name);
+    const int64_t item = (int64_t)shoali_element_bytes(weight->type);
     if (weight->stride)
-        status = gather(weights, weight, first, count, out);
+        status = gather(file, weight, first, count, out);
     else if (weight->memory)
         memcpy(out, weight->memory + first * item, (size_t)(count * item));
     else
-        status = shoali_input_read(&weights->input, weight->at + first * item, count * item, out);
+        status = shoali_input_read(&file->input, weight->at + first * item, count * item, out);
     if (status < 0)
         return shoali_error_prefix(status, "tensor `%s`", weight->name);
     return status;
 }
 
-shoal_status shoali_weights_read_f32(struct shoali_weights *weights,
-                                     const struct shoali_weight *weight, int64_t first,
-                                     int64_t count, float *out)
+shoal_status shoali_tensor_file_read_f32(struct shoali_tensor_file *file,
+                                         const struct shoali_file_tensor *weight, int64_t first,
+                                         int64_t count, float *out)
 {
     enum { PART = 4096 };
     char raw[PART * sizeof(double)];
     shoal_status status = SHOAL_OK;
     if (weight->type == SHOALI_ELEMENT_F32)
-        return shoali_weights_read(weights, weight, first, count, out);
+        return shoali_tensor_file_read(file, weight, first, count, out);
     if (weight->type == SHOALI_ELEMENT_C64 || weight->type == SHOALI_ELEMENT_C128)
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "%s: the tensor `%s` has complex numbers",
-                          weights->input.path, weight->name);
+                          file->input.path, weight->name);
     for (int64_t at = 0; at < count; at += PART) {
         const int64_t part = count - at < PART ? count - at : PART;
-        SHOAL_TRY(status, shoali_weights_read(weights, weight, first + at, part, raw), done);
+        SHOAL_TRY(status, shoali_tensor_file_read(file, weight, first + at, part, raw), done);
         (void)shoali_element_to_f32(weight->type, raw, part, out + at);
     }
 done:
