@@ -24,6 +24,8 @@ static const struct tool tools[] = {
     {"plan", "say what a training will need: memory, messages, time", tool_plan},
     {"generate", "write text with a trained model", tool_generate},
     {"diff", "find where two runs, or two checkpoints, differ", tool_diff},
+    {"inspect", "show what is inside of a file or folder: tensors, checkpoints, data",
+     tool_inspect},
     {"bench", "measure a part or the whole against the machine's limit", tool_bench},
     {"tune", "find the fastest settings for this machine", tool_tune},
     {"tokenizer", "train a tokenizer, encode, decode, look into one", tool_tokenizer},

@@ -29,6 +29,7 @@ int tool_preprocess(int argc, char **argv);
 int tool_plan(int argc, char **argv);
 int tool_generate(int argc, char **argv);
 int tool_diff(int argc, char **argv);
+int tool_inspect(int argc, char **argv);
 int tool_bench(int argc, char **argv);
 int tool_tune(int argc, char **argv);
 int tool_tokenizer(int argc, char **argv);

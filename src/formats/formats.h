@@ -2,7 +2,7 @@
  *
  *   formats.h         one file as a list of tensors and, where it is a pickle, a tree of values
  *   element.c         element types: their names in each format, and as numbers
- *   input.c           a file that is read at places, with bounds
+ *   foreign.c           a file that is read at places, with bounds
  *   safetensors.c     headers of safetensors files
  *   zip.c             the directory of a zip archive, zip64 too; members that are stored as they are
  *   pickle.h, .c      a pickle (protocols 2 to 5) as values: pickle_value.c makes and reads them,
@@ -71,22 +71,22 @@ enum shoali_element shoali_element_of(shoal_dtype dtype);
 bool shoali_element_to_f64(enum shoali_element type, const void *from, int64_t count, double *to);
 bool shoali_element_to_f32(enum shoali_element type, const void *from, int64_t count, float *to);
 
-/* ---- one file, open for reading (input.c) --------------------------------------------------- */
+/* ---- one file, open for reading (foreign.c) --------------------------------------------------- */
 
-struct shoali_input {
+struct shoali_foreign {
     char *path; /* owned */
     int descriptor;
     int64_t bytes; /* when it was opened */
 };
 /* SHOAL_ENOENT: there is none. */
-SHOAL_CHECKED shoal_status shoali_input_open(const char *path, struct shoali_input *input);
-void shoali_input_close(struct shoali_input *input);
+SHOAL_CHECKED shoal_status shoali_foreign_open(const char *path, struct shoali_foreign *input);
+void shoali_foreign_close(struct shoali_foreign *input);
 /* All bytes or an error. */
-SHOAL_CHECKED shoal_status shoali_input_read(const struct shoali_input *input, int64_t at,
-                                             int64_t bytes, void *out);
+SHOAL_CHECKED shoal_status shoali_foreign_read(const struct shoali_foreign *input, int64_t at,
+                                               int64_t bytes, void *out);
 /* SHOAL_EINVAL with "FILE, byte N: sentence"; at < 0: "FILE: sentence". */
-SHOAL_CHECKED shoal_status shoali_input_fail(const struct shoali_input *input, int64_t at,
-                                             const char *format, ...) SHOAL_PRINTF(3, 4);
+SHOAL_CHECKED shoal_status shoali_foreign_fail(const struct shoali_foreign *input, int64_t at,
+                                               const char *format, ...) SHOAL_PRINTF(3, 4);
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
@@ -125,7 +125,7 @@ const char *shoali_tensor_file_kind_name(enum shoali_tensor_file_kind kind);
 struct shoali_value;
 /* A file's tensors, in the order in which the file names them. */
 struct shoali_tensor_file {
-    struct shoali_input input;
+    struct shoali_foreign input;
     struct shoali_arena arena;
     enum shoali_tensor_file_kind kind;
     struct shoali_file_tensor *tensor;
@@ -180,13 +180,13 @@ struct shoali_zip_entry {
     uint16_t method;       /* 0: as it is */
 };
 struct shoali_zip {
-    const struct shoali_input *input;
+    const struct shoali_foreign *input;
     struct shoali_zip_entry *entry; /* in the archive's order */
     const struct shoali_zip_entry **sorted;
     int32_t count;
 };
 /* Reads the directory. */
-SHOAL_CHECKED shoal_status shoali_zip_open(const struct shoali_input *input,
+SHOAL_CHECKED shoal_status shoali_zip_open(const struct shoali_foreign *input,
                                            struct shoali_arena *arena, struct shoali_zip *zip);
 /* NULL: none. */
 const struct shoali_zip_entry *shoali_zip_find(const struct shoali_zip *zip, const char *name);

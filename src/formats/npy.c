@@ -73,14 +73,14 @@ static shoal_status describe(struct shoali_tensor_file *file, const char *header
 {
     int64_t dims[SHOALI_FILE_TENSOR_MAX_DIMS];
     const char *order = find_key(header, "'fortran_order'");
-    const struct shoali_input *input = &file->input;
+    const struct shoali_foreign *input = &file->input;
     if (!read_type(find_key(header, "'descr'"), &weight->type))
-        return shoali_input_fail(input, at,
-                                 "an array of elements that are not read: plain numbers, lowest "
-                                 "byte first, are");
+        return shoali_foreign_fail(input, at,
+                                   "an array of elements that are not read: plain numbers, lowest "
+                                   "byte first, are");
     if (!read_shape(find_key(header, "'shape'"), dims, &weight->ndim) || !order ||
         (strncmp(order, "True", 4) != 0 && strncmp(order, "False", 5) != 0))
-        return shoali_input_fail(input, at, "the header of an array cannot be read");
+        return shoali_foreign_fail(input, at, "the header of an array cannot be read");
     const bool columns = order[0] == 'T' && weight->ndim > 1;
     int64_t *own = shoali_arena_alloc(&file->arena, 2 * sizeof dims);
     if (!own)
@@ -89,12 +89,13 @@ static shoal_status describe(struct shoali_tensor_file *file, const char *header
     weight->dim = own;
     weight->stride = columns ? own + SHOALI_FILE_TENSOR_MAX_DIMS : NULL;
     if (!lay_out(weight, dims, columns ? own + SHOALI_FILE_TENSOR_MAX_DIMS : NULL))
-        return shoali_input_fail(input, at, "an array of an impossible shape");
+        return shoali_foreign_fail(input, at, "an array of an impossible shape");
     if (weight->bytes != bytes)
-        return shoali_input_fail(input, at,
-                                 "an array that needs %lld bytes, and %lld are there: the file is "
-                                 "cut or damaged",
-                                 (long long)weight->bytes, (long long)bytes);
+        return shoali_foreign_fail(
+            input, at,
+            "an array that needs %lld bytes, and %lld are there: the file is "
+            "cut or damaged",
+            (long long)weight->bytes, (long long)bytes);
     return SHOAL_OK;
 }
 
@@ -104,20 +105,20 @@ shoal_status shoali_npy_header(struct shoali_tensor_file *file, int64_t at, int6
     shoal_status status;
     unsigned char head[12] = {0};
     char *header = NULL;
-    const struct shoali_input *input = &file->input;
-    SHOAL_TRY(status, shoali_input_read(input, at, bytes < 12 ? bytes : 12, head), done);
+    const struct shoali_foreign *input = &file->input;
+    SHOAL_TRY(status, shoali_foreign_read(input, at, bytes < 12 ? bytes : 12, head), done);
     if (memcmp(head, "\x93NUMPY", 6) != 0 || head[6] < 1 || head[6] > 3)
-        return shoali_input_fail(input, at, "no array of numpy.save begins here");
+        return shoali_foreign_fail(input, at, "no array of numpy.save begins here");
     const int64_t prefix = head[6] == 1 ? 10 : 12;
     int64_t length = head[8] | head[9] << 8;
     if (head[6] > 1)
         length |= (int64_t)head[10] << 16 | (int64_t)head[11] << 24;
     if (length > HEADER_MAX || prefix + length > bytes)
-        return shoali_input_fail(input, at, "an array's header of %lld bytes", (long long)length);
+        return shoali_foreign_fail(input, at, "an array's header of %lld bytes", (long long)length);
     header = shoali_calloc((size_t)length + 1, 1, "an array's header");
     if (!header)
         return SHOAL_ENOMEM;
-    SHOAL_TRY(status, shoali_input_read(input, at + prefix, length, header), done);
+    SHOAL_TRY(status, shoali_foreign_read(input, at + prefix, length, header), done);
     weight->at = at + prefix + length;
     SHOAL_TRY(status, describe(file, header, at, bytes - prefix - length, weight), done);
 done:

@@ -23,7 +23,7 @@ struct machine {
 };
 
 #define FAIL(machine, ...) \
-    shoali_input_fail((machine)->pickle->input, (machine)->opcode_at, __VA_ARGS__)
+    shoali_foreign_fail((machine)->pickle->input, (machine)->opcode_at, __VA_ARGS__)
 
 /* ---- memory ---- */
 
@@ -58,7 +58,7 @@ static shoal_status take(struct machine *m, int64_t bytes, void *out)
             const int64_t left = pickle->end - m->at;
             m->window_at = m->at;
             m->window_bytes = left < WINDOW_BYTES ? left : WINDOW_BYTES;
-            SHOAL_TRY(status, shoali_input_read(pickle->input, m->at, m->window_bytes, m->window),
+            SHOAL_TRY(status, shoali_foreign_read(pickle->input, m->at, m->window_bytes, m->window),
                       done);
         }
         const int64_t have = m->window_at + m->window_bytes - m->at;

@@ -88,7 +88,7 @@ struct shoali_value {
 
 /* What reading a pickle needs and gives; the arena holds all values. */
 struct shoali_pickle {
-    const struct shoali_input *input;
+    const struct shoali_foreign *input;
     struct shoali_arena *arena;
     int64_t begin, end; /* of the file: where it begins, where it must end by */
     int64_t stop;       /* the first byte behind it */

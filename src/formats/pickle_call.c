@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FAIL(pickle, at, ...) shoali_input_fail((pickle)->input, (at), __VA_ARGS__)
+#define FAIL(pickle, at, ...) shoali_foreign_fail((pickle)->input, (at), __VA_ARGS__)
 
 /* ---- storages ---- */
 

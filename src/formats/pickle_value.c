@@ -8,7 +8,7 @@
 void *shoali_pickle_alloc(struct shoali_pickle *pickle, int64_t bytes)
 {
     if (bytes < 0 || (uint64_t)bytes > SHOALI_PICKLE_MEMORY_MAX - pickle->arena->used_bytes) {
-        const shoal_status told = shoali_input_fail(
+        const shoal_status told = shoali_foreign_fail(
             pickle->input, -1, "what its pickle describes needs more than %zu MiB of memory",
             SHOALI_PICKLE_MEMORY_MAX >> 20);
         (void)told;
@@ -56,7 +56,7 @@ shoal_status shoali_pickle_global(struct shoali_pickle *pickle, int64_t at, cons
             return SHOAL_OK;
     }
     if (pickle->global_count == GLOBALS_MAX)
-        return shoali_input_fail(
+        return shoali_foreign_fail(
             pickle->input, at, "the pickle names more than %d classes and functions", GLOBALS_MAX);
     if (!pickle->global)
         pickle->global =

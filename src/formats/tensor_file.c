@@ -106,9 +106,9 @@ static shoal_status add_tensor(struct walk *walk, const struct shoali_value *val
     struct shoali_tensor_file *file = walk->file;
     const struct shoali_storage *storage = value->as.tensor.storage;
     if (file->count == TENSORS_MAX || file->arena.used_bytes > SHOALI_PICKLE_MEMORY_MAX)
-        return shoali_input_fail(&file->input, value->at,
-                                 "more than %d tensors, or names that are too long for them",
-                                 (int)file->count);
+        return shoali_foreign_fail(&file->input, value->at,
+                                   "more than %d tensors, or names that are too long for them",
+                                   (int)file->count);
     if (file->count == walk->capacity) {
         const int64_t capacity = walk->capacity > 0 ? 2 * walk->capacity : 64;
         struct shoali_file_tensor *larger = realloc(walk->found, (size_t)capacity * sizeof *larger);
@@ -120,7 +120,7 @@ static shoal_status add_tensor(struct walk *walk, const struct shoali_value *val
     }
     struct shoali_file_tensor *weight = value->as.tensor.weight;
     if (storage && storage->at < 0)
-        return shoali_input_fail(
+        return shoali_foreign_fail(
             &file->input, value->at,
             "the tensor `%s` lies in storage `%s`, which the file does not have", walk->name,
             storage->key);
@@ -162,8 +162,8 @@ static shoal_status visit(struct walk *walk, struct shoali_value *value)
         value->kind == SHOALI_VALUE_GLOBAL || value->seen)
         return SHOAL_OK;
     if (walk->depth == DEPTH_MAX)
-        return shoali_input_fail(&walk->file->input, value->at,
-                                 "values are nested deeper than %d levels", DEPTH_MAX);
+        return shoali_foreign_fail(&walk->file->input, value->at,
+                                   "values are nested deeper than %d levels", DEPTH_MAX);
     value->seen = 1;
     walk->depth++;
     SHOAL_TRY(status, visit_items(walk, value), done);
@@ -203,12 +203,12 @@ static shoal_status open_safetensors(struct shoali_tensor_file *file, const unsi
         length = length << 8 | head[i];
     file->kind = SHOALI_TENSOR_FILE_SAFETENSORS;
     if (length > header_bytes_max || (int64_t)length > file->input.bytes - 8)
-        return shoali_input_fail(&file->input, 0, "the header claims %llu bytes",
-                                 (unsigned long long)length);
+        return shoali_foreign_fail(&file->input, 0, "the header claims %llu bytes",
+                                   (unsigned long long)length);
     text = shoali_malloc((size_t)length + 1, "a safetensors header");
     if (!text)
         return SHOAL_ENOMEM;
-    SHOAL_TRY(status, shoali_input_read(&file->input, 8, (int64_t)length, text), done);
+    SHOAL_TRY(status, shoali_foreign_read(&file->input, 8, (int64_t)length, text), done);
     const struct shoali_safetensors_args args = {
         text, (size_t)length, file->input.bytes - 8 - (int64_t)length, &file->arena};
     status = shoali_safetensors_header(&args, &file->tensor, &file->count);
@@ -276,8 +276,8 @@ static shoal_status open_zip(struct shoali_tensor_file *file)
     } else if (arrays) {
         SHOAL_TRY(status, open_npz(file, &zip), done);
     } else {
-        status =
-            shoali_input_fail(&file->input, -1, "an archive of neither torch.save nor numpy.savez");
+        status = shoali_foreign_fail(&file->input, -1,
+                                     "an archive of neither torch.save nor numpy.savez");
     }
 done:
     return status;
@@ -309,24 +309,24 @@ static enum content look(const unsigned char *head, int64_t bytes)
                                                                                : UNKNOWN;
 }
 
-static shoal_status read_head(const struct shoali_input *input, enum content *content,
+static shoal_status read_head(const struct shoali_foreign *input, enum content *content,
                               unsigned char head[HEAD_BYTES])
 {
     const int64_t bytes = input->bytes < HEAD_BYTES ? input->bytes : HEAD_BYTES;
     memset(head, 0, HEAD_BYTES);
-    const shoal_status status = shoali_input_read(input, 0, bytes, head);
+    const shoal_status status = shoali_foreign_read(input, 0, bytes, head);
     *content = status == SHOAL_OK ? look(head, bytes) : UNKNOWN;
     return status;
 }
 
 bool shoali_tensor_file_looks_known(const char *path)
 {
-    struct shoali_input input;
+    struct shoali_foreign input;
     unsigned char head[HEAD_BYTES];
     enum content content = UNKNOWN;
-    if (shoali_input_open(path, &input) == SHOAL_OK && read_head(&input, &content, head) < 0)
+    if (shoali_foreign_open(path, &input) == SHOAL_OK && read_head(&input, &content, head) < 0)
         content = UNKNOWN;
-    shoali_input_close(&input);
+    shoali_foreign_close(&input);
     return content != UNKNOWN;
 }
 
@@ -337,7 +337,7 @@ shoal_status shoali_tensor_file_open(const char *path, struct shoali_tensor_file
     enum content content;
     memset(file, 0, sizeof *file);
     shoali_arena_init(&file->arena);
-    SHOAL_TRY(status, shoali_input_open(path, &file->input), done);
+    SHOAL_TRY(status, shoali_foreign_open(path, &file->input), done);
     SHOAL_TRY(status, read_head(&file->input, &content, head), done);
     switch (content) {
     case ZIP:
@@ -354,9 +354,9 @@ shoal_status shoali_tensor_file_open(const char *path, struct shoali_tensor_file
         SHOAL_TRY(status, open_safetensors(file, head), done);
         break;
     default:
-        status = shoali_input_fail(&file->input, 0,
-                                   "it begins like no file of tensors: safetensors, torch.save, "
-                                   "pickles of protocols 2 to 5, .npy and .npz are read");
+        status = shoali_foreign_fail(&file->input, 0,
+                                     "it begins like no file of tensors: safetensors, torch.save, "
+                                     "pickles of protocols 2 to 5, .npy and .npz are read");
     }
 done:
     if (status < 0)
@@ -366,7 +366,7 @@ done:
 
 void shoali_tensor_file_close(struct shoali_tensor_file *file)
 {
-    shoali_input_close(&file->input);
+    shoali_foreign_close(&file->input);
     shoali_arena_fini(&file->arena);
     shoali_free(file->window);
     memset(file, 0, sizeof *file);
@@ -395,7 +395,7 @@ static shoal_status read_near(struct shoali_tensor_file *file, int64_t at, int64
             return SHOAL_ENOMEM;
         file->window_bytes = 0;
         const int64_t part = left < WINDOW_BYTES && left >= bytes ? left : WINDOW_BYTES;
-        SHOAL_TRY(status, shoali_input_read(&file->input, at, part, file->window), done);
+        SHOAL_TRY(status, shoali_foreign_read(&file->input, at, part, file->window), done);
         file->window_at = at;
         file->window_bytes = part;
     }
@@ -444,7 +444,7 @@ shoal_status shoali_tensor_file_read(struct shoali_tensor_file *file,
     else if (weight->memory)
         memcpy(out, weight->memory + first * item, (size_t)(count * item));
     else
-        status = shoali_input_read(&file->input, weight->at + first * item, count * item, out);
+        status = shoali_foreign_read(&file->input, weight->at + first * item, count * item, out);
     if (status < 0)
         return shoali_error_prefix(status, "tensor `%s`", weight->name);
     return status;

@@ -33,11 +33,12 @@ static shoal_status check_byte_order(struct shoali_tensor_file *file, const stru
         return SHOAL_OK;
     SHOAL_TRY(status, shoali_zip_locate(zip, entry, &at), done);
     if (entry->bytes < (int64_t)sizeof text)
-        SHOAL_TRY(status, shoali_input_read(&file->input, at, entry->bytes, text), done);
+        SHOAL_TRY(status, shoali_foreign_read(&file->input, at, entry->bytes, text), done);
     if (strncmp(text, "little", 6) != 0)
-        status = shoali_input_fail(&file->input, at,
-                                   "its numbers are stored highest byte first: save it again on a "
-                                   "little-endian machine");
+        status =
+            shoali_foreign_fail(&file->input, at,
+                                "its numbers are stored highest byte first: save it again on a "
+                                "little-endian machine");
 done:
     return status;
 }
@@ -54,14 +55,14 @@ static shoal_status place_storage(struct shoali_tensor_file *file, const struct 
         return SHOAL_ENOMEM;
     const struct shoali_zip_entry *entry = shoali_zip_find(zip, name);
     if (!entry)
-        return shoali_input_fail(
+        return shoali_foreign_fail(
             &file->input, -1, "its pickle names the member `%s`, which the archive does not have",
             name);
     SHOAL_TRY(status, shoali_zip_locate(zip, entry, &storage->at), done);
     if (entry->bytes != bytes)
-        status = shoali_input_fail(&file->input, storage->at,
-                                   "the member `%s` has %lld bytes, its pickle says %lld", name,
-                                   (long long)entry->bytes, (long long)bytes);
+        status = shoali_foreign_fail(&file->input, storage->at,
+                                     "the member `%s` has %lld bytes, its pickle says %lld", name,
+                                     (long long)entry->bytes, (long long)bytes);
 done:
     return status;
 }
@@ -139,25 +140,26 @@ static shoal_status place_key(struct shoali_tensor_file *file, const struct stor
     int64_t count, bytes;
     int64_t i = key ? first_of(storages, key) : storages->count;
     if (i == storages->count)
-        return shoali_input_fail(&file->input, *at,
-                                 "the file has a storage `%s` that its pickle does not know",
-                                 key ? key : "");
+        return shoali_foreign_fail(&file->input, *at,
+                                   "the file has a storage `%s` that its pickle does not know",
+                                   key ? key : "");
     struct shoali_storage *first = storages->sorted[i];
     if (first->at >= 0)
-        return shoali_input_fail(&file->input, *at, "the file has the storage `%s` twice", key);
-    SHOAL_TRY(status, shoali_input_read(&file->input, *at, sizeof count, &count), done);
+        return shoali_foreign_fail(&file->input, *at, "the file has the storage `%s` twice", key);
+    SHOAL_TRY(status, shoali_foreign_read(&file->input, *at, sizeof count, &count), done);
     const int64_t item = (int64_t)shoali_element_bytes(first->type);
     if (count < 0 || !shoali_mul(count, item, &bytes) ||
         bytes > file->input.bytes - *at - (int64_t)sizeof count)
-        return shoali_input_fail(&file->input, *at,
-                                 "the storage `%s` is said to have %lld elements, which do not fit "
-                                 "into the file: it is cut or damaged",
-                                 key, (long long)count);
+        return shoali_foreign_fail(
+            &file->input, *at,
+            "the storage `%s` is said to have %lld elements, which do not fit "
+            "into the file: it is cut or damaged",
+            key, (long long)count);
     for (; i < storages->count && strcmp(storages->sorted[i]->key, key) == 0; i++) {
         struct shoali_storage *storage = storages->sorted[i];
         const int64_t own = (int64_t)shoali_element_bytes(storage->type);
         if ((storage->view_offset + storage->count) * own > bytes)
-            return shoali_input_fail(
+            return shoali_foreign_fail(
                 &file->input, *at, "the storage `%s` has %lld bytes, its pickle says %lld", key,
                 (long long)bytes, (long long)((storage->view_offset + storage->count) * own));
         storage->at = *at + (int64_t)sizeof count + storage->view_offset * own;
@@ -192,16 +194,17 @@ static shoal_status read_facts(struct shoali_tensor_file *file, struct shoali_pi
     pickle->begin = pickle->stop;
     SHOAL_TRY(status, shoali_pickle_read(pickle), done);
     if (!shoali_value_int(pickle->root, &version) || version != 1001)
-        return shoali_input_fail(&file->input, pickle->begin,
-                                 "version %lld of torch.save's older form: 1001 is read",
-                                 (long long)version);
+        return shoali_foreign_fail(&file->input, pickle->begin,
+                                   "version %lld of torch.save's older form: 1001 is read",
+                                   (long long)version);
     pickle->begin = pickle->stop;
     SHOAL_TRY(status, shoali_pickle_read(pickle), done);
     (void)shoali_value_int(shoali_value_get(pickle->root, "little_endian"), &little);
     if (!little)
-        status = shoali_input_fail(&file->input, pickle->begin,
-                                   "its numbers are stored highest byte first: save it again on a "
-                                   "little-endian machine");
+        status =
+            shoali_foreign_fail(&file->input, pickle->begin,
+                                "its numbers are stored highest byte first: save it again on a "
+                                "little-endian machine");
     pickle->begin = pickle->stop;
 done:
     return status;

@@ -36,7 +36,7 @@ struct extent {
 };
 
 /* The end record is the last one whose comment reaches the file's end. */
-static shoal_status find_end(const struct shoali_input *input, struct extent *extent)
+static shoal_status find_end(const struct shoali_foreign *input, struct extent *extent)
 {
     shoal_status status = SHOAL_OK;
     const int64_t room = END_BYTES + COMMENT_MAX;
@@ -45,13 +45,13 @@ static shoal_status find_end(const struct shoali_input *input, struct extent *ex
     int64_t i = bytes - END_BYTES;
     if (!tail)
         return SHOAL_ENOMEM;
-    SHOAL_TRY(status, shoali_input_read(input, input->bytes - bytes, bytes, tail), done);
+    SHOAL_TRY(status, shoali_foreign_read(input, input->bytes - bytes, bytes, tail), done);
     while (i >= 0 && !(has_sign(tail + i, 5, 6) &&
                        (int64_t)number(tail + i + 20, 2) == bytes - END_BYTES - i))
         i--;
     if (i < 0) {
-        status = shoali_input_fail(input, -1,
-                                   "the archive has no directory at its end: it is cut or damaged");
+        status = shoali_foreign_fail(
+            input, -1, "the archive has no directory at its end: it is cut or damaged");
         goto done;
     }
     extent->count = number(tail + i + 10, 2);
@@ -64,7 +64,7 @@ done:
 }
 
 /* In front of it, where a number is too large for it, another record. */
-static shoal_status find_end64(const struct shoali_input *input, struct extent *extent)
+static shoal_status find_end64(const struct shoali_foreign *input, struct extent *extent)
 {
     shoal_status status = SHOAL_OK;
     unsigned char locator[LOCATOR_BYTES], end[END64_BYTES];
@@ -72,17 +72,18 @@ static shoal_status find_end64(const struct shoali_input *input, struct extent *
         extent->count == 0xffff || extent->bytes == 0xffffffffu || extent->at == 0xffffffffu;
     if (extent->end < LOCATOR_BYTES)
         return SHOAL_OK;
-    SHOAL_TRY(status, shoali_input_read(input, extent->end - LOCATOR_BYTES, LOCATOR_BYTES, locator),
+    SHOAL_TRY(status,
+              shoali_foreign_read(input, extent->end - LOCATOR_BYTES, LOCATOR_BYTES, locator),
               done);
     if (!has_sign(locator, 6, 7))
         return SHOAL_OK;
     const uint64_t at = number(locator + 8, 8);
     if (at > (uint64_t)input->bytes || input->bytes - (int64_t)at < END64_BYTES)
-        return shoali_input_fail(input, extent->end - LOCATOR_BYTES,
-                                 "the archive's directory is said to lie outside of the file");
-    SHOAL_TRY(status, shoali_input_read(input, (int64_t)at, END64_BYTES, end), done);
+        return shoali_foreign_fail(input, extent->end - LOCATOR_BYTES,
+                                   "the archive's directory is said to lie outside of the file");
+    SHOAL_TRY(status, shoali_foreign_read(input, (int64_t)at, END64_BYTES, end), done);
     if (!has_sign(end, 6, 6))
-        return shoali_input_fail(input, (int64_t)at, "no directory of an archive lies here");
+        return shoali_foreign_fail(input, (int64_t)at, "no directory of an archive lies here");
     if (wide) {
         extent->count = number(end + 32, 8);
         extent->bytes = number(end + 40, 8);
@@ -118,17 +119,17 @@ static bool read_wide(const unsigned char *extra, size_t bytes, uint64_t *const 
 }
 
 /* Reads one entry of the directory; *used: its bytes. */
-static shoal_status read_entry(const struct shoali_input *input, const unsigned char *at,
+static shoal_status read_entry(const struct shoali_foreign *input, const unsigned char *at,
                                size_t left, int64_t place, struct shoali_arena *arena,
                                struct shoali_zip_entry *entry, size_t *used)
 {
     if (left < ENTRY_BYTES || !has_sign(at, 1, 2))
-        return shoali_input_fail(input, place, "no entry of an archive's directory");
+        return shoali_foreign_fail(input, place, "no entry of an archive's directory");
     const size_t name = number(at + 28, 2), extra = number(at + 30, 2),
                  comment = number(at + 32, 2);
     *used = ENTRY_BYTES + name + extra + comment;
     if (*used > left)
-        return shoali_input_fail(input, place, "an entry of the archive's directory is cut");
+        return shoali_foreign_fail(input, place, "an entry of the archive's directory is cut");
     uint64_t packed = number(at + 20, 4), bytes = number(at + 24, 4), header = number(at + 42, 4);
     char *text = shoali_arena_alloc(arena, name + 1);
     if (!text)
@@ -137,17 +138,17 @@ static shoal_status read_entry(const struct shoali_input *input, const unsigned 
     entry->name = text;
     entry->method = (uint16_t)number(at + 10, 2);
     if (strlen(text) != name || shoali_utf8_check(text, name) < name)
-        return shoali_input_fail(input, place, "a member's name is no text");
+        return shoali_foreign_fail(input, place, "a member's name is no text");
     if (number(at + 8, 2) & 1)
-        return shoali_input_fail(input, place, "the member `%s` is encrypted", text);
+        return shoali_foreign_fail(input, place, "the member `%s` is encrypted", text);
     if (!read_wide(at + ENTRY_BYTES + name, extra, (uint64_t *const[3]){&bytes, &packed, &header}))
-        return shoali_input_fail(input, place, "the member `%s` has a damaged extra field", text);
+        return shoali_foreign_fail(input, place, "the member `%s` has a damaged extra field", text);
     if ((entry->method == 0 && packed != bytes) || packed > (uint64_t)input->bytes ||
         header > (uint64_t)input->bytes || bytes > INT64_MAX / 2)
-        return shoali_input_fail(input, place,
-                                 "the member `%s` is said to have %llu bytes from %llu on, which "
-                                 "the file does not have",
-                                 text, (unsigned long long)packed, (unsigned long long)header);
+        return shoali_foreign_fail(input, place,
+                                   "the member `%s` is said to have %llu bytes from %llu on, which "
+                                   "the file does not have",
+                                   text, (unsigned long long)packed, (unsigned long long)header);
     entry->bytes = (int64_t)bytes;
     entry->header = (int64_t)header;
     return SHOAL_OK;
@@ -159,7 +160,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-static shoal_status sort(const struct shoali_input *input, struct shoali_arena *arena,
+static shoal_status sort(const struct shoali_foreign *input, struct shoali_arena *arena,
                          struct shoali_zip *zip)
 {
     zip->sorted = shoali_arena_alloc(arena, (size_t)(zip->count + 1) * sizeof *zip->sorted);
@@ -170,12 +171,12 @@ static shoal_status sort(const struct shoali_input *input, struct shoali_arena *
     qsort(zip->sorted, (size_t)zip->count, sizeof *zip->sorted, by_name);
     for (int32_t i = 1; i < zip->count; i++)
         if (strcmp(zip->sorted[i - 1]->name, zip->sorted[i]->name) == 0)
-            return shoali_input_fail(input, -1, "the archive has the member `%s` twice",
-                                     zip->sorted[i]->name);
+            return shoali_foreign_fail(input, -1, "the archive has the member `%s` twice",
+                                       zip->sorted[i]->name);
     return SHOAL_OK;
 }
 
-shoal_status shoali_zip_open(const struct shoali_input *input, struct shoali_arena *arena,
+shoal_status shoali_zip_open(const struct shoali_foreign *input, struct shoali_arena *arena,
                              struct shoali_zip *zip)
 {
     shoal_status status;
@@ -187,11 +188,12 @@ shoal_status shoali_zip_open(const struct shoali_input *input, struct shoali_are
     SHOAL_TRY(status, find_end64(input, &extent), done);
     if (extent.at > (uint64_t)extent.end || extent.bytes > (uint64_t)extent.end - extent.at ||
         extent.bytes > (uint64_t)directory_bytes_max || extent.count > extent.bytes / ENTRY_BYTES) {
-        status = shoali_input_fail(input, extent.end,
-                                   "the archive's directory is said to have %llu members in %llu "
-                                   "bytes from %llu on, where they do not fit",
-                                   (unsigned long long)extent.count,
-                                   (unsigned long long)extent.bytes, (unsigned long long)extent.at);
+        status =
+            shoali_foreign_fail(input, extent.end,
+                                "the archive's directory is said to have %llu members in %llu "
+                                "bytes from %llu on, where they do not fit",
+                                (unsigned long long)extent.count, (unsigned long long)extent.bytes,
+                                (unsigned long long)extent.at);
         goto done;
     }
     zip->entry = shoali_arena_alloc(arena, (size_t)(extent.count + 1) * sizeof *zip->entry);
@@ -201,7 +203,8 @@ shoal_status shoali_zip_open(const struct shoali_input *input, struct shoali_are
         goto done;
     }
     SHOAL_TRY(status,
-              shoali_input_read(input, (int64_t)extent.at, (int64_t)extent.bytes, directory), done);
+              shoali_foreign_read(input, (int64_t)extent.at, (int64_t)extent.bytes, directory),
+              done);
     for (; (uint64_t)zip->count < extent.count; zip->count++, at += used)
         SHOAL_TRY(status,
                   read_entry(input, directory + at, (size_t)extent.bytes - at,
@@ -228,26 +231,26 @@ shoal_status shoali_zip_locate(const struct shoali_zip *zip, const struct shoali
 {
     shoal_status status;
     unsigned char head[LOCAL_BYTES];
-    const struct shoali_input *input = zip->input;
+    const struct shoali_foreign *input = zip->input;
     const size_t length = strlen(entry->name);
     char name[UINT16_MAX + 1];
     if (entry->method != 0)
-        return shoali_input_fail(input, entry->header,
-                                 "the member `%s` is compressed: save it again without compression",
-                                 entry->name);
-    SHOAL_TRY(status, shoali_input_read(input, entry->header, LOCAL_BYTES, head), done);
+        return shoali_foreign_fail(
+            input, entry->header,
+            "the member `%s` is compressed: save it again without compression", entry->name);
+    SHOAL_TRY(status, shoali_foreign_read(input, entry->header, LOCAL_BYTES, head), done);
     if (!has_sign(head, 3, 4) || number(head + 8, 2) != 0 || number(head + 26, 2) != length)
-        return shoali_input_fail(input, entry->header,
-                                 "the header of the member `%s` is not what the directory says",
-                                 entry->name);
-    SHOAL_TRY(status, shoali_input_read(input, entry->header + LOCAL_BYTES, (int64_t)length, name),
-              done);
+        return shoali_foreign_fail(input, entry->header,
+                                   "the header of the member `%s` is not what the directory says",
+                                   entry->name);
+    SHOAL_TRY(status,
+              shoali_foreign_read(input, entry->header + LOCAL_BYTES, (int64_t)length, name), done);
     *at = entry->header + LOCAL_BYTES + (int64_t)length + (int64_t)number(head + 28, 2);
     if (memcmp(name, entry->name, length) != 0 || *at > input->bytes ||
         entry->bytes > input->bytes - *at)
-        status = shoali_input_fail(input, entry->header,
-                                   "the member `%s` of %lld bytes is not where the directory says",
-                                   entry->name, (long long)entry->bytes);
+        status = shoali_foreign_fail(
+            input, entry->header, "the member `%s` of %lld bytes is not where the directory says",
+            entry->name, (long long)entry->bytes);
 done:
     return status;
 }

@@ -17,6 +17,7 @@
  *   inference.h    text from a checkpoint
  *   launcher.h     starting ranks
  *   diff.h         where two runs, or two checkpoints, part
+ *   inspect.h      what is inside of files
  *   report.h       what this build finds on this machine
  *
  * WORDS  A *rank* is one process (or thread) of a job. A *micro-batch* is what one forward pass
@@ -74,6 +75,7 @@
 #include "shoal/engine.h"
 #include "shoal/indexed.h"
 #include "shoal/inference.h"
+#include "shoal/inspect.h"
 #include "shoal/launcher.h"
 #include "shoal/log.h"
 #include "shoal/mesh.h"

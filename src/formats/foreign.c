@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-shoal_status shoali_input_fail(const struct shoali_input *input, int64_t at, const char *format,
-                               ...)
+shoal_status shoali_foreign_fail(const struct shoali_foreign *input, int64_t at, const char *format,
+                                 ...)
 {
     char text[768];
     va_list list;
@@ -26,11 +26,11 @@ shoal_status shoali_input_fail(const struct shoali_input *input, int64_t at, con
     return SHOAL_FAIL(SHOAL_EINVAL, "%s, byte %lld: %s", input->path, (long long)at, text);
 }
 
-shoal_status shoali_input_open(const char *path, struct shoali_input *input)
+shoal_status shoali_foreign_open(const char *path, struct shoali_foreign *input)
 {
     struct stat info;
     shoal_status status = SHOAL_OK;
-    *input = (struct shoali_input){.descriptor = -1};
+    *input = (struct shoali_foreign){.descriptor = -1};
     input->path = strdup(path);
     if (!input->path)
         return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the name of a file");
@@ -38,28 +38,28 @@ shoal_status shoali_input_open(const char *path, struct shoali_input *input)
     if (input->descriptor < 0 || fstat(input->descriptor, &info) != 0)
         status = SHOAL_FAIL(shoali_path_status(errno), "%s: %s", path, strerror(errno));
     else if (!S_ISREG(info.st_mode))
-        status = shoali_input_fail(input, -1, "no file of tensors: give a plain file");
+        status = shoali_foreign_fail(input, -1, "no file of tensors: give a plain file");
     else
         input->bytes = (int64_t)info.st_size;
     if (status < 0)
-        shoali_input_close(input);
+        shoali_foreign_close(input);
     return status;
 }
 
-void shoali_input_close(struct shoali_input *input)
+void shoali_foreign_close(struct shoali_foreign *input)
 {
     if (input->path && input->descriptor >= 0)
         close(input->descriptor);
     free(input->path);
-    *input = (struct shoali_input){.descriptor = -1};
+    *input = (struct shoali_foreign){.descriptor = -1};
 }
 
-shoal_status shoali_input_read(const struct shoali_input *input, int64_t at, int64_t bytes,
-                               void *out)
+shoal_status shoali_foreign_read(const struct shoali_foreign *input, int64_t at, int64_t bytes,
+                                 void *out)
 {
     char *to = out;
     if (at < 0 || bytes < 0 || at > input->bytes || bytes > input->bytes - at)
-        return shoali_input_fail(
+        return shoali_foreign_fail(
             input, -1, "bytes %lld to %lld are needed, and it has %lld: it is cut or damaged",
             (long long)at, (long long)at + (long long)bytes - 1, (long long)input->bytes);
     while (bytes > 0) {
@@ -67,7 +67,7 @@ shoal_status shoali_input_read(const struct shoali_input *input, int64_t at, int
         if (count < 0 && errno == EINTR)
             continue;
         if (count == 0)
-            return shoali_input_fail(input, at, "it became shorter while it was read");
+            return shoali_foreign_fail(input, at, "it became shorter while it was read");
         if (count < 0)
             return SHOAL_FAIL(SHOAL_EIO, "%s, byte %lld: cannot read: %s", input->path,
                               (long long)at, strerror(errno));

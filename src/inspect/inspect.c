@@ -1,0 +1,60 @@
+#include "inspect/inspect.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static shoal_status describe(const struct shoali_inspect *inspect, const char *path, json_t **out)
+{
+    shoal_status status;
+    struct stat info;
+    struct shoali_str index = {0};
+    const char *slash = strrchr(path, '/');
+    if (stat(path, &info) == 0)
+        return S_ISDIR(info.st_mode)
+                   ? shoali_inspect_folder(inspect, path, out)
+                   : shoali_inspect_file(inspect, path, slash ? slash + 1 : path, out);
+    status = SHOAL_FAIL(shoali_path_status(errno), "%s: %s", path, strerror(errno));
+    /* data files are named without their endings */
+    shoali_str_append(&index, "%s.idx", path);
+    if (!index.failed && stat(shoali_str_get(&index), &info) == 0)
+        status = shoali_inspect_indexed(path, slash ? slash + 1 : path, out);
+    shoali_str_fini(&index);
+    return status;
+}
+
+shoal_status shoal_inspect(const char *path, const char *tensors, unsigned flags, char **text)
+{
+    shoal_status status;
+    json_t *description = NULL;
+    struct shoali_str lines = {0};
+    const struct shoali_inspect inspect = {.pattern = tensors,
+                                           .statistics = (flags & SHOAL_INSPECT_STATISTICS) != 0};
+    *text = NULL;
+    if (!path || !*path) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "the file to look into is not named");
+        goto done;
+    }
+    SHOAL_TRY(status, describe(&inspect, path, &description), done);
+    if (flags & SHOAL_INSPECT_JSON) {
+        char *json = NULL;
+        SHOAL_TRY(status, shoali_json_write(description, JSON_COMPACT, "what is inside", &json),
+                  done);
+        shoali_str_append(&lines, "%s\n", json);
+        free(json);
+    } else {
+        SHOAL_TRY(status, shoali_inspect_print(description, &lines), done);
+    }
+    if (lines.failed) {
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate what is inside %s", path);
+        goto done;
+    }
+    *text = lines.text;
+    lines.text = NULL;
+done:
+    shoali_str_fini(&lines);
+    json_decref(description);
+    return status;
+}
