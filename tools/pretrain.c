@@ -9,23 +9,12 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-/* The engine a signal asks to stop; written before the handler is installed. */
-static shoal_engine *volatile signalled_engine;
-
-static void on_signal(int number)
-{
-    (void)number;
-    if (signalled_engine)
-        shoal_engine_request_stop(signalled_engine);
-}
-
-static bool is_first(const struct pretrain *run)
+bool pretrain_is_first(const struct pretrain *run)
 {
     return !run->group || shoal_comm_rank(run->group) == 0;
 }
@@ -42,7 +31,7 @@ static shoal_status peek(struct pretrain *run, bool *found, char **client)
     int64_t facts[2] = {0, -1}; /* found, bytes of the client's text */
     const bool may_miss =
         !options->load_tag && !options->finetune && !options->exit_on_missing_checkpoint;
-    if (is_first(run)) {
+    if (pretrain_is_first(run)) {
         status = shoal_checkpoint_peek(options->load, options->load_tag, client, NULL);
         if (status == SHOAL_ENOENT && may_miss)
             fprintf(stderr, "shoal pretrain: %s; starting from the beginning\n",
@@ -55,7 +44,7 @@ static shoal_status peek(struct pretrain *run, bool *found, char **client)
     if (run->group)
         SHOAL_TRY(status, shoal_broadcast(run->group, facts, 2, SHOAL_I64, 0, NULL), done);
     *found = facts[0] != 0;
-    if (facts[1] >= 0 && !is_first(run))
+    if (facts[1] >= 0 && !pretrain_is_first(run))
         *client = shoali_calloc((size_t)facts[1] + 1, 1, "the checkpoint's description");
     if (facts[1] >= 0 && !*client)
         return SHOAL_ENOMEM;
@@ -163,7 +152,7 @@ done:
 static void tell_lost_output(struct pretrain *run)
 {
     const int error = errno;
-    if (run->output_lost || !is_first(run) || !ferror(stdout))
+    if (run->output_lost || !pretrain_is_first(run) || !ferror(stdout))
         return;
     run->output_lost = true;
     fprintf(stderr,
@@ -177,7 +166,7 @@ static void show_header(struct pretrain *run)
     const struct pretrain_options *options = &run->options;
     double entropy = (double)NAN;
     char text[512], count[32];
-    if (!is_first(run))
+    if (!pretrain_is_first(run))
         return;
     printf("model: %s, %s parameters\n",
            shoal_model_config_describe(shoal_model_get_config(run->model), text, sizeof text),
@@ -212,6 +201,7 @@ static void show_step(struct pretrain *run, const shoal_step_info *info, int64_t
     if (!run->progress)
         return;
     *ms += weight * (info->step_ms - *ms);
+    run->step_ms = *ms;
     shoal_progress_update(
         run->progress,
         &(shoal_progress_values){
@@ -226,21 +216,6 @@ static void show_step(struct pretrain *run, const shoal_step_info *info, int64_t
     tell_lost_output(run);
 }
 
-static shoal_status save(struct pretrain *run)
-{
-    shoal_status status;
-    char line[512];
-    SHOAL_TRY(status,
-              shoal_engine_save_checkpoint(run->engine, run->options.save, NULL, run->client_json),
-              done);
-    snprintf(line, sizeof line, "saved step %lld to %s",
-             (long long)shoal_engine_global_steps(run->engine), run->options.save);
-    if (run->progress)
-        shoal_progress_message(run->progress, line);
-done:
-    return status;
-}
-
 static shoal_status after_step(struct pretrain *run, int64_t *saved_step)
 {
     shoal_status status = SHOAL_OK;
@@ -252,8 +227,10 @@ static shoal_status after_step(struct pretrain *run, int64_t *saved_step)
     if (options->eval_interval > 0 && step % options->eval_interval == 0 &&
         step < options->train_iters)
         SHOAL_TRY(status, pretrain_evaluate(run, where, &loss), done);
-    if (options->save && options->save_interval > 0 && step % options->save_interval == 0) {
-        SHOAL_TRY(status, save(run), done);
+    pretrain_say_saved(run);
+    const bool due = options->save_interval > 0 && step % options->save_interval == 0;
+    if (pretrain_wants_save(run, due)) {
+        SHOAL_TRY(status, pretrain_save(run), done);
         *saved_step = step;
     }
 done:
@@ -308,7 +285,8 @@ static shoal_status train(struct pretrain *run)
         shoal_progress_finish(run->progress);
     const int64_t last = shoal_engine_global_steps(run->engine);
     if (options->save && saved_step != last && (last > first || !is_saved(run)))
-        SHOAL_TRY(status, save(run), done);
+        SHOAL_TRY(status, pretrain_save(run), done);
+    SHOAL_TRY(status, pretrain_end_saves(run), done);
     snprintf(where, sizeof where, "iteration %lld on validation set", (long long)last);
     if (last >= options->train_iters && !shoal_engine_stop_requested(run->engine))
         SHOAL_TRY(status, pretrain_evaluate(run, where, &run->final_loss), done);
@@ -322,7 +300,7 @@ done:
 static shoal_status check_save(const struct pretrain *run)
 {
     const char *folder = run->options.save;
-    if (!folder || !is_first(run))
+    if (!folder || !pretrain_is_first(run))
         return SHOAL_OK;
     if (shoali_make_dirs(folder) < 0)
         return shoali_error_prefix(SHOAL_EINVAL, "--save %s", folder);
@@ -341,7 +319,7 @@ static shoal_status check_saves(struct pretrain *run)
         return SHOAL_OK;
     const shoal_status status =
         shoal_engine_check_save(run->engine, folder, run->options.ignore_plan);
-    if (status < 0 && is_first(run))
+    if (status < 0 && pretrain_is_first(run))
         return shoali_error_prefix(status, "--save %s", folder);
     return status;
 }
@@ -372,12 +350,9 @@ static shoal_status prepare(struct pretrain *run)
                                                run->options.load_tag, run->options.finetune, NULL),
                   done);
     SHOAL_TRY(status, check_saves(run), done);
-    if (run->options.exit_signal_handler) {
-        signalled_engine = run->engine;
-        signal(SIGTERM, on_signal);
-    }
+    pretrain_take_signals(run);
     show_header(run);
-    if (is_first(run))
+    if (pretrain_is_first(run))
         SHOAL_TRY(
             status,
             shoal_progress_create(&(shoal_progress_args){.out = stdout,
@@ -392,7 +367,7 @@ done:
 static void release(struct pretrain *run, shoal_status status)
 {
     shoal_progress_destroy(run->progress);
-    signalled_engine = NULL;
+    pretrain_drop_signals();
     if (status < 0 && run->group)
         shoal_comm_abort(run->group, status);
     shoal_loader_destroy(run->train);
@@ -442,6 +417,7 @@ int tool_pretrain(int argc, char **argv)
         status,
         model_flags_word("shoal pretrain", argc, argv, &command.model, &skip, name, sizeof name),
         done);
+    pretrain_expect_signals();
     status = pretrain_options_init(&run.options, &command, argc - skip, argv + skip);
     if (status == SHOAL_OK)
         SHOAL_TRY(status, prepare(&run), done);

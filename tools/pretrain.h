@@ -7,6 +7,7 @@
  *   pretrain_config.c   values that may be given as flag and in ds_config.json: one of both, or the
  * same in both
  *   pretrain_eval.c     validation
+ *   pretrain_save.c     checkpoints, and signals that ask for them
  *   pretrain_setup.c    from options to a model and the engine's arguments, also for `shoal plan`
  *   pretrain_plan.c     whether the machine is large enough
  */
@@ -39,7 +40,8 @@ struct pretrain_shared {
     const char *lr_decay_style, *lr_wsd_decay_style;
     double loss_scale, min_loss_scale;
     int64_t loss_scale_window, hysteresis;
-    bool bf16, fp16;
+    bool bf16, fp16, async_save;
+    int64_t keep_last, save_retain_interval;
     int64_t seed; /* the configuration's where the flag is not given */
     int64_t threads;
     uint64_t given[SHOALI_GIVEN_WORDS];
@@ -153,7 +155,11 @@ struct pretrain {
     bool found; /* the checkpoint of --load */
     double final_loss;
     bool output_lost; /* standard output took no line; said once */
+    double step_ms;   /* of a usual step */
+    int64_t said_saved; /* step of the last save that a line told of, plus 1; 0: none */
+    bool asked_in_vain; /* for a save without a folder; said once */
 };
+bool pretrain_is_first(const struct pretrain *run);
 
 /* Plans the run; SHOAL_ECONFIG when it does not fit this machine, with what would make it fit.
  * Collective, and before anything large is allocated. */
@@ -163,6 +169,19 @@ void pretrain_show_memory(struct pretrain *run);
 
 /* Validation loss and one line about it (rank 0). Collective. */
 SHOAL_CHECKED shoal_status pretrain_evaluate(struct pretrain *run, const char *where, double *loss);
+/* Saves, or begins to. Collective. */
+SHOAL_CHECKED shoal_status pretrain_save(struct pretrain *run);
+/* Whether to save after this step; the same on all ranks. due: by --save-interval. */
+bool pretrain_wants_save(struct pretrain *run, bool due);
+/* A line about a save that is over. */
+void pretrain_say_saved(struct pretrain *run);
+/* Waits for what is being saved, and says it. Collective. */
+SHOAL_CHECKED shoal_status pretrain_end_saves(struct pretrain *run);
+/* SIGUSR1 kills nobody who is not ready yet; from take_signals on it asks the engine for a save, and
+ * with --exit-signal-handler SIGTERM to stop. */
+void pretrain_expect_signals(void);
+void pretrain_take_signals(const struct pretrain *run);
+void pretrain_drop_signals(void);
 /* The batch source over a loader: `user` is this. */
 struct pretrain_source {
     struct pretrain *run;

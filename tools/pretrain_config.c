@@ -32,6 +32,9 @@ static const struct pair pairs[] = {
     {"hysteresis", {"fp16", "hysteresis"}, -1},
     {"seed", {"seed"}, -1},
     {"threads", {"threads"}, -1},
+    {"async-save", {"checkpoint", "writer", "decoupled"}, -1},
+    {"keep-last", {"checkpoint", "keep_last"}, -1},
+    {"save-retain-interval", {"checkpoint", "keep_every"}, -1},
 };
 /* Flags of the Megatron schedule and its parameter names. */
 static const char *const schedule_flags[][2] = {

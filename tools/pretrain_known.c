@@ -51,8 +51,8 @@ static const struct shoali_option rows[] = {
     LATER("no-save-optim", BOOL),
     LATER("no-save-rng", BOOL),
     LATER("use-checkpoint-args", BOOL),
-    LATER("save-retain-interval", INT),
-    LATER("async-save", BOOL),
+    KNOWN("use-persistent-ckpt-worker", BOOL, NOEFFECT, "The thread that saves stays, always.", ),
+    KNOWN("async-strategy", STRING, NOEFFECT, "There is one way of saving beside the training.", ),
     LATER("distribute-saved-activations", BOOL),
     LATER("tensorboard-dir", STRING),
     LATER("wandb-project", STRING),
@@ -87,6 +87,7 @@ static const struct shoali_option rows[] = {
           "set fp16.initial_scale_power in the configuration: the scale is 2 to that power", ),
     KNOWN("recompute-activations", BOOL, DEAD,
           "give --recompute-granularity selective --recompute-modules attn", ),
+    KNOWN("persistent-save-interval", INT, DEAD, "give --save-interval", ),
     KNOWN("exit-signal", STRING, DEAD, "give --exit-signal-handler, which is for SIGTERM", ),
 };
 

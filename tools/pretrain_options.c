@@ -307,6 +307,25 @@ static const struct shoali_option shared_rows[] = {
      .min = 1,
      .max = 1e15,
      .help = "of initial weights, data order and dropout; also seed of the configuration"},
+    {.key = "async-save",
+     .type = SHOALI_BOOL,
+     .offset = S(async_save),
+     .help = "save while training goes on; also checkpoint.writer.decoupled"},
+    {.key = "keep-last",
+     .type = SHOALI_INT,
+     .offset = S(keep_last),
+     .min = 0,
+     .max = 1e9,
+     .help = "remove all but so many of the checkpoints that this folder's runs made; also "
+             "checkpoint.keep_last; 0: none is removed"},
+    {.key = "save-retain-interval",
+     .type = SHOALI_INT,
+     .offset = S(save_retain_interval),
+     .min = 0,
+     .max = 1e15,
+     .unit = "steps",
+     .help = "... and keep those whose step this divides; alone: those and the last one; also "
+             "checkpoint.keep_every"},
     {.key = "threads",
      .type = SHOALI_INT,
      .offset = S(threads),
@@ -342,6 +361,29 @@ static shoal_status check_loading(struct pretrain_options *options, struct shoal
     return options->load_tag ? SHOAL_OK : SHOAL_ENOMEM;
 }
 
+/* What says how, and what for, it is saved. Megatron's rule for the interval. */
+static shoal_status check_saving(const struct pretrain_options *options)
+{
+    const struct pretrain_shared *shared = &options->shared;
+    const char *flag = options->save_interval                  ? "save-interval"
+                       : options->override_existing_checkpoint ? "override-existing-checkpoint"
+                       : shared->async_save                    ? "async-save"
+                       : shared->keep_last                     ? "keep-last"
+                       : shared->save_retain_interval          ? "save-retain-interval"
+                                                               : NULL;
+    if (flag && !options->save)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--%s without --save: name the folder for checkpoints",
+                          flag);
+    if (shared->save_retain_interval &&
+        (!options->save_interval || shared->save_retain_interval % options->save_interval))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--save-retain-interval %lld must be a multiple of --save-interval, "
+                          "which is %lld: no checkpoint of such steps would be made",
+                          (long long)shared->save_retain_interval,
+                          (long long)options->save_interval);
+    return SHOAL_OK;
+}
+
 /* What only training needs. */
 static shoal_status check_training(struct pretrain_options *options,
                                    const struct pretrain_command *command,
@@ -354,10 +396,9 @@ static shoal_status check_training(struct pretrain_options *options,
     if ((options->save && !*options->save) || (options->load && !*options->load))
         return SHOAL_FAIL(SHOAL_EINVAL, "--%s names no folder: its value is empty",
                           options->save && !*options->save ? "save" : "load");
-    if ((options->save_interval || options->override_existing_checkpoint) && !options->save)
-        return SHOAL_FAIL(SHOAL_EINVAL, "--%s without --save: name the folder for checkpoints",
-                          options->save_interval ? "save-interval"
-                                                 : "override-existing-checkpoint");
+    const shoal_status saving = check_saving(options);
+    if (saving < 0)
+        return saving;
     if (!pretrain_has_data(options))
         return SHOAL_FAIL(
             SHOAL_EINVAL,

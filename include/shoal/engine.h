@@ -190,6 +190,29 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_fingerprint(shoal_engine *engi
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_save_checkpoint(shoal_engine *engine,
                                                                   const char *dir, const char *tag,
                                                                   const char *client_json);
+/* With the key checkpoint.writer.decoupled (DeepSpeed's; --async-save of Megatron) a save returns at
+ * once and goes on beside the training, which keeps a copy of what it changes before it was written
+ * (in memory that is planned: writer.staging_buffer_size). The files are, bit by bit, those of the step
+ * at which it was called. The next save, a load and the end wait for it. If it fails, all ranks get its
+ * status from the next step, or from whichever of these comes first. `latest` moves when it is over. */
+typedef struct shoal_save_info {
+    int64_t step;                             /* of the last save that is whole; -1: none yet */
+    double seconds;                           /* from the call to its end */
+    double stall_ms;                          /* that it held up the training on this rank */
+    bool at_work;                             /* one that is not over */
+    int64_t at_work_step;                     /* of that one */
+    int64_t staging_bytes, most_staged_bytes; /* what copies may take, and have taken at most */
+    int64_t waits;                            /* blocks that an update waited for without room */
+} shoal_save_info;
+/* Not collective. */
+SHOAL_INLINE void shoal_engine_get_save_info(const shoal_engine *engine, shoal_save_info *info);
+/* Waits for the save at work, if there is one, and returns its status. Each rank waits for its own
+ * part of it. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_wait_save(shoal_engine *engine);
+/* Asks all ranks to save after the next step, which the caller does when shoal_engine_save_requested
+ * says so, the same on all ranks, until a save begins. Not collective; safe in a signal handler. */
+SHOAL_API void shoal_engine_request_save(shoal_engine *engine);
+SHOAL_API bool shoal_engine_save_requested(const shoal_engine *engine);
 /* Says before the first step whether saves in DIR could succeed: makes DIR, writes and removes a
  * file there, removes what saves that died have left, compares free space and the limit of a file's
  * size with what a checkpoint needs. SHOAL_EEXIST: DIR holds a later step than this engine's.
@@ -216,6 +239,8 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_train_batch_sized(shoal_engine
                                                                     void *user,
                                                                     shoal_step_info *info,
                                                                     size_t info_size);
+SHOAL_API void shoal_engine_get_save_info_sized(const shoal_engine *engine, shoal_save_info *info,
+                                                size_t info_size);
 SHOAL_API void shoal_engine_get_step_info_sized(const shoal_engine *engine, shoal_step_info *info,
                                                 size_t info_size);
 SHOAL_API void shoal_engine_get_memory_info_sized(const shoal_engine *engine,
@@ -232,6 +257,11 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_engine_train_batch(shoal_engine *e
 {
     return shoal_engine_train_batch_sized(engine, source, user, info, sizeof *info);
 }
+SHOAL_INLINE void shoal_engine_get_save_info(const shoal_engine *engine, shoal_save_info *info)
+{
+    shoal_engine_get_save_info_sized(engine, info, sizeof *info);
+}
+
 SHOAL_INLINE void shoal_engine_get_step_info(const shoal_engine *engine, shoal_step_info *info)
 {
     shoal_engine_get_step_info_sized(engine, info, sizeof *info);

@@ -89,6 +89,11 @@ struct shoali_checkpoint_alias {
     const char *name, *primary; /* primary: one of args->names */
 };
 
+/* Of a folder's checkpoints: the `last` ones, and those whose step `every` divides; last 0: one. */
+struct shoali_checkpoint_keep {
+    int64_t last, every;
+};
+
 struct shoali_checkpoint_args {
     const char *dir, *tag;     /* load: tag NULL = latest */
     shoal_group *group;        /* NULL: one rank */
@@ -114,8 +119,10 @@ struct shoali_checkpoint_args {
      * failed before. */
     void (*expected)(void *user);
     void *user;
+    struct shoali_checkpoint_keep keep; /* save: of DIR's checkpoints; zeros: all */
 };
-/* Collective over the group. SHOAL_EEXIST: DIR holds a later step (see above). */
+/* Collective over the group. SHOAL_EEXIST: DIR holds a later step (see above). What it keeps no more
+ * is removed when it is over; that this fails is only said. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_save(const struct shoali_checkpoint_args *args);
 
 /* What a save writes, from names, shapes, kinds and max_shard_bytes. Not collective. */
@@ -155,6 +162,13 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_load(const struct shoali_checkpoint
 /* Lines of text: each checkpoint of DIR by step, its size, whether its manifest verifies and its
  * files are there with their sizes; what saves that died have left. Not collective. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_list(const char *dir, struct shoali_str *out);
+
+/* Removes what `keep` does not keep, in lines of text; dry_run: only says it. Those alone whose names
+ * follow from their steps (global_stepN), that verify, are not what `latest` names and not of a later
+ * step than that. SHOAL_EEXIST: a save is at work there. Not collective. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_prune(const char *dir,
+                                                   const struct shoali_checkpoint_keep *keep,
+                                                   bool dry_run, struct shoali_str *out);
 
 /* Says in lines of text what differs between two checkpoints (tags NULL: latest): per kind the
  * first tensor and element, how many elements, and by how many units in the last place at most.

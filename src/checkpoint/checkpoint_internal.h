@@ -13,6 +13,7 @@
  *   files.c        creating, sizing, removing files and folders
  *   folder.c       the folder a save works in: turns, leftovers, what must not be replaced
  *   save.c load.c  the two collectives
+ *   retain.c       which checkpoints stay when a newer one is there
  *   list.c         what a folder holds, for people
  *   diff.c         two checkpoints, tensor by tensor
  */
@@ -355,6 +356,13 @@ void shoali_checkpoint_sweep(const struct shoali_checkpoint_folders *folders);
 SHOAL_CHECKED shoal_status shoali_checkpoint_check_later(const struct shoali_checkpoint_args *args,
                                                          bool *keep_latest);
 
+/* ---- retain.c ---- */
+
+/* shoali_checkpoint_prune for who has the lock; out NULL: into the log. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_retain(const char *dir,
+                                                    const struct shoali_checkpoint_keep *keep,
+                                                    bool dry_run, struct shoali_str *out);
+
 /* ---- files.c: DIR, TAG and FILE make a path; FILE "" is the folder, TAG and FILE "" is DIR --- */
 
 /* From the arena; NULL when memory is exhausted. */
@@ -362,7 +370,8 @@ char *shoali_checkpoint_path(struct shoali_arena *arena, const char *dir, const 
                              const char *file);
 /* SHOAL_EINVAL when the user must choose another folder, SHOAL_EIO when the system fails. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_make_dir(const char *path);
-/* Removes a folder of plain files; one that does not exist is fine. */
+/* Removes a folder of plain files, the manifest first: what is left when that is interrupted is no
+ * checkpoint. One that does not exist is fine. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_remove_dir(const char *path);
 SHOAL_CHECKED shoal_status shoali_checkpoint_sync_dir(const char *path);
 /* Of DIR/NAME. What does not exist is no folder; what cannot be looked at is an error. */

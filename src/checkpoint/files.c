@@ -87,6 +87,14 @@ shoal_status shoali_checkpoint_remove_dir(const char *path)
     DIR *folder = opendir(path);
     if (!folder && errno == ENOENT)
         return SHOAL_OK;
+    if (folder && shoali_fault("ckpt.remove")) {
+        closedir(folder);
+        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot remove: %s", path, strerror(EIO));
+    }
+    if (folder) {
+        (void)unlinkat(dirfd(folder), "manifest.json", 0);
+        (void)shoali_fault("ckpt.remove.rest"); /* to be killed here */
+    }
     while (folder) {
         struct dirent *entry = readdir(folder);
         if (!entry)

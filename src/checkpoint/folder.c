@@ -223,18 +223,23 @@ static bool only_ours(const char *path)
 static shoal_status clear_leftover(const char *dir, const char *name, const char *tag)
 {
     shoal_status status;
-    bool whole = false, folder = false;
-    struct shoali_str path = {0};
+    bool whole = false, folder = false, manifest = false;
+    struct shoali_str path = {0}, inside = {0};
     SHOAL_TRY(status, shoali_checkpoint_recover(dir, tag), done);
     SHOAL_TRY(status, shoali_checkpoint_is_folder(dir, name, &folder), done);
     SHOAL_TRY(status, shoali_checkpoint_verifies(dir, tag, &whole), done);
     shoali_str_append(&path, "%s/%s", dir, name);
-    /* an old one is the only one where what replaced it is damaged */
-    if (!folder || path.failed || !only_ours(path.text) || (ends_with(name, ".old") && !whole))
+    shoali_str_append(&inside, "%s/manifest.json", name);
+    if (!folder || path.failed || inside.failed || !only_ours(path.text))
+        goto done;
+    /* an old one is the only one where what replaced it is damaged; without a manifest it is none */
+    SHOAL_TRY(status, shoali_checkpoint_exists(dir, inside.text, &manifest), done);
+    if (ends_with(name, ".old") && !whole && manifest)
         goto done;
     SHOAL_TRY(status, shoali_checkpoint_remove_dir(path.text), done);
     SHOALI_INFO("checkpoint", "removed %s, which a save that died had left", path.text);
 done:
+    shoali_str_fini(&inside);
     shoali_str_fini(&path);
     return status;
 }

@@ -198,6 +198,16 @@ static shoal_status discard(const struct shoali_checkpoint_folders *folders, sho
     return status;
 }
 
+/* Under the lock, when nothing of this save can fail any more. */
+static void retain(const struct shoali_checkpoint_args *args)
+{
+    const bool asked = args->keep.last > 0 || args->keep.every > 0;
+    if (asked && shoali_checkpoint_retain(args->dir, &args->keep, false, NULL) < 0) {
+        SHOALI_WARN("checkpoint", "older checkpoints stay: %s", shoal_error_message());
+        shoali_error_clear();
+    }
+}
+
 static shoal_status check_save_args(const struct shoali_checkpoint_args *args)
 {
     if (!args->tag || !shoali_checkpoint_tag_valid(args->tag))
@@ -255,6 +265,8 @@ shoal_status shoali_checkpoint_save(const struct shoali_checkpoint_args *args)
     if (run.rank == 0)
         run.local = commit(&run, &folders);
     SHOAL_TRY(status, shoali_checkpoint_agree(&run, SHOAL_OK), done);
+    if (run.rank == 0)
+        retain(args);
 done:
     shoali_checkpoint_lane_fini(&run.lane); /* nothing is on its way into files that are removed */
     if (status < 0 && folders.begun)

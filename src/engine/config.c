@@ -161,6 +161,17 @@ static shoal_status validate_packed(const struct shoali_ds_config *config)
     return SHOAL_OK;
 }
 
+static shoal_status validate_saves(const struct shoali_ds_config *config)
+{
+    if (!config->checkpoint.writer.decoupled ||
+        config->zero_optimization.offload_optimizer.device != SHOALI_OFFLOAD_NVME)
+        return SHOAL_OK;
+    return SHOAL_FAIL(SHOAL_ECONFIG,
+                      "checkpoint.writer.decoupled cannot be combined with "
+                      "zero_optimization.offload_optimizer.device nvme, whose buffers belong to the "
+                      "training alone: leave one of them out, or offload to cpu");
+}
+
 static shoal_status validate(void *value)
 {
     shoal_status status;
@@ -176,6 +187,7 @@ static shoal_status validate(void *value)
     SHOAL_TRY(status, validate_reduction(config), done);
     SHOAL_TRY(status, validate_exact(config), done);
     SHOAL_TRY(status, validate_packed(config), done);
+    SHOAL_TRY(status, validate_saves(config), done);
 done:
     return status;
 }

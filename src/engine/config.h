@@ -140,12 +140,13 @@ struct shoali_parallel_write_config {
 struct shoali_writer_config {
     const char *type, *data_parallel;
     bool decoupled, io_buffer_double, show_statistics;
-    int64_t io_buffer_size, io_multiplier;
+    int64_t io_buffer_size, io_multiplier, staging_buffer_size;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 struct shoali_checkpoint_config {
     int32_t tag_validation;
     bool load_universal, use_node_local_storage, checkpoint_serialization;
+    int64_t keep_last, keep_every;
     struct shoali_parallel_write_config parallel_write;
     struct shoali_writer_config writer;
     uint64_t given[SHOALI_GIVEN_WORDS];

@@ -175,7 +175,7 @@ static void test_not_supported_yet(void **state)
         "{\"pipeline\": {\"stages\": 2}}",
         "{\"sequence_parallel_size\": 2}",
         "{\"compression_training\": {\"weight_quantization\": {}}}",
-        "{\"checkpoint\": {\"writer\": {\"decoupled\": true}}}",
+        "{\"checkpoint\": {\"use_node_local_storage\": true}}",
         "{\"zero_optimization\": {\"stage\": 2, \"zenflow\": {}}}",
     };
     struct shoali_ds_config config;

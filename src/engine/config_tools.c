@@ -52,7 +52,12 @@ static const struct shoali_section parallel_write_section =
     SECTION(parallel_write, "parallel_write", parallel_write_rows, "Who writes.", );
 static const struct shoali_option writer_rows[] = {
     ROW(writer, STRING, type, 0, "There is one writer.", .default_text = "FAST", NOEFFECT),
-    ROW(writer, BOOL, decoupled, 0, "Write while training goes on.", PENDING),
+    ROW(writer, BOOL, decoupled, 0,
+        "Write while training goes on: a save returns at once. Also --async-save.", ),
+    ROW(writer, INT, staging_buffer_size, 536870912,
+        "With decoupled: memory of a rank for copies of what training changes before it was "
+        "written; an update waits when it is full. No more than a rank could need is taken.",
+        .min = 1, .max = NO_MAX, .unit = "bytes"),
     ROW(writer, INT, io_buffer_size, 67108864, "Slices are written straight to their place.",
         .unit = "bytes", NOEFFECT),
     ROW(writer, BOOL, io_buffer_double, 1, "Slices are written straight to their place.", NOEFFECT),
@@ -70,6 +75,15 @@ static const struct shoali_option checkpoint_rows[] = {
     ROW(checkpoint, SECTION, parallel_write, 0, "Who writes.", .section = &parallel_write_section),
     ROW(checkpoint, BOOL, checkpoint_serialization, 1, "Files are always safetensors.", NOEFFECT),
     ROW(checkpoint, SECTION, writer, 0, "How checkpoints are written.", .section = &writer_section),
+    ROW(checkpoint, INT, keep_last, 0,
+        "After each save remove all but so many checkpoints, the last ones; 0: none is removed. Only "
+        "those named global_stepN, none of a later step than the save's, and not what `latest` "
+        "names. Also --keep-last.",
+        .min = 0, .max = NO_MAX),
+    ROW(checkpoint, INT, keep_every, 0,
+        "... and keep those whose step this divides; with keep_last 0 beside the last one. Also "
+        "--save-retain-interval.",
+        .min = 0, .max = NO_MAX, .unit = "steps"),
 };
 const struct shoali_section shoali_checkpoint_section =
     SECTION(checkpoint, "checkpoint", checkpoint_rows, "Checkpoints.", );

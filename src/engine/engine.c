@@ -1,5 +1,5 @@
 /* Creation: from a configuration to an engine that can step without allocating. */
-#include "engine/engine.h"
+#include "engine/engine_checkpoint.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -464,6 +464,7 @@ shoal_status shoali_engine_make(const shoal_engine_args *args,
     engine->group = args->group ? args->group : args->mesh ? shoal_mesh_world(args->mesh) : NULL;
     engine->inference = args->inference;
     engine->meta = making->meta;
+    engine->save_info.step = -1;
     engine->admitted = making->admitted;
     engine->override_existing_checkpoint = args->override_existing_checkpoint;
     const char *output_path = args->output_path ? args->output_path : "";
@@ -502,6 +503,7 @@ void shoal_engine_destroy(shoal_engine *engine)
 {
     if (!engine)
         return;
+    shoali_engine_saver_destroy(engine->saver);
     shoal_monitor_destroy(engine->monitor);
     for (int32_t i = 0; i < engine->micro_count; i++)
         destroy_micro(&engine->micro[i]);

@@ -9,6 +9,7 @@
  *   engine_blocks.c      who shares which block of a parameter, by the mesh
  *   engine_access.c      getters, parameters, fingerprint
  *   engine_checkpoint.c  save and load through checkpoint/
+ *   engine_save.c        saves beside the training
  *   engine_hashes.c      fingerprints of a step
  *   engine_unused.c      parameters that a step gave no gradient
  *   engine_groups.c      which parameter is updated by which values
@@ -93,11 +94,14 @@ struct shoal_engine {
     bool override_existing_checkpoint;
     void *save_buffer; /* NULL: not, or in a plan */
     int64_t save_buffer_bytes;
+    struct shoali_engine_saver *saver; /* NULL: saves are made at once, or there was none yet */
+    shoal_save_info save_info;
 
     int64_t micros_done; /* micro-batches of this step whose backward is done */
     int64_t global_steps, applied_steps, skipped_in_a_row;
     bool stop;
-    volatile sig_atomic_t stop_asked;
+    volatile sig_atomic_t stop_asked, save_asked; /* on this rank */
+    bool save_requested;                          /* on some rank, since the last save */
     shoal_step_info info;
     double forward_ns, backward_ns; /* of the current step */
     int64_t step_begin_ns;

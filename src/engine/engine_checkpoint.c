@@ -1,6 +1,5 @@
 /* Save and load: zero's kinds and the engine's numbers through checkpoint/. */
-#include "checkpoint/checkpoint.h"
-#include "engine/engine.h"
+#include "engine/engine_checkpoint.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -8,25 +7,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_KINDS = 8, COMPARED_AT_ONCE = 4096 };
-
-/* One kind of zero's, as checkpoint/ sees it. */
-struct kind_access {
-    const struct shoal_engine *engine;
-    struct shoali_zero *zero;
-    int32_t kind;
-    shoal_dtype rounded; /* of the file, when its elements are only compared with kind 0's */
-};
+enum { COMPARED_AT_ONCE = 4096 };
 
 static shoal_status read_kind(void *user, int64_t first, int64_t count, void *out)
 {
-    struct kind_access *access = user;
+    struct shoali_kind_access *access = user;
     return shoali_zero_read(access->zero, access->kind, first, count, out);
+}
+
+static shoal_status read_snapshot(void *user, int64_t first, int64_t count, void *out)
+{
+    struct shoali_kind_access *access = user;
+    return shoali_zero_snapshot_read(access->zero, access->kind, first, count, out);
+}
+
+static void expect_snapshot(void *user, int64_t first, int64_t count)
+{
+    struct shoali_kind_access *access = user;
+    shoali_zero_snapshot_expect(access->zero, access->kind, first, count);
 }
 
 static shoal_status write_kind(void *user, int64_t first, int64_t count, const void *in)
 {
-    struct kind_access *access = user;
+    struct shoali_kind_access *access = user;
     return shoali_zero_write(access->zero, access->kind, first, count, in);
 }
 
@@ -48,7 +51,7 @@ static shoal_status refuse_element(const struct shoal_engine *engine, int64_t at
 static shoal_status compare_rounded(void *user, int64_t first, int64_t count, const void *in)
 {
     shoal_status status = SHOAL_OK;
-    const struct kind_access *access = user;
+    const struct shoali_kind_access *access = user;
     const uint16_t *got = in;
     const bool bf16 = access->rounded == SHOAL_BF16;
     float master[COMPARED_AT_ONCE];
@@ -68,20 +71,7 @@ done:
     return status;
 }
 
-/* Everything checkpoint/ needs to know of this engine's tensors. */
-struct tensors {
-    const char **names;
-    shoal_shape *shapes;
-    const struct shoali_shard **shards;
-    struct shoali_checkpoint_kind kind[MAX_KINDS];
-    struct kind_access access[MAX_KINDS];
-    struct shoali_checkpoint_range *ranges[MAX_KINDS]; /* owned */
-    shoal_shape *kind_shapes[MAX_KINDS];               /* owned; NULL: those of the parameters */
-    int32_t kind_count;
-    struct shoali_checkpoint_alias *aliases; /* owned */
-};
-
-static void tensors_fini(struct tensors *tensors)
+void shoali_engine_tensors_fini(struct shoali_engine_tensors *tensors)
 {
     shoali_free(tensors->names);
     shoali_free(tensors->shapes);
@@ -93,10 +83,10 @@ static void tensors_fini(struct tensors *tensors)
         shoali_free(tensors->kind_shapes[k]);
 }
 
-static shoal_status tensors_init(struct tensors *tensors, const struct shoal_engine *engine)
+shoal_status shoali_engine_tensors_init(struct shoali_engine_tensors *tensors, const struct shoal_engine *engine)
 {
     const struct shoali_module *module = &engine->module;
-    *tensors = (struct tensors){0};
+    *tensors = (struct shoali_engine_tensors){0};
     tensors->names =
         shoali_calloc((size_t)module->param_count + 1, sizeof *tensors->names, "tensor names");
     tensors->shapes =
@@ -124,12 +114,11 @@ static const char *const kind_of[] = {[SHOALI_STATE_ELEMENT] = NULL,
                                       [SHOALI_STATE_COLUMN] = "column",
                                       [SHOALI_STATE_TENSOR] = "tensor"};
 
-static shoal_status add_kind(struct tensors *tensors, const struct shoal_engine *engine,
-                             int32_t index, const char *name)
+static shoal_status add_known(struct shoali_engine_tensors *tensors,
+                              const struct shoal_engine *engine, int32_t index,
+                              struct shoali_zero_kind kind)
 {
-    struct shoali_zero_kind kind;
     const int32_t at = tensors->kind_count;
-    shoali_zero_get_kind(engine->zero, index, &kind);
     tensors->ranges[at] = shoali_calloc((size_t)kind.range_count + 1, sizeof *tensors->ranges[at],
                                         "ranges of a checkpoint");
     if (!tensors->ranges[at])
@@ -147,8 +136,8 @@ static shoal_status add_kind(struct tensors *tensors, const struct shoal_engine 
         for (int32_t i = 0; i < module->param_count; i++)
             tensors->kind_shapes[at][i] = shoali_state_shape(kind.of, &module->param[i]->shape);
     }
-    tensors->access[at] = (struct kind_access){engine, engine->zero, index, SHOAL_F32};
-    tensors->kind[at] = (struct shoali_checkpoint_kind){.name = name ? name : kind.name,
+    tensors->access[at] = (struct shoali_kind_access){engine, engine->zero, index, SHOAL_F32};
+    tensors->kind[at] = (struct shoali_checkpoint_kind){.name = kind.name,
                                                         .dtype = kind.dtype,
                                                         .ranges = tensors->ranges[at],
                                                         .range_count = kind.range_count,
@@ -161,7 +150,31 @@ static shoal_status add_kind(struct tensors *tensors, const struct shoal_engine 
     return SHOAL_OK;
 }
 
-static struct shoali_checkpoint_args checkpoint_args(const struct tensors *tensors,
+static shoal_status add_kind(struct shoali_engine_tensors *tensors,
+                             const struct shoal_engine *engine, int32_t index, const char *name)
+{
+    struct shoali_zero_kind kind;
+    shoali_zero_get_kind(engine->zero, index, &kind);
+    kind.name = name ? name : kind.name;
+    return add_known(tensors, engine, index, kind);
+}
+
+/* As it is in zero's snapshot. */
+static shoal_status add_snapshot_kind(struct shoali_engine_tensors *tensors,
+                                      const struct shoal_engine *engine, int32_t index)
+{
+    shoal_status status;
+    struct shoali_zero_kind kind;
+    const int32_t at = tensors->kind_count;
+    shoali_zero_snapshot_get_kind(engine->zero, index, &kind);
+    SHOAL_TRY(status, add_known(tensors, engine, index, kind), done);
+    tensors->kind[at].read = read_snapshot;
+    tensors->kind[at].expect = expect_snapshot;
+done:
+    return status;
+}
+
+struct shoali_checkpoint_args shoali_engine_checkpoint_args(const struct shoali_engine_tensors *tensors,
                                                      const struct shoal_engine *engine,
                                                      const char *dir, const char *tag)
 {
@@ -178,13 +191,15 @@ static struct shoali_checkpoint_args checkpoint_args(const struct tensors *tenso
                                            .kind_count = tensors->kind_count,
                                            .override_existing =
                                                engine->override_existing_checkpoint,
+                                           .keep = {engine->config.checkpoint.keep_last,
+                                                    engine->config.checkpoint.keep_every},
                                            .buffer = engine->save_buffer,
                                            .buffer_bytes = engine->save_buffer_bytes};
 }
 
 /* ---- the engine's numbers ------------------------------------------------------------------- */
 
-static shoal_status engine_json(const struct shoal_engine *engine, char **text)
+shoal_status shoali_engine_numbers(const struct shoal_engine *engine, char **text)
 {
     struct shoali_loss_scaler_state scaler;
     shoali_loss_scaler_save(&engine->scaler, &scaler);
@@ -255,11 +270,15 @@ done:
 
 /* ---- save ----------------------------------------------------------------------------------- */
 
-static shoal_status add_all_kinds(struct tensors *tensors, const struct shoal_engine *engine)
+shoal_status shoali_engine_tensors_add_all(struct shoali_engine_tensors *tensors, const struct shoal_engine *engine,
+                                           bool snapshot)
 {
     shoal_status status = SHOAL_OK;
     for (int32_t k = 0; k < shoali_zero_kind_count(engine->zero); k++)
-        SHOAL_TRY(status, add_kind(tensors, engine, k, NULL), done);
+        SHOAL_TRY(status,
+                  snapshot ? add_snapshot_kind(tensors, engine, k)
+                           : add_kind(tensors, engine, k, NULL),
+                  done);
 done:
     return status;
 }
@@ -278,11 +297,11 @@ static void *allocate_touched(size_t bytes)
 shoal_status shoali_engine_prepare_saves(struct shoal_engine *engine)
 {
     shoal_status status;
-    struct tensors tensors;
+    struct shoali_engine_tensors tensors;
     struct shoali_checkpoint_size size;
-    SHOAL_TRY(status, tensors_init(&tensors, engine), done);
-    SHOAL_TRY(status, add_all_kinds(&tensors, engine), done);
-    const struct shoali_checkpoint_args args = checkpoint_args(&tensors, engine, "", NULL);
+    SHOAL_TRY(status, shoali_engine_tensors_init(&tensors, engine), done);
+    SHOAL_TRY(status, shoali_engine_tensors_add_all(&tensors, engine, false), done);
+    const struct shoali_checkpoint_args args = shoali_engine_checkpoint_args(&tensors, engine, "", NULL);
     SHOAL_TRY(status, shoali_checkpoint_get_size(&args, &size), done);
     if (!engine->meta)
         engine->save_buffer = allocate_touched((size_t)size.buffer_bytes);
@@ -290,26 +309,50 @@ shoal_status shoali_engine_prepare_saves(struct shoal_engine *engine)
         status = SHOAL_ENOMEM;
     else
         engine->save_buffer_bytes = size.buffer_bytes;
+    if (status == SHOAL_OK && engine->config.checkpoint.writer.decoupled)
+        SHOAL_TRY(status, shoali_engine_saver_create(engine), done);
 done:
-    tensors_fini(&tensors);
+    shoali_engine_tensors_fini(&tensors);
     return status;
 }
 
 shoal_status shoal_engine_check_save(shoal_engine *engine, const char *dir, bool ignore_space)
 {
     shoal_status status;
-    struct tensors tensors;
-    SHOAL_TRY(status, tensors_init(&tensors, engine), done);
+    struct shoali_engine_tensors tensors;
+    SHOAL_TRY(status, shoali_engine_tensors_init(&tensors, engine), done);
     if (!dir || !*dir) {
         status = SHOAL_FAIL(SHOAL_EINVAL, "the folder to save in is empty: give --save DIR");
         goto done;
     }
-    SHOAL_TRY(status, add_all_kinds(&tensors, engine), done);
-    struct shoali_checkpoint_args args = checkpoint_args(&tensors, engine, dir, NULL);
+    SHOAL_TRY(status, shoali_engine_tensors_add_all(&tensors, engine, false), done);
+    struct shoali_checkpoint_args args = shoali_engine_checkpoint_args(&tensors, engine, dir, NULL);
     args.step = engine->global_steps;
     SHOAL_TRY(status, shoali_checkpoint_check(&args, ignore_space != 0), done);
 done:
-    tensors_fini(&tensors);
+    shoali_engine_tensors_fini(&tensors);
+    return status;
+}
+
+/* At once. */
+static shoal_status save_now(struct shoal_engine *engine, const struct shoali_save_request *request)
+{
+    shoal_status status;
+    struct shoali_engine_tensors tensors;
+    char *numbers = NULL;
+    SHOAL_TRY(status, shoali_engine_tensors_init(&tensors, engine), done);
+    SHOAL_TRY(status, shoali_engine_numbers(engine, &numbers), done);
+    SHOAL_TRY(status, shoali_engine_tensors_add_all(&tensors, engine, false), done);
+    struct shoali_checkpoint_args args =
+        shoali_engine_checkpoint_args(&tensors, engine, request->dir, request->tag);
+    args.engine_json = numbers;
+    args.client_json = request->client_json;
+    args.step = engine->global_steps;
+    args.tag_chosen = request->tag_chosen;
+    SHOAL_TRY(status, shoali_checkpoint_save(&args), done);
+done:
+    shoali_engine_tensors_fini(&tensors);
+    free(numbers);
     return status;
 }
 
@@ -317,10 +360,8 @@ shoal_status shoal_engine_save_checkpoint(shoal_engine *engine, const char *dir,
                                           const char *client_json)
 {
     shoal_status status;
-    struct tensors tensors;
     char default_tag[64];
-    char *numbers = NULL;
-    SHOAL_TRY(status, tensors_init(&tensors, engine), done);
+    const int64_t begin_ns = shoali_now_ns();
     SHOAL_TRY(status, shoali_engine_between_steps(engine, "saving a checkpoint"), done);
     if (engine->inference) {
         status =
@@ -332,19 +373,21 @@ shoal_status shoal_engine_save_checkpoint(shoal_engine *engine, const char *dir,
         status = SHOAL_FAIL(SHOAL_EINVAL, "the folder to save in is empty: give --save DIR");
         goto done;
     }
-    SHOAL_TRY(status, engine_json(engine, &numbers), done);
-    SHOAL_TRY(status, add_all_kinds(&tensors, engine), done);
     snprintf(default_tag, sizeof default_tag, "global_step%lld", (long long)engine->global_steps);
-    struct shoali_checkpoint_args args =
-        checkpoint_args(&tensors, engine, dir, tag ? tag : default_tag);
-    args.engine_json = numbers;
-    args.client_json = client_json;
-    args.step = engine->global_steps;
-    args.tag_chosen = tag != NULL;
-    SHOAL_TRY(status, shoali_checkpoint_save(&args), done);
+    const struct shoali_save_request request = {.dir = dir,
+                                                .tag = tag ? tag : default_tag,
+                                                .client_json = client_json,
+                                                .tag_chosen = tag != NULL};
+    engine->save_requested = false;
+    if (engine->config.checkpoint.writer.decoupled) {
+        SHOAL_TRY(status, shoali_engine_saver_begin(engine, &request), done);
+        goto done;
+    }
+    SHOAL_TRY(status, save_now(engine, &request), done);
+    engine->save_info.step = engine->global_steps;
+    engine->save_info.seconds = (double)(shoali_now_ns() - begin_ns) * 1e-9;
+    engine->save_info.stall_ms = engine->save_info.seconds * 1e3;
 done:
-    tensors_fini(&tensors);
-    free(numbers);
     return status;
 }
 
@@ -366,7 +409,7 @@ static bool has_kind(const struct shoali_checkpoint_info *info, const char *name
 
 /* 16-bit weights beside masters: nobody needs them, but if they say something else one of the two
  * is not what was saved. After all kinds that are loaded. */
-static shoal_status add_comparison(struct tensors *tensors, const struct shoal_engine *engine,
+static shoal_status add_comparison(struct shoali_engine_tensors *tensors, const struct shoal_engine *engine,
                                    const struct shoali_checkpoint_info *info)
 {
     shoal_status status = SHOAL_OK;
@@ -381,7 +424,7 @@ done:
 }
 
 /* An engine without masters takes 16-bit weights as they are, into the last kind. */
-static shoal_status add_weights(struct tensors *tensors, const struct shoal_engine *engine)
+static shoal_status add_weights(struct shoali_engine_tensors *tensors, const struct shoal_engine *engine)
 {
     shoal_status status;
     const int32_t at = tensors->kind_count;
@@ -394,7 +437,7 @@ done:
 
 /* fp32 masters come from "master", or from "model" when the checkpoint is fp32; states under their
  * own names. */
-static shoal_status choose_kinds(struct tensors *tensors, const struct shoal_engine *engine,
+static shoal_status choose_kinds(struct shoali_engine_tensors *tensors, const struct shoal_engine *engine,
                                  const struct shoali_checkpoint_info *info, bool weights_only)
 {
     shoal_status status;
@@ -431,14 +474,15 @@ shoal_status shoal_engine_load_checkpoint(shoal_engine *engine, const char *dir,
                                           bool weights_only, char **client_json)
 {
     shoal_status status;
-    struct tensors tensors;
+    struct shoali_engine_tensors tensors;
     struct shoali_checkpoint_info info = {0};
-    SHOAL_TRY(status, tensors_init(&tensors, engine), done);
+    SHOAL_TRY(status, shoali_engine_tensors_init(&tensors, engine), done);
     SHOAL_TRY(status, shoali_engine_between_steps(engine, "loading a checkpoint"), done);
+    SHOAL_TRY(status, shoal_engine_wait_save(engine), done);
     SHOAL_TRY(status, shoali_checkpoint_open(dir, tag, &info), done);
     const bool only_weights = weights_only || engine->inference;
     SHOAL_TRY(status, choose_kinds(&tensors, engine, &info, only_weights), done);
-    const struct shoali_checkpoint_args args = checkpoint_args(&tensors, engine, dir, info.tag);
+    const struct shoali_checkpoint_args args = shoali_engine_checkpoint_args(&tensors, engine, dir, info.tag);
     SHOAL_TRY(status, shoali_checkpoint_load(&args), done);
     SHOAL_TRY(status, shoali_zero_masters_changed(engine->zero), done);
     if (!only_weights)
@@ -449,7 +493,7 @@ shoal_status shoal_engine_load_checkpoint(shoal_engine *engine, const char *dir,
     }
 done:
     shoali_checkpoint_info_fini(&info);
-    tensors_fini(&tensors);
+    shoali_engine_tensors_fini(&tensors);
     return status;
 }
 

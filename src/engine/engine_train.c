@@ -1,5 +1,5 @@
 /* The training step. */
-#include "engine/engine.h"
+#include "engine/engine_checkpoint.h"
 
 #include <math.h>
 
@@ -176,8 +176,9 @@ shoal_status shoali_engine_finish_step(struct shoal_engine *engine)
     drop_forward(engine); /* one more than the step has micro-batches */
     SHOAL_TRY(
         status,
-        shoali_zero_reduce(engine->zero, engine->scaler.scale, engine->stop_asked != 0, &verdict),
+        shoali_zero_reduce(engine->zero, engine->scaler.scale, shoali_engine_asks(engine), &verdict),
         done);
+    SHOAL_TRY(status, shoali_engine_hear(engine, &verdict), done);
     SHOAL_TRY(status, shoali_engine_check_unused(engine), done);
     info->reduce_ms = ms_since(begin);
     info->step = engine->global_steps;
@@ -187,7 +188,6 @@ shoal_status shoali_engine_finish_step(struct shoal_engine *engine)
     info->loss_scale = engine->scaler.scale;
     info->applied = !verdict.overflow;
     info->skipped_steps += verdict.overflow;
-    engine->stop = engine->stop || verdict.stop;
     SHOAL_TRY(status, judge_overflow(engine, &verdict), done);
     begin = shoali_now_ns();
     SHOAL_TRY(status, update(engine, &verdict), done);

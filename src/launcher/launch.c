@@ -113,7 +113,7 @@ done:
 /* The signals that a job waits for. One that the caller ignores (nohup) stays ignored. */
 static void fill_signals(sigset_t *set)
 {
-    static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     sigemptyset(set);
     sigaddset(set, SIGCHLD);
     for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++) {

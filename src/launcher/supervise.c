@@ -49,6 +49,32 @@ static void reap_orphans(const struct shoali_job *job, pid_t named)
     }
 }
 
+/* Whether a process has a handler for a signal; one without it would die of it. */
+static bool catches(pid_t pid, int signal)
+{
+    char path[64], line[256];
+    unsigned long long caught = 0;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof(line), file))
+        if (sscanf(line, "SigCgt: %llx", &caught) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return caught >> (signal - 1) & 1;
+}
+
+/* SIGUSR1 is the ranks': shoal pretrain saves. */
+static void pass_on(const struct shoali_job *job, int signal)
+{
+    int32_t takers = 0;
+    for (int32_t i = 0; i < job->ranks; i++)
+        if (job->rank[i].pid > 0 && catches(job->rank[i].pid, signal))
+            takers += kill(job->rank[i].pid, signal) == 0;
+    if (takers == 0)
+        SHOALI_WARN("launcher", "SIGUSR1 is for the ranks, and none of them takes it (yet)");
+}
+
 /* Waits for a signal, at most timeout_ns, and takes note of all that came. */
 static void wait_signals(struct shoali_job *job, int64_t timeout_ns)
 {
@@ -62,6 +88,10 @@ static void wait_signals(struct shoali_job *job, int64_t timeout_ns)
         for (size_t i = 0; i < (size_t)bytes / sizeof(info[0]); i++) {
             if (info[i].ssi_signo == SIGCHLD) {
                 reap_orphans(job, (pid_t)info[i].ssi_pid);
+                continue;
+            }
+            if (info[i].ssi_signo == SIGUSR1) {
+                pass_on(job, SIGUSR1);
                 continue;
             }
             /* The first says why the job ends, a second that the user is in a hurry. */

@@ -197,7 +197,10 @@ static shoal_status round_masters(struct shoali_zero_masters *masters,
 static shoal_status update(struct walk *walk, const struct piece *piece, bool on_host,
                            struct shoali_optimizer_segment *segment)
 {
+    shoal_status status;
     const struct shoali_zero_masters *masters = walk->masters;
+    SHOAL_TRY(status, shoali_zero_snapshot_guard(masters->snapshot, piece->local, piece->count),
+              done);
     segment->low_dtype = shoali_zero_dtype(masters->setup);
     if (segment->low_dtype == SHOAL_F32)
         segment->low = NULL;
@@ -206,8 +209,12 @@ static shoal_status update(struct walk *walk, const struct piece *piece, bool on
     segment->weight_decay_multiplier = piece->weight_decay_multiplier;
     shoali_zero_tensors_point(masters->tensors, walk->measure, piece->param, piece->begin, on_host,
                               segment);
-    return shoali_zero_update_piece(piece->optimizer, on_host ? &walk->host_now : walk->now,
-                                    walk->measure, segment);
+    SHOAL_TRY(status,
+              shoali_zero_update_piece(piece->optimizer, on_host ? &walk->host_now : walk->now,
+                                       walk->measure, segment),
+              done);
+done:
+    return status;
 }
 
 /* One piece of a sub-group whose masters and states are at row[] from group->begin on. */

@@ -9,7 +9,9 @@ static shoal_status pass_segment(struct shoali_zero_masters *masters,
     shoal_status status = SHOAL_OK;
     const struct shoali_zero_setup *setup = masters->setup;
     const shoal_dtype dtype = shoali_zero_dtype(setup);
-    const int64_t piece = shoali_zero_piece(masters->gradients);
+    const int64_t whole = shoali_zero_piece(masters->gradients);
+    const int64_t kept = shoali_zero_snapshot_piece(masters->snapshot);
+    const int64_t piece = whole < kept ? whole : kept;
     for (int64_t at = 0; at < segment->count;) {
         const int64_t count = piece < segment->count - at ? piece : segment->count - at;
         const int64_t local = segment->local + at, weight = segment->weight + at;
@@ -28,6 +30,7 @@ static shoal_status pass_segment(struct shoali_zero_masters *masters,
                                   false, &part);
         SHOAL_TRY(status, shoali_zero_final_gradient(masters->gradients, local, count, &part.grad),
                   done);
+        SHOAL_TRY(status, shoali_zero_snapshot_guard(masters->snapshot, local, count), done);
         SHOAL_TRY(status, shoali_zero_update_piece(segment->optimizer, now, measure, &part), done);
         at += count;
     }

@@ -18,6 +18,7 @@
 
 #include "zero/fetch.h"
 #include "zero/offload.h"
+#include "zero/snapshot.h"
 #include "zero/tensors.h"
 #include "zero/verdict.h"
 
@@ -29,6 +30,7 @@ struct shoali_zero_masters {
     struct shoali_zero_weights *weights;
     struct shoali_zero_outside *outside;
     struct shoali_zero_tensors *tensors;
+    struct shoali_zero_snapshot *snapshot; /* owned by zero; NULL: none */
     float *master;
     float *state[SHOALI_OPTIMIZER_MAX_STATES];
 };

@@ -10,7 +10,7 @@
     262144.0 /* 2^18, divided by the number of micro-batches: the sum stays below 2^62 units */
 
 /* After the words of clip.h. */
-enum { WORD_LOSS_NOT_FINITE = SHOALI_CLIP_WORDS, WORD_LOSS, WORD_STOP, WORD_ORDER, WORD_COUNT };
+enum { WORD_LOSS_NOT_FINITE = SHOALI_CLIP_WORDS, WORD_LOSS, WORD_ASKS, WORD_ORDER, WORD_COUNT };
 #define ORDER_MASK (((int64_t)1 << 40) - 1) /* sums over a million ranks fit */
 
 shoal_status shoali_zero_judge_add_loss(struct shoali_zero_judge *judge, const float *loss)
@@ -86,8 +86,24 @@ static int32_t find_rejected(const struct shoali_zero_judge *judge, const char *
 #define RECORD_FLAG 40
 #define RECORD_SMALL 64
 
+/* Each bit counts by itself in a word of sums: so many bits for each count of ranks. */
+enum { ASK_BITS = 20 };
+static int64_t pack_asks(uint32_t asks)
+{
+    int64_t word = 0;
+    for (int32_t i = 0; asks >> i; i++)
+        word |= (int64_t)(asks >> i & 1) << (i * ASK_BITS);
+    return word;
+}
+
+static bool was_asked(int64_t word, uint32_t ask)
+{
+    const int32_t index = shoali_zero_ceil_log2(ask);
+    return (word >> (index * ASK_BITS) & (((int64_t)1 << ASK_BITS) - 1)) != 0;
+}
+
 /* One small message: integer words that add up over ranks in any order. */
-static shoal_status exchange_record(struct shoali_zero_judge *judge, bool stop, int64_t *words,
+static shoal_status exchange_record(struct shoali_zero_judge *judge, uint32_t asks, int64_t *words,
                                     int32_t *rejected)
 {
     shoal_status status;
@@ -118,7 +134,7 @@ static shoal_status exchange_record(struct shoali_zero_judge *judge, bool stop, 
     words[WORD_LOSS_NOT_FINITE] = loss_flag != 0;
     if (judge->setup->args.loss_elsewhere)
         words[WORD_LOSS] = 0;
-    words[WORD_STOP] = stop;
+    words[WORD_ASKS] = pack_asks(asks);
     words[WORD_ORDER] = order;
     judge->order = 0;
     shoali_zero_pack_touched(judge->setup, words + WORD_COUNT);
@@ -139,7 +155,8 @@ done:
 }
 
 shoal_status shoali_zero_judge_decide(struct shoali_zero_judge *judge, double loss_scale,
-                                      double factor, bool stop, struct shoali_zero_verdict *verdict)
+                                      double factor, uint32_t asks,
+                                      struct shoali_zero_verdict *verdict)
 {
     shoal_status status;
     const struct shoali_zero_setup *setup = judge->setup;
@@ -148,7 +165,7 @@ shoal_status shoali_zero_judge_decide(struct shoali_zero_judge *judge, double lo
     uint32_t flag;
     float control[3];
     SHOAL_TRY(status, measure(judge), done);
-    SHOAL_TRY(status, exchange_record(judge, stop, words, &verdict->rejected_param), done);
+    SHOAL_TRY(status, exchange_record(judge, asks, words, &verdict->rejected_param), done);
 
     judge->divisor = loss_scale * factor;
     shoali_clip_join_words(words, limbs, &flag);
@@ -166,7 +183,9 @@ shoal_status shoali_zero_judge_decide(struct shoali_zero_judge *judge, double lo
 
     verdict->overflow = control[2] != 0.0f;
     verdict->norm = (double)control[0];
-    verdict->stop = words[WORD_STOP] != 0;
+    verdict->stop = was_asked(words[WORD_ASKS], SHOALI_ZERO_STOP);
+    verdict->save = was_asked(words[WORD_ASKS], SHOALI_ZERO_SAVE);
+    verdict->failed = was_asked(words[WORD_ASKS], SHOALI_ZERO_FAILED);
     verdict->loss = words[WORD_LOSS_NOT_FINITE] ? (double)NAN
                                                 : ldexp((double)words[WORD_LOSS], -LOSS_UNIT_LOG2) /
                                                       (double)setup->micro_batches;

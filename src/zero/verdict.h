@@ -40,7 +40,7 @@ SHOAL_CHECKED shoal_status shoali_zero_judge_add_loss(struct shoali_zero_judge *
 void shoali_zero_judge_note(struct shoali_zero_judge *judge, int32_t position);
 /* The gradients were summed, and are `factor` too large. Collective. */
 SHOAL_CHECKED shoal_status shoali_zero_judge_decide(struct shoali_zero_judge *judge,
-                                                    double loss_scale, double factor, bool stop,
+                                                    double loss_scale, double factor, uint32_t asks,
                                                     struct shoali_zero_verdict *verdict);
 /* Pinned: the control block, which stays here after its way to the device. */
 static inline const float *shoali_zero_host_control(const struct shoali_zero_judge *judge)

@@ -27,13 +27,13 @@ done:
     return status;
 }
 
-shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale, bool stop,
+shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale, uint32_t asks,
                                 struct shoali_zero_verdict *verdict)
 {
     shoal_status status;
     double factor;
     SHOAL_TRY(status, shoali_zero_gradients_sum(&zero->gradients, &factor), done);
-    SHOAL_TRY(status, shoali_zero_judge_decide(&zero->judge, loss_scale, factor, stop, verdict),
+    SHOAL_TRY(status, shoali_zero_judge_decide(&zero->judge, loss_scale, factor, asks, verdict),
               done);
     if (zero->wire.stepped)
         zero->wire.stepped(zero->wire.user, verdict->overflow);
@@ -394,6 +394,7 @@ void shoali_zero_destroy(struct shoali_zero *zero)
     shoali_zero_gradients_fini(&zero->gradients);
     shoali_zero_judge_fini(&zero->judge);
     shoali_zero_tensors_fini(&zero->tensors);
+    shoali_zero_snapshot_fini(zero->masters.snapshot);
     shoali_zero_masters_fini(&zero->masters);
     shoali_zero_weights_fini(&zero->weights);
     shoali_zero_quantized_fini(&zero->quantized);

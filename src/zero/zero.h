@@ -187,13 +187,15 @@ struct shoali_zero_verdict {
     double loss;            /* mean over the global batch; NaN when one was not finite */
     double norm;            /* of the gradient after unscaling and averaging; NaN on overflow */
     bool overflow;          /* some rank saw NaN, infinity or an exact contribution out of range */
-    bool stop;              /* some rank passed stop */
+    bool stop, save, failed; /* some rank passed SHOALI_ZERO_STOP, ... */
     int32_t rejected_param; /* this rank's first parameter with a contribution out of range (exact),
                                -1 none */
 };
+/* What a rank says to all others with a step, in bits: stop, save, something of mine has failed. */
+enum { SHOALI_ZERO_STOP = 1, SHOALI_ZERO_SAVE = 2, SHOALI_ZERO_FAILED = 4 };
 /* Sums the gradients over ranks and decides. Collective; the step's one host synchronisation. */
 SHOAL_CHECKED shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale,
-                                              bool stop, struct shoali_zero_verdict *verdict);
+                                              uint32_t asks, struct shoali_zero_verdict *verdict);
 /* Updates weights unless the reduce found an overflow. t = 1-based optimizer step. */
 struct shoali_zero_now {
     double lr;
@@ -248,6 +250,37 @@ const struct shoali_zero_range *shoali_zero_counted_ranges(const struct shoali_z
  * clipped) fp32 gradient; they must lie in one own range; valid until the next micro_begin. */
 SHOAL_CHECKED shoal_status shoali_zero_read_gradient(struct shoali_zero *zero, int64_t begin,
                                                      int64_t count, float *out);
+
+/* ---- a snapshot: zero/snapshot.h ---- */
+
+/* Room for one at a time; staging_bytes of it for blocks that are changed before they were read
+ * (rounded, and at least one). meta: it is only counted. SHOALI_ZERO_NVME has none: a store belongs
+ * to one thread. */
+SHOAL_CHECKED shoal_status shoali_zero_snapshot_create(struct shoali_zero *zero,
+                                                       int64_t staging_bytes, bool meta);
+int64_t shoali_zero_snapshot_bytes(const struct shoali_zero *zero);
+/* Between steps: what is read from now on is what is there now. */
+SHOAL_CHECKED shoal_status shoali_zero_snapshot_begin(struct shoali_zero *zero);
+/* As shoali_zero_get_kind, and who holds what of it in a snapshot: of 16-bit weights who holds the
+ * masters, of which they are made. */
+void shoali_zero_snapshot_get_kind(const struct shoali_zero *zero, int32_t index,
+                                   struct shoali_zero_kind *kind);
+/* Of another thread: these elements will be read, each once; all was told; a read of what was told;
+ * nothing more will be read. */
+void shoali_zero_snapshot_expect(struct shoali_zero *zero, int32_t kind, int64_t first,
+                                 int64_t count);
+void shoali_zero_snapshot_expected(struct shoali_zero *zero);
+SHOAL_CHECKED shoal_status shoali_zero_snapshot_read(struct shoali_zero *zero, int32_t kind,
+                                                     int64_t first, int64_t count, void *out);
+void shoali_zero_snapshot_end(struct shoali_zero *zero);
+/* Of the last one; once it has ended. */
+struct shoali_zero_snapshot_stats {
+    int64_t staging_bytes, most_staged_bytes, copied_bytes;
+    int64_t stall_ns;   /* that updates were held up */
+    int64_t full_count; /* blocks that waited for room */
+};
+void shoali_zero_snapshot_get_stats(const struct shoali_zero *zero,
+                                    struct shoali_zero_snapshot_stats *stats);
 
 /* What is allocated. The first four, of which `buffers` are live units, sums under way and
  * conversions, are device memory. Offload, with
