@@ -355,6 +355,11 @@ done:
     return status;
 }
 
+shoal_sample_kind shoal_model_config_samples(const shoal_model_config *config)
+{
+    return config->row->samples ? config->row->samples(config->values) : SHOAL_SAMPLE_NEXT_TOKEN;
+}
+
 shoal_status shoal_model_create(const shoal_model_config *config, shoal_model **model)
 {
     return shoali_model_create(config->row, config->values, model);

@@ -4,6 +4,7 @@
  *   models.c     the table: a line per model
  *   model.c      what is done with a row: configurations, JSON, making and describing models
  *   gpt_model.c  GPT-2: its row;  gpt.c  its layers
+ *   bert_model.c BERT: its row;   bert.c  its layers (bert.h)
  *
  * Only the public autograd interface is used by layers: a model here is what a user could write.
  * docs/EXTENDING.md has a model as a recipe.
@@ -17,6 +18,8 @@
  *   build       layers and inputs. The name of a parameter, which is its layer's name, a dot, and
  *               its own, or its own alone behind a slash, is its name in files: it is taken from
  *               the published files of the model.
+ *   samples     which samples it learns from. A model's inputs are arrays of a loader's samples of
+ *               this kind, by their names.
  *   max_length  generation: tokens of a text at most. The layers themselves honour
  *               shoal_tape_generating: the last one leaves logits of shoal_generation_rows.
  */
@@ -70,13 +73,14 @@ struct shoali_model_row {
     void (*describe)(const void *values, char *text, size_t bytes);
     double (*attention_flops)(const void *values); /* of a token, forward and backward; NULL: 0 */
     int64_t (*max_length)(const void *values);     /* NULL: it does not generate */
+    shoal_sample_kind (*samples)(const void *values); /* NULL: the next token */
 };
 #define SHOALI_MODEL_OPTIONS(array) (array), (int32_t)(sizeof(array) / sizeof((array)[0]))
 #define SHOALI_MODEL_PRESETS(array) SHOALI_MODEL_OPTIONS(array)
 
 /* NULL-terminated. */
 extern const struct shoali_model_row *const shoali_model_rows[];
-extern const struct shoali_model_row shoali_model_gpt;
+extern const struct shoali_model_row shoali_model_gpt, shoali_model_bert;
 
 /* A model of `row` from its own struct. */
 SHOAL_CHECKED shoal_status shoali_model_create(const struct shoali_model_row *row,
