@@ -93,9 +93,7 @@ static void forward_embedding(const shoal_layer *layer, shoal_tape *tape, shoal_
 
 /* Pairs of weight and bias, by the number of the first. */
 enum {
-    QUERY = 0,
-    KEY = 2,
-    VALUE = 4,
+    QUERY = 0, /* then key and value */
     ATTENTION_OUT = 6,
     ATTENTION_NORM = 8,
     INTERMEDIATE = 10,
@@ -182,11 +180,13 @@ static shoal_activation gelu(const struct shoali_bert_config *config)
 static shoal_tensor *attend(const shoal_layer *layer, shoal_tape *tape, shoal_tensor *x)
 {
     const struct shoali_bert_config *config = shoal_layer_config(layer);
-    shoal_tensor *qkv[3];
-    for (int32_t i = 0; i < 3; i++)
-        qkv[i] = linear(layer, tape, x, QUERY + 2 * i, SHOAL_ACTIVATION_NONE);
+    shoal_linears_args qkv = {.weight_out_in = true};
+    for (int32_t i = 0; i < 3; i++) {
+        qkv.weight[i] = shoal_layer_param(layer, QUERY + 2 * i);
+        qkv.bias[i] = shoal_layer_param(layer, QUERY + 2 * i + 1);
+    }
     return shoal_attention(
-        tape, shoal_concat(tape, qkv, 3, -1), /* [B, T, 3C] */
+        tape, shoal_linears(tape, x, &qkv), /* [B, T, 3C] */
         &(shoal_attention_args){.heads = config->num_attention_heads,
                                 .full = true,
                                 .key_count = shoal_tape_input(tape, SHOALI_BERT_KEY_COUNT),
