@@ -1,27 +1,33 @@
-/* shoal generate: text from a checkpoint. */
+/* shoal generate: text from a checkpoint, or from a folder of weights that others have written. */
 #include "tool.h"
 
 #include "base/config_table.h"
 #include "base/str.h"
 #include "shoal/inference.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct generate_options {
-    const char *load, *load_tag, *prompt;
+    const char *load, *load_tag, *prompt, *print_logits;
+    struct shoali_ints prompt_tokens;
+    bool print_tokens;
+    int32_t dtype;
     int64_t num_tokens, top_k, seed, threads;
     double temperature;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 #define O(member) offsetof(struct generate_options, member)
+static const char *const dtypes[] = {"auto", "fp32", "bf16", "fp16", NULL};
 static const struct shoali_option rows[] = {
     {.key = "load",
      .type = SHOALI_STRING,
      .offset = O(load),
      .flags = SHOALI_OPTION_REQUIRED,
-     .help = "folder with checkpoints of `shoal pretrain`"},
+     .help = "folder with checkpoints of `shoal pretrain`, or with config.json and "
+             "model.safetensors as the Hugging Face Hub has them"},
     {.key = "load-tag",
      .type = SHOALI_STRING,
      .offset = O(load_tag),
@@ -31,6 +37,19 @@ static const struct shoali_option rows[] = {
      .offset = O(prompt),
      .default_text = "\n",
      .help = "text to continue; - reads standard input"},
+    {.key = "prompt-tokens",
+     .type = SHOALI_INTS,
+     .offset = O(prompt_tokens),
+     .help = "token numbers to continue, as 1,5,9; instead of --prompt"},
+    {.key = "print-tokens",
+     .type = SHOALI_BOOL,
+     .offset = O(print_tokens),
+     .help = "write token numbers, as --prompt-tokens takes them, instead of text"},
+    {.key = "print-logits",
+     .type = SHOALI_STRING,
+     .offset = O(print_logits),
+     .help = "write logits into this file (.npy, float32): a row for each token that the model has "
+             "read, and a column for each token that may follow it"},
     {.key = "num-tokens",
      .type = SHOALI_INT,
      .offset = O(num_tokens),
@@ -58,6 +77,11 @@ static const struct shoali_option rows[] = {
      .min = 0,
      .max = 1e15,
      .help = "of the draws"},
+    {.key = "dtype",
+     .type = SHOALI_ENUM,
+     .offset = O(dtype),
+     .choices = dtypes,
+     .help = "what is computed in; auto: as the checkpoint's weights, or as config.json says"},
     {.key = "threads",
      .type = SHOALI_INT,
      .offset = O(threads),
@@ -95,6 +119,11 @@ static shoal_status read_prompt(const struct generate_options *options, struct s
 {
     char piece[4096];
     size_t bytes;
+    if (options->prompt_tokens.count && shoali_config_given(&section, options, "prompt"))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--prompt and --prompt-tokens exclude each other: give one of both");
+    if (options->prompt_tokens.count)
+        return SHOAL_OK;
     if (strcmp(options->prompt, "-") != 0) {
         shoali_str_append(prompt, "%s", options->prompt);
         return SHOAL_OK;
@@ -106,10 +135,13 @@ static shoal_status read_prompt(const struct generate_options *options, struct s
     return SHOAL_OK;
 }
 
-/* Text so far. What a token adds depends on the one before it: a first token has no space. */
+/* What is written so far. What a token adds to a text depends on the one before it: a first token
+ * has no space. */
 struct printing {
-    const shoal_tokenizer *tokenizer;
-    int32_t last; /* -1: none */
+    const shoal_tokenizer *tokenizer; /* NULL: numbers are written */
+    int32_t last;                     /* -1: none */
+    int32_t *token;                   /* prompt and what came, owned */
+    int64_t count, prompt_count;
 };
 
 /* The text of some tokens; *text is owned. */
@@ -128,10 +160,9 @@ done:
     return status;
 }
 
-static shoal_status print_token(void *user, int32_t token)
+static shoal_status print_text(struct printing *printing, int32_t token)
 {
     shoal_status status;
-    struct printing *printing = user;
     const int32_t tokens[] = {printing->last, token};
     const int begin = printing->last < 0;
     char *text = NULL;
@@ -143,59 +174,212 @@ static shoal_status print_token(void *user, int32_t token)
     before = before < bytes ? before : bytes;
     if (fwrite(text + before, 1, bytes - before, stdout) != bytes - before || fflush(stdout) == EOF)
         status = SHOAL_FAIL(SHOAL_EIO, "cannot write to standard output");
-    printing->last = token;
 done:
     free(text);
     return status;
 }
 
-/* *tokens is owned. */
-static shoal_status encode(const shoal_tokenizer *tokenizer, const struct shoali_str *prompt,
-                           int32_t **tokens, int64_t *count)
+static shoal_status print_token(void *user, int32_t token)
 {
-    shoal_status status;
-    const char *text = shoali_str_get(prompt);
-    *tokens = NULL;
-    SHOAL_TRY(status, shoal_tokenizer_encode(tokenizer, text, prompt->length, NULL, 0, count),
-              done);
-    *tokens = malloc((size_t)(*count + 1) * sizeof **tokens);
-    if (!*tokens)
-        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the prompt");
-    SHOAL_TRY(status,
-              shoal_tokenizer_encode(tokenizer, text, prompt->length, *tokens, *count, count),
-              done);
+    shoal_status status = SHOAL_OK;
+    struct printing *printing = user;
+    if (printing->tokenizer)
+        SHOAL_TRY(status, print_text(printing, token), done);
+    else if (printf(",%d", (int)token) < 0 || fflush(stdout) == EOF)
+        status = SHOAL_FAIL(SHOAL_EIO, "cannot write to standard output");
+    printing->last = token;
+    printing->token[printing->count++] = token;
 done:
     return status;
 }
 
-static shoal_status generate(const struct generate_options *options, shoal_generator *generator,
-                             const struct shoali_str *prompt)
+/* Room for the prompt and for what follows it. */
+static shoal_status make_room(struct printing *printing, int64_t prompt_count, int64_t num_tokens)
+{
+    printing->token = calloc((size_t)(prompt_count + num_tokens + 1), sizeof *printing->token);
+    printing->prompt_count = prompt_count;
+    return printing->token ? SHOAL_OK
+                           : SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate %lld tokens",
+                                        (long long)(prompt_count + num_tokens));
+}
+
+static shoal_status encode(const struct generate_options *options, const shoal_tokenizer *tokenizer,
+                           const struct shoali_str *prompt, struct printing *printing)
 {
     shoal_status status;
-    struct printing printing = {.tokenizer = shoal_generator_tokenizer(generator), .last = -1};
-    int32_t *tokens = NULL;
     int64_t count;
-    SHOAL_TRY(status, encode(printing.tokenizer, prompt, &tokens, &count), done);
-    if (count > 0)
-        printing.last = tokens[count - 1];
-    if (fwrite(shoali_str_get(prompt), 1, prompt->length, stdout) != prompt->length) {
-        status = SHOAL_FAIL(SHOAL_EIO, "cannot write to standard output");
-        goto done;
+    const char *text = shoali_str_get(prompt);
+    SHOAL_TRY(status, shoal_tokenizer_encode(tokenizer, text, prompt->length, NULL, 0, &count),
+              done);
+    SHOAL_TRY(status, make_room(printing, count, options->num_tokens), done);
+    SHOAL_TRY(
+        status,
+        shoal_tokenizer_encode(tokenizer, text, prompt->length, printing->token, count, &count),
+        done);
+done:
+    return status;
+}
+
+static shoal_status take_numbers(const struct generate_options *options, struct printing *printing)
+{
+    shoal_status status;
+    const struct shoali_ints *given = &options->prompt_tokens;
+    SHOAL_TRY(status, make_room(printing, given->count, options->num_tokens), done);
+    for (int32_t i = 0; i < given->count; i++) {
+        if (given->value[i] < 0 || given->value[i] > INT32_MAX)
+            return SHOAL_FAIL(SHOAL_EINVAL, "--prompt-tokens: %lld is no token's number",
+                              (long long)given->value[i]);
+        printing->token[i] = (int32_t)given->value[i];
     }
+done:
+    return status;
+}
+
+/* The prompt as tokens. */
+static shoal_status take_prompt(const struct generate_options *options,
+                                const shoal_tokenizer *tokenizer, const struct shoali_str *prompt,
+                                struct printing *printing)
+{
+    shoal_status status;
+    if (!tokenizer && !options->prompt_tokens.count)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "%s has no tokenizer: give the prompt as numbers, --prompt-tokens 1,5,9",
+                          options->load);
+    SHOAL_TRY(status,
+              options->prompt_tokens.count ? take_numbers(options, printing)
+                                           : encode(options, tokenizer, prompt, printing),
+              done);
+    printing->count = printing->prompt_count;
+    printing->tokenizer = options->print_tokens ? NULL : tokenizer;
+    if (printing->count > 0)
+        printing->last = printing->token[printing->count - 1];
+done:
+    return status;
+}
+
+static shoal_status print_prompt(const struct generate_options *options,
+                                 const struct shoali_str *prompt, const struct printing *printing)
+{
+    shoal_status status = SHOAL_OK;
+    char *text = NULL;
+    size_t bytes = prompt->length;
+    const char *shown = shoali_str_get(prompt);
+    if (printing->tokenizer && options->prompt_tokens.count) {
+        SHOAL_TRY(status,
+                  decode(printing->tokenizer, printing->token, printing->count, &text, &bytes),
+                  done);
+        shown = text;
+    }
+    bool written = true;
+    for (int64_t i = 0; !printing->tokenizer && i < printing->count; i++)
+        written = printf("%s%d", i ? "," : "", (int)printing->token[i]) > 0 && written;
+    if (printing->tokenizer)
+        written = fwrite(shown, 1, bytes, stdout) == bytes;
+    if (!written)
+        status = SHOAL_FAIL(SHOAL_EIO, "cannot write to standard output");
+done:
+    free(text);
+    return status;
+}
+
+/* ---- logits --------------------------------------------------------------------------------- */
+
+/* A file of NumPy, format 1.0: the header's length is a multiple of 64. */
+static bool write_head(FILE *file, int64_t lines, int64_t columns)
+{
+    char head[128];
+    const int prefix = 10;
+    memset(head, ' ', sizeof head);
+    const int used = snprintf(head + prefix, sizeof head - (size_t)prefix,
+                              "{'descr': '<f4', 'fortran_order': False, 'shape': (%lld, %lld), }",
+                              (long long)lines, (long long)columns);
+    head[prefix + used] = ' ';
+    memcpy(head, "\x93NUMPY\x01\x00", 8);
+    head[8] = (char)(sizeof head - (size_t)prefix);
+    head[9] = 0;
+    head[sizeof head - 1] = '\n';
+    return fwrite(head, 1, sizeof head, file) == sizeof head;
+}
+
+/* The bits of a row depend on the text in front of it alone, so the text is read once more. */
+static shoal_status write_rows(shoal_generator *generator, const int32_t *tokens, int64_t count,
+                               FILE *file, bool *written)
+{
+    enum { AT_ONCE = 64 };
+    shoal_status status;
+    const int64_t columns = shoal_generator_vocab_size(generator);
+    const size_t known = (size_t)shoal_generator_known_tokens(generator);
+    float *logits = malloc((size_t)(AT_ONCE * columns) * sizeof *logits);
+    if (!logits)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate logits");
+    SHOAL_TRY(status, shoal_generator_truncate(generator, 0, 0), done);
+    *written = write_head(file, count, (int64_t)known);
+    for (int64_t at = 0; at < count && *written; at += AT_ONCE) {
+        const int64_t part = count - at < AT_ONCE ? count - at : AT_ONCE;
+        const shoal_generator_input input = {.tokens = tokens + at, .count = part};
+        SHOAL_TRY(status, shoal_generator_forward(generator, &input, 1, true, logits), done);
+        for (int64_t i = 0; i < part; i++)
+            *written =
+                fwrite(logits + i * columns, sizeof *logits, known, file) == known && *written;
+    }
+done:
+    free(logits);
+    return status;
+}
+
+static shoal_status print_logits(const struct generate_options *options, shoal_generator *generator,
+                                 const struct printing *printing)
+{
+    const char *path = options->print_logits;
+    const int64_t fed =
+        printing->count > printing->prompt_count ? printing->count - 1 : printing->count;
+    bool written = true;
+    FILE *file = fopen(path, "wb");
+    if (!file)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--print-logits %s: cannot write: %s", path,
+                          strerror(errno));
+    shoal_status status = write_rows(generator, printing->token, fed, file, &written);
+    errno = 0;
+    written = fclose(file) == 0 && written;
+    if (status == SHOAL_OK && !written)
+        status = SHOAL_FAIL(SHOAL_EIO, "--print-logits %s: cannot write: %s", path,
+                            strerror(errno ? errno : EIO));
+    if (status < 0)
+        (void)remove(path);
+    return status;
+}
+
+static shoal_status generate(const struct generate_options *options, shoal_generator *generator,
+                             const struct shoali_str *prompt, struct printing *printing)
+{
+    shoal_status status;
+    SHOAL_TRY(status, take_prompt(options, shoal_generator_tokenizer(generator), prompt, printing),
+              done);
+    SHOAL_TRY(status, print_prompt(options, prompt, printing), done);
     SHOAL_TRY(status,
               shoal_generate(generator,
-                             &(shoal_sample_args){.prompt = tokens,
-                                                  .prompt_count = count,
+                             &(shoal_sample_args){.prompt = printing->token,
+                                                  .prompt_count = printing->prompt_count,
                                                   .num_tokens = options->num_tokens,
                                                   .temperature = options->temperature,
                                                   .top_k = options->top_k,
                                                   .seed = (uint64_t)options->seed},
-                             print_token, &printing),
+                             print_token, printing),
               done);
     putchar('\n');
+    if (options->print_logits)
+        SHOAL_TRY(status, print_logits(options, generator, printing), done);
 done:
-    free(tokens);
     return status;
+}
+
+/* Keys and values are kept of as many tokens as the text can have: a model may read far longer
+ * ones. A token is of at least a byte, but for what tokenizers put in front or unfold. */
+static int64_t longest_text(const struct generate_options *options, const struct shoali_str *prompt)
+{
+    const int64_t count = options->prompt_tokens.count ? (int64_t)options->prompt_tokens.count
+                                                       : 4 * (int64_t)prompt->length + 16;
+    return count + options->num_tokens;
 }
 
 int tool_generate(int argc, char **argv)
@@ -204,6 +388,7 @@ int tool_generate(int argc, char **argv)
     struct generate_options options;
     struct shoali_arena arena;
     struct shoali_str prompt = {0};
+    struct printing printing = {.last = -1};
     shoal_generator *generator = NULL;
     shoali_arena_init(&arena);
     SHOAL_TRY(status, parse(&options, argc, argv, &arena), done);
@@ -211,15 +396,19 @@ int tool_generate(int argc, char **argv)
         goto done;
     SHOAL_TRY(status, read_prompt(&options, &prompt), done);
     SHOAL_TRY(status,
-              shoal_generator_create(&(shoal_generator_args){.load = options.load,
-                                                             .tag = options.load_tag,
-                                                             .threads = (int32_t)options.threads},
-                                     &generator),
+              shoal_generator_create(
+                  &(shoal_generator_args){.load = options.load,
+                                          .tag = options.load_tag,
+                                          .threads = (int32_t)options.threads,
+                                          .max_length = longest_text(&options, &prompt),
+                                          .dtype = options.dtype ? dtypes[options.dtype] : NULL},
+                  &generator),
               done);
-    SHOAL_TRY(status, generate(&options, generator, &prompt), done);
+    SHOAL_TRY(status, generate(&options, generator, &prompt, &printing), done);
 done:;
     const int code = status < 0 && !ferror(stdout) ? tool_fail(status) : tool_flush();
     shoal_generator_destroy(generator);
+    free(printing.token);
     shoali_str_fini(&prompt);
     shoali_arena_fini(&arena);
     return code;

@@ -23,6 +23,7 @@ static const struct tool tools[] = {
     {"preprocess", "make data files of JSON lines", tool_preprocess},
     {"plan", "say what a training will need: memory, messages, time", tool_plan},
     {"generate", "write text with a trained model", tool_generate},
+    {"convert", "write a model for other programs: names, type, sizes of files", tool_convert},
     {"diff", "find where two runs, or two checkpoints, differ", tool_diff},
     {"inspect", "show what is inside of a file or folder: tensors, checkpoints, data",
      tool_inspect},

@@ -47,13 +47,9 @@ static int32_t count_options(const shoal_model_config *config)
     return count;
 }
 
-shoal_status model_flags_init(struct model_flags *flags, const char *name,
-                              struct shoali_arena *arena)
+static shoal_status make_rows(struct model_flags *flags, bool preset, struct shoali_arena *arena)
 {
-    shoal_status status;
-    *flags = (struct model_flags){0};
-    SHOAL_TRY(status, shoal_model_config_create(name, &flags->config), done);
-    const bool preset = strcmp(shoal_model_config_name(flags->config), name) != 0;
+    shoal_status status = SHOAL_OK;
     const int32_t count = count_options(flags->config);
     const size_t bytes = sizeof(struct values) + (size_t)count * sizeof(union value);
     struct shoali_option *rows = shoali_arena_alloc(arena, (size_t)count * sizeof *rows);
@@ -77,6 +73,25 @@ shoal_status model_flags_init(struct model_flags *flags, const char *name,
     SHOAL_TRY(status, shoali_config_defaults(&flags->section, values, arena), done);
 done:
     return status;
+}
+
+shoal_status model_flags_init(struct model_flags *flags, const char *name,
+                              struct shoali_arena *arena)
+{
+    shoal_status status;
+    *flags = (struct model_flags){0};
+    SHOAL_TRY(status, shoal_model_config_create(name, &flags->config), done);
+    const bool preset = strcmp(shoal_model_config_name(flags->config), name) != 0;
+    SHOAL_TRY(status, make_rows(flags, preset, arena), done);
+done:
+    return status;
+}
+
+shoal_status model_flags_init_of(struct model_flags *flags, shoal_model_config *config,
+                                 struct shoali_arena *arena)
+{
+    *flags = (struct model_flags){.config = config};
+    return make_rows(flags, true, arena);
 }
 
 shoal_status model_flags_word(const char *tool, int argc, char **argv, const char **model,

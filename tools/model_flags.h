@@ -24,6 +24,10 @@ SHOAL_CHECKED shoal_status model_flags_word(const char *tool, int argc, char **a
  * required. The section lives in the arena. */
 SHOAL_CHECKED shoal_status model_flags_init(struct model_flags *flags, const char *name,
                                             struct shoali_arena *arena);
+/* The same for a configuration (transferred, also on an error): its values are the defaults. */
+SHOAL_CHECKED shoal_status model_flags_init_of(struct model_flags *flags,
+                                               shoal_model_config *config,
+                                               struct shoali_arena *arena);
 void model_flags_fini(struct model_flags *flags);
 /* After parsing: the flags' values go into the configuration. */
 SHOAL_CHECKED shoal_status model_flags_take(struct model_flags *flags);

@@ -481,6 +481,7 @@ int tool_plan(int argc, char **argv)
     const struct pretrain_command command = {
         .name = planning.name,
         .model = model,
+        .any_model = !skip,
         .usage =
             "usage: shoal plan MODEL --deepspeed_config FILE --world-size N[,N...] [flags of "
             "`shoal pretrain MODEL`]\n\n"

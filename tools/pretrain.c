@@ -81,7 +81,7 @@ static shoal_status peek_checkpoint(struct pretrain *run)
 {
     shoal_status status = SHOAL_OK;
     char *client = NULL;
-    if (!run->options.load)
+    if (!run->options.load || run->options.hub.folder)
         return SHOAL_OK;
     SHOAL_TRY(status, peek(run, &run->found, &client), done);
     if (client)
@@ -324,6 +324,20 @@ static shoal_status check_saves(struct pretrain *run)
     return status;
 }
 
+/* What the model begins with, where that is not chance. */
+static shoal_status load(struct pretrain *run)
+{
+    const struct pretrain_options *options = &run->options;
+    if (options->hub.folder)
+        return shoal_engine_load_weights(
+            run->engine, &(shoal_load_weights_args){.path = options->hub.folder,
+                                                    .vocab_rows = options->vocab_size});
+    if (!run->found)
+        return SHOAL_OK;
+    return shoal_engine_load_checkpoint(run->engine, options->load, options->load_tag,
+                                        options->finetune, NULL);
+}
+
 static shoal_status prepare(struct pretrain *run)
 {
     shoal_status status;
@@ -344,11 +358,9 @@ static shoal_status prepare(struct pretrain *run)
     SHOAL_TRY(status, make_engine(run), done);
     SHOAL_TRY(status, make_loaders(run), done);
     SHOAL_TRY(status, describe_client(run), done);
-    if (run->found)
-        SHOAL_TRY(status,
-                  shoal_engine_load_checkpoint(run->engine, run->options.load,
-                                               run->options.load_tag, run->options.finetune, NULL),
-                  done);
+    SHOAL_TRY(status, load(run), done);
+    if (run->options.save && pretrain_is_first(run))
+        SHOAL_TRY(status, pretrain_add_files(run), done);
     SHOAL_TRY(status, check_saves(run), done);
     pretrain_take_signals(run);
     show_header(run);
@@ -407,17 +419,21 @@ int tool_pretrain(int argc, char **argv)
     int skip = 0;
     struct pretrain_command command = {
         .name = name,
-        .usage = "usage: [shoal run --num_gpus N] shoal pretrain MODEL --deepspeed_config FILE "
-                 "--data-path TEXT [flags]\n\n"
-                 "Trains a model on text, JSON lines or Megatron's data files: gpt, or one that\n"
-                 "is known by a name of its own (gpt2-124m), whose flags have their values then.\n"
-                 "Started by `shoal run` it is one of N ranks; alone it is one rank.\n\n",
+        .usage =
+            "usage: [shoal run --num_gpus N] shoal pretrain MODEL --deepspeed_config FILE "
+            "--data-path TEXT [flags]\n\n"
+            "Trains a model on text, JSON lines or Megatron's data files: gpt, or one that\n"
+            "is known by a name of its own (gpt2-124m), whose flags have their values then.\n"
+            "Started by `shoal run` it is one of N ranks; alone it is one rank.\n\n"
+            "`shoal pretrain --load FOLDER --finetune ...` needs no MODEL where FOLDER is one of\n"
+            "the Hugging Face Hub (config.json, model.safetensors).\n\n",
         .trains = true};
     SHOAL_TRY(
         status,
         model_flags_word("shoal pretrain", argc, argv, &command.model, &skip, name, sizeof name),
         done);
     pretrain_expect_signals();
+    command.any_model = !skip;
     status = pretrain_options_init(&run.options, &command, argc - skip, argv + skip);
     if (status == SHOAL_OK)
         SHOAL_TRY(status, prepare(&run), done);

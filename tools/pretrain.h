@@ -6,6 +6,8 @@
  *   pretrain_known.c    ... and those that are only known
  *   pretrain_config.c   values that may be given as flag and in ds_config.json: one of both, or the
  * same in both
+ *   pretrain_hub.c      --load of a folder as the Hugging Face Hub has it: what it says of the model
+ *   pretrain_files.c    files of a checkpoint that other programs look for
  *   pretrain_eval.c     validation
  *   pretrain_save.c     checkpoints, and signals that ask for them
  *   pretrain_setup.c    from options to a model and the engine's arguments, also for `shoal plan`
@@ -58,8 +60,15 @@ struct pretrain_data {
 };
 extern const struct shoali_section pretrain_data_section;
 
+/* A folder of --load that is none of ours. */
+struct pretrain_hub {
+    const char *folder;         /* NULL: --load has checkpoints, or there is no --load */
+    shoal_model_config *config; /* as its config.json says; owned */
+};
+
 struct pretrain_options {
     struct model_flags model;
+    struct pretrain_hub hub;
     int64_t seq_length, vocab_size; /* of the model; vocab_size 0: not known yet */
     /* recompute */
     struct shoali_strings recompute_modules;
@@ -88,6 +97,7 @@ struct pretrain_options {
 struct pretrain_command {
     const char *name, *usage;          /* name: with the model, for messages */
     const char *model;                 /* of the table, or a known one */
+    bool any_model;                    /* no word named it: --load may */
     const struct shoali_section *more; /* flags of its own; NULL none */
     void *more_options;
     bool trains; /* --train-iters and data are required */
@@ -98,6 +108,17 @@ SHOAL_CHECKED shoal_status pretrain_options_init(struct pretrain_options *option
                                                  char **argv);
 void pretrain_options_fini(struct pretrain_options *options);
 
+/* Looks among the words for a --load whose folder has a config.json, and reads it. */
+SHOAL_CHECKED shoal_status pretrain_hub_find(struct pretrain_hub *hub, int argc, char *const *argv);
+void pretrain_hub_fini(struct pretrain_hub *hub);
+/* The table of the model's flags, with that folder's values. SHOAL_EINVAL: the model that `command`
+ * names is another one. */
+SHOAL_CHECKED shoal_status pretrain_hub_flags(const struct pretrain_hub *hub,
+                                              const struct pretrain_command *command,
+                                              struct model_flags *flags,
+                                              struct shoali_arena *arena);
+/* After parsing: flags that contradict the folder, and what training from it needs. */
+SHOAL_CHECKED shoal_status pretrain_hub_check(const struct pretrain_options *options, bool trains);
 /* Takes the seed from the configuration where no flag gives one: data is drawn with it before an
  * engine reads the rest. */
 SHOAL_CHECKED shoal_status pretrain_take_seed(struct pretrain_options *options);
@@ -154,8 +175,8 @@ struct pretrain {
     char *client_json;
     bool found; /* the checkpoint of --load */
     double final_loss;
-    bool output_lost; /* standard output took no line; said once */
-    double step_ms;   /* of a usual step */
+    bool output_lost;   /* standard output took no line; said once */
+    double step_ms;     /* of a usual step */
     int64_t said_saved; /* step of the last save that a line told of, plus 1; 0: none */
     bool asked_in_vain; /* for a save without a folder; said once */
 };
@@ -164,6 +185,9 @@ bool pretrain_is_first(const struct pretrain *run);
 /* Plans the run; SHOAL_ECONFIG when it does not fit this machine, with what would make it fit.
  * Collective, and before anything large is allocated. */
 SHOAL_CHECKED shoal_status pretrain_check_plan(struct pretrain *run);
+/* Gives the engine the files that its checkpoints have for other programs; after the model's weights
+ * were loaded. */
+SHOAL_CHECKED shoal_status pretrain_add_files(struct pretrain *run);
 /* One line about planned and used memory. */
 void pretrain_show_memory(struct pretrain *run);
 

@@ -111,7 +111,9 @@ static const struct shoali_option rows[] = {
     {.key = "load",
      .type = SHOALI_STRING,
      .offset = O(load),
-     .help = "folder with checkpoints to continue from; starts afresh when it has none"},
+     .help = "folder with checkpoints to continue from; starts afresh when it has none. Or, with "
+             "--finetune, one with config.json and model.safetensors as the Hugging Face Hub has "
+             "them: its values are those of the model's flags, its tokenizer is used"},
     {.key = "load-tag",
      .type = SHOALI_STRING,
      .offset = O(load_tag),
@@ -433,11 +435,13 @@ static shoal_status parse(struct pretrain_options *options, const struct pretrai
 }
 
 static shoal_status write_defaults(struct pretrain_options *options,
-                                   const struct pretrain_command *command,
+                                   const struct pretrain_command *command, struct pretrain_hub hub,
                                    struct shoali_arena *arena)
 {
     shoal_status status;
-    SHOAL_TRY(status, shoali_config_defaults(&section, options, arena), done);
+    status = shoali_config_defaults(&section, options, arena); /* which clears everything */
+    options->hub = hub;
+    SHOAL_TRY(status, status, done);
     SHOAL_TRY(status, shoali_config_defaults(&tokenizer_flags_section, &options->tokenizer, arena),
               done);
     SHOAL_TRY(status, shoali_config_defaults(&pretrain_data_section, &options->data, arena), done);
@@ -448,7 +452,10 @@ static shoal_status write_defaults(struct pretrain_options *options,
     if (command->more)
         SHOAL_TRY(status, shoali_config_defaults(command->more, command->more_options, arena),
                   done);
-    SHOAL_TRY(status, model_flags_init(&options->model, command->model, arena), done);
+    if (options->hub.folder)
+        SHOAL_TRY(status, pretrain_hub_flags(&options->hub, command, &options->model, arena), done);
+    else
+        SHOAL_TRY(status, model_flags_init(&options->model, command->model, arena), done);
 done:
     return status;
 }
@@ -458,12 +465,15 @@ shoal_status pretrain_options_init(struct pretrain_options *options,
 {
     shoal_status status;
     struct shoali_arena arena;
+    struct pretrain_hub hub = {0};
     shoali_arena_init(&arena);
-    SHOAL_TRY(status, write_defaults(options, command, &arena), done);
+    SHOAL_TRY(status, pretrain_hub_find(&hub, argc, argv), done);
+    SHOAL_TRY(status, write_defaults(options, command, hub, &arena), done);
     status = parse(options, command, argc, argv, &arena);
     if (status != SHOAL_OK)
         goto done;
     SHOAL_TRY(status, model_flags_take(&options->model), done);
+    SHOAL_TRY(status, pretrain_hub_check(options, command->trains), done);
     options->seq_length = model_flags_int(&options->model, "seq-length");
     options->vocab_size = model_flags_int(&options->model, "vocab-size");
     status = pretrain_data_finish(options, &arena);
@@ -481,5 +491,6 @@ done:
 void pretrain_options_fini(struct pretrain_options *options)
 {
     model_flags_fini(&options->model);
+    pretrain_hub_fini(&options->hub);
     shoali_arena_fini(&options->arena);
 }

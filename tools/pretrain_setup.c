@@ -1,6 +1,8 @@
 /* From flags to a model and the engine's arguments. */
 #include "pretrain.h"
 
+#include "shoal/hub.h"
+
 #include <stdlib.h>
 
 shoal_status pretrain_load_tokenizer(const struct pretrain_options *options,
@@ -9,6 +11,9 @@ shoal_status pretrain_load_tokenizer(const struct pretrain_options *options,
     *tokenizer = NULL;
     if (options->mock_data)
         return SHOAL_OK;
+    if (options->hub.folder && !options->tokenizer.type && !options->tokenizer.model &&
+        !options->tokenizer.vocab_file)
+        return shoal_hub_open_tokenizer(options->hub.folder, tokenizer);
     return tokenizer_flags_load(&options->tokenizer, options->vocab_size, tokenizer);
 }
 
@@ -16,6 +21,16 @@ shoal_status pretrain_make_model(const struct pretrain_options *options, int64_t
                                  shoal_model **model)
 {
     shoal_status status;
+    if (options->hub.folder) { /* whose tables have as many rows as they have */
+        if (vocab_size > options->vocab_size)
+            return SHOAL_FAIL(
+                SHOAL_EINVAL,
+                "the data have %lld kinds of tokens, and the model of --load %s knows "
+                "%lld: give its own tokenizer with --tokenizer-type and "
+                "--tokenizer-model",
+                (long long)vocab_size, options->hub.folder, (long long)options->vocab_size);
+        vocab_size = options->vocab_size;
+    }
     SHOAL_TRY(status,
               shoal_model_config_set(options->model.config, "vocab-size", (double)vocab_size),
               done);

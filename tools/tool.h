@@ -28,6 +28,7 @@ int tool_pretrain(int argc, char **argv);
 int tool_preprocess(int argc, char **argv);
 int tool_plan(int argc, char **argv);
 int tool_generate(int argc, char **argv);
+int tool_convert(int argc, char **argv);
 int tool_diff(int argc, char **argv);
 int tool_inspect(int argc, char **argv);
 int tool_bench(int argc, char **argv);

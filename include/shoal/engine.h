@@ -127,6 +127,8 @@ SHOAL_API int64_t shoal_engine_global_steps(const shoal_engine *engine);
 SHOAL_API void shoal_engine_get_batch_info(const shoal_engine *engine, int64_t *train_batch_size,
                                            int64_t *micro_batch_size,
                                            int64_t *gradient_accumulation_steps);
+/* What weights and activations are computed in. Not collective. */
+SHOAL_API shoal_dtype shoal_engine_dtype(const shoal_engine *engine);
 /* Elements of all parameters, tied ones once. Not collective. */
 SHOAL_API int64_t shoal_engine_param_count(const shoal_engine *engine);
 /* Bytes of this rank by kind, from counters. Not collective. */
@@ -225,9 +227,34 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_load_checkpoint(shoal_engine *
                                                                   const char *dir, const char *tag,
                                                                   bool weights_only,
                                                                   char **client_json);
+/* Weights of a folder as the Hugging Face Hub has it: model.safetensors, or several files and
+ * model.safetensors.index.json, in F32, BF16 or F16. */
+typedef struct shoal_load_weights_args {
+    const char *path; /* the folder */
+    int64_t
+        vocab_rows; /* a tensor with so many rows there may have more in the engine, which become
+                           zeros (padding of a vocabulary); 0: none */
+    bool loose;     /* tensors that one side lacks, or has in another shape, are only said: those
+                           of the engine keep their values; else SHOAL_EINVAL lists them */
+} shoal_load_weights_args;
+/* Reads them into an engine at a step boundary, by name (docs/HUGGING-FACE.md has the rules); what
+ * the optimizer keeps stays as it is. Every rank reads what it holds, through 32 MiB of memory. */
+SHOAL_CHECKED SHOAL_INLINE shoal_status
+shoal_engine_load_weights(shoal_engine *engine, const shoal_load_weights_args *args);
+/* A further file that each later checkpoint of this engine has in its folder: what other programs
+ * want to find beside weights (config.json, tokenizer.json). `name`: without a folder; a second one
+ * of a name replaces the first. The bytes are copied. Rank 0's count. Not collective. SHOAL_EINVAL:
+ * a name that a checkpoint needs itself. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_add_file(shoal_engine *engine, const char *name,
+                                                           const void *data, size_t bytes);
 /* Reads just the client JSON and the step of a checkpoint; statuses as above. Not collective. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_checkpoint_peek(const char *dir, const char *tag,
                                                            char **client_json, int64_t *step);
+
+/* The folder DIR/TAG of a checkpoint, owned (free()); tag NULL: the latest. Statuses as above. Not
+ * collective. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_checkpoint_find(const char *dir, const char *tag,
+                                                           char **folder);
 
 /* ---- structs that grow ---------------------------------------------------------------------- */
 /* The functions behind the inline ones above. */
@@ -241,6 +268,8 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_train_batch_sized(shoal_engine
                                                                     size_t info_size);
 SHOAL_API void shoal_engine_get_save_info_sized(const shoal_engine *engine, shoal_save_info *info,
                                                 size_t info_size);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_load_weights_sized(
+    shoal_engine *engine, const shoal_load_weights_args *args, size_t args_size);
 SHOAL_API void shoal_engine_get_step_info_sized(const shoal_engine *engine, shoal_step_info *info,
                                                 size_t info_size);
 SHOAL_API void shoal_engine_get_memory_info_sized(const shoal_engine *engine,
@@ -262,6 +291,11 @@ SHOAL_INLINE void shoal_engine_get_save_info(const shoal_engine *engine, shoal_s
     shoal_engine_get_save_info_sized(engine, info, sizeof *info);
 }
 
+SHOAL_CHECKED SHOAL_INLINE shoal_status
+shoal_engine_load_weights(shoal_engine *engine, const shoal_load_weights_args *args)
+{
+    return shoal_engine_load_weights_sized(engine, args, sizeof *args);
+}
 SHOAL_INLINE void shoal_engine_get_step_info(const shoal_engine *engine, shoal_step_info *info)
 {
     shoal_engine_get_step_info_sized(engine, info, sizeof *info);

@@ -24,7 +24,9 @@ extern "C" {
 typedef struct shoal_generator shoal_generator;
 
 typedef struct shoal_generator_args {
-    const char *load, *tag; /* checkpoint folder as written by `shoal pretrain`; tag NULL: latest */
+    /* Checkpoint folder as written by `shoal pretrain` (tag NULL: latest), or a folder as the Hugging
+     * Face Hub has it (hub.h). */
+    const char *load, *tag;
     shoal_engine *engine; /* or this engine's weights, in place; borrowed until destroy. Its layers
                              honour shoal_tape_generating */
     const char *accelerator; /* with `load`; NULL: environment, detection */
@@ -33,6 +35,8 @@ typedef struct shoal_generator_args {
     int32_t sequences;  /* texts at once; 0: 1 */
     int64_t max_length; /* of a text, in tokens; 0: as many as the checkpoint's model has positions
                            for. With `engine` it must be given */
+    const char *dtype;  /* with `load`: fp32, bf16 or fp16, in which it computes; NULL: as the
+                           checkpoint's weights, or as config.json says */
 } shoal_generator_args;
 
 /* With `load` reads model, tokenizer and weights: of any model of the table (transformer.h) that
@@ -40,12 +44,14 @@ typedef struct shoal_generator_args {
 SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_generator_create(const shoal_generator_args *args,
                                                                shoal_generator **generator);
 SHOAL_API void shoal_generator_destroy(shoal_generator *generator); /* NULL is fine */
-/* Borrowed; NULL with `engine`. */
+/* Borrowed; NULL with `engine`, and where the folder has none. */
 SHOAL_API const shoal_tokenizer *shoal_generator_tokenizer(const shoal_generator *generator);
 /* What the checkpoint says of its model. Borrowed; NULL with `engine`. */
 SHOAL_API const shoal_model_config *shoal_generator_config(const shoal_generator *generator);
 /* Training step of the weights. */
 SHOAL_API int64_t shoal_generator_step(const shoal_generator *generator);
+/* Tokens that a text may have, as the tokenizer or data say: those behind are padding. */
+SHOAL_API int64_t shoal_generator_known_tokens(const shoal_generator *generator);
 /* Logits of a token: kinds of tokens, padded ones of the model included. */
 SHOAL_API int64_t shoal_generator_vocab_size(const shoal_generator *generator);
 

@@ -7,6 +7,7 @@
  *   DIR/TAG/model-00001-of-0000K.safetensors     weights under their global names: other tools
  *                                                open them as they are
  *   DIR/TAG/model.safetensors.index.json         which file holds which tensor
+ *   DIR/TAG/config.json, ...                     companions: further files, as the caller gave them
  *   DIR/TAG/master-..., exp_avg-..., ...         same names and shapes: fp32 masters and optimizer
  *                                                states
  *   DIR/TAG/exp_avg_sq_row-..., ...              same names, shapes of their own: states per row,
@@ -59,6 +60,8 @@
 #include "comm/comm.h"
 #include "tensor/shard.h"
 
+#include <stddef.h>
+
 struct shoali_str;
 
 struct shoali_checkpoint_range {
@@ -93,6 +96,14 @@ struct shoali_checkpoint_alias {
 struct shoali_checkpoint_keep {
     int64_t last, every;
 };
+/* A further file of a checkpoint's folder, as it is: what other programs look for beside weights. */
+struct shoali_checkpoint_companion {
+    const char *name;
+    const void *data;
+    size_t bytes;
+};
+/* SHOAL_EINVAL: a name that a checkpoint needs itself, or that is no file's. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_check_companion(const char *name);
 
 struct shoali_checkpoint_args {
     const char *dir, *tag;     /* load: tag NULL = latest */
@@ -106,7 +117,9 @@ struct shoali_checkpoint_args {
     const struct shoali_checkpoint_alias *aliases;
     int32_t alias_count;
     const struct shoali_checkpoint_kind *kinds;
-    int32_t kind_count;      /* load: only these kinds are read */
+    int32_t kind_count;                                   /* load: only these kinds are read */
+    const struct shoali_checkpoint_companion *companions; /* save: of the writer */
+    int32_t companion_count;
     const char *engine_json; /* save: object text */
     const char *client_json; /* save: object text or NULL */
     int64_t step;
@@ -156,6 +169,9 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_open(const char *dir, const char *t
 /* The same without a word about how it was found, for who opens it next. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_peek(const char *dir, const char *tag,
                                                   struct shoali_checkpoint_info *info);
+/* Of a checkpoint whose folder DIR/TAG is given; info->tag stays NULL. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_peek_folder(const char *folder,
+                                                         struct shoali_checkpoint_info *info);
 /* Reads args->kinds from dir/tag (tag as found by open). Collective. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_load(const struct shoali_checkpoint_args *args);
 

@@ -15,6 +15,8 @@
  *   save.c load.c  the two collectives
  *   retain.c       which checkpoints stay when a newer one is there
  *   list.c         what a folder holds, for people
+ *   weight_folder.c weight_match.c weight_write.c
+ *                  weights that others have written, or will read (weight_folder.h)
  *   diff.c         two checkpoints, tensor by tensor
  */
 #ifndef SHOALI_CHECKPOINT_INTERNAL_H
@@ -56,6 +58,19 @@ struct shoali_checkpoint_plan {
     int32_t turn;        /* with fewer chunks than ranks: who has the first */
 };
 
+/* ---- weight_match.c ---- */
+
+/* What is wrong with some tensors, for one sentence: "missing `x`, extra `y` and 3 more".
+ * Zero-initialise; ends with shoali_str_fini(&wrong.text). */
+struct shoali_checkpoint_wrong {
+    struct shoali_str text;
+    int32_t count;
+};
+void shoali_checkpoint_wrong_add(struct shoali_checkpoint_wrong *wrong, const char *what,
+                                 const char *name, const char *detail);
+/* After the last; borrowed. */
+const char *shoali_checkpoint_wrong_text(struct shoali_checkpoint_wrong *wrong);
+
 /* ---- safetensors.c ---- */
 
 /* The sum of all tensors' elements; -1 when a shape is impossible or the sum too large. */
@@ -88,6 +103,12 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_read_head(struct shoali_checkpoint_
                                                        int descriptor, struct shoali_arena *arena,
                                                        struct shoali_safetensors_entry **entries,
                                                        int32_t *count);
+
+/* ---- weight_write.c ---- */
+
+/* The index of a kind's files that other tools expect. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_write_index(const char *path, const char *const *names,
+                                                         const struct shoali_checkpoint_plan *plan);
 
 /* ---- manifest.c ---- */
 
@@ -348,6 +369,8 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_move(const char *from, const char *
 SHOAL_CHECKED shoal_status shoali_checkpoint_recover(const char *dir, const char *tag);
 /* NAME is TAG.partial or TAG.old. */
 bool shoali_checkpoint_is_leftover(const char *name, char tag[SHOALI_CHECKPOINT_TAG_BYTES + 1]);
+/* Whether a folder holds nothing but what a save, or a folder of weights for others, has. */
+bool shoali_checkpoint_only_ours(const char *path);
 /* Recovers and removes what saves that died have left; in a turn only. */
 void shoali_checkpoint_sweep(const struct shoali_checkpoint_folders *folders);
 /* SHOAL_EEXIST: a save of args would replace what is of a later step, or move `latest` back to its
@@ -370,6 +393,9 @@ char *shoali_checkpoint_path(struct shoali_arena *arena, const char *dir, const 
                              const char *file);
 /* SHOAL_EINVAL when the user must choose another folder, SHOAL_EIO when the system fails. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_make_dir(const char *path);
+/* Names, also with .tmp, that other programs look for beside weights: what a save that died has left
+ * may hold them. */
+bool shoali_checkpoint_is_companion(const char *name);
 /* Removes a folder of plain files, the manifest first: what is left when that is interrupted is no
  * checkpoint. One that does not exist is fine. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_remove_dir(const char *path);

@@ -70,6 +70,52 @@ shoal_status shoali_checkpoint_verifies(const char *dir, const char *tag, bool *
     return status == SHOAL_ENOENT || status == SHOAL_ECORRUPT ? SHOAL_OK : status;
 }
 
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+shoal_status shoali_checkpoint_check_companion(const char *name)
+{
+    if (name && *name && *name != '.' && !strchr(name, '/') && strlen(name) <= 200 &&
+        shoali_utf8_check(name, strlen(name)) == strlen(name) &&
+        strcmp(name, "manifest.json") != 0 && strcmp(name, "model.safetensors.index.json") != 0 &&
+        !ends_with(name, ".safetensors") && !ends_with(name, ".tmp"))
+        return SHOAL_OK;
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "\"%s\" cannot be a further file of a checkpoint: give a file's name that a "
+                      "checkpoint does not use itself",
+                      name ? name : "");
+}
+
+bool shoali_checkpoint_is_companion(const char *name)
+{
+    static const char *const names[] = {
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "merges.txt",
+        "tokenizer.model",
+        "spiece.model",
+        "sentencepiece.bpe.model",
+        "vocab.txt",
+        "chat_template.jinja",
+        "chat_template.json",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const size_t length = strlen(names[i]);
+        if (strncmp(name, names[i], length) == 0 &&
+            (name[length] == '\0' || strcmp(name + length, ".tmp") == 0))
+            return true;
+    }
+    return false;
+}
+
 shoal_status shoali_checkpoint_make_dir(const char *path)
 {
     errno = 0;

@@ -337,6 +337,18 @@ shoal_status shoali_checkpoint_peek(const char *dir, const char *tag,
     return open_checkpoint(dir, tag, false, info);
 }
 
+shoal_status shoali_checkpoint_peek_folder(const char *folder, struct shoali_checkpoint_info *info)
+{
+    shoal_status status;
+    json_t *manifest = NULL;
+    *info = (struct shoali_checkpoint_info){0};
+    SHOAL_TRY(status, shoali_manifest_read(folder, ".", &manifest), done);
+    SHOAL_TRY(status, shoali_manifest_info(manifest, info), done);
+done:
+    json_decref(manifest);
+    return status;
+}
+
 void shoali_checkpoint_info_fini(struct shoali_checkpoint_info *info)
 {
     free(info->engine_json);

@@ -201,8 +201,8 @@ static bool ends_with(const char *text, const char *end)
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
-/* Whether a folder holds nothing but what a save writes: somebody's "text.old" stays. */
-static bool only_ours(const char *path)
+/* Somebody's "text.old" stays. */
+bool shoali_checkpoint_only_ours(const char *path)
 {
     bool ours = true;
     DIR *folder = opendir(path);
@@ -213,7 +213,8 @@ static bool only_ours(const char *path)
         ours =
             ours && (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
                      ends_with(name, ".safetensors") || strncmp(name, "manifest.json", 13) == 0 ||
-                     strncmp(name, "model.safetensors.index.json", 28) == 0);
+                     strncmp(name, "model.safetensors.index.json", 28) == 0 ||
+                     shoali_checkpoint_is_companion(name));
     }
     closedir(folder);
     return ours;
@@ -230,7 +231,7 @@ static shoal_status clear_leftover(const char *dir, const char *name, const char
     SHOAL_TRY(status, shoali_checkpoint_verifies(dir, tag, &whole), done);
     shoali_str_append(&path, "%s/%s", dir, name);
     shoali_str_append(&inside, "%s/manifest.json", name);
-    if (!folder || path.failed || inside.failed || !only_ours(path.text))
+    if (!folder || path.failed || inside.failed || !shoali_checkpoint_only_ours(path.text))
         goto done;
     /* an old one is the only one where what replaced it is damaged; without a manifest it is none */
     SHOAL_TRY(status, shoali_checkpoint_exists(dir, inside.text, &manifest), done);

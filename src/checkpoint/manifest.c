@@ -8,11 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    VERSION = 1,
-    TAIL_BYTES = sizeof(",\"hash\":\"0123456789abcdef\"}\n") - 1,
-    LISTED_MAX = 8 /* tensors in one sentence */
-};
+enum { VERSION = 1, TAIL_BYTES = sizeof(",\"hash\":\"0123456789abcdef\"}\n") - 1 };
 
 /* What stands behind the hashed bytes. */
 static void format_tail(const char *text, size_t bytes, char tail[TAIL_BYTES + 1])
@@ -79,6 +75,24 @@ static shoal_status parse_part(const char *text, const char *what, json_t **part
     return SHOAL_FAIL(SHOAL_EINVAL, "%s is not the text of a JSON object: %s", what, why);
 }
 
+/* NULL: there are none. */
+static json_t *companions_json(const struct shoali_checkpoint_args *args, int *failed)
+{
+    if (args->companion_count == 0)
+        return NULL;
+    json_t *list = json_array();
+    for (int32_t i = 0; i < args->companion_count; i++) {
+        const struct shoali_checkpoint_companion *file = &args->companions[i];
+        char hex[17];
+        snprintf(hex, sizeof hex, "%016llx",
+                 (unsigned long long)shoali_hash64(file->data, file->bytes));
+        *failed |=
+            json_array_append_new(list, json_pack("{s:s, s:I, s:s}", "name", file->name, "bytes",
+                                                  (json_int_t)file->bytes, "hash", hex));
+    }
+    return list;
+}
+
 static json_t *manifest_json(const struct shoali_checkpoint_args *args,
                              const struct shoali_checkpoint_plan *plans, json_t *engine,
                              json_t *client)
@@ -95,6 +109,9 @@ static json_t *manifest_json(const struct shoali_checkpoint_args *args,
         failed |= json_object_set_new(aliases, args->aliases[i].name,
                                       json_string(args->aliases[i].primary));
     failed |= json_object_set_new(root, "aliases", aliases);
+    json_t *companions = companions_json(args, &failed);
+    if (args->companion_count > 0)
+        failed |= json_object_set_new(root, "files", companions);
     return whole(root, failed);
 }
 
@@ -258,24 +275,11 @@ static void shape_of(const json_t *tensor, shoal_shape *shape)
         shape->dim[i] = json_integer_value(json_array_get(list, (size_t)i));
 }
 
-/* A list that stops after some entries and says how many more there are. */
-struct listing {
-    struct shoali_str text;
-    int32_t count;
-};
-
-static void list_add(struct listing *list, const char *what, const char *name, const char *detail)
-{
-    if (list->count++ < LISTED_MAX)
-        shoali_str_append(&list->text, "%s%s `%s`%s", list->count > 1 ? ", " : "", what, name,
-                          detail);
-}
-
 /* Compares by name. `stored` maps names to the manifest's entries, matched ones are taken out;
  * found[i] becomes the name under which tensor i is stored, NULL: not at all. */
 static void compare_tensors(json_t *stored, const json_t *aliases,
                             const struct shoali_checkpoint_args *args, const char **found,
-                            struct listing *list)
+                            struct shoali_checkpoint_wrong *list)
 {
     char got[128], want[128], detail[400];
     for (int32_t i = 0; i < args->tensor_count; i++) {
@@ -287,21 +291,21 @@ static void compare_tensors(json_t *stored, const json_t *aliases,
         if (!tensor) {
             snprintf(detail, sizeof detail, " (the checkpoint ties it to `%.300s`)",
                      primary ? primary : "");
-            list_add(list, "missing", args->names[i], primary ? detail : "");
+            shoali_checkpoint_wrong_add(list, "missing", args->names[i], primary ? detail : "");
             continue;
         }
         shape_of(tensor, &shape);
         if (!shoali_shape_equal(&shape, &args->shapes[i])) {
             snprintf(detail, sizeof detail, " (is %s, the model has %s)",
                      shoali_shape_format(&shape, got), shoali_shape_format(&args->shapes[i], want));
-            list_add(list, "of another shape", args->names[i], detail);
+            shoali_checkpoint_wrong_add(list, "of another shape", args->names[i], detail);
         }
         json_object_del(stored, found[i]);
     }
 }
 
 static void list_extra(json_t *stored, const struct shoali_checkpoint_args *args,
-                       struct listing *list)
+                       struct shoali_checkpoint_wrong *list)
 {
     const char *name;
     json_t *tensor;
@@ -313,7 +317,7 @@ static void list_extra(json_t *stored, const struct shoali_checkpoint_args *args
             if (strcmp(args->aliases[i].name, name) == 0)
                 snprintf(detail, sizeof detail, " (the model ties it to `%.300s`)",
                          args->aliases[i].primary);
-        list_add(list, "extra", name, detail);
+        shoali_checkpoint_wrong_add(list, "extra", name, detail);
     }
 }
 
@@ -332,7 +336,7 @@ shoal_status shoali_manifest_match(const json_t *manifest,
                                    const struct shoali_checkpoint_args *args, const char **found)
 {
     shoal_status status = SHOAL_OK;
-    struct listing list = {0};
+    struct shoali_checkpoint_wrong list = {0};
     size_t i;
     json_t *tensor;
     const json_t *tensors = json_object_get(manifest, "tensors");
@@ -349,13 +353,11 @@ shoal_status shoali_manifest_match(const json_t *manifest,
     }
     compare_tensors(stored, json_object_get(manifest, "aliases"), args, found, &list);
     list_extra(stored, args, &list);
-    if (list.count > LISTED_MAX)
-        shoali_str_append(&list.text, " and %d more", list.count - LISTED_MAX);
     if (list.count > 0)
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "the checkpoint in %s holds another model's tensors: %s; give the "
                             "model the options it was trained with",
-                            args->dir, shoali_str_get(&list.text));
+                            args->dir, shoali_checkpoint_wrong_text(&list));
     else if (!same_order(tensors, found, args->tensor_count))
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "the checkpoint in %s holds the model's tensors in another order",

@@ -86,8 +86,8 @@ static shoal_status look(struct list *list)
     shoal_status status;
     json_t *manifest = NULL;
     list->latest = -1;
-    SHOAL_TRY(status,
-              shoali_checkpoint_find(list->dir, NULL, false, &list->latest_tag, &manifest), done);
+    SHOAL_TRY(status, shoali_checkpoint_find(list->dir, NULL, false, &list->latest_tag, &manifest),
+              done);
     list->latest = shoali_manifest_step(manifest);
     DIR *folder = opendir(list->dir);
     if (!folder) {

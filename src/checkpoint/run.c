@@ -195,6 +195,8 @@ shoal_status shoali_checkpoint_get_size(const struct shoali_checkpoint_args *arg
         add_plan(&plan, size);
         shoali_arena_reset(&arena);
     }
+    for (int32_t i = 0; i < args->companion_count; i++)
+        size->bytes += (int64_t)args->companions[i].bytes;
     for (int32_t t = 0; t < args->tensor_count && args->shards; t++)
         cut = cut || args->shards[t];
     size->buffer_bytes = buffer_bytes(size, args->group ? shoal_comm_size(args->group) : 1, cut);

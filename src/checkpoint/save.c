@@ -67,34 +67,18 @@ done:
 
 /* ---- commit ---- */
 
-static shoal_status write_index(struct shoali_checkpoint_run *run,
-                                const struct shoali_checkpoint_folders *folders,
-                                const struct shoali_checkpoint_plan *plan)
+static shoal_status write_companions(struct shoali_checkpoint_run *run,
+                                     const struct shoali_checkpoint_folders *folders)
 {
-    shoal_status status = SHOAL_ENOMEM;
-    char *text = NULL;
-    const int64_t bytes =
-        run->flat_count[plan - run->plan] * (int64_t)shoal_dtype_bytes(plan->dtype);
-    json_t *map = json_object();
-    json_t *index =
-        json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
-    const char *path =
-        shoali_checkpoint_path(&run->arena, folders->partial, "", "model.safetensors.index.json");
-    for (int32_t f = 0; f < plan->file_count; f++) {
-        const struct shoali_checkpoint_file *file = &plan->file[f];
-        for (int32_t i = 0; i < file->tensor_count; i++)
-            if (json_object_set_new(map, run->args->names[file->first_tensor + i],
-                                    json_string(file->name)) != 0)
-                goto done;
+    shoal_status status = SHOAL_OK;
+    for (int32_t i = 0; i < run->args->companion_count; i++) {
+        const struct shoali_checkpoint_companion *file = &run->args->companions[i];
+        const char *path = shoali_checkpoint_path(&run->arena, folders->partial, "", file->name);
+        if (!path)
+            return SHOAL_ENOMEM;
+        SHOAL_TRY(status, shoali_write_file_atomic(path, file->data, file->bytes), done);
     }
-    if (path && shoali_json_write(index, JSON_INDENT(2), "an index", &text) == SHOAL_OK)
-        SHOAL_TRY(status, shoali_write_file_atomic(path, text, strlen(text)), done);
 done:
-    if (status == SHOAL_ENOMEM)
-        status = SHOAL_FAIL(status, "cannot allocate the index of the model's files");
-    free(text);
-    json_decref(index);
-    json_decref(map);
     return status;
 }
 
@@ -103,15 +87,17 @@ static shoal_status write_manifest(struct shoali_checkpoint_run *run,
 {
     shoal_status status = SHOAL_OK;
     char *text = NULL;
+    SHOAL_TRY(status, write_companions(run, folders), done);
+    const char *path = shoali_checkpoint_path(&run->arena, folders->partial, "", "manifest.json");
+    const char *index =
+        shoali_checkpoint_path(&run->arena, folders->partial, "", "model.safetensors.index.json");
+    if (!path || !index)
+        return SHOAL_ENOMEM;
     for (int32_t k = 0; k < run->args->kind_count; k++)
         if (strcmp(run->plan[k].name, "model") == 0)
-            SHOAL_TRY(status, write_index(run, folders, &run->plan[k]), done);
+            SHOAL_TRY(status, shoali_checkpoint_write_index(index, run->args->names, &run->plan[k]),
+                      done);
     SHOAL_TRY(status, shoali_manifest_format(run->args, run->plan, &text), done);
-    const char *path = shoali_checkpoint_path(&run->arena, folders->partial, "", "manifest.json");
-    if (!path) {
-        status = SHOAL_ENOMEM;
-        goto done;
-    }
     if (shoali_fault("ckpt.manifest")) {
         status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot write: %s", path, strerror(EIO));
         goto done;
@@ -217,6 +203,11 @@ static shoal_status check_save_args(const struct shoali_checkpoint_args *args)
                           args->tag ? args->tag : "", SHOALI_CHECKPOINT_TAG_BYTES);
     if (!args->engine_json)
         return SHOAL_FAIL(SHOAL_EINVAL, "engine_json is missing: give an object's text");
+    for (int32_t i = 0; i < args->companion_count; i++) {
+        const shoal_status status = shoali_checkpoint_check_companion(args->companions[i].name);
+        if (status < 0)
+            return status;
+    }
     return SHOAL_OK;
 }
 

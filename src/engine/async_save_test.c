@@ -37,8 +37,7 @@ static bool same_files(const char *a, const char *b)
         snprintf(paths[1], sizeof paths[1], "%s/%s", b, entry->d_name);
         for (int i = 0; i < 2; i++)
             same = same && shoali_read_file(paths[i], &text[i], &bytes[i]) == SHOAL_OK;
-        const bool equal =
-            same && bytes[0] == bytes[1] && memcmp(text[0], text[1], bytes[0]) == 0;
+        const bool equal = same && bytes[0] == bytes[1] && memcmp(text[0], text[1], bytes[0]) == 0;
         if (!equal)
             fprintf(stderr, "%s differs from %s\n", paths[0], paths[1]);
         same = same && equal;
@@ -134,7 +133,8 @@ static const struct case_ cases[] = {
     {1, "\"reduction\":\"exact\"", NULL, NULL},
     {2, "\"reduction\":\"exact\"", NULL, NULL},
     {3, "\"bf16\":{\"enabled\":true},\"zero_optimization\":{\"stage\":1}", NULL, NULL},
-    {2, "\"fp16\":{\"enabled\":true},\"zero_optimization\":{\"stage\":2,\"reduce_bucket_size\":900}",
+    {2,
+     "\"fp16\":{\"enabled\":true},\"zero_optimization\":{\"stage\":2,\"reduce_bucket_size\":900}",
      NULL, NULL},
     {4,
      "\"bf16\":{\"enabled\":true},\"zero_optimization\":{\"stage\":3,\"overlap_comm\":true,"
@@ -429,11 +429,15 @@ static void test_plan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_processes),  cmocka_unit_test(test_little_room),
+        cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_little_room),
         cmocka_unit_test(test_one_after_the_other),
-        cmocka_unit_test(test_failures),   cmocka_unit_test(test_leaving),
-        cmocka_unit_test(test_asking),     cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_asking),
+        cmocka_unit_test(test_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,10 +166,11 @@ static shoal_status validate_saves(const struct shoali_ds_config *config)
     if (!config->checkpoint.writer.decoupled ||
         config->zero_optimization.offload_optimizer.device != SHOALI_OFFLOAD_NVME)
         return SHOAL_OK;
-    return SHOAL_FAIL(SHOAL_ECONFIG,
-                      "checkpoint.writer.decoupled cannot be combined with "
-                      "zero_optimization.offload_optimizer.device nvme, whose buffers belong to the "
-                      "training alone: leave one of them out, or offload to cpu");
+    return SHOAL_FAIL(
+        SHOAL_ECONFIG,
+        "checkpoint.writer.decoupled cannot be combined with "
+        "zero_optimization.offload_optimizer.device nvme, whose buffers belong to the "
+        "training alone: leave one of them out, or offload to cpu");
 }
 
 static shoal_status validate(void *value)

@@ -76,7 +76,8 @@ static const struct shoali_option checkpoint_rows[] = {
     ROW(checkpoint, BOOL, checkpoint_serialization, 1, "Files are always safetensors.", NOEFFECT),
     ROW(checkpoint, SECTION, writer, 0, "How checkpoints are written.", .section = &writer_section),
     ROW(checkpoint, INT, keep_last, 0,
-        "After each save remove all but so many checkpoints, the last ones; 0: none is removed. Only "
+        "After each save remove all but so many checkpoints, the last ones; 0: none is removed. "
+        "Only "
         "those named global_stepN, none of a later step than the save's, and not what `latest` "
         "names. Also --keep-last.",
         .min = 0, .max = NO_MAX),

@@ -523,5 +523,6 @@ void shoal_engine_destroy(shoal_engine *engine)
     shoal_mesh_destroy(engine->own_mesh);
     shoali_free(engine->output_path);
     shoali_free(engine->save_buffer);
+    shoali_engine_drop_files(engine);
     shoali_free(engine);
 }

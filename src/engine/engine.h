@@ -32,6 +32,7 @@
 #define SHOALI_ENGINE_H
 
 #include "activation_checkpointing/activation_checkpointing.h"
+#include "checkpoint/checkpoint.h"
 #include "engine/config.h"
 #include "engine/micro.h"
 #include "pipeline_parallel/pipeline_parallel.h"
@@ -50,6 +51,8 @@ struct shoali_micro_cost {
     int64_t flops_forward, flops_backward, flops_replay; /* replay: recomputed scopes, as a whole */
     int64_t forward_bytes;                               /* that kernels read and write */
 };
+
+enum { SHOALI_ENGINE_FILES = 16 };
 
 struct shoal_engine {
     struct shoali_ds_config config;
@@ -96,6 +99,8 @@ struct shoal_engine {
     int64_t save_buffer_bytes;
     struct shoali_engine_saver *saver; /* NULL: saves are made at once, or there was none yet */
     shoal_save_info save_info;
+    struct shoali_checkpoint_companion file[SHOALI_ENGINE_FILES]; /* of each save; owned */
+    int32_t file_count;
 
     int64_t micros_done; /* micro-batches of this step whose backward is done */
     int64_t global_steps, applied_steps, skipped_in_a_row;
@@ -110,6 +115,9 @@ struct shoal_engine {
         double ms;     /* of those that count */
     } timed;           /* the throughput timer */
 };
+
+/* Frees what shoal_engine_add_file copied. */
+void shoali_engine_drop_files(struct shoal_engine *engine);
 
 /* Refuses `what` in the middle of a step; otherwise drops a forward that had no backward. */
 SHOAL_CHECKED shoal_status shoali_engine_between_steps(struct shoal_engine *engine,

@@ -28,6 +28,11 @@ void shoal_engine_get_batch_info(const shoal_engine *engine, int64_t *train, int
         *accumulation = engine->batch.accumulation;
 }
 
+shoal_dtype shoal_engine_dtype(const shoal_engine *engine)
+{
+    return engine->module.dtype;
+}
+
 int64_t shoal_engine_param_count(const shoal_engine *engine)
 {
     return engine->module.whole_count;

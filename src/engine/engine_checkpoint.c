@@ -83,7 +83,8 @@ void shoali_engine_tensors_fini(struct shoali_engine_tensors *tensors)
         shoali_free(tensors->kind_shapes[k]);
 }
 
-shoal_status shoali_engine_tensors_init(struct shoali_engine_tensors *tensors, const struct shoal_engine *engine)
+shoal_status shoali_engine_tensors_init(struct shoali_engine_tensors *tensors,
+                                        const struct shoal_engine *engine)
 {
     const struct shoali_module *module = &engine->module;
     *tensors = (struct shoali_engine_tensors){0};
@@ -174,27 +175,28 @@ done:
     return status;
 }
 
-struct shoali_checkpoint_args shoali_engine_checkpoint_args(const struct shoali_engine_tensors *tensors,
-                                                     const struct shoal_engine *engine,
-                                                     const char *dir, const char *tag)
+struct shoali_checkpoint_args
+shoali_engine_checkpoint_args(const struct shoali_engine_tensors *tensors,
+                              const struct shoal_engine *engine, const char *dir, const char *tag)
 {
-    return (struct shoali_checkpoint_args){.dir = dir,
-                                           .tag = tag,
-                                           .group = engine->group,
-                                           .names = tensors->names,
-                                           .shapes = tensors->shapes,
-                                           .tensor_count = engine->module.param_count,
-                                           .shards = tensors->shards,
-                                           .aliases = tensors->aliases,
-                                           .alias_count = engine->module.alias_count,
-                                           .kinds = tensors->kind,
-                                           .kind_count = tensors->kind_count,
-                                           .override_existing =
-                                               engine->override_existing_checkpoint,
-                                           .keep = {engine->config.checkpoint.keep_last,
-                                                    engine->config.checkpoint.keep_every},
-                                           .buffer = engine->save_buffer,
-                                           .buffer_bytes = engine->save_buffer_bytes};
+    return (struct shoali_checkpoint_args){
+        .dir = dir,
+        .tag = tag,
+        .group = engine->group,
+        .names = tensors->names,
+        .shapes = tensors->shapes,
+        .tensor_count = engine->module.param_count,
+        .shards = tensors->shards,
+        .aliases = tensors->aliases,
+        .alias_count = engine->module.alias_count,
+        .kinds = tensors->kind,
+        .kind_count = tensors->kind_count,
+        .companions = engine->file,
+        .companion_count = engine->file_count,
+        .override_existing = engine->override_existing_checkpoint,
+        .keep = {engine->config.checkpoint.keep_last, engine->config.checkpoint.keep_every},
+        .buffer = engine->save_buffer,
+        .buffer_bytes = engine->save_buffer_bytes};
 }
 
 /* ---- the engine's numbers ------------------------------------------------------------------- */
@@ -270,8 +272,8 @@ done:
 
 /* ---- save ----------------------------------------------------------------------------------- */
 
-shoal_status shoali_engine_tensors_add_all(struct shoali_engine_tensors *tensors, const struct shoal_engine *engine,
-                                           bool snapshot)
+shoal_status shoali_engine_tensors_add_all(struct shoali_engine_tensors *tensors,
+                                           const struct shoal_engine *engine, bool snapshot)
 {
     shoal_status status = SHOAL_OK;
     for (int32_t k = 0; k < shoali_zero_kind_count(engine->zero); k++)
@@ -301,7 +303,8 @@ shoal_status shoali_engine_prepare_saves(struct shoal_engine *engine)
     struct shoali_checkpoint_size size;
     SHOAL_TRY(status, shoali_engine_tensors_init(&tensors, engine), done);
     SHOAL_TRY(status, shoali_engine_tensors_add_all(&tensors, engine, false), done);
-    const struct shoali_checkpoint_args args = shoali_engine_checkpoint_args(&tensors, engine, "", NULL);
+    const struct shoali_checkpoint_args args =
+        shoali_engine_checkpoint_args(&tensors, engine, "", NULL);
     SHOAL_TRY(status, shoali_checkpoint_get_size(&args, &size), done);
     if (!engine->meta)
         engine->save_buffer = allocate_touched((size_t)size.buffer_bytes);
@@ -409,7 +412,8 @@ static bool has_kind(const struct shoali_checkpoint_info *info, const char *name
 
 /* 16-bit weights beside masters: nobody needs them, but if they say something else one of the two
  * is not what was saved. After all kinds that are loaded. */
-static shoal_status add_comparison(struct shoali_engine_tensors *tensors, const struct shoal_engine *engine,
+static shoal_status add_comparison(struct shoali_engine_tensors *tensors,
+                                   const struct shoal_engine *engine,
                                    const struct shoali_checkpoint_info *info)
 {
     shoal_status status = SHOAL_OK;
@@ -424,7 +428,8 @@ done:
 }
 
 /* An engine without masters takes 16-bit weights as they are, into the last kind. */
-static shoal_status add_weights(struct shoali_engine_tensors *tensors, const struct shoal_engine *engine)
+static shoal_status add_weights(struct shoali_engine_tensors *tensors,
+                                const struct shoal_engine *engine)
 {
     shoal_status status;
     const int32_t at = tensors->kind_count;
@@ -437,7 +442,8 @@ done:
 
 /* fp32 masters come from "master", or from "model" when the checkpoint is fp32; states under their
  * own names. */
-static shoal_status choose_kinds(struct shoali_engine_tensors *tensors, const struct shoal_engine *engine,
+static shoal_status choose_kinds(struct shoali_engine_tensors *tensors,
+                                 const struct shoal_engine *engine,
                                  const struct shoali_checkpoint_info *info, bool weights_only)
 {
     shoal_status status;
@@ -482,7 +488,8 @@ shoal_status shoal_engine_load_checkpoint(shoal_engine *engine, const char *dir,
     SHOAL_TRY(status, shoali_checkpoint_open(dir, tag, &info), done);
     const bool only_weights = weights_only || engine->inference;
     SHOAL_TRY(status, choose_kinds(&tensors, engine, &info, only_weights), done);
-    const struct shoali_checkpoint_args args = shoali_engine_checkpoint_args(&tensors, engine, dir, info.tag);
+    const struct shoali_checkpoint_args args =
+        shoali_engine_checkpoint_args(&tensors, engine, dir, info.tag);
     SHOAL_TRY(status, shoali_checkpoint_load(&args), done);
     SHOAL_TRY(status, shoali_zero_masters_changed(engine->zero), done);
     if (!only_weights)
@@ -510,6 +517,25 @@ shoal_status shoal_checkpoint_peek(const char *dir, const char *tag, char **clie
     if (step)
         *step = info.step;
 done:
+    shoali_checkpoint_info_fini(&info);
+    return status;
+}
+
+shoal_status shoal_checkpoint_find(const char *dir, const char *tag, char **folder)
+{
+    shoal_status status;
+    struct shoali_checkpoint_info info = {0};
+    struct shoali_str path = {0};
+    *folder = NULL;
+    SHOAL_TRY(status, shoali_checkpoint_peek(dir, tag, &info), done);
+    shoali_str_append(&path, "%s/%s", dir, info.tag);
+    if (path.failed)
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a path");
+    else
+        *folder = path.text;
+    path.text = *folder ? NULL : path.text;
+done:
+    shoali_str_fini(&path);
     shoali_checkpoint_info_fini(&info);
     return status;
 }

@@ -27,7 +27,7 @@ struct shoali_engine_tensors {
     struct shoali_checkpoint_kind kind[SHOALI_ENGINE_KINDS];
     struct shoali_kind_access access[SHOALI_ENGINE_KINDS];
     struct shoali_checkpoint_range *ranges[SHOALI_ENGINE_KINDS]; /* owned */
-    shoal_shape *kind_shapes[SHOALI_ENGINE_KINDS];               /* owned; NULL: those of the parameters */
+    shoal_shape *kind_shapes[SHOALI_ENGINE_KINDS]; /* owned; NULL: those of the parameters */
     int32_t kind_count;
     struct shoali_checkpoint_alias *aliases; /* owned */
 };

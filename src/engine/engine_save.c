@@ -113,8 +113,9 @@ static shoal_status tell(struct shoali_engine_saver *saver)
     if (!saver->failed)
         return SHOAL_OK;
     saver->failed = false;
-    return SHOAL_FAIL(saver->status, "the checkpoint of step %lld, which was being written beside the "
-                                     "training, is not whole: %s",
+    return SHOAL_FAIL(saver->status,
+                      "the checkpoint of step %lld, which was being written beside the "
+                      "training, is not whole: %s",
                       (long long)saver->args.step, saver->sentence);
 }
 

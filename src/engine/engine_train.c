@@ -174,10 +174,10 @@ shoal_status shoali_engine_finish_step(struct shoal_engine *engine)
     SHOAL_TRY(status, shoali_engine_hash_start(engine), done);
     begin = shoali_now_ns();
     drop_forward(engine); /* one more than the step has micro-batches */
-    SHOAL_TRY(
-        status,
-        shoali_zero_reduce(engine->zero, engine->scaler.scale, shoali_engine_asks(engine), &verdict),
-        done);
+    SHOAL_TRY(status,
+              shoali_zero_reduce(engine->zero, engine->scaler.scale, shoali_engine_asks(engine),
+                                 &verdict),
+              done);
     SHOAL_TRY(status, shoali_engine_hear(engine, &verdict), done);
     SHOAL_TRY(status, shoali_engine_check_unused(engine), done);
     info->reduce_ms = ms_since(begin);

@@ -1,11 +1,25 @@
 /* generator.c - opening a checkpoint, or an engine, for generation. */
 #include "checkpoint/checkpoint.h"
 #include "inference/inference.h"
+#include "shoal/hub.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* What a folder's weights are opened with. */
+struct opening {
+    const shoal_generator_args *args;
+    shoal_dtype dtype; /* that it computes in */
+};
+
+static shoal_status make_table_model(shoal_generator *generator, const shoal_model_config *config)
+{
+    if (!config->row->max_length)
+        return SHOAL_FAIL(SHOAL_EINVAL, "a model `%s` does not generate text", config->row->name);
+    return shoal_model_create(config, &generator->model);
+}
 
 /* The parts of the client JSON that `shoal pretrain` writes: {"model": {...}, "tokenizer": {...}}.
  */
@@ -19,24 +33,20 @@ static shoal_status make_model(shoal_generator *generator, const char *client_js
         SHOAL_TRY(status, shoali_json_read(client_json, strlen(client_json), &client, NULL), done);
     const json_t *model_part = json_object_get(client, "model");
     const json_t *tokenizer_part = json_object_get(client, "tokenizer");
-    if (!model_part || !tokenizer_part) {
+    if (!model_part) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "the checkpoint does not say which model and tokenizer it is of: only "
-                            "checkpoints written by `shoal pretrain` can generate");
+                            "the checkpoint does not say which model it is of: only checkpoints "
+                            "written by `shoal pretrain` can generate");
         goto done;
     }
     SHOAL_TRY(status, shoali_json_write(model_part, JSON_COMPACT, "a model's options", &model),
               done);
+    SHOAL_TRY(status, shoal_model_config_from_json(model, &config), done);
+    SHOAL_TRY(status, make_table_model(generator, config), done);
+    if (!tokenizer_part) /* trained on random tokens */
+        goto done;
     SHOAL_TRY(status, shoali_json_write(tokenizer_part, JSON_COMPACT, "a tokenizer", &tokenizer),
               done);
-    SHOAL_TRY(status, shoal_model_config_from_json(model, &config), done);
-    if (!config->row->max_length) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "the checkpoint is of a model `%s`, which does not generate text",
-                            config->row->name);
-        goto done;
-    }
-    SHOAL_TRY(status, shoal_model_create(config, &generator->model), done);
     SHOAL_TRY(status,
               shoal_tokenizer_from_json(tokenizer, strlen(tokenizer), &generator->tokenizer), done);
 done:
@@ -47,7 +57,7 @@ done:
     return status;
 }
 
-/* The type of the weights, which generation computes in. */
+/* The type of the weights, which generation computes in unless it is told another. */
 static shoal_dtype weight_type(const struct shoali_checkpoint_info *info)
 {
     for (int32_t i = 0; i < info->kind_count; i++)
@@ -56,13 +66,32 @@ static shoal_dtype weight_type(const struct shoali_checkpoint_info *info)
     return SHOAL_F32;
 }
 
+static shoal_status take_dtype(struct opening *opening)
+{
+    static const struct {
+        const char *name;
+        shoal_dtype dtype;
+    } names[] = {{"fp32", SHOAL_F32}, {"bf16", SHOAL_BF16}, {"fp16", SHOAL_F16}};
+    const char *name = opening->args->dtype;
+    for (size_t i = 0; name && i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i].name, name) == 0) {
+            opening->dtype = names[i].dtype;
+            return SHOAL_OK;
+        }
+    return name ? SHOAL_FAIL(SHOAL_EINVAL,
+                             "the type \"%s\" cannot be computed in: give fp32, bf16 "
+                             "or fp16",
+                             name)
+                : SHOAL_OK;
+}
+
 /* Products of one row read a weight as fast as memory gives it, so none is packed. */
-static shoal_status open_engine(shoal_generator *generator, const shoal_generator_args *args,
-                                const struct shoali_checkpoint_info *info)
+static shoal_status open_engine(shoal_generator *generator, struct opening *opening)
 {
     shoal_status status;
     char config[256];
-    const shoal_dtype dtype = weight_type(info);
+    SHOAL_TRY(status, take_dtype(opening), done);
+    const shoal_dtype dtype = opening->dtype;
     snprintf(config, sizeof config,
              "{\"train_micro_batch_size_per_gpu\":1,\"packed_weights\":false,"
              "\"bf16\":{\"enabled\":%s},\"fp16\":{\"enabled\":%s}}",
@@ -70,29 +99,62 @@ static shoal_status open_engine(shoal_generator *generator, const shoal_generato
     SHOAL_TRY(status,
               shoal_engine_create(&(shoal_engine_args){.model = generator->model,
                                                        .config_text = config,
-                                                       .threads = args->threads,
-                                                       .accelerator = args->accelerator,
-                                                       .ops = args->ops,
+                                                       .threads = opening->args->threads,
+                                                       .accelerator = opening->args->accelerator,
+                                                       .ops = opening->args->ops,
                                                        .inference = 1},
                                   &generator->owned),
               done);
-    SHOAL_TRY(status,
-              shoal_engine_load_checkpoint(generator->owned, args->load, info->tag, 1, NULL), done);
 done:
     return status;
 }
 
-static shoal_status open_checkpoint(shoal_generator *generator, const shoal_generator_args *args)
+static shoal_status open_checkpoint(shoal_generator *generator, struct opening *opening)
 {
     shoal_status status;
     struct shoali_checkpoint_info info = {0};
-    SHOAL_TRY(status, shoali_checkpoint_open(args->load, args->tag, &info), done);
+    const char *dir = opening->args->load;
+    SHOAL_TRY(status, shoali_checkpoint_open(dir, opening->args->tag, &info), done);
     generator->step = info.step;
+    opening->dtype = weight_type(&info);
     SHOAL_TRY(status, make_model(generator, info.client_json), done);
-    SHOAL_TRY(status, open_engine(generator, args, &info), done);
+    SHOAL_TRY(status, open_engine(generator, opening), done);
+    SHOAL_TRY(status, shoal_engine_load_checkpoint(generator->owned, dir, info.tag, 1, NULL), done);
 done:
     shoali_checkpoint_info_fini(&info);
     return status;
+}
+
+/* A folder as the Hub has it. A pass of generation has its own memory: the length of samples, which
+ * would be planned for the engine's, is of no use here. */
+static shoal_status open_hub(shoal_generator *generator, struct opening *opening)
+{
+    shoal_status status;
+    shoal_model_config *config = NULL;
+    const char *dir = opening->args->load;
+    double vocabulary;
+    SHOAL_TRY(status, shoal_hub_read_config(dir, &config, &opening->dtype), done);
+    SHOAL_TRY(status, shoal_model_config_get(config, "vocab-size", &vocabulary), done);
+    SHOAL_TRY(status, shoal_model_config_set(config, "seq-length", 1), done);
+    SHOAL_TRY(status, make_table_model(generator, config), done);
+    SHOAL_TRY(status, shoal_hub_open_tokenizer(dir, &generator->tokenizer), done);
+    SHOAL_TRY(status, open_engine(generator, opening), done);
+    SHOAL_TRY(status,
+              shoal_engine_load_weights(
+                  generator->owned,
+                  &(shoal_load_weights_args){.path = dir, .vocab_rows = (int64_t)vocabulary}),
+              done);
+done:
+    shoal_model_config_destroy(config);
+    return status;
+}
+
+static shoal_status open_folder(shoal_generator *generator, const shoal_generator_args *args)
+{
+    struct opening opening = {.args = args};
+    if (!args->tag && shoal_hub_is_folder(args->load))
+        return open_hub(generator, &opening);
+    return open_checkpoint(generator, &opening);
 }
 
 static shoal_status check_args(const shoal_generator_args *args)
@@ -122,11 +184,11 @@ shoal_status shoal_generator_create_sized(const shoal_generator_args *given, siz
               done);
     SHOAL_TRY(status, check_args(args), done);
     if (args->load)
-        SHOAL_TRY(status, open_checkpoint(generator, args), done);
+        SHOAL_TRY(status, open_folder(generator, args), done);
     const shoal_model_config *config = shoal_generator_config(generator);
-    const int64_t positions = args->max_length > 0 ? args->max_length
-                              : config             ? config->row->max_length(config->values)
-                                                   : 0;
+    const int64_t most = config ? config->row->max_length(config->values) : INT64_MAX;
+    const int64_t positions =
+        args->max_length > 0 && args->max_length < most ? args->max_length : most;
     double vocabulary = 0;
     if (config)
         SHOAL_TRY(status, shoal_model_config_get(config, "vocab-size", &vocabulary), done);
@@ -174,6 +236,11 @@ int64_t shoal_generator_step(const shoal_generator *generator)
 {
     return generator->owned ? generator->step
                             : shoal_engine_global_steps(generator->decoder.engine);
+}
+
+int64_t shoal_generator_known_tokens(const shoal_generator *generator)
+{
+    return generator->known;
 }
 
 int64_t shoal_generator_vocab_size(const shoal_generator *generator)

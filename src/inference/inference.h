@@ -1,6 +1,6 @@
 /* inference - generation: an engine's layers on a tape that generates. Level L9, above engine.
  *
- *   generator.c  opening: client JSON -> model and tokenizer -> an engine for inference
+ *   generator.c  opening: client JSON, or config.json -> model and tokenizer -> an engine for inference
  *   decoder.c    passes: new tokens of some sequences through the layers, logits back
  *   sample.c     logits to a token, and the loop around it
  *

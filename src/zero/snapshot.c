@@ -215,8 +215,8 @@ shoal_status shoali_zero_snapshot_begin(struct shoali_zero *zero)
     for (int32_t i = 0; i < self->slots; i++)
         self->free[i] = i;
     self->free_count = self->slots;
-    self->stats = (struct shoali_zero_snapshot_stats){.staging_bytes =
-                                                          self->slots * self->block * 4};
+    self->stats =
+        (struct shoali_zero_snapshot_stats){.staging_bytes = self->slots * self->block * 4};
     for (int32_t s = 0; s < zero->setup.optimizer.state_count; s++)
         if (self->small[s])
             shoali_pinned_read(zero->setup.args.device, self->small[s], zero->tensors.state[s],
@@ -255,9 +255,9 @@ static shoal_status keep(struct shoali_zero_snapshot *self, int32_t row, int64_t
     cell->slot = self->free[--self->free_count];
     cell->state = COPYING;
     pthread_mutex_unlock(&self->lock);
-    const shoal_status status = fetch(self, row, local, left < self->block ? left : self->block,
-                                      self->zero->setup.args.exec.stream,
-                                      self->slot + cell->slot * self->block);
+    const shoal_status status =
+        fetch(self, row, local, left < self->block ? left : self->block,
+              self->zero->setup.args.exec.stream, self->slot + cell->slot * self->block);
     pthread_mutex_lock(&self->lock);
     cell->state = COPIED;
     self->broken = self->broken || status < 0;

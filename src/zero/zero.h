@@ -184,9 +184,9 @@ SHOAL_CHECKED shoal_status shoali_zero_idle_forward(struct shoali_zero *zero);
 /* The step's shared record: what each rank adds; the sums come back. Losses in fixed point 2^-44.
  */
 struct shoali_zero_verdict {
-    double loss;            /* mean over the global batch; NaN when one was not finite */
-    double norm;            /* of the gradient after unscaling and averaging; NaN on overflow */
-    bool overflow;          /* some rank saw NaN, infinity or an exact contribution out of range */
+    double loss;             /* mean over the global batch; NaN when one was not finite */
+    double norm;             /* of the gradient after unscaling and averaging; NaN on overflow */
+    bool overflow;           /* some rank saw NaN, infinity or an exact contribution out of range */
     bool stop, save, failed; /* some rank passed SHOALI_ZERO_STOP, ... */
     int32_t rejected_param; /* this rank's first parameter with a contribution out of range (exact),
                                -1 none */

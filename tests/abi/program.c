@@ -257,6 +257,25 @@ static void make_gpt(shoal_model **model)
     NEED(again.ffn_hidden_size == 128 && FILLED(again));
 }
 
+/* As others have models; what is not there is refused after the arguments were read. */
+static void hub(shoal_engine *engine, const shoal_model *model)
+{
+    char *json = NULL;
+    shoal_hub_write_args written = {.config = shoal_model_get_config(model), .dtype = SHOAL_F32};
+    shoal_load_weights_args weights = {.path = "/nowhere"};
+    shoal_convert_args convert = {.in = "/nowhere", .out = "/nowhere/out", .dtype = "bf16"};
+    ASK(shoal_hub_write_args, written);
+    ASK(shoal_load_weights_args, weights);
+    ASK(shoal_convert_args, convert);
+    NEED(shoal_hub_write_config(&written, &json) == SHOAL_OK && strstr(json, "\"gpt2\""));
+    free(json);
+    NEED(shoal_hub_write_generation(&written, &json) == SHOAL_OK && json[0] == '{');
+    free(json);
+    NEED(shoal_engine_load_weights(engine, &weights) < 0 &&
+         strstr(shoal_error_message(), "/nowhere"));
+    NEED(shoal_convert(&convert) < 0 && strstr(shoal_error_message(), "/nowhere"));
+}
+
 static void gpt(void)
 {
     struct text text = {0};
@@ -275,6 +294,7 @@ static void gpt(void)
                                       "\"type\":\"AdamW\",\"params\":{\"lr\":0.001}}}"},
              &engine) == SHOAL_OK);
     NEED(shoal_engine_train_batch(engine, next, &text, NULL) == SHOAL_OK);
+    hub(engine, model);
     shoal_generator_args args = {.engine = engine, .max_length = TOKENS};
     ASK(shoal_generator_args, args);
     NEED(shoal_generator_create(&args, &generator) == SHOAL_OK);

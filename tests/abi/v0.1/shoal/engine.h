@@ -127,6 +127,8 @@ SHOAL_API int64_t shoal_engine_global_steps(const shoal_engine *engine);
 SHOAL_API void shoal_engine_get_batch_info(const shoal_engine *engine, int64_t *train_batch_size,
                                            int64_t *micro_batch_size,
                                            int64_t *gradient_accumulation_steps);
+/* What weights and activations are computed in. Not collective. */
+SHOAL_API shoal_dtype shoal_engine_dtype(const shoal_engine *engine);
 /* Elements of all parameters, tied ones once. Not collective. */
 SHOAL_API int64_t shoal_engine_param_count(const shoal_engine *engine);
 /* Bytes of this rank by kind, from counters. Not collective. */
@@ -190,6 +192,29 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_fingerprint(shoal_engine *engi
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_save_checkpoint(shoal_engine *engine,
                                                                   const char *dir, const char *tag,
                                                                   const char *client_json);
+/* With the key checkpoint.writer.decoupled (DeepSpeed's; --async-save of Megatron) a save returns at
+ * once and goes on beside the training, which keeps a copy of what it changes before it was written
+ * (in memory that is planned: writer.staging_buffer_size). The files are, bit by bit, those of the step
+ * at which it was called. The next save, a load and the end wait for it. If it fails, all ranks get its
+ * status from the next step, or from whichever of these comes first. `latest` moves when it is over. */
+typedef struct shoal_save_info {
+    int64_t step;                             /* of the last save that is whole; -1: none yet */
+    double seconds;                           /* from the call to its end */
+    double stall_ms;                          /* that it held up the training on this rank */
+    bool at_work;                             /* one that is not over */
+    int64_t at_work_step;                     /* of that one */
+    int64_t staging_bytes, most_staged_bytes; /* what copies may take, and have taken at most */
+    int64_t waits;                            /* blocks that an update waited for without room */
+} shoal_save_info;
+/* Not collective. */
+SHOAL_INLINE void shoal_engine_get_save_info(const shoal_engine *engine, shoal_save_info *info);
+/* Waits for the save at work, if there is one, and returns its status. Each rank waits for its own
+ * part of it. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_wait_save(shoal_engine *engine);
+/* Asks all ranks to save after the next step, which the caller does when shoal_engine_save_requested
+ * says so, the same on all ranks, until a save begins. Not collective; safe in a signal handler. */
+SHOAL_API void shoal_engine_request_save(shoal_engine *engine);
+SHOAL_API bool shoal_engine_save_requested(const shoal_engine *engine);
 /* Says before the first step whether saves in DIR could succeed: makes DIR, writes and removes a
  * file there, removes what saves that died have left, compares free space and the limit of a file's
  * size with what a checkpoint needs. SHOAL_EEXIST: DIR holds a later step than this engine's.
@@ -202,9 +227,34 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_load_checkpoint(shoal_engine *
                                                                   const char *dir, const char *tag,
                                                                   bool weights_only,
                                                                   char **client_json);
+/* Weights of a folder as the Hugging Face Hub has it: model.safetensors, or several files and
+ * model.safetensors.index.json, in F32, BF16 or F16. */
+typedef struct shoal_load_weights_args {
+    const char *path; /* the folder */
+    int64_t
+        vocab_rows; /* a tensor with so many rows there may have more in the engine, which become
+                           zeros (padding of a vocabulary); 0: none */
+    bool loose;     /* tensors that one side lacks, or has in another shape, are only said: those
+                           of the engine keep their values; else SHOAL_EINVAL lists them */
+} shoal_load_weights_args;
+/* Reads them into an engine at a step boundary, by name (docs/HUGGING-FACE.md has the rules); what
+ * the optimizer keeps stays as it is. Every rank reads what it holds, through 32 MiB of memory. */
+SHOAL_CHECKED SHOAL_INLINE shoal_status
+shoal_engine_load_weights(shoal_engine *engine, const shoal_load_weights_args *args);
+/* A further file that each later checkpoint of this engine has in its folder: what other programs
+ * want to find beside weights (config.json, tokenizer.json). `name`: without a folder; a second one
+ * of a name replaces the first. The bytes are copied. Rank 0's count. Not collective. SHOAL_EINVAL:
+ * a name that a checkpoint needs itself. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_add_file(shoal_engine *engine, const char *name,
+                                                           const void *data, size_t bytes);
 /* Reads just the client JSON and the step of a checkpoint; statuses as above. Not collective. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_checkpoint_peek(const char *dir, const char *tag,
                                                            char **client_json, int64_t *step);
+
+/* The folder DIR/TAG of a checkpoint, owned (free()); tag NULL: the latest. Statuses as above. Not
+ * collective. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_checkpoint_find(const char *dir, const char *tag,
+                                                           char **folder);
 
 /* ---- structs that grow ---------------------------------------------------------------------- */
 /* The functions behind the inline ones above. */
@@ -216,6 +266,10 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_train_batch_sized(shoal_engine
                                                                     void *user,
                                                                     shoal_step_info *info,
                                                                     size_t info_size);
+SHOAL_API void shoal_engine_get_save_info_sized(const shoal_engine *engine, shoal_save_info *info,
+                                                size_t info_size);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_load_weights_sized(
+    shoal_engine *engine, const shoal_load_weights_args *args, size_t args_size);
 SHOAL_API void shoal_engine_get_step_info_sized(const shoal_engine *engine, shoal_step_info *info,
                                                 size_t info_size);
 SHOAL_API void shoal_engine_get_memory_info_sized(const shoal_engine *engine,
@@ -231,6 +285,16 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_engine_train_batch(shoal_engine *e
                                                                  void *user, shoal_step_info *info)
 {
     return shoal_engine_train_batch_sized(engine, source, user, info, sizeof *info);
+}
+SHOAL_INLINE void shoal_engine_get_save_info(const shoal_engine *engine, shoal_save_info *info)
+{
+    shoal_engine_get_save_info_sized(engine, info, sizeof *info);
+}
+
+SHOAL_CHECKED SHOAL_INLINE shoal_status
+shoal_engine_load_weights(shoal_engine *engine, const shoal_load_weights_args *args)
+{
+    return shoal_engine_load_weights_sized(engine, args, sizeof *args);
 }
 SHOAL_INLINE void shoal_engine_get_step_info(const shoal_engine *engine, shoal_step_info *info)
 {

@@ -18,6 +18,7 @@
  *   launcher.h     starting ranks
  *   diff.h         where two runs, or two checkpoints, part
  *   inspect.h      what is inside of files
+ *   hub.h          models as the Hugging Face Hub has them
  *   report.h       what this build finds on this machine
  *
  * WORDS  A *rank* is one process (or thread) of a job. A *micro-batch* is what one forward pass
@@ -73,6 +74,7 @@
 #include "shoal/data.h"
 #include "shoal/diff.h"
 #include "shoal/engine.h"
+#include "shoal/hub.h"
 #include "shoal/indexed.h"
 #include "shoal/inference.h"
 #include "shoal/inspect.h"

@@ -19,11 +19,19 @@
  * proj(attention(ln_1(x))), x += proj(gelu(fc(ln_2(x)))); logits = ln_f(x) wte^T. Initial values:
  * normal(0, init_method_std), the two projections back into the residual stream std/sqrt(2 L),
  * positions and tokens std, norms 1 and 0, biases 0.
+ *
+ * BERT (Devlin et al. 2018): x = LayerNorm(word[token] + position[t] + type[which text]); per block x
+ * = LayerNorm(x + output(attention(x))), x = LayerNorm(x + output(gelu(intermediate(x)))), where
+ * attention sees all tokens of the sample; logits = LayerNorm(gelu(transform(x))) word^T + bias, and
+ * of the first token two more for the order of the texts. The loss is the sum of both means.
+ * --bert-pre-norm is Megatron's: norms before attention and feed-forward, and one behind all. Names
+ * are those of Hugging Face's BertForPreTraining and MegatronBertForPreTraining.
  */
 #ifndef SHOAL_TRANSFORMER_H
 #define SHOAL_TRANSFORMER_H
 
 #include "shoal/autograd.h"
+#include "shoal/data.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -83,9 +91,12 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_model_config_from_json(const char *js
 SHOAL_API void shoal_model_config_bench_batch(const shoal_model_config *config,
                                               int64_t *micro_batch, int64_t *seq_length);
 
+/* What its samples are: the kind to ask a loader for. */
+SHOAL_API shoal_sample_kind shoal_model_config_samples(const shoal_model_config *config);
+
 /* Checks the values (SHOAL_EINVAL names the flags) and builds the layers. The configuration is
- * copied. *model is owned: shoal_model_destroy. Inputs of the model: "tokens" and "targets", I32
- * [T] per sample. */
+ * copied. *model is owned: shoal_model_destroy. The model's inputs are arrays of such samples, by
+ * name, all I32: of the next token "tokens" and "targets", [T] per sample. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_model_create(const shoal_model_config *config,
                                                         shoal_model **model);
 /* Of models made by this header; NULL is fine. */

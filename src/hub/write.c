@@ -1,0 +1,234 @@
+/* A configuration of the model table to config.json, and what generation wants to know. */
+#include "hub/hub.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+int64_t shoali_hub_vocab_rows(const shoal_model_config *config)
+{
+    const int64_t size = (int64_t)shoali_hub_option(config, "vocab-size");
+    const int64_t multiple = (int64_t)shoali_hub_option(config, "make-vocab-size-divisible-by");
+    return multiple > 1 ? (size + multiple - 1) / multiple * multiple : size;
+}
+
+void shoali_hub_put(struct shoali_hub_writer *writer, const char *key, json_t *value)
+{
+    writer->failed |= json_object_set_new(writer->root, key, value);
+}
+
+/* ---- which family --------------------------------------------------------------------------- */
+
+/* The first option whose value a family has no word for; NULL: none. */
+static const struct shoali_hub_fixed *other_value(const struct shoali_hub_family *family,
+                                                  const shoal_model_config *config)
+{
+    for (int32_t i = 0; i < family->fixed_count; i++)
+        if (shoali_hub_option(config, family->fixed[i].option) != family->fixed[i].value)
+            return &family->fixed[i];
+    return NULL;
+}
+
+shoal_status shoali_hub_family_of(const shoal_model_config *config,
+                                  const struct shoali_hub_family **family)
+{
+    const char *row = shoal_model_config_name(config);
+    const struct shoali_hub_fixed *other = NULL;
+    for (int32_t i = 0; shoali_hub_families[i]; i++) {
+        const struct shoali_hub_family *each = shoali_hub_families[i];
+        if (strcmp(each->row, row) != 0 || (each->says && !each->says(config)))
+            continue;
+        const struct shoali_hub_fixed *wrong = other_value(each, config);
+        if (!wrong) {
+            *family = each;
+            return SHOAL_OK;
+        }
+        other = other ? other : wrong;
+    }
+    *family = NULL;
+    if (other)
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                          "transformers has no words for a `%s` whose --%s is %g", row,
+                          other->option, shoali_hub_option(config, other->option));
+    return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "transformers has no words for a `%s` with these options",
+                      row);
+}
+
+/* ---- config.json ---------------------------------------------------------------------------- */
+
+static const shoal_model_option *find_option(const shoal_model_config *config, const char *name)
+{
+    const shoal_model_option *at;
+    for (int32_t i = 0; (at = shoal_model_config_option(config, i)) != NULL; i++)
+        if (strcmp(at->name, name) == 0)
+            return at;
+    return NULL;
+}
+
+static json_t *option_json(const shoal_model_config *config, const struct shoali_hub_key *row)
+{
+    const shoal_model_option *option = find_option(config, row->option);
+    const double value = shoali_hub_option(config, row->option);
+    if (option && option->type == SHOAL_MODEL_BOOL)
+        return json_boolean((value != 0) != (row->use == SHOALI_HUB_NOT));
+    return option && option->type == SHOAL_MODEL_INT ? json_integer((json_int_t)value)
+                                                     : json_real(value);
+}
+
+static void put_options(struct shoali_hub_writer *writer)
+{
+    for (int32_t i = 0; i < writer->family->key_count; i++) {
+        const struct shoali_hub_key *row = &writer->family->keys[i];
+        if (row->option)
+            shoali_hub_put(writer, row->key, option_json(writer->config, row));
+    }
+}
+
+static void put_vocab(struct shoali_hub_writer *writer)
+{
+    const int64_t size = (int64_t)shoali_hub_option(writer->config, "vocab-size");
+    const int64_t rows = shoali_hub_vocab_rows(writer->config);
+    shoali_hub_put(writer, "vocab_size", json_integer(rows));
+    if (rows == size)
+        return;
+    shoali_hub_put(
+        writer, "shoal",
+        json_pack("{s:I, s:I}", "vocab_size", (json_int_t)size, "make_vocab_size_divisible_by",
+                  (json_int_t)shoali_hub_option(writer->config, "make-vocab-size-divisible-by")));
+}
+
+static const char *const token_keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+enum { TOKEN_KEYS = sizeof token_keys / sizeof token_keys[0] };
+
+/* Which tokens begin and end a text: as the source says, else as the tokenizer does; -1 else. */
+static void put_tokens(struct shoali_hub_writer *writer, const json_t *source, int64_t eod)
+{
+    for (int i = 0; i < TOKEN_KEYS; i++) {
+        json_t *value = json_object_get(source, token_keys[i]);
+        if (value)
+            shoali_hub_put(writer, token_keys[i], json_incref(value));
+        else if (!source && i < 2)
+            shoali_hub_put(writer, token_keys[i], eod >= 0 ? json_integer(eod) : json_null());
+    }
+}
+
+static const char *dtype_name(shoal_dtype dtype)
+{
+    return dtype == SHOAL_BF16 ? "bfloat16" : dtype == SHOAL_F16 ? "float16" : "float32";
+}
+
+/* With as many digits as say the same numbers: 0.1 shall not look like 0.10000000000000001. */
+static shoal_status write_digits(const json_t *root, const char *what, char **text)
+{
+    shoal_status status;
+    const size_t flags = JSON_INDENT(2) | JSON_SORT_KEYS;
+    json_t *again = NULL;
+    SHOAL_TRY(status, shoali_json_write(root, flags | JSON_REAL_PRECISION(15), what, text), done);
+    SHOAL_TRY(status, shoali_json_read(*text, strlen(*text), &again, NULL), done);
+    if (json_equal(root, again))
+        goto done;
+    free(*text);
+    *text = NULL;
+    SHOAL_TRY(status, shoali_json_write(root, flags | JSON_REAL_PRECISION(17), what, text), done);
+done:
+    json_decref(again);
+    return status;
+}
+
+static shoal_status write_json(const json_t *root, int failed, const char *what, char **text)
+{
+    shoal_status status;
+    char *body = NULL;
+    SHOAL_TRY(status, write_digits(failed ? NULL : root, what, &body), done);
+    const size_t length = strlen(body);
+    *text = realloc(body, length + 2);
+    if (!*text) {
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the text of %s", what);
+        goto done;
+    }
+    body = NULL;
+    memcpy(*text + length, "\n", 2);
+done:
+    free(body);
+    return status;
+}
+
+shoal_status shoal_hub_write_config_sized(const shoal_hub_write_args *given, size_t given_size,
+                                          char **json)
+{
+    shoal_status status;
+    shoal_hub_write_args args = {0};
+    json_t *source = NULL;
+    struct shoali_hub_writer writer = {.root = json_object()};
+    *json = NULL;
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_hub_write_args, source, given, given_size, &args),
+              done);
+    writer.config = args.config;
+    SHOAL_TRY(status, shoali_hub_family_of(args.config, &writer.family), done);
+    if (args.source)
+        SHOAL_TRY(status, shoali_hub_read_object(args.source, "config.json", &source), done);
+    shoali_hub_put(&writer, "model_type", json_string(writer.family->type));
+    shoali_hub_put(&writer, "architectures", json_pack("[s]", writer.family->architecture));
+    shoali_hub_put(&writer, "torch_dtype", json_string(dtype_name(args.dtype)));
+    put_options(&writer);
+    put_vocab(&writer);
+    put_tokens(&writer, source, args.tokenizer ? shoal_tokenizer_eod(args.tokenizer) : -1);
+    if (writer.family->write)
+        writer.family->write(&writer);
+    SHOAL_TRY(status, write_json(writer.root, writer.failed, "config.json", json), done);
+done:
+    json_decref(writer.root);
+    json_decref(source);
+    return status;
+}
+
+/* ---- generation_config.json ----------------------------------------------------------------- */
+
+/* Rows that stand for no token are never drawn; what a source says of rows that are no tokens is
+ * left out. */
+static int suppress_padding(const shoal_model_config *config, json_t *root)
+{
+    int failed = 0;
+    size_t i;
+    json_t *value;
+    const int64_t size = (int64_t)shoali_hub_option(config, "vocab-size");
+    json_t *list = json_array();
+    json_array_foreach(json_object_get(root, "suppress_tokens"), i, value)
+    {
+        if (json_integer_value(value) < size)
+            failed |= json_array_append(list, value);
+    }
+    for (int64_t id = size; id < shoali_hub_vocab_rows(config) && !failed; id++)
+        failed |= json_array_append_new(list, json_integer(id));
+    if (json_array_size(list) > 0)
+        return failed | json_object_set_new(root, "suppress_tokens", list);
+    json_decref(list);
+    (void)json_object_del(root, "suppress_tokens"); /* -1: there was none */
+    return failed;
+}
+
+shoal_status shoal_hub_write_generation_sized(const shoal_hub_write_args *given, size_t given_size,
+                                              char **json)
+{
+    shoal_status status;
+    shoal_hub_write_args args = {0};
+    json_t *config = NULL, *root = NULL;
+    *json = NULL;
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_hub_write_args, source, given, given_size, &args),
+              done);
+    if (args.source) {
+        SHOAL_TRY(status, shoali_hub_read_object(args.source, "config.json", &config), done);
+        SHOAL_TRY(status, shoali_hub_read_object(args.source, "generation_config.json", &root),
+                  done);
+    }
+    struct shoali_hub_writer writer = {.root = root ? root : json_object()};
+    if (!root)
+        put_tokens(&writer, config, args.tokenizer ? shoal_tokenizer_eod(args.tokenizer) : -1);
+    root = writer.root;
+    writer.failed |= suppress_padding(args.config, root);
+    SHOAL_TRY(status, write_json(root, writer.failed, "generation_config.json", json), done);
+done:
+    json_decref(root);
+    json_decref(config);
+    return status;
+}
