@@ -9,6 +9,7 @@ union value {
     int64_t whole;
     double real;
     bool flag;
+    int32_t choice;
 };
 struct values {
     uint64_t given[SHOALI_GIVEN_WORDS];
@@ -20,7 +21,8 @@ static struct shoali_option make_row(const shoal_model_option *option, int32_t i
 {
     static const enum shoali_option_type types[] = {[SHOAL_MODEL_INT] = SHOALI_INT,
                                                     [SHOAL_MODEL_FLOAT] = SHOALI_FLOAT,
-                                                    [SHOAL_MODEL_BOOL] = SHOALI_BOOL};
+                                                    [SHOAL_MODEL_BOOL] = SHOALI_BOOL,
+                                                    [SHOAL_MODEL_CHOICE] = SHOALI_ENUM};
     struct shoali_option row = {.key = option->name,
                                 .type = types[option->type],
                                 .offset = offsetof(struct values, value) +
@@ -28,10 +30,13 @@ static struct shoali_option make_row(const shoal_model_option *option, int32_t i
                                 .default_number = value,
                                 .min = option->min,
                                 .max = option->max,
+                                .choices = option->choices,
                                 .unit = option->unit,
                                 .help = option->help};
     if (option->required && !preset)
         row.flags = SHOALI_OPTION_REQUIRED;
+    if (option->type == SHOAL_MODEL_BOOL && value != 0 && !option->flag)
+        row.flags |= SHOALI_OPTION_NO_PREFIX;
     if (option->flag) {
         row.key = option->flag;
         row.default_number = value == 0;
@@ -122,10 +127,10 @@ shoal_status model_flags_take(struct model_flags *flags)
     for (int32_t i = 0; i < flags->section.row_count; i++) {
         const shoal_model_option *option = shoal_model_config_option(flags->config, i);
         const union value *at = &values->value[i];
-        const double value = option->type == SHOAL_MODEL_INT ? (double)at->whole
-                             : option->type == SHOAL_MODEL_FLOAT
-                                 ? at->real
-                                 : (at->flag != (option->flag != NULL));
+        const double value = option->type == SHOAL_MODEL_INT      ? (double)at->whole
+                             : option->type == SHOAL_MODEL_FLOAT  ? at->real
+                             : option->type == SHOAL_MODEL_CHOICE ? (double)at->choice
+                                                                  : at->flag != (option->flag != 0);
         if (shoali_config_given(&flags->section, values, flags->section.rows[i].key))
             SHOAL_TRY(status, shoal_model_config_set(flags->config, option->name, value), done);
     }

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { NAMES_MAX = 256 };
 
@@ -73,7 +74,7 @@ static shoal_status fail_unknown(const char *name)
 static double read_value(const struct shoali_model_option *option, const void *values)
 {
     const void *at = (const char *)values + option->offset;
-    if (option->option.type == SHOAL_MODEL_INT)
+    if (option->option.type == SHOAL_MODEL_INT || option->option.type == SHOAL_MODEL_CHOICE)
         return (double)*(const int64_t *)at;
     return option->option.type == SHOAL_MODEL_FLOAT ? *(const double *)at
                                                     : (double)*(const bool *)at;
@@ -82,7 +83,7 @@ static double read_value(const struct shoali_model_option *option, const void *v
 static void write_value(const struct shoali_model_option *option, double value, void *values)
 {
     void *at = (char *)values + option->offset;
-    if (option->option.type == SHOAL_MODEL_INT)
+    if (option->option.type == SHOAL_MODEL_INT || option->option.type == SHOAL_MODEL_CHOICE)
         *(int64_t *)at = (int64_t)value;
     else if (option->option.type == SHOAL_MODEL_FLOAT)
         *(double *)at = value;
@@ -115,20 +116,64 @@ static shoal_status require_option(const shoal_model_config *config, const char 
                                 name);
 }
 
+static int64_t count_choices(const shoal_model_option *option)
+{
+    int64_t count = 0;
+    while (option->choices[count])
+        count++;
+    return count;
+}
+
+/* Its index; -1: there is none of that name. */
+static int64_t find_choice(const shoal_model_option *option, const char *name)
+{
+    for (int64_t i = 0; name && option->choices[i]; i++)
+        if (strcasecmp(option->choices[i], name) == 0)
+            return i;
+    return -1;
+}
+
+shoal_status shoal_model_config_set_choice(shoal_model_config *config, const char *name,
+                                           const char *choice)
+{
+    shoal_status status;
+    const struct shoali_model_option *option;
+    struct shoali_str list = {0};
+    SHOAL_TRY(status, require_option(config, name, &option), done);
+    if (option->option.type != SHOAL_MODEL_CHOICE) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "--%s is no choice of names", name);
+        goto done;
+    }
+    const int64_t index = find_choice(&option->option, choice);
+    if (index >= 0) {
+        write_value(option, (double)index, config->values);
+        goto done;
+    }
+    for (int64_t i = 0; option->option.choices[i]; i++)
+        shoali_str_append(&list, "%s%s", i ? ", " : "", option->option.choices[i]);
+    status = SHOAL_FAIL(SHOAL_EINVAL, "--%s is \"%s\"; give one of %s", name, choice,
+                        shoali_str_get(&list));
+done:
+    shoali_str_fini(&list);
+    return status;
+}
+
 shoal_status shoal_model_config_set(shoal_model_config *config, const char *name, double value)
 {
     shoal_status status;
     const struct shoali_model_option *option;
     SHOAL_TRY(status, require_option(config, name, &option), done);
-    const bool bounded = option->option.min != 0 || option->option.max != 0;
-    const bool fits = !bounded || (value >= option->option.min && value <= option->option.max);
+    const bool choice = option->option.type == SHOAL_MODEL_CHOICE;
+    const double most = choice ? (double)(count_choices(&option->option) - 1) : option->option.max;
+    const bool bounded = choice || option->option.min != 0 || option->option.max != 0;
+    const bool fits = !bounded || (value >= option->option.min && value <= most);
     if (option->option.type == SHOAL_MODEL_BOOL && value != 0 && value != 1)
         status = SHOAL_FAIL(SHOAL_EINVAL, "--%s is %g; give 0 or 1", name, value);
-    else if (option->option.type == SHOAL_MODEL_INT && value != floor(value))
+    else if ((choice || option->option.type == SHOAL_MODEL_INT) && value != floor(value))
         status = SHOAL_FAIL(SHOAL_EINVAL, "--%s is %g; give a whole number", name, value);
     else if (!fits)
         status = SHOAL_FAIL(SHOAL_EINVAL, "--%s is %.17g; give a number from %g to %g", name, value,
-                            option->option.min, option->option.max);
+                            option->option.min, most);
     else
         write_value(option, value, config->values);
 done:
@@ -225,6 +270,8 @@ static json_t *value_to_json(const struct shoali_model_option *option, const voi
     const double value = read_value(option, values);
     if (option->option.type == SHOAL_MODEL_INT)
         return json_integer((json_int_t)value);
+    if (option->option.type == SHOAL_MODEL_CHOICE)
+        return json_string(option->option.choices[(int64_t)value]);
     return option->option.type == SHOAL_MODEL_FLOAT ? json_real(value) : json_boolean(value != 0);
 }
 
@@ -248,6 +295,12 @@ static bool value_from_json(const struct shoali_model_option *option, const json
                             void *values)
 {
     const shoal_model_option_type type = option->option.type;
+    if (type == SHOAL_MODEL_CHOICE) {
+        const int64_t index = find_choice(&option->option, json_string_value(value));
+        if (index >= 0)
+            write_value(option, (double)index, values);
+        return index >= 0;
+    }
     if (type == SHOAL_MODEL_BOOL  ? !json_is_boolean(value)
         : type == SHOAL_MODEL_INT ? !json_is_integer(value)
                                   : !json_is_number(value))

@@ -46,6 +46,7 @@ static void check_row(const shoal_model_config *config)
         assert_true(strlen(option->name) > 0 && strlen(option->help) > 0);
         assert_true(row->offset < config->row->values_bytes);
         assert_true(option->max >= option->min);
+        assert_true((option->choices != NULL) == (option->type == SHOAL_MODEL_CHOICE));
         assert_true(!option->flag ||
                     (option->type == SHOAL_MODEL_BOOL && option->default_value != 0));
         assert_true(!option->lean || option->type == SHOAL_MODEL_BOOL);
@@ -187,8 +188,8 @@ static void test_json(void **state)
     assert_null(again);
     refused(shoal_model_config_from_json("[1]", &again), SHOAL_ECORRUPT, "another type");
     refused(shoal_model_config_from_json("{}", &again), SHOAL_ECORRUPT, "num-layers");
-    refused(shoal_model_config_from_json("{\"model_type\":\"llama\"}", &again), SHOAL_ECORRUPT,
-            "a model \"llama\", which this version does not have");
+    refused(shoal_model_config_from_json("{\"model_type\":\"mamba\"}", &again), SHOAL_ECORRUPT,
+            "a model \"mamba\", which this version does not have");
     refused(shoal_model_config_from_json("{\"model_type\":3}", &again), SHOAL_ECORRUPT,
             "without a name");
     replace(text, "\"openai-gelu\":true", "\"openai-gelu\":1234");

@@ -1,10 +1,11 @@
 /* transformer - models from autograd's ops, and the table by which the program knows them. Level
  * L7.
  *
- *   models.c     the table: a line per model
- *   model.c      what is done with a row: configurations, JSON, making and describing models
- *   gpt_model.c  GPT-2: its row;  gpt.c  its layers
- *   bert_model.c BERT: its row;   bert.c  its layers (bert.h)
+ *   models.c       the table: a line per model
+ *   model.c        what is done with a row: configurations, JSON, making and describing models
+ *   gpt_model.c    GPT-2: its row;  gpt.c  its layers
+ *   llama_model.c  Llama, Mistral, Qwen, Gemma: their row;  llama.c  its layers (llama.h)
+ *   bert_model.c   BERT: its row;   bert.c  its layers (bert.h)
  *
  * Only the public autograd interface is used by layers: a model here is what a user could write.
  * docs/EXTENDING.md has a model as a recipe.
@@ -46,7 +47,7 @@ struct shoali_model {
     struct shoali_arena arena; /* for what `build` makes */
 };
 
-/* An option, and the member that holds it: int64_t, double or bool. */
+/* An option, and the member that holds it: int64_t (also of a choice: its index), double or bool. */
 struct shoali_model_option {
     shoal_model_option option;
     size_t offset;
@@ -80,7 +81,7 @@ struct shoali_model_row {
 
 /* NULL-terminated. */
 extern const struct shoali_model_row *const shoali_model_rows[];
-extern const struct shoali_model_row shoali_model_gpt, shoali_model_bert;
+extern const struct shoali_model_row shoali_model_gpt, shoali_model_llama, shoali_model_bert;
 
 /* A model of `row` from its own struct. */
 SHOAL_CHECKED shoal_status shoali_model_create(const struct shoali_model_row *row,

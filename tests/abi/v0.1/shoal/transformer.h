@@ -20,6 +20,9 @@
  * normal(0, init_method_std), the two projections back into the residual stream std/sqrt(2 L),
  * positions and tokens std, norms 1 and 0, biases 0.
  *
+ * "llama" is every decoder that grew from Llama (Touvron et al. 2023), by Megatron's flags and with
+ * Hugging Face's names: Llama, Mistral, Qwen 2 and 3, Gemma. docs/MODELS.md lists both.
+ *
  * BERT (Devlin et al. 2018): x = LayerNorm(word[token] + position[t] + type[which text]); per block x
  * = LayerNorm(x + output(attention(x))), x = LayerNorm(x + output(gelu(intermediate(x)))), where
  * attention sees all tokens of the sample; logits = LayerNorm(gelu(transform(x))) word^T + bias, and
@@ -46,7 +49,8 @@ SHOAL_API const char *shoal_model_preset_name(int32_t index);
 typedef enum shoal_model_option_type {
     SHOAL_MODEL_INT,
     SHOAL_MODEL_FLOAT,
-    SHOAL_MODEL_BOOL
+    SHOAL_MODEL_BOOL,
+    SHOAL_MODEL_CHOICE /* one of `choices`; its value is the index, in JSON it is the name */
 } shoal_model_option_type;
 
 /* One value that describes a model. All strings are constants. */
@@ -58,7 +62,8 @@ typedef struct shoal_model_option {
     double default_value, min, max; /* min and max both 0: any */
     const char *flag;               /* BOOL that is true by default: the flag that makes it false */
     const char *unit, *help;        /* unit: may be NULL */
-    const void *reserved[4];        /* NULL */
+    const char *const *choices;     /* CHOICE: names, and NULL */
+    const void *reserved[3];        /* NULL */
 } shoal_model_option;
 
 /* Values of all options of one row of the table. */
@@ -73,11 +78,16 @@ SHOAL_API const char *shoal_model_config_name(const shoal_model_config *config);
 /* In the order of help; NULL behind the last. Each model has seq-length and vocab-size. */
 SHOAL_API const shoal_model_option *shoal_model_config_option(const shoal_model_config *config,
                                                               int32_t index);
-/* SHOAL_EINVAL: no such option, or a value that is out of range or not whole; BOOL: 0 or 1. */
+/* SHOAL_EINVAL: no such option, or a value that is out of range or not whole; BOOL: 0 or 1, CHOICE:
+ * an index. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_model_config_set(shoal_model_config *config,
                                                             const char *name, double value);
 SHOAL_API SHOAL_CHECKED shoal_status shoal_model_config_get(const shoal_model_config *config,
                                                             const char *name, double *value);
+/* A CHOICE by its name, in any case: SHOAL_EINVAL lists those that there are. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_model_config_set_choice(shoal_model_config *config,
+                                                                   const char *name,
+                                                                   const char *choice);
 /* "12 layers, hidden 768"; returns text. */
 SHOAL_API const char *shoal_model_config_describe(const shoal_model_config *config, char *text,
                                                   size_t bytes);
