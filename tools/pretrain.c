@@ -334,8 +334,14 @@ static shoal_status load(struct pretrain *run)
                                                     .vocab_rows = options->vocab_size});
     if (!run->found)
         return SHOAL_OK;
-    return shoal_engine_load_checkpoint(run->engine, options->load, options->load_tag,
-                                        options->finetune, NULL);
+    return shoal_engine_load(
+        run->engine,
+        &(shoal_load_args){.dir = options->load,
+                           .tag = options->load_tag,
+                           .module_only = options->finetune,
+                           .no_optimizer_states = options->no_load_optim,
+                           .not_strict = options->dist_ckpt_strictness != PRETRAIN_RAISE_ALL},
+        NULL);
 }
 
 static shoal_status prepare(struct pretrain *run)

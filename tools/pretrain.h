@@ -65,6 +65,8 @@ struct pretrain_hub {
     const char *folder;         /* NULL: --load has checkpoints, or there is no --load */
     shoal_model_config *config; /* as its config.json says; owned */
 };
+/* --dist-ckpt-strictness */
+enum { PRETRAIN_RAISE_ALL, PRETRAIN_LOG_ALL };
 
 struct pretrain_options {
     struct model_flags model;
@@ -80,8 +82,9 @@ struct pretrain_options {
     bool mock_data, full_validation;
     /* run */
     const char *deepspeed_config, *save, *load, *load_tag;
-    bool deepspeed, finetune, exit_signal_handler, exit_on_missing_checkpoint, ignore_plan,
+    bool deepspeed, finetune, no_load_optim, exit_signal_handler, exit_on_missing_checkpoint, ignore_plan,
         override_existing_checkpoint;
+    int32_t dist_ckpt_strictness;
     int64_t train_iters, eval_interval, eval_iters, save_interval, log_interval, exit_interval,
         exit_minutes, ckpt_step, local_rank;
     uint64_t given[SHOALI_GIVEN_WORDS];

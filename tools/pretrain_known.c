@@ -46,10 +46,10 @@ static const struct shoali_option rows[] = {
     LATER("override-opt-param-scheduler", BOOL),
     LATER("use-checkpoint-opt-param-scheduler", BOOL),
 
-    LATER("no-load-optim", BOOL),
-    LATER("no-load-rng", BOOL),
+    KNOWN("no-load-rng", BOOL, NOEFFECT,
+          "There is no generator state: what is random follows from seed, step and element.", ),
     LATER("no-save-optim", BOOL),
-    LATER("no-save-rng", BOOL),
+    KNOWN("no-save-rng", BOOL, NOEFFECT, "There is no generator state.", ),
     LATER("use-checkpoint-args", BOOL),
     KNOWN("use-persistent-ckpt-worker", BOOL, NOEFFECT, "The thread that saves stays, always.", ),
     KNOWN("async-strategy", STRING, NOEFFECT, "There is one way of saving beside the training.", ),

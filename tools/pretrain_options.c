@@ -10,6 +10,8 @@
 #define S(member) offsetof(struct pretrain_shared, member)
 #define REQUIRED .flags = SHOALI_OPTION_REQUIRED
 
+static const char *const strictness[] = {"raise_all", "log_all", NULL};
+
 static const struct shoali_option rows[] = {
     {.key = "recompute-granularity",
      .type = SHOALI_STRING,
@@ -138,6 +140,17 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_BOOL,
      .offset = O(finetune),
      .help = "take only the weights of --load and begin at step 0"},
+    {.key = "no-load-optim",
+     .type = SHOALI_BOOL,
+     .offset = O(no_load_optim),
+     .help = "take the weights of --load and go on with its step and data; optimizer states, the "
+             "learning rate's schedule and the loss scale begin afresh"},
+    {.key = "dist-ckpt-strictness",
+     .type = SHOALI_ENUM,
+     .offset = O(dist_ckpt_strictness),
+     .choices = strictness,
+     .help = "tensors that the checkpoint or the model lacks: raise_all: an error; log_all: a line "
+             "lists them, and the others are loaded"},
     {.key = "exit-interval",
      .type = SHOALI_INT,
      .offset = O(exit_interval),
@@ -348,6 +361,8 @@ static shoal_status check_loading(struct pretrain_options *options, struct shoal
     const char *flag = options->load_tag                     ? "--load-tag"
                        : options->ckpt_step >= 0             ? "--ckpt-step"
                        : options->finetune                   ? "--finetune"
+                       : options->no_load_optim              ? "--no-load-optim"
+                       : options->dist_ckpt_strictness       ? "--dist-ckpt-strictness"
                        : options->exit_on_missing_checkpoint ? "--exit-on-missing-checkpoint"
                                                              : NULL;
     if (flag && !options->load)

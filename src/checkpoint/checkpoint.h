@@ -133,6 +133,9 @@ struct shoali_checkpoint_args {
     void (*expected)(void *user);
     void *user;
     struct shoali_checkpoint_keep keep; /* save: of DIR's checkpoints; zeros: all */
+    /* Load: tensors that the files have not keep their values, and those that nobody has are not read;
+     * one line lists both. Their order in the files is of no matter then. */
+    bool not_strict;
 };
 /* Collective over the group. SHOAL_EEXIST: DIR holds a later step (see above). What it keeps no more
  * is removed when it is over; that this fails is only said. */

@@ -65,6 +65,7 @@ struct shoali_checkpoint_plan {
 struct shoali_checkpoint_wrong {
     struct shoali_str text;
     int32_t count;
+    int32_t misfits; /* of another shape; counted by who adds them */
 };
 void shoali_checkpoint_wrong_add(struct shoali_checkpoint_wrong *wrong, const char *what,
                                  const char *name, const char *detail);
@@ -125,8 +126,9 @@ SHOAL_CHECKED shoal_status shoali_manifest_parse(const char *path, const char *t
 SHOAL_CHECKED shoal_status shoali_manifest_read(const char *dir, const char *tag,
                                                 struct json_t **manifest);
 int64_t shoali_manifest_step(const struct json_t *manifest);
-/* SHOAL_EINVAL lists the tensors that are missing, extra or of another shape. found[i]: the name
- * under which the files hold tensor i, its own or the one it is an alias of; borrowed from both. */
+/* SHOAL_EINVAL lists the tensors that are missing, extra or of another shape; with args->not_strict
+ * those of another shape alone, and a line lists the others. found[i]: the name under which the files
+ * hold tensor i, its own or the one it is an alias of, borrowed from both; NULL: they do not. */
 SHOAL_CHECKED shoal_status shoali_manifest_match(const struct json_t *manifest,
                                                  const struct shoali_checkpoint_args *args,
                                                  const char **found);
@@ -161,7 +163,9 @@ struct shoali_checkpoint_view {
 struct shoali_checkpoint_space {
     const shoal_shape *shapes;
     const struct shoali_shard *const *shards; /* this rank's; NULL: wholes */
-    int64_t *whole_begin; /* [tensors + 1] where each begins in the files' order */
+    int64_t *whole_begin; /* [tensors] where each begins in the files' order; -1: in no file */
+    int32_t *order;       /* [order_count] those that are in files, in their order */
+    int32_t order_count;
     struct shoali_checkpoint_view *view;
     int32_t view_count;
     int32_t *view_of; /* [ranks] */
@@ -321,9 +325,8 @@ struct shoali_checkpoint_piece {
 struct shoali_checkpoint_walk {
     const struct shoali_checkpoint_space *space;
     const struct shoali_checkpoint_holdings *list;
-    int32_t tensors;
     int64_t begin, end;
-    int32_t tensor, origin; /* the block it is on; origin -1: none of the tensor yet */
+    int32_t place, origin; /* the block it is on, of space->order[place]; origin -1: none of it yet */
     int64_t low, high;      /* elements of that block that are in the range */
     int64_t holding;        /* the next */
     struct shoali_checkpoint_piece ahead;

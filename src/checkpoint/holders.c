@@ -403,13 +403,15 @@ static shoal_status learn_space(struct shoali_checkpoint_run *run,
                                               .shards = shards_of(run->args, kind)};
     space->whole_begin =
         shoali_arena_alloc(&run->arena, ((size_t)tensors + 1) * sizeof *space->whole_begin);
-    SHOAL_TRY(status, shoali_checkpoint_agree(run, space->whole_begin ? SHOAL_OK : SHOAL_ENOMEM),
-              done);
+    space->order = shoali_arena_alloc(&run->arena, ((size_t)tensors + 1) * sizeof *space->order);
+    status = space->whole_begin && space->order ? SHOAL_OK : SHOAL_ENOMEM;
+    SHOAL_TRY(status, shoali_checkpoint_agree(run, status), done);
+    space->order_count = tensors;
     for (int32_t t = 0; t < tensors; t++) {
+        space->order[t] = t;
         space->whole_begin[t] = begin;
         begin += shoal_shape_count(&space->shapes[t]);
     }
-    space->whole_begin[tensors] = begin;
     SHOAL_TRY(status, learn_views(run, space), done);
     for (int32_t t = 0; t < tensors && run->cut; t++)
         SHOAL_TRY(status, check_blocks(run, space, t), done);

@@ -292,6 +292,7 @@ static void compare_tensors(json_t *stored, const json_t *aliases,
             snprintf(detail, sizeof detail, " (the checkpoint ties it to `%.300s`)",
                      primary ? primary : "");
             shoali_checkpoint_wrong_add(list, "missing", args->names[i], primary ? detail : "");
+            found[i] = NULL;
             continue;
         }
         shape_of(tensor, &shape);
@@ -299,6 +300,7 @@ static void compare_tensors(json_t *stored, const json_t *aliases,
             snprintf(detail, sizeof detail, " (is %s, the model has %s)",
                      shoali_shape_format(&shape, got), shoali_shape_format(&args->shapes[i], want));
             shoali_checkpoint_wrong_add(list, "of another shape", args->names[i], detail);
+            list->misfits++;
         }
         json_object_del(stored, found[i]);
     }
@@ -353,12 +355,21 @@ shoal_status shoali_manifest_match(const json_t *manifest,
     }
     compare_tensors(stored, json_object_get(manifest, "aliases"), args, found, &list);
     list_extra(stored, args, &list);
-    if (list.count > 0)
+    if (list.count > 0 && args->not_strict && list.misfits == 0)
+        SHOALI_WARN("checkpoint",
+                    "the checkpoint in %s holds other tensors than the model: %s; what is missing "
+                    "keeps its values, and what is extra is not read",
+                    args->dir, shoali_checkpoint_wrong_text(&list));
+    else if (list.count > 0)
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "the checkpoint in %s holds another model's tensors: %s; give the "
-                            "model the options it was trained with",
-                            args->dir, shoali_checkpoint_wrong_text(&list));
-    else if (!same_order(tensors, found, args->tensor_count))
+                            "model the options it was trained with%s",
+                            args->dir, shoali_checkpoint_wrong_text(&list),
+                            list.misfits > 0
+                                ? ""
+                                : ", or take what fits with --dist-ckpt-strictness log_all "
+                                  "(shoal_load_args.not_strict)");
+    else if (!args->not_strict && !same_order(tensors, found, args->tensor_count))
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "the checkpoint in %s holds the model's tensors in another order",
                             args->dir);

@@ -5,6 +5,11 @@
 
 /* ---- the pieces of a range ------------------------------------------------------------------ */
 
+static int64_t whole_end(const struct shoali_checkpoint_space *space, int32_t tensor)
+{
+    return space->whole_begin[tensor] + shoal_shape_count(&space->shapes[tensor]);
+}
+
 /* A holding of a block before which none reaches beyond its element `at`. */
 static int64_t find_holding(const struct shoali_checkpoint_holdings *list, int32_t tensor,
                             int32_t origin, int64_t at)
@@ -28,23 +33,25 @@ static int64_t find_holding(const struct shoali_checkpoint_holdings *list, int32
 static bool next_block(struct shoali_checkpoint_walk *walk)
 {
     const struct shoali_checkpoint_space *space = walk->space;
-    while (walk->tensor < walk->tensors && space->whole_begin[walk->tensor] < walk->end) {
+    while (walk->place < space->order_count) {
+        const int32_t tensor = space->order[walk->place];
+        if (space->whole_begin[tensor] >= walk->end)
+            break;
         if (++walk->origin >= space->view_count) {
             walk->origin = -1;
-            walk->tensor++;
+            walk->place++;
             continue;
         }
         const struct shoali_checkpoint_view *view = &space->view[walk->origin];
-        if (view->origin[walk->tensor] != walk->origin)
+        if (view->origin[tensor] != walk->origin)
             continue;
-        const int64_t base = space->whole_begin[walk->tensor],
-                      next = space->whole_begin[walk->tensor + 1];
+        const int64_t base = space->whole_begin[tensor], next = whole_end(space, tensor);
         const int64_t from = (walk->begin > base ? walk->begin : base) - base;
         const int64_t to = (walk->end < next ? walk->end : next) - base;
-        const struct shoali_shard *shard = view->shard[walk->tensor];
+        const struct shoali_shard *shard = view->shard[tensor];
         walk->low = shard ? shoali_shard_below(shard, from) : from;
         walk->high = shard ? shoali_shard_below(shard, to) : to;
-        walk->holding = find_holding(walk->list, walk->tensor, walk->origin, walk->low);
+        walk->holding = find_holding(walk->list, tensor, walk->origin, walk->low);
         return true;
     }
     return false;
@@ -56,10 +63,11 @@ static bool piece_of_block(struct shoali_checkpoint_walk *walk,
                            struct shoali_checkpoint_piece *piece)
 {
     const struct shoali_checkpoint_space *space = walk->space;
-    if (walk->holding >= walk->list->count)
+    if (walk->holding >= walk->list->count || walk->place >= space->order_count)
         return false;
     const struct shoali_checkpoint_holding *is = &walk->list->holding[walk->holding];
-    if (is->tensor != walk->tensor || is->origin != walk->origin || is->begin >= walk->high)
+    if (is->tensor != space->order[walk->place] || is->origin != walk->origin ||
+        is->begin >= walk->high)
         return false;
     const int64_t from = walk->every_holder ? is->begin : is->fresh;
     const int64_t begin = from > walk->low ? from : walk->low;
@@ -106,15 +114,14 @@ struct shoali_checkpoint_walk shoali_checkpoint_walk(const struct shoali_checkpo
     const struct shoali_checkpoint_space *space = run->space[kind];
     struct shoali_checkpoint_walk walk = {.space = space,
                                           .list = &run->holdings[kind],
-                                          .tensors = run->args->tensor_count,
                                           .begin = begin,
                                           .end = end,
                                           .origin = -1,
                                           .every_holder = every_holder};
-    for (int32_t high = walk.tensors; walk.tensor < high;) {
-        const int32_t middle = walk.tensor + (high - walk.tensor) / 2;
-        if (space->whole_begin[middle + 1] <= begin)
-            walk.tensor = middle + 1;
+    for (int32_t high = space->order_count; walk.place < high;) {
+        const int32_t middle = walk.place + (high - walk.place) / 2;
+        if (whole_end(space, space->order[middle]) <= begin)
+            walk.place = middle + 1;
         else
             high = middle;
     }

@@ -137,6 +137,10 @@ static void test_checks_across_keys(void **state)
                  SHOAL_ECONFIG, "reduce_scatter");
     expect_error("{\"zero_optimization\": {\"offload_optimizer\": {\"ratio\": 0.5}}}",
                  SHOAL_ECONFIG, "stage 3");
+    expect_error("{\"checkpoint\": {\"writer\": {\"decoupled\": true}}, \"zero_optimization\": "
+                 "{\"stage\": 1, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": "
+                 "\"/tmp\"}}}",
+                 SHOAL_ECONFIG, "offload_optimizer.device nvme, whose buffers belong");
     expect_error("{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"cpu\"}}}",
                  SHOAL_ECONFIG, "stage 1, 2 or 3");
     expect_error("{\"zero_optimization\": {\"offload_param\": {\"device\": \"cpu\"}}}",

@@ -476,24 +476,36 @@ done:
     return status;
 }
 
-shoal_status shoal_engine_load_checkpoint(shoal_engine *engine, const char *dir, const char *tag,
-                                          bool weights_only, char **client_json)
+/* The optimizer begins afresh at a later step: its t, and the schedule, count from 0. */
+static void forget_progress(struct shoal_engine *engine)
+{
+    shoali_loss_scaler_init(&engine->scaler, &engine->config.fp16);
+    engine->applied_steps = 0;
+    engine->info.skipped_steps = 0;
+}
+
+static shoal_status load(struct shoal_engine *engine, const shoal_load_args *how,
+                         char **client_json)
 {
     shoal_status status;
     struct shoali_engine_tensors tensors;
     struct shoali_checkpoint_info info = {0};
+    const bool module_only = how->module_only || engine->inference;
     SHOAL_TRY(status, shoali_engine_tensors_init(&tensors, engine), done);
     SHOAL_TRY(status, shoali_engine_between_steps(engine, "loading a checkpoint"), done);
     SHOAL_TRY(status, shoal_engine_wait_save(engine), done);
-    SHOAL_TRY(status, shoali_checkpoint_open(dir, tag, &info), done);
-    const bool only_weights = weights_only || engine->inference;
-    SHOAL_TRY(status, choose_kinds(&tensors, engine, &info, only_weights), done);
-    const struct shoali_checkpoint_args args =
-        shoali_engine_checkpoint_args(&tensors, engine, dir, info.tag);
+    SHOAL_TRY(status, shoali_checkpoint_open(how->dir, how->tag, &info), done);
+    SHOAL_TRY(status,
+              choose_kinds(&tensors, engine, &info, module_only || how->no_optimizer_states), done);
+    struct shoali_checkpoint_args args =
+        shoali_engine_checkpoint_args(&tensors, engine, how->dir, info.tag);
+    args.not_strict = how->not_strict;
     SHOAL_TRY(status, shoali_checkpoint_load(&args), done);
     SHOAL_TRY(status, shoali_zero_masters_changed(engine->zero), done);
-    if (!only_weights)
+    if (!module_only)
         SHOAL_TRY(status, restore_numbers(engine, info.engine_json), done);
+    if (!module_only && how->no_optimizer_states)
+        forget_progress(engine);
     if (client_json) {
         *client_json = info.client_json;
         info.client_json = NULL;
@@ -502,6 +514,28 @@ done:
     shoali_checkpoint_info_fini(&info);
     shoali_engine_tensors_fini(&tensors);
     return status;
+}
+
+shoal_status shoal_engine_load_sized(shoal_engine *engine, const shoal_load_args *args,
+                                     size_t args_size, char **client_json)
+{
+    shoal_status status;
+    shoal_load_args own = {0};
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_load_args, not_strict, args, args_size, &own), done);
+    if (!own.dir) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "shoal_engine_load needs a folder: shoal_load_args.dir");
+        goto done;
+    }
+    SHOAL_TRY(status, load(engine, &own, client_json), done);
+done:
+    return status;
+}
+
+shoal_status shoal_engine_load_checkpoint(shoal_engine *engine, const char *dir, const char *tag,
+                                          bool weights_only, char **client_json)
+{
+    return load(engine, &(shoal_load_args){.dir = dir, .tag = tag, .module_only = weights_only},
+                client_json);
 }
 
 shoal_status shoal_checkpoint_peek(const char *dir, const char *tag, char **client_json,

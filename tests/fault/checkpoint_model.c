@@ -211,6 +211,7 @@ static void act(struct rank *rank, shoal_group *group)
                                                 .step = run->step,
                                                 .tag_chosen = !run->default_tag,
                                                 .override_existing = run->override_existing,
+                                                .keep = run->keep,
                                                 .max_shard_bytes = model->max_shard_bytes};
     shoali_fault_arm(run->fault);
     shoal_status status =
