@@ -27,6 +27,7 @@ static const struct tool tools[] = {
     {"diff", "find where two runs, or two checkpoints, differ", tool_diff},
     {"inspect", "show what is inside of a file or folder: tensors, checkpoints, data",
      tool_inspect},
+    {"checkpoint", "verify, list, show and prune checkpoints", tool_checkpoint},
     {"bench", "measure a part or the whole against the machine's limit", tool_bench},
     {"tune", "find the fastest settings for this machine", tool_tune},
     {"tokenizer", "train a tokenizer, encode, decode, look into one", tool_tokenizer},

@@ -82,8 +82,8 @@ struct pretrain_options {
     bool mock_data, full_validation;
     /* run */
     const char *deepspeed_config, *save, *load, *load_tag;
-    bool deepspeed, finetune, no_load_optim, exit_signal_handler, exit_on_missing_checkpoint, ignore_plan,
-        override_existing_checkpoint;
+    bool deepspeed, finetune, no_load_optim, exit_signal_handler, exit_on_missing_checkpoint,
+        ignore_plan, override_existing_checkpoint;
     int32_t dist_ckpt_strictness;
     int64_t train_iters, eval_interval, eval_iters, save_interval, log_interval, exit_interval,
         exit_minutes, ckpt_step, local_rank;

@@ -31,6 +31,7 @@ int tool_generate(int argc, char **argv);
 int tool_convert(int argc, char **argv);
 int tool_diff(int argc, char **argv);
 int tool_inspect(int argc, char **argv);
+int tool_checkpoint(int argc, char **argv);
 int tool_bench(int argc, char **argv);
 int tool_tune(int argc, char **argv);
 int tool_tokenizer(int argc, char **argv);

@@ -12,6 +12,7 @@
  *   indexed.h      Megatron's data files: looked at, written, merged
  *   preprocess.h   JSON lines to such files
  *   engine.h       training: forward, backward, step; checkpoints
+ *   checkpoint.h   checkpoints in a folder: whole or not, shown, pruned
  *   plan.h         what a run will need, without running it
  *   monitor.h      numbers of a run: live line, CSV, JSON lines
  *   inference.h    text from a checkpoint
@@ -70,6 +71,7 @@
 #define SHOAL_SHOAL_H
 
 #include "shoal/autograd.h"
+#include "shoal/checkpoint.h"
 #include "shoal/comm.h"
 #include "shoal/data.h"
 #include "shoal/diff.h"

@@ -182,6 +182,21 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_load(const struct shoali_checkpoint
  * files are there with their sizes; what saves that died have left. Not collective. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_list(const char *dir, struct shoali_str *out);
 
+/* Reads DIR/TAG whole with so many threads (0: one per core) and compares all hashes: a line with what
+ * was read, and one for each file or range of bytes that is not what the manifest says; *good: there is
+ * none. SHOAL_ENOENT: there is no manifest. Not collective. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_verify(const char *dir, const char *tag,
+                                                    int32_t threads, struct shoali_str *out,
+                                                    bool *good);
+/* Lines about DIR/TAG (NULL: latest) from its manifest alone: numbers of the training, model, kinds with
+ * their sizes; `tensors`: names and shapes, too. Not collective. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_show(const char *dir, const char *tag, bool tensors,
+                                                  struct shoali_str *out);
+/* The tags of DIR whose folders have a manifest, damaged ones too, by name; each is given to
+ * `visit`, which ends the visit by an error. Not collective. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_each(
+    const char *dir, shoal_status (*visit)(void *user, const char *tag), void *user);
+
 /* Removes what `keep` does not keep, in lines of text; dry_run: only says it. Those alone whose names
  * follow from their steps (global_stepN), that verify, are not what `latest` names and not of a later
  * step than that. SHOAL_EEXIST: a save is at work there. Not collective. */

@@ -17,6 +17,8 @@
  *   list.c         what a folder holds, for people
  *   weight_folder.c weight_match.c weight_write.c
  *                  weights that others have written, or will read (weight_folder.h)
+ *   verify.c       whether every byte is what the manifest says
+ *   show.c         what a manifest says, for people
  *   diff.c         two checkpoints, tensor by tensor
  */
 #ifndef SHOALI_CHECKPOINT_INTERNAL_H
@@ -137,6 +139,10 @@ SHOAL_CHECKED shoal_status shoali_manifest_plan(const struct json_t *manifest,
                                                 const struct shoali_checkpoint_kind *kind,
                                                 struct shoali_arena *arena,
                                                 struct shoali_checkpoint_plan *plan);
+/* The same of the manifest's own entry of a kind, whatever its dtype. */
+SHOAL_CHECKED shoal_status shoali_manifest_files(const struct json_t *row,
+                                                 struct shoali_arena *arena,
+                                                 struct shoali_checkpoint_plan *plan);
 /* Engine and client texts, step, kinds. */
 SHOAL_CHECKED shoal_status shoali_manifest_info(const struct json_t *manifest,
                                                 struct shoali_checkpoint_info *info);
@@ -326,9 +332,10 @@ struct shoali_checkpoint_walk {
     const struct shoali_checkpoint_space *space;
     const struct shoali_checkpoint_holdings *list;
     int64_t begin, end;
-    int32_t place, origin; /* the block it is on, of space->order[place]; origin -1: none of it yet */
-    int64_t low, high;      /* elements of that block that are in the range */
-    int64_t holding;        /* the next */
+    int32_t place,
+        origin;        /* the block it is on, of space->order[place]; origin -1: none of it yet */
+    int64_t low, high; /* elements of that block that are in the range */
+    int64_t holding;   /* the next */
     struct shoali_checkpoint_piece ahead;
     bool every_holder, more;
 };

@@ -47,8 +47,7 @@ static shoal_status sort_names(struct shoali_checkpoint_run *run, const char *co
 {
     const int32_t tensors = run->args->tensor_count;
     *names = (struct names){.found = found};
-    names->sorted =
-        shoali_arena_alloc(&run->arena, ((size_t)tensors + 1) * sizeof *names->sorted);
+    names->sorted = shoali_arena_alloc(&run->arena, ((size_t)tensors + 1) * sizeof *names->sorted);
     if (!names->sorted)
         return SHOAL_ENOMEM;
     for (int32_t t = 0; t < tensors; t++)
@@ -154,7 +153,8 @@ static int by_place(const void *a, const void *b, void *user)
     const int64_t x = space->whole_begin[t], y = space->whole_begin[u];
     if (x != y)
         return x < y ? -1 : 1;
-    const int64_t m = shoal_shape_count(&space->shapes[t]), n = shoal_shape_count(&space->shapes[u]);
+    const int64_t m = shoal_shape_count(&space->shapes[t]),
+                  n = shoal_shape_count(&space->shapes[u]);
     return (m > n) - (m < n);
 }
 
@@ -177,16 +177,15 @@ static shoal_status share_places(struct shoali_checkpoint_run *run)
     for (int32_t k = 0; k < run->args->kind_count; k++) {
         struct shoali_checkpoint_space *space = run->space[k];
         if (run->size > 1)
-            SHOAL_TRY(status,
-                      shoal_broadcast(run->args->group, space->whole_begin, tensors, SHOAL_I64, 0,
-                                      NULL),
-                      done);
+            SHOAL_TRY(
+                status,
+                shoal_broadcast(run->args->group, space->whole_begin, tensors, SHOAL_I64, 0, NULL),
+                done);
         space->order_count = 0;
         for (int32_t t = 0; t < tensors; t++)
             if (space->whole_begin[t] >= 0)
                 space->order[space->order_count++] = t;
-        qsort_r(space->order, (size_t)space->order_count, sizeof *space->order, by_place,
-                space);
+        qsort_r(space->order, (size_t)space->order_count, sizeof *space->order, by_place, space);
     }
 done:
     return status;
@@ -246,10 +245,9 @@ static shoal_status prepare(struct shoali_checkpoint_run *run)
         forget_places(run);
     }
     for (int32_t k = 0; k < run->args->kind_count; k++)
-        SHOAL_TRY(
-            status,
-            read_plan(run, folder, manifest, found, run->args->not_strict ? &names : NULL, k),
-            done);
+        SHOAL_TRY(status,
+                  read_plan(run, folder, manifest, found, run->args->not_strict ? &names : NULL, k),
+                  done);
 done:
     json_decref(manifest);
     free(tag);

@@ -436,13 +436,22 @@ shoal_status shoali_manifest_plan(const json_t *manifest, const struct shoali_ch
     if (strcmp(dtype, shoal_dtype_name(kind->dtype)) != 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "the checkpoint's `%s` is %s, this run has %s", kind->name,
                           dtype, shoal_dtype_name(kind->dtype));
+    plan->name = kind->name;
+    plan->dtype = kind->dtype;
+    SHOAL_TRY(status, shoali_manifest_files(row, arena, plan), done);
+done:
+    return status;
+}
+
+shoal_status shoali_manifest_files(const json_t *row, struct shoali_arena *arena,
+                                   struct shoali_checkpoint_plan *plan)
+{
+    shoal_status status = SHOAL_OK;
     const char *of = json_string_value(json_object_get(row, "of"));
     plan->of = of ? shoali_arena_strdup(arena, of) : NULL;
     if (of && !plan->of)
         return SHOAL_ENOMEM;
     const json_t *files = json_object_get(row, "files");
-    plan->name = kind->name;
-    plan->dtype = kind->dtype;
     plan->file_count = (int32_t)json_array_size(files);
     plan->file = shoali_arena_alloc(arena, ((size_t)plan->file_count + 1) * sizeof *plan->file);
     if (!plan->file)

@@ -68,8 +68,7 @@ static bool load_what_fits(struct gpt_seat *seat)
     int32_t fresh = 0;
     EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
     for (int32_t i = 0; (name = shoal_engine_param_name(seat->engine, i)); i++)
-        EXPECT(i < PARAMS_MAX &&
-               shoal_engine_get_param(seat->engine, name, before[i]) == SHOAL_OK);
+        EXPECT(i < PARAMS_MAX && shoal_engine_get_param(seat->engine, name, before[i]) == SHOAL_OK);
     shoal_load_args args = {.dir = folder};
     EXPECT(shoal_engine_load(seat->engine, &args, NULL) == SHOAL_EINVAL);
     EXPECT(strstr(shoal_error_message(), seat->run->user));

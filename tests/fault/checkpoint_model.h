@@ -44,9 +44,9 @@ struct model_run {
     bool default_tag;       /* the tag is not the user's choice */
     bool override_existing; /* later steps may be replaced */
     struct shoali_checkpoint_keep keep;
-    const char *fault;      /* armed on every rank ("@1" names one); NULL none */
-    double timeout_s;       /* of collectives; 0: a minute */
-    int32_t refusing_rank;  /* whose read or write fails; -1 none */
+    const char *fault;     /* armed on every rank ("@1" names one); NULL none */
+    double timeout_s;      /* of collectives; 0: a minute */
+    int32_t refusing_rank; /* whose read or write fails; -1 none */
     /* results */
     shoal_status status[MODEL_RANKS_MAX];
     char message[MODEL_RANKS_MAX][2048];

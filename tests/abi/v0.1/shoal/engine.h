@@ -227,6 +227,21 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_load_checkpoint(shoal_engine *
                                                                   const char *dir, const char *tag,
                                                                   bool weights_only,
                                                                   char **client_json);
+/* Which parts of a checkpoint are taken, and how strictly. */
+typedef struct shoal_load_args {
+    const char *dir, *tag; /* tag NULL: DIR/latest */
+    bool module_only;      /* weights alone; step 0 (DeepSpeed's load_module_only, --finetune) */
+    /* Weights and the step, so that data goes on where it was; optimizer states, schedule and loss
+     * scale begin afresh (load_optimizer_states=False, --no-load-optim). */
+    bool no_optimizer_states;
+    /* Tensors that the checkpoint has not keep their values, and what the model has not is not read;
+     * a line of the log lists both. Other shapes are an error in any case (load_module_strict=False). */
+    bool not_strict;
+} shoal_load_args;
+/* As shoal_engine_load_checkpoint. Only what the kinds that are taken need is read. */
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_engine_load(shoal_engine *engine,
+                                                          const shoal_load_args *args,
+                                                          char **client_json);
 /* Weights of a folder as the Hugging Face Hub has it: model.safetensors, or several files and
  * model.safetensors.index.json, in F32, BF16 or F16. */
 typedef struct shoal_load_weights_args {
@@ -266,6 +281,9 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_train_batch_sized(shoal_engine
                                                                     void *user,
                                                                     shoal_step_info *info,
                                                                     size_t info_size);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_load_sized(shoal_engine *engine,
+                                                             const shoal_load_args *args,
+                                                             size_t args_size, char **client_json);
 SHOAL_API void shoal_engine_get_save_info_sized(const shoal_engine *engine, shoal_save_info *info,
                                                 size_t info_size);
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_load_weights_sized(
@@ -286,6 +304,13 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_engine_train_batch(shoal_engine *e
 {
     return shoal_engine_train_batch_sized(engine, source, user, info, sizeof *info);
 }
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_engine_load(shoal_engine *engine,
+                                                          const shoal_load_args *args,
+                                                          char **client_json)
+{
+    return shoal_engine_load_sized(engine, args, sizeof *args, client_json);
+}
+
 SHOAL_INLINE void shoal_engine_get_save_info(const shoal_engine *engine, shoal_save_info *info)
 {
     shoal_engine_get_save_info_sized(engine, info, sizeof *info);
