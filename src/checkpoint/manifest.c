@@ -361,14 +361,14 @@ shoal_status shoali_manifest_match(const json_t *manifest,
                     "keeps its values, and what is extra is not read",
                     args->dir, shoali_checkpoint_wrong_text(&list));
     else if (list.count > 0)
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "the checkpoint in %s holds another model's tensors: %s; give the "
-                            "model the options it was trained with%s",
-                            args->dir, shoali_checkpoint_wrong_text(&list),
-                            list.misfits > 0
-                                ? ""
-                                : ", or take what fits with --dist-ckpt-strictness log_all "
-                                  "(shoal_load_args.not_strict)");
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL,
+                       "the checkpoint in %s holds another model's tensors: %s; give the "
+                       "model the options it was trained with%s",
+                       args->dir, shoali_checkpoint_wrong_text(&list),
+                       list.misfits > 0 ? ""
+                                        : ", or take what fits with --dist-ckpt-strictness log_all "
+                                          "(shoal_load_args.not_strict)");
     else if (!args->not_strict && !same_order(tensors, found, args->tensor_count))
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "the checkpoint in %s holds the model's tensors in another order",
