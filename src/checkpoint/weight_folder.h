@@ -16,9 +16,10 @@
  * Which of the first two holds is one decision for the whole folder: the one that finds most.
  *
  * WHAT IS LEFT. Buffers that follow from the model's options (causal masks, inverse frequencies,
- * position numbers) are no parameters and are passed over. A further name of a tied tensor may be
- * there, if it says the same. Everything else that one side has and the other does not, or in
- * another shape, is listed in one sentence; `loose` makes it a line of the log.
+ * position numbers) are no parameters and are passed over, and so are BERT's heads for pairs of texts
+ * where the model has none. A further name of a tied tensor may be there, if it says the same.
+ * Everything else that one side has and the other does not, or in another shape, is listed in one
+ * sentence; `loose` makes it a line of the log.
  *
  * A VOCABULARY is often padded here and not there. A tensor whose first dimension is vocab_rows in
  * the file may have more rows here, those that the file does not have are zeros, or fewer: the last
@@ -68,7 +69,7 @@ int32_t shoali_weight_folder_find(const struct shoali_weight_folder *folder, con
 SHOAL_CHECKED shoal_status shoali_weight_folder_read(struct shoali_weight_folder *folder,
                                                      int32_t tensor, int64_t first, int64_t count,
                                                      shoal_dtype dtype, void *out);
-/* Whether a name is that of a buffer which follows from the options of its model. */
+/* Whether a name that no model asks for is passed over. */
 bool shoali_weight_is_buffer(const char *name);
 
 /* What a model wants of a folder. */

@@ -110,17 +110,17 @@ static const struct spelling *choose_spelling(const struct shoali_weight_folder 
 bool shoali_weight_is_buffer(const char *name)
 {
     static const char *const ends[] = {
-        ".attn.bias",
-        ".attn.masked_bias",
-        "rotary_emb.inv_freq",
-        "position_ids",
-        "token_type_ids",
-        ".attn.rotary_emb.cos_cached",
-        "rotary_emb.cos_cached",
-        "rotary_emb.sin_cached",
+        ".attn.bias",     ".attn.masked_bias",        "rotary_emb.inv_freq",
+        "position_ids",   "rotary_emb.cos_cached",    "rotary_emb.sin_cached",
+        "token_type_ids", "predictions.decoder.bias",
     };
+    /* heads that a model may do without */
+    static const char *const heads[] = {"pooler.dense.", "cls.seq_relationship."};
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
         if (ends_with(name, ends[i]))
+            return true;
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++)
+        if (strstr(name, heads[i]))
             return true;
     return false;
 }

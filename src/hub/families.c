@@ -2,8 +2,9 @@
 #include "hub/hub.h"
 
 const struct shoali_hub_family *const shoali_hub_families[] = {
-    &shoali_hub_gpt2,
-    NULL,
+    &shoali_hub_gpt2,  &shoali_hub_llama,         &shoali_hub_mistral,
+    &shoali_hub_qwen2, &shoali_hub_qwen3,         &shoali_hub_gemma,
+    &shoali_hub_bert,  &shoali_hub_megatron_bert, NULL,
 };
 
 #define PASSED(name)                          \
@@ -97,5 +98,6 @@ const char *const shoali_hub_training[] = {
     "attention-dropout",
     "hidden-dropout",
     "init-method-std",
+    "bert-binary-head",
     NULL,
 };

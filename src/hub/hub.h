@@ -4,7 +4,7 @@
  *   read.c        config.json -> a configuration of the model table
  *   write.c       back, and generation_config.json
  *   families.c    the table of families, and keys that all of them have
- *   gpt2.c llama.c ...   one family each, or several that are nearly the same
+ *   gpt2.c llama.c bert.c   one family each, or several that are nearly the same
  *   convert.c     a folder into another: names, dtype, sizes of files
  *
  * A FAMILY is one value of `model_type`, and says
@@ -83,7 +83,8 @@ struct shoali_hub_family {
 };
 /* NULL-terminated; of several that can say a configuration the first is written. */
 extern const struct shoali_hub_family *const shoali_hub_families[];
-extern const struct shoali_hub_family shoali_hub_gpt2;
+extern const struct shoali_hub_family shoali_hub_gpt2, shoali_hub_llama, shoali_hub_mistral,
+    shoali_hub_qwen2, shoali_hub_qwen3, shoali_hub_gemma, shoali_hub_bert, shoali_hub_megatron_bert;
 
 /* Keys that every configuration of transformers may have. */
 extern const struct shoali_hub_key shoali_hub_common[];
@@ -108,8 +109,10 @@ double shoali_hub_option(const shoal_model_config *config, const char *option);
 /* Adds a member; the value is transferred. */
 void shoali_hub_put(struct shoali_hub_writer *writer, const char *key, struct json_t *value);
 
-/* The family that says a configuration. SHOAL_EUNSUPPORTED: none does, and why. */
+/* The family that says a configuration: of the type `preferred` (NULL: any) if that one does.
+ * SHOAL_EUNSUPPORTED: none does, and why. */
 SHOAL_CHECKED shoal_status shoali_hub_family_of(const shoal_model_config *config,
+                                                const char *preferred,
                                                 const struct shoali_hub_family **family);
 /* Rows of the token tables: vocab-size, padded. */
 int64_t shoali_hub_vocab_rows(const shoal_model_config *config);

@@ -313,10 +313,6 @@ shoal_status shoal_hub_parse_config(const char *text, size_t bytes, const char *
     *config = NULL;
     SHOAL_TRY(status, shoali_json_parse(text, bytes, name, &reader.document), done);
     reader.root = shoali_json_root(reader.document);
-    if (!json_is_object(reader.root)) {
-        status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: a configuration must be an object {...}", name);
-        goto done;
-    }
     SHOAL_TRY(status, read_root(&reader), done);
     SHOAL_TRY(status, read_dtype(&reader, dtype ? dtype : &unused), done);
     *config = reader.config;
@@ -363,10 +359,7 @@ shoal_status shoali_hub_read_object(const char *dir, const char *name, json_t **
     if (stat(path.text, &info) != 0 && errno == ENOENT)
         goto done;
     SHOAL_TRY(status, shoali_json_load(path.text, &document), done);
-    if (json_is_object(shoali_json_root(document)))
-        *object = json_incref(shoali_json_root(document));
-    else
-        status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: it must be an object {...}", path.text);
+    *object = json_incref(shoali_json_root(document));
 done:
     shoali_json_close(document);
     shoali_str_fini(&path);

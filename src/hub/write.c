@@ -29,23 +29,23 @@ static const struct shoali_hub_fixed *other_value(const struct shoali_hub_family
     return NULL;
 }
 
-shoal_status shoali_hub_family_of(const shoal_model_config *config,
+shoal_status shoali_hub_family_of(const shoal_model_config *config, const char *preferred,
                                   const struct shoali_hub_family **family)
 {
     const char *row = shoal_model_config_name(config);
     const struct shoali_hub_fixed *other = NULL;
+    *family = NULL;
     for (int32_t i = 0; shoali_hub_families[i]; i++) {
         const struct shoali_hub_family *each = shoali_hub_families[i];
         if (strcmp(each->row, row) != 0 || (each->says && !each->says(config)))
             continue;
         const struct shoali_hub_fixed *wrong = other_value(each, config);
-        if (!wrong) {
-            *family = each;
-            return SHOAL_OK;
-        }
         other = other ? other : wrong;
+        if (!wrong && (!*family || (preferred && strcmp(each->type, preferred) == 0)))
+            *family = each;
     }
-    *family = NULL;
+    if (*family)
+        return SHOAL_OK;
     if (other)
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
                           "transformers has no words for a `%s` whose --%s is %g", row,
@@ -164,9 +164,10 @@ shoal_status shoal_hub_write_config_sized(const shoal_hub_write_args *given, siz
     SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_hub_write_args, source, given, given_size, &args),
               done);
     writer.config = args.config;
-    SHOAL_TRY(status, shoali_hub_family_of(args.config, &writer.family), done);
     if (args.source)
         SHOAL_TRY(status, shoali_hub_read_object(args.source, "config.json", &source), done);
+    const char *preferred = json_string_value(json_object_get(source, "model_type"));
+    SHOAL_TRY(status, shoali_hub_family_of(args.config, preferred, &writer.family), done);
     shoali_hub_put(&writer, "model_type", json_string(writer.family->type));
     shoali_hub_put(&writer, "architectures", json_pack("[s]", writer.family->architecture));
     shoali_hub_put(&writer, "torch_dtype", json_string(dtype_name(args.dtype)));

@@ -154,7 +154,10 @@ static shoal_status open_folder(shoal_generator *generator, const shoal_generato
     struct opening opening = {.args = args};
     if (!args->tag && shoal_hub_is_folder(args->load))
         return open_hub(generator, &opening);
-    return open_checkpoint(generator, &opening);
+    const shoal_status status = open_checkpoint(generator, &opening);
+    if (status == SHOAL_ENOENT && !args->tag)
+        return SHOAL_FAIL(status, "there is no checkpoint in %s, and no config.json", args->load);
+    return status;
 }
 
 static shoal_status check_args(const shoal_generator_args *args)

@@ -37,11 +37,34 @@ def run(*words, code=0):
 # ---- models ----
 T = transformers
 gpt2 = dict(vocab_size=97, n_embd=24, n_layer=2, n_head=3, n_positions=256, bos_token_id=1, eos_token_id=2)
+llama = dict(vocab_size=97, hidden_size=40, intermediate_size=72, num_hidden_layers=2, num_attention_heads=5, num_key_value_heads=1,
+             max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+three = {**llama, "num_attention_heads": 3, "num_key_value_heads": 3, "hidden_size": 42}
+scaled = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64}
 MODELS = {
     "gpt2": lambda: T.GPT2LMHeadModel(T.GPT2Config(**gpt2)),
     "gpt2_odd": lambda: T.GPT2LMHeadModel(T.GPT2Config(**{**gpt2, "n_embd": 39, "n_inner": 101, "activation_function": "gelu"})),
     "gpt2_untied": lambda: T.GPT2LMHeadModel(T.GPT2Config(**{**gpt2, "n_head": 1, "n_layer": 1, "tie_word_embeddings": False,
                                                           "layer_norm_epsilon": 1e-3})),
+    "llama2": lambda: T.LlamaForCausalLM(T.LlamaConfig(**three)),
+    "llama3": lambda: T.LlamaForCausalLM(T.LlamaConfig(**llama, rope_parameters=scaled, tie_word_embeddings=True)),
+    "llama_linear": lambda: T.LlamaForCausalLM(T.LlamaConfig(**llama, rope_parameters={"rope_type": "linear", "factor": 3.0,
+                                                                                     "rope_theta": 1e4})),
+    "llama_dynamic": lambda: T.LlamaForCausalLM(T.LlamaConfig(**llama, rope_parameters={"rope_type": "dynamic", "factor": 3.0,
+                                                                                      "rope_theta": 1e4})),
+    "llama_biased": lambda: T.LlamaForCausalLM(T.LlamaConfig(**llama, attention_bias=True, head_dim=16)),
+    "llama_all_biased": lambda: T.LlamaForCausalLM(T.LlamaConfig(**llama, attention_bias=True, mlp_bias=True)),
+    "llama_gelu": lambda: T.LlamaForCausalLM(T.LlamaConfig(**llama, hidden_act="gelu")),
+    "llama_wide": lambda: T.LlamaForCausalLM(T.LlamaConfig(**{**llama, "vocab_size": 1031, "hidden_size": 320, "intermediate_size": 500,
+                                                             "num_attention_heads": 10, "num_key_value_heads": 2})),
+    "mistral": lambda: T.MistralForCausalLM(T.MistralConfig(**llama, sliding_window=16)),
+    "mistral_open": lambda: T.MistralForCausalLM(T.MistralConfig(**three, sliding_window=None, head_dim=8)),
+    "qwen2": lambda: T.Qwen2ForCausalLM(T.Qwen2Config(**llama)),
+    "qwen2_window": lambda: T.Qwen2ForCausalLM(T.Qwen2Config(**three, use_sliding_window=True, sliding_window=8, max_window_layers=0)),
+    "qwen3": lambda: T.Qwen3ForCausalLM(T.Qwen3Config(**llama, head_dim=16, tie_word_embeddings=True)),
+    "qwen3_biased": lambda: T.Qwen3ForCausalLM(T.Qwen3Config(**three, head_dim=8, attention_bias=True)),
+    "gemma": lambda: T.GemmaForCausalLM(T.GemmaConfig(**llama, head_dim=16)),
     "gpt2_wide": lambda: T.GPT2LMHeadModel(T.GPT2Config(**{**gpt2, "vocab_size": 1031, "n_embd": 320, "n_head": 5, "n_layer": 3})),
 }
 
@@ -100,8 +123,10 @@ def same_text(what, got, want, ahead, prompt):
         complain(f"{what}: {len(got)} tokens, not {len(want)}")
 
 
-def rename(folder, change, index=False):
-    """The same weights under other names, as one file or as several."""
+def rename(folder, change, index=False, pickled=False):
+    """The same weights under other names, as one file or as several, also as torch.save writes them."""
+    name, end = ("pytorch_model", "bin") if pickled else ("model", "safetensors")
+    save = torch.save if pickled else lambda t, path: safetensors.torch.save_file(t, path, metadata={"format": "pt"})
     tensors = {}
     for file in os.listdir(folder):
         if file.endswith(".safetensors"):
@@ -111,16 +136,16 @@ def rename(folder, change, index=False):
         if "safetensors" in file:
             os.remove(os.path.join(folder, file))
     if not index:
-        safetensors.torch.save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+        save(tensors, os.path.join(folder, f"{name}.{end}"))
         return
     names = sorted(tensors)
     parts = [names[i::3] for i in range(3)]
     where = {}
     for i, part in enumerate(parts):
-        file = f"model-{i + 1:05}-of-00003.safetensors"
-        safetensors.torch.save_file({name: tensors[name] for name in part}, os.path.join(folder, file), metadata={"format": "pt"})
-        where.update({name: file for name in part})
-    json.dump({"metadata": {"total_size": 1}, "weight_map": where}, open(os.path.join(folder, "model.safetensors.index.json"), "w"))
+        file = f"{name}-{i + 1:05}-of-00003.{end}"
+        save({key: tensors[key] for key in part}, os.path.join(folder, file))
+        where.update({key: file for key in part})
+    json.dump({"metadata": {"total_size": 1}, "weight_map": where}, open(os.path.join(folder, f"{name}.{end}.index.json"), "w"))
 
 
 def variants(name, folder, model, tokens):
@@ -128,10 +153,10 @@ def variants(name, folder, model, tokens):
     want = logits_of(model, tokens)
     prefix = model.base_model_prefix + "."
 
-    def check(what, change, index=False, tolerance=1e-4):
+    def check(what, change, index=False, tolerance=1e-4, pickled=False):
         other = folder + "." + what
         shutil.copytree(folder, other)
-        rename(other, change, index)
+        rename(other, change, index, pickled)
         close(f"{name} {what}", shoal_logits(other, tokens, "--dtype", "fp32"), want, tolerance)
         shutil.rmtree(other)
 
@@ -144,6 +169,8 @@ def variants(name, folder, model, tokens):
     check("bf16", lambda t: {k: v.bfloat16() for k, v in t.items()}, tolerance=0.05)
     check("fp16", lambda t: {k: v.half() for k, v in t.items()}, tolerance=0.01)
     check("fp64", lambda t: {k: v.double() for k, v in t.items()})
+    check("torch", lambda t: t, pickled=True)
+    check("torch_sharded", lambda t: t, index=True, pickled=True)
     if model.config.tie_word_embeddings:
         embedding = {k: v for k, v in model.state_dict().items() if k == "lm_head.weight"}
         check("both", lambda t: {**t, **{k: v.clone() for k, v in embedding.items()}})
