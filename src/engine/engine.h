@@ -23,7 +23,8 @@
  * It is a list of instructions (pipeline_parallel/), made at creation. The scaler is updated after
  * the verdict, but gradients are unscaled with the scale they were made with. global_steps counts
  * every step, applied_steps those that changed weights; the schedule and Adam's t follow the
- * applied ones.
+ * applied ones. Only what comes from elsewhere may have Adam's t ahead of the schedule:
+ * optimizer_ahead.
  *
  * The slot's size comes from a meta run of the same forward and backward at create, so the first
  * step allocates what the last does.
@@ -103,7 +104,7 @@ struct shoal_engine {
     int32_t file_count;
 
     int64_t micros_done; /* micro-batches of this step whose backward is done */
-    int64_t global_steps, applied_steps, skipped_in_a_row;
+    int64_t global_steps, applied_steps, skipped_in_a_row, optimizer_ahead;
     bool stop;
     volatile sig_atomic_t stop_asked, save_asked; /* on this rank */
     bool save_requested;                          /* on some rank, since the last save */
@@ -118,6 +119,12 @@ struct shoal_engine {
 
 /* Frees what shoal_engine_add_file copied. */
 void shoali_engine_drop_files(struct shoal_engine *engine);
+/* engine_deepspeed.c: what shoal_engine_load_checkpoint and shoal_checkpoint_peek do with a folder of
+ * DeepSpeed's (formats/deepspeed.h). */
+SHOAL_CHECKED shoal_status shoali_engine_load_deepspeed(struct shoal_engine *engine,
+                                                        const shoal_load_args *how);
+SHOAL_CHECKED shoal_status shoali_engine_peek_deepspeed(const char *dir, const char *tag,
+                                                        int64_t *step);
 
 /* Refuses `what` in the middle of a step; otherwise drops a forward that had no backward. */
 SHOAL_CHECKED shoal_status shoali_engine_between_steps(struct shoal_engine *engine,

@@ -1,5 +1,6 @@
 /* Save and load: zero's kinds and the engine's numbers through checkpoint/. */
 #include "engine/engine_checkpoint.h"
+#include "formats/deepspeed.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -215,6 +216,12 @@ shoal_status shoali_engine_numbers(const struct shoal_engine *engine, char **tex
         "kernels", engine->ops.name, "loss_scaler", "scale", scaler.scale, "iteration",
         (json_int_t)scaler.iteration, "last_overflow", (json_int_t)scaler.last_overflow,
         "hysteresis_left", (json_int_t)scaler.hysteresis_left);
+    if (engine->optimizer_ahead &&
+        json_object_set_new(object, "optimizer_ahead", json_integer(engine->optimizer_ahead)) !=
+            0) {
+        json_decref(object);
+        object = NULL;
+    }
     const shoal_status status =
         shoali_json_write(object, JSON_COMPACT, "the engine's numbers", text);
     json_decref(object);
@@ -250,6 +257,7 @@ static shoal_status restore_numbers(struct shoal_engine *engine, const char *tex
               done);
     engine->global_steps = steps;
     engine->applied_steps = applied;
+    engine->optimizer_ahead = json_integer_value(json_object_get(object, "optimizer_ahead"));
     engine->info.skipped_steps = skipped;
     if (train != engine->batch.train)
         SHOALI_WARN("engine",
@@ -480,7 +488,7 @@ done:
 static void forget_progress(struct shoal_engine *engine)
 {
     shoali_loss_scaler_init(&engine->scaler, &engine->config.fp16);
-    engine->applied_steps = 0;
+    engine->applied_steps = engine->optimizer_ahead = 0;
     engine->info.skipped_steps = 0;
 }
 
@@ -494,6 +502,14 @@ static shoal_status load(struct shoal_engine *engine, const shoal_load_args *how
     SHOAL_TRY(status, shoali_engine_tensors_init(&tensors, engine), done);
     SHOAL_TRY(status, shoali_engine_between_steps(engine, "loading a checkpoint"), done);
     SHOAL_TRY(status, shoal_engine_wait_save(engine), done);
+    if (shoali_deepspeed_is(how->dir, how->tag)) {
+        if (client_json)
+            *client_json = NULL;
+        SHOAL_TRY(status, shoali_engine_load_deepspeed(engine, how), done);
+        if (!module_only && how->no_optimizer_states)
+            forget_progress(engine);
+        goto done;
+    }
     SHOAL_TRY(status, shoali_checkpoint_open(how->dir, how->tag, &info), done);
     SHOAL_TRY(status,
               choose_kinds(&tensors, engine, &info, module_only || how->no_optimizer_states), done);
@@ -543,6 +559,11 @@ shoal_status shoal_checkpoint_peek(const char *dir, const char *tag, char **clie
 {
     shoal_status status;
     struct shoali_checkpoint_info info = {0};
+    if (shoali_deepspeed_is(dir, tag)) {
+        if (client_json)
+            *client_json = NULL;
+        return shoali_engine_peek_deepspeed(dir, tag, step);
+    }
     SHOAL_TRY(status, shoali_checkpoint_peek(dir, tag, &info), done);
     if (client_json) {
         *client_json = info.client_json;
@@ -561,6 +582,10 @@ shoal_status shoal_checkpoint_find(const char *dir, const char *tag, char **fold
     struct shoali_checkpoint_info info = {0};
     struct shoali_str path = {0};
     *folder = NULL;
+    if (shoali_deepspeed_is(dir, tag)) {
+        *folder = shoali_deepspeed_folder(dir, tag);
+        return *folder ? SHOAL_OK : SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a path");
+    }
     SHOAL_TRY(status, shoali_checkpoint_peek(dir, tag, &info), done);
     shoali_str_append(&path, "%s/%s", dir, info.tag);
     if (path.failed)

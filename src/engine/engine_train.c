@@ -154,7 +154,8 @@ done:
 static shoal_status update(struct shoal_engine *engine, const struct shoali_zero_verdict *verdict)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_zero_now now = {.lr = engine->info.lr, .t = engine->applied_steps + 1};
+    struct shoali_zero_now now = {.lr = engine->info.lr,
+                                  .t = engine->applied_steps + engine->optimizer_ahead + 1};
     if (verdict->overflow)
         return SHOAL_OK;
     now.cycle_momentum =

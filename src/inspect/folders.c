@@ -1,6 +1,7 @@
 #include "inspect/inspect.h"
 
 #include "checkpoint/checkpoint.h"
+#include "formats/deepspeed.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -90,14 +91,6 @@ static bool has(const struct names *names, const char *name)
     return false;
 }
 
-static bool has_ending(const struct names *names, const char *end)
-{
-    for (size_t i = 0; i < names->count; i++)
-        if (shoali_inspect_ends_with(names->name[i], end))
-            return true;
-    return false;
-}
-
 /* The folder that `latest` names, in path; false: there is none. */
 static bool follow_latest(char path[PATH_BYTES], const char *file)
 {
@@ -141,6 +134,39 @@ done:
     return status;
 }
 
+static shoal_status deepspeed_facts(const char *path, json_t **facts)
+{
+    shoal_status status;
+    struct shoali_deepspeed checkpoint;
+    json_t *kinds = json_array(), *shared = json_object();
+    int failed = !kinds || !shared;
+    SHOAL_TRY(status, shoali_deepspeed_open(path, NULL, &checkpoint), done);
+    const struct shoali_deepspeed_numbers *numbers = &checkpoint.numbers;
+    for (int32_t k = 0; k < checkpoint.kind_count && !failed; k++)
+        failed = json_array_append_new(kinds, json_string(checkpoint.kind[k]));
+    for (int32_t i = 0; i < checkpoint.shared_count && !failed; i++)
+        failed =
+            json_object_set_new(shared, checkpoint.shared[i].name,
+                                shoali_inspect_text(checkpoint.shared[i].source,
+                                                    (int64_t)strlen(checkpoint.shared[i].source)));
+    *facts = json_pack("{s:s*, s:s*, s:I, s:I, s:I, s:I, s:I, s:I, s:O, s:O}", "version",
+                       numbers->version, "dtype", numbers->dtype, "stage",
+                       (json_int_t)numbers->stage, "ranks", (json_int_t)numbers->ranks,
+                       "global_steps", (json_int_t)numbers->global_steps, "skipped_steps",
+                       (json_int_t)numbers->skipped_steps, "optimizer_step",
+                       (json_int_t)numbers->optimizer_step, "parameters",
+                       (json_int_t)checkpoint.param_count, "kinds", kinds, "shared", shared);
+    if (*facts && numbers->stage < 0)
+        failed |= json_object_set_new(*facts, "stage", json_string("universal"));
+    if (!*facts || failed)
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate what a checkpoint says");
+done:
+    json_decref(kinds);
+    json_decref(shared);
+    shoali_deepspeed_close(&checkpoint);
+    return status;
+}
+
 static shoal_status describe_kind(const char *path, const struct names *names, const char **kind,
                                   json_t **facts)
 {
@@ -149,9 +175,11 @@ static shoal_status describe_kind(const char *path, const struct names *names, c
         *kind = "checkpoint of Shoal";
         return checkpoint_facts(path, facts);
     }
-    if (has_ending(names, "_model_states.pt") || has_ending(names, "_optim_states.pt"))
+    if (shoali_deepspeed_is(path, NULL)) {
         *kind = "checkpoint of DeepSpeed";
-    else if (has(names, "config.json"))
+        return deepspeed_facts(path, facts);
+    }
+    if (has(names, "config.json"))
         *kind = "model of the Hugging Face Hub";
     else
         *kind = "folder";

@@ -222,7 +222,9 @@ SHOAL_API bool shoal_engine_save_requested(const shoal_engine *engine);
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_check_save(shoal_engine *engine, const char *dir,
                                                              bool ignore_space);
 /* tag NULL: DIR/latest. Without a checkpoint, and only then: SHOAL_ENOENT. *client_json (optional)
- * is owned by the caller (free()). weights_only: no optimizer states, step 0. */
+ * is owned by the caller (free()). weights_only: no optimizer states, step 0. DIR may also hold a
+ * checkpoint of DeepSpeed, of ZeRO stages 0 to 3 or universal: weights, optimizer states, steps and
+ * loss scale are taken over, and *client_json is NULL. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_load_checkpoint(shoal_engine *engine,
                                                                   const char *dir, const char *tag,
                                                                   bool weights_only,
