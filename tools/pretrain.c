@@ -118,11 +118,7 @@ static shoal_status make_loaders(struct pretrain *run)
         pretrain_loader_args(options, SHOAL_SPLIT_VALID, &args);
         SHOAL_TRY(status, shoal_loader_create(&args, &run->valid), done);
     }
-    const size_t tokens = (size_t)(run->micro_batch * options->seq_length);
-    run->tokens = shoali_calloc(tokens, sizeof(int32_t), "tokens");
-    run->targets = shoali_calloc(tokens, sizeof(int32_t), "targets");
-    if (!run->tokens || !run->targets)
-        status = SHOAL_ENOMEM;
+    SHOAL_TRY(status, pretrain_make_batch(run), done);
 done:
     return status;
 }
@@ -184,7 +180,9 @@ static void show_header(struct pretrain *run)
            (long long)run->micro_per_step, run->micro_per_step > 1 ? "es" : "",
            (long long)run->micro_batch, (int)shoal_engine_world_size(run->engine),
            shoal_engine_world_size(run->engine) > 1 ? "s" : "");
-    if (run->valid && shoal_dataset_unigram_entropy(run->dataset, SHOAL_SPLIT_VALID, &entropy) >= 0)
+    const bool next_token = pretrain_samples(options) == SHOAL_SAMPLE_NEXT_TOKEN;
+    if (run->valid && next_token &&
+        shoal_dataset_unigram_entropy(run->dataset, SHOAL_SPLIT_VALID, &entropy) >= 0)
         printf("unigram entropy of the validation part: %.4f nats per token (what a model without "
                "context could reach)\n",
                entropy);
@@ -395,8 +393,7 @@ static void release(struct pretrain *run, shoal_status status)
     shoal_dataset_destroy(run->dataset);
     shoal_tokenizer_destroy(run->stored_tokenizer);
     shoal_comm_destroy(run->group);
-    shoali_free(run->tokens);
-    shoali_free(run->targets);
+    pretrain_free_batch(run);
     shoali_free(run->client_json);
     pretrain_setup_fini(&run->setup);
     pretrain_options_fini(&run->options);
@@ -425,14 +422,14 @@ int tool_pretrain(int argc, char **argv)
     int skip = 0;
     struct pretrain_command command = {
         .name = name,
-        .usage =
-            "usage: [shoal run --num_gpus N] shoal pretrain MODEL --deepspeed_config FILE "
-            "--data-path TEXT [flags]\n\n"
-            "Trains a model on text, JSON lines or Megatron's data files: gpt, or one that\n"
-            "is known by a name of its own (gpt2-124m), whose flags have their values then.\n"
-            "Started by `shoal run` it is one of N ranks; alone it is one rank.\n\n"
-            "`shoal pretrain --load FOLDER --finetune ...` needs no MODEL where FOLDER is one of\n"
-            "the Hugging Face Hub (config.json, model.safetensors).\n\n",
+        .usage = "usage: [shoal run --num_gpus N] shoal pretrain MODEL --deepspeed_config FILE "
+                 "--data-path TEXT [flags]\n\n"
+                 "Trains a model on text, JSON lines or Megatron's data files: gpt, llama, bert, or\n"
+                 "one that is known by a name of its own (gpt2-124m), whose flags have their values\n"
+                 "then. bert learns from data files of `shoal preprocess --split-sentences`.\n"
+                 "Started by `shoal run` it is one of N ranks; alone it is one rank.\n\n"
+                 "`shoal pretrain --load FOLDER --finetune ...` needs no MODEL where FOLDER is one of\n"
+                 "the Hugging Face Hub (config.json, model.safetensors).\n\n",
         .trains = true};
     SHOAL_TRY(
         status,

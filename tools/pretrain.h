@@ -8,7 +8,7 @@
  * same in both
  *   pretrain_hub.c      --load of a folder as the Hugging Face Hub has it: what it says of the model
  *   pretrain_files.c    files of a checkpoint that other programs look for
- *   pretrain_eval.c     validation
+ *   pretrain_eval.c     micro-batches for the engine; validation
  *   pretrain_save.c     checkpoints, and signals that ask for them
  *   pretrain_setup.c    from options to a model and the engine's arguments, also for `shoal plan`
  *   pretrain_plan.c     whether the machine is large enough
@@ -56,6 +56,7 @@ struct pretrain_data {
     double surplus;
     bool eod_mask_loss;
     int64_t eod; /* -1: not given */
+    double mask_prob, short_seq_prob;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 extern const struct shoali_section pretrain_data_section;
@@ -135,6 +136,8 @@ SHOAL_CHECKED shoal_status pretrain_data_finish(struct pretrain_options *options
                                                 struct shoali_arena *arena);
 /* Files, prefixes or random tokens are given. */
 bool pretrain_has_data(const struct pretrain_options *options);
+/* What the model learns from. */
+shoal_sample_kind pretrain_samples(const struct pretrain_options *options);
 /* Completes the arguments of a part's loader, whose batch is set. */
 void pretrain_loader_args(const struct pretrain_options *options, shoal_split split,
                           shoal_loader_args *args);
@@ -170,7 +173,9 @@ struct pretrain {
     shoal_engine *engine;
     shoal_loader *train, *valid;
     shoal_progress *progress;
-    int32_t *tokens, *targets;
+    int32_t *batch;   /* owned: all arrays of a micro-batch, */
+    int32_t **arrays; /* owned: ... and each of them, the model's inputs first */
+    int64_t batch_bytes;
     struct pretrain_setup setup;
     shoal_plan plan;
     int64_t train_batch, micro_batch;
@@ -209,6 +214,9 @@ SHOAL_CHECKED shoal_status pretrain_end_saves(struct pretrain *run);
 void pretrain_expect_signals(void);
 void pretrain_take_signals(const struct pretrain *run);
 void pretrain_drop_signals(void);
+/* Memory for a micro-batch of run->train's arrays. */
+SHOAL_CHECKED shoal_status pretrain_make_batch(struct pretrain *run);
+void pretrain_free_batch(struct pretrain *run);
 /* The batch source over a loader: `user` is this. */
 struct pretrain_source {
     struct pretrain *run;

@@ -72,6 +72,20 @@ static const struct shoali_option rows[] = {
      .min = 0,
      .max = INT32_MAX,
      .help = "of data files: the token that ends documents; default: as their .tokens.json says"},
+    {.key = "mask-prob",
+     .type = SHOALI_FLOAT,
+     .offset = D(mask_prob),
+     .default_number = 0.15,
+     .min = 0,
+     .max = 1,
+     .help = "of masked samples: share of their tokens that are to be found again"},
+    {.key = "short-seq-prob",
+     .type = SHOALI_FLOAT,
+     .offset = D(short_seq_prob),
+     .default_number = 0.1,
+     .min = 0,
+     .max = 1,
+     .help = "of masked samples: share of those that are shorter than --seq-length"},
     KNOWN("num-dataset-builder-threads", INT, NOEFFECT, "One process makes the maps of an order."),
     KNOWN("no-mmap-bin-files", BOOL, NOEFFECT, "Data files are read, never mapped."),
     KNOWN("no-create-attention-mask-in-dataloader", BOOL, NOEFFECT,
@@ -230,7 +244,18 @@ shoal_status pretrain_data_finish(struct pretrain_options *options, struct shoal
         SHOAL_TRY(status, read_words(data->args_path, &options->data_path, arena), done);
     if (data->per_split_args_path)
         SHOAL_TRY(status, read_splits(data->per_split_args_path, data, arena), done);
-    if (has_splits(data) && options->split)
+    const struct shoali_section *section = &pretrain_data_section;
+    const bool masked = shoali_config_given(section, data, "mask-prob"),
+               shorter = shoali_config_given(section, data, "short-seq-prob");
+    if ((masked || shorter) && pretrain_samples(options) == SHOAL_SAMPLE_NEXT_TOKEN)
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "--%s is of masked samples: `%s` learns from the next token; leave it "
+                            "out",
+                            masked ? "mask-prob" : "short-seq-prob",
+                            shoal_model_config_name(options->model.config));
+    else if (masked && data->mask_prob == 0)
+        status = SHOAL_FAIL(SHOAL_EINVAL, "--mask-prob is 0: nothing would be learnt");
+    else if (has_splits(data) && options->split)
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "--split cuts the files of --data-path: leave it out where each part "
                             "has files of its own");
@@ -260,12 +285,19 @@ shoal_dataset_args pretrain_data_args(const struct pretrain_options *options,
                                .eod_given = data->eod >= 0,
                                .eod_token = (int32_t)data->eod,
                                .json_keys = data->json_keys.value,
-                               .json_key_count = data->json_keys.count};
+                               .json_key_count = data->json_keys.count,
+                               .split_documents =
+                                   pretrain_samples(options) != SHOAL_SAMPLE_NEXT_TOKEN};
     for (int p = 0; p < SHOAL_SPLIT_COUNT; p++) {
         args.split_paths[p] = data->split_path[p].value;
         args.split_path_count[p] = data->split_path[p].count;
     }
     return args;
+}
+
+shoal_sample_kind pretrain_samples(const struct pretrain_options *options)
+{
+    return shoal_model_config_samples(options->model.config);
 }
 
 /* As many validation samples as Megatron would make for the whole training. */
@@ -288,6 +320,9 @@ void pretrain_loader_args(const struct pretrain_options *options, shoal_split sp
     /* 0 would be the default: the least that is none */
     args->surplus = options->data.surplus > 0 ? options->data.surplus : DBL_MIN;
     args->eod_mask_loss = options->data.eod_mask_loss;
+    args->kind = pretrain_samples(options);
+    args->mask_prob = options->data.mask_prob > 0 ? options->data.mask_prob : DBL_MIN;
+    args->short_seq_prob = options->data.short_seq_prob > 0 ? options->data.short_seq_prob : -1;
     args->order =
         split == SHOAL_SPLIT_TRAIN ? (shoal_order)options->data.order : SHOAL_ORDER_SINGLE;
     if (split != SHOAL_SPLIT_TRAIN)

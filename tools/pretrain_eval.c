@@ -1,9 +1,36 @@
-/* Validation during and after training. */
+/* Micro-batches from loaders to the engine; validation during and after training. */
 #include "pretrain.h"
 
 #include "tool.h"
 
 #include <math.h>
+
+shoal_status pretrain_make_batch(struct pretrain *run)
+{
+    int64_t numbers, all = 0;
+    int32_t count = 0;
+    while (shoal_loader_array(run->train, count, &numbers)) {
+        all += run->micro_batch * numbers;
+        count++;
+    }
+    run->batch_bytes = all * (int64_t)sizeof(int32_t);
+    run->batch = shoali_calloc((size_t)all, sizeof(int32_t), "a micro-batch");
+    run->arrays = shoali_calloc((size_t)count, sizeof *run->arrays, "a micro-batch");
+    if (!run->batch || !run->arrays)
+        return SHOAL_ENOMEM;
+    int32_t *at = run->batch;
+    for (int32_t i = 0; shoal_loader_array(run->train, i, &numbers); i++) {
+        run->arrays[i] = at;
+        at += run->micro_batch * numbers;
+    }
+    return SHOAL_OK;
+}
+
+void pretrain_free_batch(struct pretrain *run)
+{
+    shoali_free(run->batch);
+    shoali_free(run->arrays);
+}
 
 shoal_status pretrain_next(void *user, int64_t step, int64_t micro, shoal_batch *batch)
 {
@@ -14,9 +41,9 @@ shoal_status pretrain_next(void *user, int64_t step, int64_t micro, shoal_batch 
         step = micro / source->per_step;
         micro %= source->per_step;
     }
-    batch->data[0] = run->tokens;
-    batch->data[1] = run->targets;
-    return shoal_loader_get(source->loader, step, micro, run->tokens, run->targets);
+    for (int32_t i = 0; i < run->model->input_count; i++)
+        batch->data[i] = run->arrays[i];
+    return shoal_loader_get_arrays(source->loader, step, micro, run->arrays);
 }
 
 shoal_status pretrain_evaluate(struct pretrain *run, const char *where, double *loss)
@@ -28,14 +55,16 @@ shoal_status pretrain_evaluate(struct pretrain *run, const char *where, double *
     struct pretrain_source source = {run, run->valid, shoal_loader_micro_batches(run->valid)};
     const int64_t steps = run->options.full_validation ? shoal_loader_step_count(run->valid)
                                                        : run->options.eval_iters;
+    const bool pairs = pretrain_samples(&run->options) == SHOAL_SAMPLE_MASKED_PAIRS;
+    const char *name = pairs ? "lm + sop loss" : "lm loss";
     char line[256];
     SHOAL_TRY(
         status,
         shoal_engine_eval_batch(run->engine, pretrain_next, &source, steps * source.per_step, loss),
         done);
     if (run->progress)
-        shoal_progress_message(run->progress, shoal_format_validation_line(where, "lm loss", *loss,
-                                                                           line, sizeof line));
+        shoal_progress_message(run->progress,
+                               shoal_format_validation_line(where, name, *loss, line, sizeof line));
 done:
     return status;
 }

@@ -85,9 +85,8 @@ void pretrain_show_memory(struct pretrain *run)
         return;
     shoal_engine_get_memory_info(run->engine, &info);
     const shoal_plan *plan = &run->plan;
-    const int64_t batch = 2 * run->micro_batch * run->options.seq_length * (int64_t)sizeof(int32_t);
-    const int64_t data =
-        shoal_dataset_host_bytes(run->dataset) + shoal_loader_host_bytes(run->train) + batch;
+    const int64_t data = shoal_dataset_host_bytes(run->dataset) +
+                         shoal_loader_host_bytes(run->train) + run->batch_bytes;
     const int64_t counted = info.device_peak_bytes + info.host_peak_bytes + data + info.comm_bytes +
                             info.checkpoint_bytes + info.offload_host_bytes -
                             info.offload_pinned_bytes;

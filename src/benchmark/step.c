@@ -45,6 +45,45 @@ shoal_status shoali_step_make_engine(struct shoali_step *step, const char *text)
                                &step->engine);
 }
 
+/* Samples of the model's kind, of random tokens: a function of step and micro-batch, never of the
+ * rank. */
+static shoal_status make_data(struct shoali_step *step, int32_t vocabulary, int64_t micro,
+                              int64_t micro_batches)
+{
+    shoal_status status;
+    int64_t numbers, all = 0;
+    SHOAL_TRY(status,
+              shoal_dataset_create(&(shoal_dataset_args){.mock = true,
+                                                         .mock_vocab_size = vocabulary,
+                                                         .mock_token_count = 65536 + step->sequence,
+                                                         .split = "1"},
+                                   &step->dataset),
+              done);
+    SHOAL_TRY(status,
+              shoal_loader_create(
+                  &(shoal_loader_args){.dataset = step->dataset,
+                                       .kind = shoal_model_config_samples(step->args->model),
+                                       .seq_length = step->sequence,
+                                       .micro_batch = micro,
+                                       .micro_batches = micro_batches,
+                                       .seed = 1},
+                  &step->loader),
+              done);
+    for (int32_t i = 0; shoal_loader_array(step->loader, i, &numbers); i++)
+        all += micro * numbers;
+    step->batch = shoali_calloc((size_t)all, sizeof(int32_t), "a micro-batch");
+    if (!step->batch)
+        return SHOAL_ENOMEM;
+    int32_t *at = step->batch;
+    for (int32_t i = 0; shoal_loader_array(step->loader, i, &numbers); i++) {
+        SHOAL_ASSERT(i < SHOALI_STEP_ARRAYS);
+        step->arrays[i] = at;
+        at += micro * numbers;
+    }
+done:
+    return status;
+}
+
 static shoal_status prepare(struct shoali_step *step)
 {
     const shoali_bench_step_args *args = step->args;
@@ -58,38 +97,24 @@ static shoal_status prepare(struct shoali_step *step)
     step->run.threads = thread_count(step);
     SHOAL_TRY(status, shoal_model_create(args->model, &step->model), done);
     SHOAL_TRY(status, shoal_model_config_get(args->model, "vocab-size", &vocabulary), done);
-    step->vocabulary = (int64_t)vocabulary;
     SHOAL_TRY(status,
               shoali_step_make_engine(step, args->config_path ? NULL : shoali_str_get(&text)),
               done);
     shoal_engine_get_batch_info(step->engine, &batch, &micro, &accumulation);
     step->sequence = step->model->tokens_per_sample;
     step->tokens_per_step = (double)(batch * step->sequence);
-    step->tokens = shoali_calloc((size_t)(micro * step->sequence), sizeof(int32_t), "tokens");
-    step->targets = shoali_calloc((size_t)(micro * step->sequence), sizeof(int32_t), "targets");
-    if (!step->tokens || !step->targets)
-        status = SHOAL_ENOMEM;
+    SHOAL_TRY(status, make_data(step, (int32_t)vocabulary, micro, batch / micro), done);
 done:
     shoali_str_fini(&text);
     return status;
 }
 
-/* Tokens are a function of step and micro-batch, never of the rank. */
 static shoal_status fill(void *user, int64_t number, int64_t micro, shoal_batch *batch)
 {
     struct shoali_step *step = user;
-    const int64_t vocabulary = step->vocabulary;
-    int64_t train, samples, accumulation;
-    uint64_t state = (uint64_t)number * 1000003u + (uint64_t)micro + 1;
-    shoal_engine_get_batch_info(step->engine, &train, &samples, &accumulation);
-    for (int64_t i = 0; i < samples * step->sequence; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        step->tokens[i] = (int32_t)((int64_t)(state >> 33) % vocabulary);
-        step->targets[i] = (int32_t)((int64_t)(state >> 13 & INT32_MAX) % vocabulary);
-    }
-    batch->data[0] = step->tokens;
-    batch->data[1] = step->targets;
-    return SHOAL_OK;
+    for (int32_t i = 0; i < step->model->input_count; i++)
+        batch->data[i] = step->arrays[i];
+    return shoal_loader_get_arrays(step->loader, number, micro, step->arrays);
 }
 
 shoal_status shoali_step_train(struct shoali_step *step, int32_t steps, double *seconds)
@@ -248,8 +273,9 @@ done:
     shoal_model_destroy(step->model);
     shoal_comm_destroy(step->group);
     shoali_pool_destroy(step->pool);
-    shoali_free(step->tokens);
-    shoali_free(step->targets);
+    shoal_loader_destroy(step->loader);
+    shoal_dataset_destroy(step->dataset);
+    shoali_free(step->batch);
     shoali_free(step);
     return status;
 }

@@ -6,6 +6,8 @@
 #include "shoal/comm.h"
 #include "shoal/engine.h"
 
+#define SHOALI_STEP_ARRAYS 8 /* of a micro-batch at most */
+
 struct shoali_step {
     const shoali_bench_step_args *args;
     shoali_bench_run run;
@@ -13,8 +15,11 @@ struct shoali_step {
     shoal_group *group;
     shoal_model *model;
     shoal_engine *engine;
-    int32_t *tokens, *targets;
-    int64_t sequence, vocabulary;
+    shoal_dataset *dataset; /* random tokens */
+    shoal_loader *loader;
+    int32_t *batch;                      /* owned: all arrays of a micro-batch, */
+    int32_t *arrays[SHOALI_STEP_ARRAYS]; /* ... and each of them */
+    int64_t sequence;
     double tokens_per_step; /* all ranks */
     struct shoali_samples rate, peak;
     struct shoali_samples forward, backward, reduce, update; /* ms of a step, this rank */

@@ -79,6 +79,30 @@ static void test_rows(void **state)
     assert_null(shoal_model_name(-1));
 }
 
+/* Of a loader's samples of the model's kind, the first arrays. */
+static void check_inputs(const shoal_model_config *config, const shoal_model *model)
+{
+    shoal_dataset *dataset;
+    shoal_loader *loader;
+    int64_t numbers;
+    ok(shoal_dataset_create(&(shoal_dataset_args){.mock = true}, &dataset));
+    ok(shoal_loader_create(&(shoal_loader_args){.dataset = dataset,
+                                                .kind = shoal_model_config_samples(config),
+                                                .seq_length = model->tokens_per_sample,
+                                                .micro_batch = 1,
+                                                .micro_batches = 1},
+                           &loader));
+    for (int32_t i = 0; i < model->input_count; i++) {
+        const char *name = shoal_loader_array(loader, i, &numbers);
+        assert_non_null(name);
+        assert_string_equal(name, model->inputs[i].name);
+        assert_int_equal(numbers, shoal_shape_count(&model->inputs[i].sample_shape));
+        assert_int_equal(model->inputs[i].dtype, SHOAL_I32);
+    }
+    shoal_loader_destroy(loader);
+    shoal_dataset_destroy(dataset);
+}
+
 static void test_presets(void **state)
 {
     const char *name;
@@ -96,6 +120,7 @@ static void test_presets(void **state)
         assert_true(batch > 0 && length > 0 && (double)length <= get(config, "seq-length"));
         ok(shoal_model_create(config, &model));
         assert_int_equal(model->tokens_per_sample, (int64_t)get(config, "seq-length"));
+        check_inputs(config, model);
         ok(shoal_model_param_count(model, &parameters));
         ok(shoal_model_flops_per_token(model, &flops));
         assert_true(flops > 6.0 * (double)parameters);

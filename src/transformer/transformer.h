@@ -19,8 +19,8 @@
  *   build       layers and inputs. The name of a parameter, which is its layer's name, a dot, and
  *               its own, or its own alone behind a slash, is its name in files: it is taken from
  *               the published files of the model.
- *   samples     which samples it learns from. A model's inputs are arrays of a loader's samples of
- *               this kind, by their names.
+ *   samples     which samples it learns from. A model's inputs are the first arrays of a loader's
+ *               samples of this kind, in their order and by their names.
  *   max_length  generation: tokens of a text at most. The layers themselves honour
  *               shoal_tape_generating: the last one leaves logits of shoal_generation_rows.
  */
