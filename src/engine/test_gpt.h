@@ -39,6 +39,8 @@ struct gpt_run {
     int64_t micro_batches; /* of a step, all ranks together; 0: 12 */
     int64_t samples;       /* of a micro-batch; 0: 1 */
     int64_t layers;        /* 0: 2 */
+    /* Another model than the GPT, with GPT_SEQ tokens of GPT_VOCAB kinds; NULL: the GPT. */
+    shoal_status (*make)(const struct gpt_run *run, shoal_model **model);
     const char *options;   /* more members of ds_config.json: "\"bf16\":{...}" */
     const char *optimizer; /* NULL: AdamW */
     double dropout;
@@ -129,6 +131,8 @@ static inline void gpt_config_text(const struct gpt_run *run, char *text, size_t
 static inline shoal_status gpt_make_model(const struct gpt_run *run, shoal_model **model)
 {
     shoal_gpt_config config;
+    if (run->make)
+        return run->make(run, model);
     shoal_gpt_config_defaults(&config);
     config.num_layers = run->layers ? run->layers : 2;
     config.hidden_size = 32;
