@@ -1,5 +1,5 @@
 /* Megatron's flags that `shoal pretrain` knows and has no use for: not supported yet (an error,
- * unless the value is the default), without effect here (a notice), or replaced by something else
+ * unless the value is the default), of another model (the same), without effect here (a notice), or replaced by something else
  * (an error that names it). None is stored. */
 #include "pretrain.h"
 
@@ -9,6 +9,8 @@
         .flags = SHOALI_OPTION_HIDDEN, __VA_ARGS__                                    \
     }
 #define SIZE_OF(axis) KNOWN(axis, INT, PENDING, "", .default_number = 1)
+#define OF_LLAMA(key_, type_, ...) \
+    KNOWN(key_, type_, ELSEWHERE, "the model llama has it: shoal pretrain llama", __VA_ARGS__)
 #define LATER(key_, type_) KNOWN(key_, type_, PENDING, "", )
 
 static const struct shoali_option rows[] = {
@@ -21,20 +23,28 @@ static const struct shoali_option rows[] = {
     LATER("num-layers-per-virtual-pipeline-stage", INT),
 
     LATER("num-experts", INT),
-    LATER("group-query-attention", BOOL),
-    KNOWN("num-query-groups", INT, PENDING, "", .default_number = 1),
-    LATER("kv-channels", INT),
-    KNOWN("position-embedding-type", STRING, PENDING, "", .default_text = "learned_absolute"),
-    LATER("use-rotary-position-embeddings", BOOL),
-    LATER("rotary-base", INT),
-    LATER("rotary-percent", FLOAT),
-    KNOWN("normalization", STRING, PENDING, "", .default_text = "LayerNorm"),
-    LATER("apply-layernorm-1p", BOOL),
-    LATER("qk-layernorm", BOOL),
-    LATER("swiglu", BOOL),
-    LATER("squared-relu", BOOL),
     LATER("quick-geglu", BOOL),
     LATER("init-method-xavier-uniform", BOOL),
+
+    /* of a model that has them they are found before these */
+    OF_LLAMA("group-query-attention", BOOL, ),
+    OF_LLAMA("num-query-groups", INT, .default_number = 1),
+    OF_LLAMA("kv-channels", INT, ),
+    OF_LLAMA("position-embedding-type", STRING, .default_text = "learned_absolute"),
+    OF_LLAMA("rotary-base", INT, .default_number = 10000),
+    OF_LLAMA("rotary-percent", FLOAT, .default_number = 1),
+    OF_LLAMA("rotary-interleaved", BOOL, ),
+    OF_LLAMA("rotary-seq-len-interpolation-factor", FLOAT, ),
+    OF_LLAMA("use-rope-scaling", BOOL, ),
+    OF_LLAMA("rope-scaling-factor", FLOAT, .default_number = 8),
+    OF_LLAMA("window-size", INT, ),
+    OF_LLAMA("window-attn-skip-freq", INT, ),
+    OF_LLAMA("normalization", STRING, .default_text = "LayerNorm"),
+    OF_LLAMA("apply-layernorm-1p", BOOL, ),
+    OF_LLAMA("qk-layernorm", BOOL, ),
+    OF_LLAMA("swiglu", BOOL, ),
+    OF_LLAMA("squared-relu", BOOL, ),
+    OF_LLAMA("add-qkv-bias", BOOL, ),
 
     LATER("train-samples", INT),
     LATER("lr-decay-samples", INT),
@@ -73,6 +83,8 @@ static const struct shoali_option rows[] = {
           "The variable DEEPSPEED_TIMEOUT sets the deadline.", ),
     KNOWN("num-workers", INT, NOEFFECT, "One thread reads ahead.", ),
 
+    KNOWN("use-rotary-position-embeddings", BOOL, DEAD,
+          "give --position-embedding-type rope, to shoal pretrain llama", ),
     KNOWN("use-distributed-optimizer", BOOL, DEAD,
           "set zero_optimization.stage to 1 in the configuration", ),
     KNOWN("overlap-grad-reduce", BOOL, DEAD,

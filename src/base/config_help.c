@@ -185,7 +185,7 @@ static void append_cell(const char *text, struct shoali_str *out)
 static void append_row(const struct shoali_option *row, struct shoali_str *out)
 {
     static const char *const states[] = {"", "Not supported yet. ",
-                                         "No longer used: ", "No effect: "};
+                                         "No longer used: ", "No effect: ", "Of something else: "};
     shoali_str_append(out, "| `%s`", row->key);
     if (row->alias)
         shoali_str_append(out, " or `%s`", row->alias);

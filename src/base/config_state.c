@@ -174,6 +174,10 @@ shoal_status shoali_config_take(const struct shoali_option *row, const char *sho
             return SHOAL_OK;
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "%s is known but not supported yet; remove it",
                           shown);
+    case SHOALI_ELSEWHERE:
+        if (is_default(row, input, arena))
+            return SHOAL_OK;
+        return SHOAL_FAIL(SHOAL_ECONFIG, "%s does not belong here; %s", shown, help);
     case SHOALI_NOEFFECT:
         if (row->type != SHOALI_SECTION)
             status = shoali_config_store(row, input, &ignored, arena);

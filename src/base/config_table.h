@@ -51,7 +51,9 @@ enum shoali_option_state {
     SHOALI_PENDING, /* known, not supported yet: giving another value than the default is an error
                        that says so */
     SHOALI_DEAD, /* dead upstream: giving it is an error that names the alternative (in `help`) */
-    SHOALI_NOEFFECT /* accepted, has no effect; a logged notice says why (in `help`) */
+    SHOALI_NOEFFECT, /* accepted, has no effect; a logged notice says why (in `help`) */
+    SHOALI_ELSEWHERE /* of something else: giving another value than the default is an error that
+                        says of what (in `help`) */
 };
 struct shoali_floats {
     double *value;

@@ -103,6 +103,21 @@ static void check_inputs(const shoal_model_config *config, const shoal_model *mo
     shoal_dataset_destroy(dataset);
 }
 
+/* As many parameters as the published files have, where no row is padding. */
+static void check_published(const char *name, int64_t parameters)
+{
+    static const struct {
+        const char *name;
+        int64_t parameters;
+    } published[] = {
+        {"llama-3.2-1b", 1235814400}, {"llama-3-8b", 8030261248}, {"llama-2-7b", 6738415616},
+        {"mistral-7b", 7241732096},   {"qwen3-0.6b", 596049920},  {"gemma-2b", 2506172416},
+    };
+    for (size_t i = 0; i < sizeof published / sizeof published[0]; i++)
+        if (strcmp(published[i].name, name) == 0)
+            assert_int_equal(parameters, published[i].parameters);
+}
+
 static void test_presets(void **state)
 {
     const char *name;
@@ -129,6 +144,7 @@ static void test_presets(void **state)
                                 "12 layers, hidden 768");
             assert_int_equal(parameters, 124439808 + (50304 - 50257) * 768);
         }
+        check_published(name, parameters);
         shoal_model_destroy(model);
         shoal_model_config_destroy(config);
     }
@@ -163,6 +179,58 @@ static void test_values(void **state)
     shoal_model_config_destroy(config);
     shoal_model_config_destroy(NULL);
     shoal_model_destroy(NULL);
+}
+
+static void test_choices(void **state)
+{
+    shoal_model_config *config, *again;
+    char *text;
+    (void)state;
+    ok(shoal_model_config_create("tiny-llama", &config));
+    assert_true(get(config, "normalization") == 1);
+    ok(shoal_model_config_set_choice(config, "normalization", "layernorm"));
+    ok(shoal_model_config_set(config, "position-embedding-type", 2));
+    assert_true(get(config, "normalization") == 0);
+    refused(shoal_model_config_set_choice(config, "normalization", "x"), SHOAL_EINVAL,
+            "--normalization is \"x\"; give one of LayerNorm, RMSNorm");
+    refused(shoal_model_config_set_choice(config, "num-layers", "x"), SHOAL_EINVAL,
+            "--num-layers is no choice");
+    refused(shoal_model_config_set(config, "normalization", 2), SHOAL_EINVAL, "from 0 to 1");
+    refused(shoal_model_config_set(config, "normalization", 0.5), SHOAL_EINVAL, "whole number");
+    ok(shoal_model_config_to_json(config, &text));
+    assert_non_null(strstr(text, "\"normalization\":\"LayerNorm\""));
+    ok(shoal_model_config_from_json(text, &again));
+    assert_true(get(again, "position-embedding-type") == 2);
+    shoal_model_config_destroy(again);
+    memcpy(strstr(text, "LayerNorm"), "LayerNorX", 9);
+    refused(shoal_model_config_from_json(text, &again), SHOAL_ECORRUPT, "no valid `normalization`");
+    free(text);
+    shoal_model_config_destroy(config);
+}
+
+/* What a checkpoint stores of a model makes the same model again. */
+static void test_completed_again(void **state)
+{
+    static const char *const names[] = {"tiny-llama", "llama-2-7b", "gemma-2b", "tiny"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        shoal_model_config *config, *again;
+        shoal_model *model, *twin;
+        char *text, *twice;
+        ok(shoal_model_config_create(names[i], &config));
+        ok(shoal_model_create(config, &model));
+        ok(shoal_model_config_to_json(shoal_model_get_config(model), &text));
+        ok(shoal_model_config_from_json(text, &again));
+        ok(shoal_model_create(again, &twin));
+        ok(shoal_model_config_to_json(shoal_model_get_config(twin), &twice));
+        assert_string_equal(text, twice);
+        free(text);
+        free(twice);
+        shoal_model_destroy(twin);
+        shoal_model_destroy(model);
+        shoal_model_config_destroy(again);
+        shoal_model_config_destroy(config);
+    }
 }
 
 /* A model has a configuration of its own, with what others give filled in. */
@@ -248,9 +316,10 @@ static void test_old_json(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),   cmocka_unit_test(test_presets),
-        cmocka_unit_test(test_values), cmocka_unit_test(test_model_keeps_its_configuration),
-        cmocka_unit_test(test_json),   cmocka_unit_test(test_old_json),
+        cmocka_unit_test(test_rows),    cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_values),  cmocka_unit_test(test_model_keeps_its_configuration),
+        cmocka_unit_test(test_json),    cmocka_unit_test(test_old_json),
+        cmocka_unit_test(test_choices), cmocka_unit_test(test_completed_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

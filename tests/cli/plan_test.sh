@@ -30,7 +30,7 @@ cat >exact.json <<'CONFIG'
 CONFIG
 # models by name
 expect 2 "$shoal" plan gtp --deepspeed_config exact.json
-says "there is no model \"gtp\"; nearest is gpt; there are: gpt, bert, "
+says "there is no model \"gtp\"; nearest is gpt; there are: gpt, llama, bert, gpt2-124m"
 expect 2 "$shoal" plan
 says "name a model, such as gpt or gpt2-124m"
 gpt2="$shoal plan gpt --deepspeed_config exact.json --num-layers 12 --hidden-size 768 --num-attention-heads 12

@@ -178,7 +178,8 @@ refused 2 "--lr is 0.5" $train --train-iters 2 --lr 0.5
 expect 2 env SHOAL_COMM=mpl $train --train-iters 1
 says 'unknown backend "mpl" (SHOAL_COMM)'
 refused 2 "--seed is 5" $gpt $data --deepspeed_config seed.json --train-iters 2 --seed 5
-refused 2 "--swiglu is known but not supported yet" $train --train-iters 2 --swiglu
+refused 2 "--swiglu does not belong here; the model llama has it: shoal pretrain llama" $train --train-iters 2 --swiglu
+refused 2 "--num-experts is known but not supported yet" $train --train-iters 2 --num-experts 4
 refused 2 "zero_optimization.stage" $train --train-iters 2 --use-distributed-optimizer
 refused 2 "there is no checkpoint" $train --train-iters 2 --load hollow --exit-on-missing-checkpoint
 refused 2 "global_step4" $train --train-iters 9 --load early --ckpt-step 4
