@@ -54,10 +54,11 @@ says "must be a multiple of --save-interval, which is 2"
 
 # ---- at a signal ----
 trap_job() { # COMMAND...: in the background, until it has shown a step
+    rm -f signal.log
     "$@" >signal.log 2>&1 </dev/null &
     job=$!
     for _ in $(seq 300); do
-        grep -q "^step 1/" signal.log && break
+        grep -qs "^step 1/" signal.log && break
         sleep 0.05
     done
 }
