@@ -100,6 +100,16 @@ done:
     return status;
 }
 
+static shoal_status run_checkpoint(const struct bench_options *options)
+{
+    shoal_status status;
+    shoali_bench_checkpoint_args args = {.run = bench_run(options), .folder = options->folder};
+    SHOAL_TRY(status, bench_bytes("size", options->size, &args.bytes), done);
+    SHOAL_TRY(status, shoali_bench_checkpoint(&args), done);
+done:
+    return status;
+}
+
 struct subject {
     const char *name, *about;
     const struct shoali_section *flags;
@@ -135,6 +145,10 @@ static const struct subject subjects[] = {
      &bench_start_flags, bench_start},
     {"io", "Measures writing and reading a file, its data checked, against a plain loop.",
      &bench_io_flags, run_io},
+    {"checkpoint",
+     "Measures saving and loading a checkpoint, checksums included, against a plain loop of all ranks.\n"
+     "Alone, or shoal run --num_gpus N shoal bench checkpoint [flags]",
+     &bench_checkpoint_flags, run_checkpoint},
 };
 enum { SUBJECTS = sizeof subjects / sizeof subjects[0] };
 

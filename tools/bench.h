@@ -50,7 +50,7 @@ SHOAL_CHECKED shoal_status bench_parse(const struct shoali_section *section, con
                                        char **argv, struct shoali_arena *arena);
 extern const struct shoali_section bench_gemm_flags, bench_attention_flags, bench_stream_flags,
     bench_comm_flags, bench_step_flags, bench_generate_flags, bench_start_flags, bench_io_flags,
-    tune_io_flags;
+    bench_checkpoint_flags, tune_io_flags;
 
 shoal_dtype bench_dtype(const struct bench_options *options);
 /* "400M", "1GiB" as bytes; NULL leaves *bytes. SHOAL_ECONFIG names the flag. */

@@ -186,6 +186,21 @@ static const struct shoali_option io_rows[] = {
     JSON};
 const struct shoali_section bench_io_flags = SECTION("io", io_rows);
 
+static const struct shoali_option checkpoint_rows[] = {
+    TEXT("folder", folder, .flags = SHOALI_OPTION_REQUIRED,
+         .help = "where the checkpoint is made, and removed afterwards"),
+    TEXT("size", size, .default_text = "1G", .help = "of the checkpoint, all ranks together"),
+    REPEATS,
+    SECONDS,
+    JSON,
+    {.key = "local_rank",
+     .type = SHOALI_INT,
+     .offset = O(local_rank),
+     .default_number = -1,
+     .flags = SHOALI_OPTION_HIDDEN,
+     .help = "given by launchers; ignored"}};
+const struct shoali_section bench_checkpoint_flags = SECTION("checkpoint", checkpoint_rows);
+
 static const struct shoali_option tune_io_rows[] = {IO_ROWS, REPEATS, SECONDS, JSON};
 const struct shoali_section tune_io_flags = SECTION("io", tune_io_rows);
 

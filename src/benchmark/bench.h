@@ -10,6 +10,7 @@
  *   adam, stream            x[i] += a y[i] over memory that no cache holds ("axpy")
  *   comm                    axpy by all ranks at once; a cache line sent to and fro between cores
  *   io                      a loop of reads or writes of one thread, past the page cache
+ *   checkpoint              such a loop by each rank at once
  */
 #ifndef SHOALI_BENCH_H
 #define SHOALI_BENCH_H
@@ -137,6 +138,17 @@ typedef struct shoali_bench_io_args {
     int32_t read, write;   /* both 0: both */
 } shoali_bench_io_args;
 SHOAL_CHECKED shoal_status shoali_bench_io(const shoali_bench_io_args *args);
+
+/* Measures saving and loading a checkpoint of three kinds of fp32 numbers in host memory, of which each
+ * rank holds an equal part: files, checksums, flushes and renames, checked element by element. The limit
+ * is what the same ranks write (with an fsync) and read in a plain loop past the page cache. Joins the
+ * ranks that the environment names and is collective over them; rank 0 calls the sink. */
+typedef struct shoali_bench_checkpoint_args {
+    shoali_bench_run run;
+    const char *folder; /* where the checkpoint is made and removed */
+    int64_t bytes;      /* of it; 0: 1 GiB */
+} shoali_bench_checkpoint_args;
+SHOAL_CHECKED shoal_status shoali_bench_checkpoint(const shoali_bench_checkpoint_args *args);
 
 /* Measures many settings of shoali_bench_io, each with the sink, and copies the one that reads and
  * writes the file in the least time to *best. `args` gives folder, bytes, backend and run.
