@@ -129,12 +129,31 @@ done:
 
 /* ---- the checkpoint ------------------------------------------------------------------------- */
 
+static void remove_folder(const struct job *job)
+{
+    char path[4300];
+    for (int32_t k = 0; k < KINDS; k++) {
+        snprintf(path, sizeof path, "%s/one/%s-00001-of-00001.safetensors", job->dir, names[k]);
+        (void)unlink(path);
+    }
+    static const char *const others[] = {"one/manifest.json", "one/model.safetensors.index.json",
+                                         "latest"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", job->dir, others[i]);
+        (void)unlink(path);
+    }
+    snprintf(path, sizeof path, "%s/one", job->dir);
+    (void)rmdir(path);
+    (void)rmdir(job->dir);
+}
+
 static shoal_status sample_checkpoint(struct job *job, struct shoali_checkpoint_args *args,
                                       int64_t bytes, int64_t round)
 {
     shoal_status status;
     args->step = round;
-    args->override_existing = true;
+    if (job->rank == 0) /* else a save would also remove what it replaces */
+        remove_folder(job);
     fill(job, round);
     SHOAL_TRY(status, meet(job), done);
     double start = shoali_seconds();
@@ -234,24 +253,6 @@ static shoal_status name_folder(struct job *job)
     snprintf(job->path, sizeof job->path, "%s.plain%d", job->dir, (int)job->rank);
 done:
     return status;
-}
-
-static void remove_folder(const struct job *job)
-{
-    char path[4300];
-    for (int32_t k = 0; k < KINDS; k++) {
-        snprintf(path, sizeof path, "%s/one/%s-00001-of-00001.safetensors", job->dir, names[k]);
-        (void)unlink(path);
-    }
-    static const char *const others[] = {"one/manifest.json", "one/model.safetensors.index.json",
-                                         "latest"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        snprintf(path, sizeof path, "%s/%s", job->dir, others[i]);
-        (void)unlink(path);
-    }
-    snprintf(path, sizeof path, "%s/one", job->dir);
-    (void)rmdir(path);
-    (void)rmdir(job->dir);
 }
 
 static shoal_status emit(const struct job *job, int64_t bytes)

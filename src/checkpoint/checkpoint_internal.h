@@ -34,7 +34,8 @@ enum {
     SHOALI_CHECKPOINT_KIND_BYTES = 32,  /* of a kind's name */
     SHOALI_CHECKPOINT_TAG_BYTES = 200,  /* of a tag: room for ".partial" in a file name */
     SHOALI_CHECKPOINT_CHUNK = 16 << 20, /* bytes that are hashed, and sent, at once */
-    SHOALI_SAFETENSORS_ALIGN = 4096     /* of the first data byte */
+    SHOALI_SAFETENSORS_ALIGN = 4096,    /* of the first data byte */
+    SHOALI_CHECKPOINT_LEFT = 32         /* files that a rank has open beside the one it is at */
 };
 
 /* One file of a kind: tensors [first_tensor, first_tensor + tensor_count). */
@@ -198,7 +199,11 @@ struct shoali_checkpoint_load {
 /* A rank's way to the files. */
 struct shoali_checkpoint_lane {
     struct shoali_io *io;
-    struct shoali_io_file *open, *before;      /* NULL: none; reading: the file before it */
+    struct shoali_io_file *open; /* NULL: none */
+    /* Files that were open before it: what is on its way may be theirs, and they are flushed together
+     * at the end, or when there are too many. */
+    struct shoali_io_file *left[SHOALI_CHECKPOINT_LEFT];
+    int32_t left_count;
     const struct shoali_checkpoint_file *file; /* what is open */
     struct shoali_checkpoint_load load[2];
     int32_t turn; /* the one to be filled next */
@@ -275,7 +280,7 @@ void shoali_checkpoint_lane_fini(struct shoali_checkpoint_lane *lane);
 /* The next memory, once the write that it was used for is over. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_lane_next(struct shoali_checkpoint_lane *lane,
                                                        struct shoali_checkpoint_load **load);
-/* Starts writing a chunk. Another file than before is opened, and the one before is flushed. */
+/* Starts writing a chunk, in another file than before if need be. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_lane_write(struct shoali_checkpoint_lane *lane,
                                                         struct shoali_checkpoint_load *load,
                                                         const struct shoali_checkpoint_file *file,
@@ -287,7 +292,7 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_lane_read(struct shoali_checkpoint_
                                                        int64_t begin, int64_t bytes);
 /* Waits for a load's request, if it has one. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_lane_wait(struct shoali_checkpoint_load *load);
-/* Waits for all, and closes the file; `flush`: it is on the drive. */
+/* Waits for all, and closes the files; `flush`: they are on the drive. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_lane_close(struct shoali_checkpoint_lane *lane,
                                                         bool flush);
 
@@ -295,10 +300,9 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_lane_close(struct shoali_checkpoint
 
 /* Tells the kinds that want to know what this rank will read of them, and then args->expected. */
 void shoali_checkpoint_expect(struct shoali_checkpoint_run *run);
-/* Writes all files of a kind, and makes its hashes known to all ranks. Collective; every rank leaves
- * with the same status. */
-SHOAL_CHECKED shoal_status shoali_checkpoint_gather(struct shoali_checkpoint_run *run,
-                                                    int32_t kind);
+/* Writes and flushes all files, and makes their hashes known to all ranks. Collective; every rank
+ * leaves with the same status. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_gather(struct shoali_checkpoint_run *run);
 /* Reads and verifies what somebody holds of a kind. As above. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_scatter(struct shoali_checkpoint_run *run,
                                                      int32_t kind);

@@ -157,7 +157,7 @@ done:
     return status;
 }
 
-shoal_status shoali_checkpoint_gather(struct shoali_checkpoint_run *run, int32_t kind)
+static shoal_status gather_kind(struct shoali_checkpoint_run *run, int32_t kind)
 {
     shoal_status status = SHOAL_OK;
     const int64_t rounds = shoali_checkpoint_rounds(run, kind);
@@ -171,10 +171,20 @@ shoal_status shoali_checkpoint_gather(struct shoali_checkpoint_run *run, int32_t
         if (round % ROUNDS_OF_SILENCE == ROUNDS_OF_SILENCE - 1)
             SHOAL_TRY(status, shoali_checkpoint_agree(run, SHOAL_OK), done);
     }
+done:
+    return status;
+}
+
+shoal_status shoali_checkpoint_gather(struct shoali_checkpoint_run *run)
+{
+    shoal_status status = SHOAL_OK;
+    for (int32_t k = 0; k < run->args->kind_count; k++)
+        SHOAL_TRY(status, gather_kind(run, k), done);
     if (run->local == SHOAL_OK)
         run->local = shoali_checkpoint_lane_close(&run->lane, true);
     SHOAL_TRY(status, shoali_checkpoint_agree(run, SHOAL_OK), done);
-    SHOAL_TRY(status, share_hashes(run, kind), done);
+    for (int32_t k = 0; k < run->args->kind_count; k++)
+        SHOAL_TRY(status, share_hashes(run, k), done);
 done:
     return status;
 }

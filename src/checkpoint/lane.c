@@ -45,6 +45,37 @@ shoal_status shoali_checkpoint_lane_next(struct shoali_checkpoint_lane *lane,
     return shoali_checkpoint_lane_wait(*load);
 }
 
+static shoal_status flush_file(struct shoali_io_file *file)
+{
+    if (shoali_fault("ckpt.fsync"))
+        return SHOAL_FAIL(SHOAL_EIO, "%s: cannot flush: %s", shoali_io_path(file), strerror(EIO));
+    return shoali_io_sync(file);
+}
+
+/* The first of those left; nothing of it is on its way any more. */
+static shoal_status close_left(struct shoali_checkpoint_lane *lane, bool flush)
+{
+    struct shoali_io_file *file = lane->left[0];
+    const shoal_status status = flush ? flush_file(file) : SHOAL_OK;
+    shoali_io_close(file);
+    lane->left_count--;
+    memmove(&lane->left[0], &lane->left[1], (size_t)lane->left_count * sizeof lane->left[0]);
+    return status;
+}
+
+/* With two loads, what is on its way is of the file that is left now or of the one before. */
+static shoal_status leave(struct shoali_checkpoint_lane *lane, bool flush)
+{
+    shoal_status status = SHOAL_OK;
+    if (lane->left_count == SHOALI_CHECKPOINT_LEFT)
+        status = close_left(lane, flush);
+    if (lane->open)
+        lane->left[lane->left_count++] = lane->open;
+    lane->open = NULL;
+    lane->file = NULL;
+    return status;
+}
+
 shoal_status shoali_checkpoint_lane_close(struct shoali_checkpoint_lane *lane, bool flush)
 {
     shoal_status status = SHOAL_OK;
@@ -52,14 +83,12 @@ shoal_status shoali_checkpoint_lane_close(struct shoali_checkpoint_lane *lane, b
         const shoal_status own = shoali_checkpoint_lane_wait(&lane->load[i]);
         status = status < 0 ? status : own;
     }
-    if (lane->open && flush && status == SHOAL_OK && shoali_fault("ckpt.fsync"))
-        status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot flush: %s", lane->file->path, strerror(EIO));
-    else if (lane->open && flush && status == SHOAL_OK)
-        status = shoali_io_sync(lane->open);
-    shoali_io_close(lane->before);
-    shoali_io_close(lane->open);
-    lane->before = lane->open = NULL;
-    lane->file = NULL;
+    const shoal_status last = leave(lane, flush && status == SHOAL_OK);
+    status = status < 0 ? status : last;
+    while (lane->left_count > 0) {
+        const shoal_status own = close_left(lane, flush && status == SHOAL_OK);
+        status = status < 0 ? status : own;
+    }
     return status;
 }
 
@@ -70,7 +99,7 @@ shoal_status shoali_checkpoint_lane_write(struct shoali_checkpoint_lane *lane,
 {
     shoal_status status;
     if (lane->file != file) {
-        SHOAL_TRY(status, shoali_checkpoint_lane_close(lane, true), done);
+        SHOAL_TRY(status, leave(lane, true), done);
         SHOAL_TRY(status, shoali_io_open(lane->io, file->path, 0, &lane->open), done);
         lane->file = file;
     }
@@ -99,11 +128,7 @@ shoal_status shoali_checkpoint_lane_read(struct shoali_checkpoint_lane *lane,
         if (descriptor >= 0)
             close(descriptor);
         SHOAL_TRY(status, status, done);
-        /* the chunk before this one may still be on its way */
-        shoali_io_close(lane->before);
-        lane->before = lane->open;
-        lane->open = NULL;
-        lane->file = NULL;
+        SHOAL_TRY(status, leave(lane, false), done);
         SHOAL_TRY(status, shoali_io_open_to_read(lane->io, file->path, &lane->open), done);
         lane->file = file;
     }

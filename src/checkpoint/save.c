@@ -251,8 +251,7 @@ shoal_status shoali_checkpoint_save(const struct shoali_checkpoint_args *args)
     if (run.rank == 0)
         run.local = prepare(&run, &folders);
     SHOAL_TRY(status, shoali_checkpoint_agree(&run, SHOAL_OK), done);
-    for (int32_t k = 0; k < args->kind_count; k++)
-        SHOAL_TRY(status, shoali_checkpoint_gather(&run, k), done);
+    SHOAL_TRY(status, shoali_checkpoint_gather(&run), done);
     if (run.rank == 0)
         run.local = commit(&run, &folders);
     SHOAL_TRY(status, shoali_checkpoint_agree(&run, SHOAL_OK), done);
