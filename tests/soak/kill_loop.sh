@@ -3,12 +3,17 @@
 
 # All random choices are made by the shell itself, never in a $(...), which would draw from another sequence.
 
-# Chooses $ranks, $backend of files and $config: any stage, states in memory or on the drive.
+# Chooses $ranks, $backend of files and $config: any stage, states in memory or on the drive, saved at once or beside the
+# training.
 choose_job() {
     ranks=$((1 + RANDOM % 4))
     backend=${backends[RANDOM % ${#backends[@]}]}
     config=memory$((RANDOM % 4)).json
-    [ $((RANDOM % 3)) -gt 0 ] || config=drive$((1 + RANDOM % 3)).json
+    case $((RANDOM % 8)) in
+    0 | 1) config=drive$((1 + RANDOM % 3)).json ;;
+    2 | 3 | 4) config=beside$((RANDOM % 4)).json ;;
+    5) config=beside_cpu.json ;;
+    esac
 }
 
 # choose_rank LAUNCHER: $rank becomes the pid of one of its children, empty when there is none yet
@@ -23,7 +28,8 @@ choose_rank() {
 hit() {
     local rank
     choose_rank "$1"
-    case $((RANDOM % 6)) in
+    case $((RANDOM % 7)) in
+    6) kill -USR1 "$1" && sleep 0.05 && kill -KILL "$1" ;;
     0 | 1) [ -z "$rank" ] || kill -KILL "$rank" ;;
     2) kill -KILL "$1" ;;
     3) kill -TERM "$1" ;;
