@@ -146,7 +146,8 @@ static const struct subject subjects[] = {
     {"io", "Measures writing and reading a file, its data checked, against a plain loop.",
      &bench_io_flags, run_io},
     {"checkpoint",
-     "Measures saving and loading a checkpoint, checksums included, against a plain loop of all ranks.\n"
+     "Measures saving and loading a checkpoint, checksums included, against a plain loop of all "
+     "ranks.\n"
      "Alone, or shoal run --num_gpus N shoal bench checkpoint [flags]",
      &bench_checkpoint_flags, run_checkpoint},
 };

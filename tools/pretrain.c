@@ -422,14 +422,15 @@ int tool_pretrain(int argc, char **argv)
     int skip = 0;
     struct pretrain_command command = {
         .name = name,
-        .usage = "usage: [shoal run --num_gpus N] shoal pretrain MODEL --deepspeed_config FILE "
-                 "--data-path TEXT [flags]\n\n"
-                 "Trains a model on text, JSON lines or Megatron's data files: gpt, llama, bert, or\n"
-                 "one that is known by a name of its own (gpt2-124m), whose flags have their values\n"
-                 "then. bert learns from data files of `shoal preprocess --split-sentences`.\n"
-                 "Started by `shoal run` it is one of N ranks; alone it is one rank.\n\n"
-                 "`shoal pretrain --load FOLDER --finetune ...` needs no MODEL where FOLDER is one of\n"
-                 "the Hugging Face Hub (config.json, model.safetensors).\n\n",
+        .usage =
+            "usage: [shoal run --num_gpus N] shoal pretrain MODEL --deepspeed_config FILE "
+            "--data-path TEXT [flags]\n\n"
+            "Trains a model on text, JSON lines or Megatron's data files: gpt, llama, bert, or\n"
+            "one that is known by a name of its own (gpt2-124m), whose flags have their values\n"
+            "then. bert learns from data files of `shoal preprocess --split-sentences`.\n"
+            "Started by `shoal run` it is one of N ranks; alone it is one rank.\n\n"
+            "`shoal pretrain --load FOLDER --finetune ...` needs no MODEL where FOLDER is one of\n"
+            "the Hugging Face Hub (config.json, model.safetensors).\n\n",
         .trains = true};
     SHOAL_TRY(
         status,

@@ -1,7 +1,7 @@
 /* checkpoint.c - a checkpoint saved and loaded, with its checksums, flushes and renames, beside files of
  * as many bytes that the same ranks write and read in a plain loop past the page cache. */
-#include "benchmark/benchmark.h"
 #include "checkpoint/checkpoint.h"
+#include "benchmark/benchmark.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -247,9 +247,9 @@ static shoal_status name_folder(struct job *job)
     const int length = snprintf(job->dir, sizeof job->dir, "%s/shoal-bench-%lld", job->args->folder,
                                 (long long)number);
     if (length < 0 || (size_t)length >= sizeof job->dir)
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "bench checkpoint: the folder's name has more than %zu bytes",
-                            sizeof job->dir - 32);
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL, "bench checkpoint: the folder's name has more than %zu bytes",
+                       sizeof job->dir - 32);
     snprintf(job->path, sizeof job->path, "%s.plain%d", job->dir, (int)job->rank);
 done:
     return status;

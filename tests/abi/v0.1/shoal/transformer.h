@@ -105,8 +105,8 @@ SHOAL_API void shoal_model_config_bench_batch(const shoal_model_config *config,
 SHOAL_API shoal_sample_kind shoal_model_config_samples(const shoal_model_config *config);
 
 /* Checks the values (SHOAL_EINVAL names the flags) and builds the layers. The configuration is
- * copied. *model is owned: shoal_model_destroy. The model's inputs are arrays of such samples, by
- * name, all I32: of the next token "tokens" and "targets", [T] per sample. */
+ * copied. *model is owned: shoal_model_destroy. The model's inputs are the first arrays of such
+ * samples, all I32: of the next token "tokens" and "targets", [T] per sample. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_model_create(const shoal_model_config *config,
                                                         shoal_model **model);
 /* Of models made by this header; NULL is fine. */
