@@ -2,9 +2,11 @@
  * model's flags; a flag that is given all the same must say the same, unless only training needs it. */
 #include "pretrain.h"
 
+#include "base/str.h"
 #include "shoal/hub.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 /* The last --load, as the parser of flags takes it; NULL: none. */
 static const char *find_load(int argc, char *const *argv)
@@ -133,6 +135,17 @@ done:
     return status;
 }
 
+/* Also such a folder has a config.json. */
+static bool is_checkpoint(const char *folder)
+{
+    struct stat info;
+    struct shoali_str path = {0};
+    shoali_str_append(&path, "%s/manifest.json", folder);
+    const bool there = !path.failed && stat(path.text, &info) == 0;
+    shoali_str_fini(&path);
+    return there;
+}
+
 shoal_status pretrain_hub_check(const struct pretrain_options *options, bool trains)
 {
     shoal_status status;
@@ -146,6 +159,12 @@ shoal_status pretrain_hub_check(const struct pretrain_options *options, bool tra
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "--load %s has the weights of one model and no checkpoints: leave "
                             "--load-tag and --ckpt-step out",
+                            folder);
+    else if (!options->finetune && is_checkpoint(folder))
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s is itself a checkpoint: to continue its training give the folder "
+                            "that it is in, and its name with --load-tag; --finetune begins "
+                            "another one with its weights",
                             folder);
     else if (!options->finetune)
         status = SHOAL_FAIL(SHOAL_EINVAL,

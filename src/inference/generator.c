@@ -1,8 +1,9 @@
 /* generator.c - opening a checkpoint, or an engine, for generation. */
 #include "checkpoint/checkpoint.h"
+#include "hub/hub.h"
 #include "inference/inference.h"
-#include "shoal/hub.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,9 +150,33 @@ done:
     return status;
 }
 
+/* A checkpoint by its own folder, wherever that was moved: the folder that it is in, and its name. */
+static shoal_status open_itself(shoal_generator *generator, const shoal_generator_args *args)
+{
+    shoal_status status = SHOAL_ENOMEM;
+    shoal_generator_args own = *args;
+    struct opening opening = {.args = &own};
+    char *path = realpath(args->load, NULL);
+    char *name = path ? strrchr(path, '/') : NULL;
+    if (!path)
+        return SHOAL_FAIL(shoali_path_status(errno), "%s: %s", args->load, strerror(errno));
+    if (!name || !name[1]) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "%s cannot be a checkpoint's folder", args->load);
+    } else {
+        *name = '\0';
+        own.load = *path ? path : "/";
+        own.tag = name + 1;
+        status = open_checkpoint(generator, &opening);
+    }
+    free(path);
+    return status;
+}
+
 static shoal_status open_folder(shoal_generator *generator, const shoal_generator_args *args)
 {
     struct opening opening = {.args = args};
+    if (!args->tag && shoali_hub_has_file(args->load, "manifest.json"))
+        return open_itself(generator, args);
     if (!args->tag && shoal_hub_is_folder(args->load))
         return open_hub(generator, &opening);
     const shoal_status status = open_checkpoint(generator, &opening);

@@ -71,6 +71,11 @@ def read(page, directory, tag=None):
             compare_members("a file", file, table["file"])
         if kind["dtype"] not in kinds_of_page(text).get(kind["name"], []):
             fail("the page has no kind %s of %s" % (kind["name"], kind["dtype"]))
+    for file in manifest.get("files", []):
+        compare_members("a companion", file, table["companion"])
+        data = open(os.path.join(folder, file["name"]), "rb").read()
+        if len(data) != file["bytes"] or (len(data) > 240 and xxh3(data) != file["hash"]):
+            fail("%s is not as the manifest says" % file["name"])
     for tensor in manifest["tensors"]:
         compare_members("a tensor", tensor, table["tensor"])
         name = re.sub(r"^transformer\.(h\.\d+\.)?", "", tensor["name"])

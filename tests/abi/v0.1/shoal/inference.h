@@ -24,8 +24,8 @@ extern "C" {
 typedef struct shoal_generator shoal_generator;
 
 typedef struct shoal_generator_args {
-    /* Checkpoint folder as written by `shoal pretrain` (tag NULL: latest), or a folder as the Hugging
-     * Face Hub has it (hub.h). */
+    /* Checkpoint folder as written by `shoal pretrain` (tag NULL: latest), one of its checkpoints by
+     * its own folder, or a folder as the Hugging Face Hub has it (hub.h). */
     const char *load, *tag;
     shoal_engine *engine; /* or this engine's weights, in place; borrowed until destroy. Its layers
                              honour shoal_tape_generating */
