@@ -240,9 +240,54 @@ def train(name, folder, model, tokens):
                 complain(f"{name}: padding was generated: {text}")
 
 
+# ---- models without a next token: weights in, weights out, and some steps between ----
+bert = dict(vocab_size=97, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40, max_position_embeddings=64)
+ENCODERS = {
+    "bert": (lambda: T.BertForPreTraining(T.BertConfig(**bert)), T.AutoModelForPreTraining),
+    "bert_masked": (lambda: T.BertForMaskedLM(T.BertConfig(**bert, hidden_act="gelu_new")), T.AutoModelForMaskedLM),
+    "megatron_bert": (lambda: T.MegatronBertForPreTraining(T.MegatronBertConfig(**bert)), T.AutoModelForPreTraining),
+}
+
+
+def old_norms(tensors):
+    return {k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): v for k, v in tensors.items()}
+
+
+def encoder(name):
+    build, opened_by = ENCODERS[name]
+    model = build().eval()
+    with torch.no_grad():
+        for value in model.parameters():
+            value.normal_(0, 0.2)
+    folder, saved = os.path.join(here, name), os.path.join(here, "saved")
+    model.save_pretrained(folder)
+    json.dump(CONFIG, open(os.path.join(here, "ds.json"), "w"))
+    for what, change in (("as it is", None), ("old norms", old_norms), ("sharded", dict), ("decoder", lambda t: {
+            **t, "cls.predictions.decoder.bias": t["cls.predictions.bias"].clone()})):
+        if change:
+            rename(folder, change, index=what == "sharded")
+        for steps in 0, 2:
+            shutil.rmtree(saved, ignore_errors=True)
+            run("pretrain", "bert", "--load", folder, "--finetune", "--deepspeed_config", os.path.join(here, "ds.json"), "--mock-data",
+                "--seq-length", 32, "--eval-iters", 0, "--threads", 1, "--train-iters", steps, "--save", saved)
+            got = opened_by.from_pretrained(os.path.join(saved, f"global_step{steps}"), dtype=torch.float32)
+            if type(got) is not type(model):
+                complain(f"{name}: {type(got)} was opened")
+            same = all(torch.equal(a, b) for a, b in zip(got.state_dict().values(), model.state_dict().values()))
+            if same != (steps == 0):
+                complain(f"{name} {what}: weights {'stayed' if same else 'changed'} in {steps} steps")
+        if change:
+            shutil.rmtree(folder)
+            model.save_pretrained(folder)
+    run("convert", folder, folder + ".out", "--dtype", "bf16")
+    got = opened_by.from_pretrained(folder + ".out", dtype=torch.bfloat16)
+    if not all(torch.equal(a, b.bfloat16()) for a, b in zip(got.state_dict().values(), model.state_dict().values())):
+        complain(f"{name}: another model was converted")
+
+
 with tempfile.TemporaryDirectory() as here:
-    for each in wanted or MODELS:
-        compare(each)
+    for each in wanted or [*MODELS, *ENCODERS]:
+        (compare if each in MODELS else encoder)(each)
         shutil.rmtree(os.path.join(here, each))
 print("all passed" if not failures else f"{failures} failed")
 sys.exit(failures != 0)
