@@ -320,7 +320,7 @@ static void test_mistakes(void **state)
     shoal_dataset_destroy(dataset);
     ok(create_split(&in, 1, "1", &dataset)); /* by sequences */
     args.dataset = dataset;
-    refuses(&args, "needs a dataset that is split by documents" + 6);
+    refuses(&args, "need a dataset that is split by documents");
     shoal_dataset_destroy(dataset);
 
     in = single;
