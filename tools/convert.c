@@ -3,6 +3,7 @@
 
 #include "base/config_table.h"
 #include "base/str.h"
+#include "shoal/engine.h"
 #include "shoal/hub.h"
 
 #include <stdio.h>
@@ -11,12 +12,20 @@
 
 struct convert_options {
     const char *load_tag, *max_shard_size;
-    int32_t dtype;
+    int32_t dtype, to;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 #define O(member) offsetof(struct convert_options, member)
 static const char *const dtypes[] = {"auto", "fp32", "bf16", "fp16", NULL};
+enum { TO_HUGGING_FACE, TO_DEEPSPEED };
+static const char *const targets[] = {"huggingface", "deepspeed-universal", NULL};
 static const struct shoali_option rows[] = {
+    {.key = "to",
+     .type = SHOALI_ENUM,
+     .offset = O(to),
+     .choices = targets,
+     .help = "what OUT becomes; deepspeed-universal: a checkpoint with optimizer states that "
+             "DeepSpeed loads with \"load_universal\": true; IN is a folder of checkpoints then"},
     {.key = "load-tag",
      .type = SHOALI_STRING,
      .offset = O(load_tag),
@@ -43,7 +52,8 @@ static const char usage[] =
     "Writes the model of the folder IN, of the Hugging Face Hub or of `shoal pretrain`, into the "
     "new\n"
     "folder OUT as transformers reads it: config.json, the tokenizer's files, and weights under\n"
-    "their usual names. OUT is there when it is whole.\n\n";
+    "their usual names. OUT is there when it is whole. Training goes on from DeepSpeed's own\n"
+    "checkpoints by --load of `shoal pretrain`; --to deepspeed-universal is the way back.\n\n";
 
 static shoal_status parse(struct convert_options *options, int argc, char **argv,
                           struct shoali_strings *folders, struct shoali_arena *arena)
@@ -68,6 +78,15 @@ done:
     return status;
 }
 
+static shoal_status to_deepspeed(const struct convert_options *options,
+                                 const struct shoali_strings *folders)
+{
+    if (options->dtype != 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--dtype has no meaning with --to deepspeed-universal, "
+                                        "whose weights are fp32 and those of the checkpoint");
+    return shoal_checkpoint_to_deepspeed(folders->value[0], options->load_tag, folders->value[1]);
+}
+
 int tool_convert(int argc, char **argv)
 {
     shoal_status status;
@@ -79,6 +98,10 @@ int tool_convert(int argc, char **argv)
     SHOAL_TRY(status, parse(&options, argc, argv, &folders, &arena), done);
     if (status == SHOAL_END)
         goto done;
+    if (options.to == TO_DEEPSPEED) {
+        status = to_deepspeed(&options, &folders);
+        goto done;
+    }
     if (!shoali_parse_bytes(options.max_shard_size, &shard_bytes)) {
         status =
             SHOAL_FAIL(SHOAL_EINVAL, "--max-shard-size is %s: give a size such as 5GB or 512MiB",

@@ -211,4 +211,10 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_diff(const char *const dirs[2],
                                                   const char *const tags[2], struct shoali_str *out,
                                                   bool *equal);
 
+/* Writes DIR/TAG (NULL: the latest) as a universal checkpoint of DeepSpeed: OUT/latest_universal and
+ * OUT/global_stepN_universal. OUT must not exist. Not collective. SHOAL_EUNSUPPORTED: states that have
+ * no place in one. */
+SHOAL_CHECKED shoal_status shoali_checkpoint_export_deepspeed(const char *dir, const char *tag,
+                                                              const char *out);
+
 #endif

@@ -207,9 +207,10 @@ shoal_status shoali_engine_numbers(const struct shoal_engine *engine, char **tex
     struct shoali_loss_scaler_state scaler;
     shoali_loss_scaler_save(&engine->scaler, &scaler);
     json_t *object = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:{s:f, s:I, s:I, s:I}}", "global_steps",
-        (json_int_t)engine->global_steps, "applied_steps", (json_int_t)engine->applied_steps,
-        "skipped_steps", (json_int_t)engine->info.skipped_steps, "train_batch_size",
+        "{s:I, s:I, s:I, s:f, s:I, s:I, s:s, s:s, s:s, s:s, s:{s:f, s:I, s:I, s:I}}",
+        "global_steps", (json_int_t)engine->global_steps, "applied_steps",
+        (json_int_t)engine->applied_steps, "skipped_steps", (json_int_t)engine->info.skipped_steps,
+        "lr", shoali_schedule_lr(&engine->schedule, engine->applied_steps - 1), "train_batch_size",
         (json_int_t)engine->batch.train, "seed", (json_int_t)engine->seed, "dtype",
         shoal_dtype_name(engine->module.dtype), "optimizer", engine->optimizer.type->name,
         "reduction", engine->config.reduction == SHOALI_REDUCTION_EXACT ? "exact" : "fast",

@@ -302,3 +302,10 @@ shoal_status shoali_engine_peek_deepspeed(const char *dir, const char *tag, int6
     shoali_deepspeed_close(&checkpoint);
     return status;
 }
+
+shoal_status shoal_checkpoint_to_deepspeed(const char *dir, const char *tag, const char *out)
+{
+    if (!dir || !*dir || !out || !*out)
+        return SHOAL_FAIL(SHOAL_EINVAL, "a folder to read and one to write must be named");
+    return shoali_checkpoint_export_deepspeed(dir, tag, out);
+}

@@ -265,6 +265,8 @@ static void hub(shoal_engine *engine, const shoal_model *model)
     shoal_load_weights_args weights = {.path = "/nowhere"};
     shoal_convert_args convert = {.in = "/nowhere", .out = "/nowhere/out", .dtype = "bf16"};
     ASK(shoal_hub_write_args, written);
+    shoal_load_args load = {.dir = "/nowhere", .module_only = true};
+    ASK(shoal_load_args, load);
     ASK(shoal_load_weights_args, weights);
     ASK(shoal_convert_args, convert);
     NEED(shoal_hub_write_config(&written, &json) == SHOAL_OK && strstr(json, "\"gpt2\""));
@@ -273,6 +275,7 @@ static void hub(shoal_engine *engine, const shoal_model *model)
     free(json);
     NEED(shoal_engine_load_weights(engine, &weights) < 0 &&
          strstr(shoal_error_message(), "/nowhere"));
+    NEED(shoal_engine_load(engine, &load, NULL) < 0 && strstr(shoal_error_message(), "/nowhere"));
     NEED(shoal_convert(&convert) < 0 && strstr(shoal_error_message(), "/nowhere"));
 }
 

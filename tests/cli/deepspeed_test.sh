@@ -38,7 +38,41 @@ expect 0 "$shoal" diff three universal
 expect 0 $gpt --deepspeed_config ds1.json --load fp32_0 --finetune --train-iters 1
 says "step 1/1"
 
+# ---- and back: a universal checkpoint of ours is read like DeepSpeed's ----
+expect 0 "$shoal" convert a out --to deepspeed-universal
+[ "$(cat out/latest_universal)" = global_step5_universal ] || complain "out/latest_universal: $(cat out/latest_universal)"
+[ ! -e out.partial ] || complain "out.partial was left behind"
+expect 0 "$shoal" inspect out
+says "out/global_step5_universal: checkpoint of DeepSpeed" 'stage: "universal"' "global_steps: 5" "optimizer_step: 5" "parameters: 16" \
+    "last_batch_iteration: 4"
+expect 0 $gpt --deepspeed_config ds1.json --load a --save b --train-iters 8
+expect 0 "$shoal" run --num_gpus 2 $gpt --deepspeed_config ds3.json --load out --save c --train-iters 8
+says "(universal, 1 rank): step 5, of which 5 were applied"
+expect 0 "$shoal" diff b c
+# rows of the vocabulary that are no tokens are left out
+expect 0 $gpt --deepspeed_config ds1.json --make-vocab-size-divisible-by 8 --train-iters 1 --save wide
+expect 0 "$shoal" convert wide narrow --to deepspeed-universal
+expect 0 "$shoal" inspect wide --tensor '*wte*'
+says "transformer.wte.weight  F32    [32, 8]"
+expect 0 "$shoal" inspect narrow/global_step1_universal/zero/transformer.wte.weight/exp_avg.pt
+says "param  F32    [31, 8]"
+expect 0 $gpt --deepspeed_config ds1.json --load narrow --train-iters 2
+says "step 2/2"
+
 # ---- mistakes ----
+expect 2 "$shoal" convert a out --to deepspeed-universal
+says "out exists: name a folder that does not"
+expect 2 "$shoal" convert a other --to deepspeed-universal --dtype bf16
+says "--dtype has no meaning"
+expect 2 "$shoal" convert a other --to megatron
+says "deepspeed-universal"
+expect 2 "$shoal" convert nothing other --to deepspeed-universal
+says "nothing"
+cp -r a hurt
+printf 'x' | dd of=hurt/global_step5/exp_avg-00001-of-00001.safetensors bs=1 seek=5000 conv=notrunc status=none
+expect 1 "$shoal" convert hurt other --to deepspeed-universal
+says "exp_avg-00001-of-00001.safetensors"
+[ ! -e other ] && [ ! -e other.partial ] || complain "a failed conversion leaves files"
 expect 2 $gpt --deepspeed_config ds1.json --load fp32_2 --train-iters 5 --num-layers 2
 says "global_step3: its parameters are not this model's: missing \`transformer.h.1.ln_1.weight\`" "and 4 more"
 expect 2 $gpt --deepspeed_config ds1.json --load fp32_2 --load-tag none --train-iters 5

@@ -58,12 +58,11 @@ def config(stage, precision):
     return result
 
 
-def train(folder, stage, precision):
-    """One rank of a case."""
+def make_engine(stage, precision, **more):
+    """The model in an engine of DeepSpeed."""
     import deepspeed
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     deepspeed.init_distributed("gloo")
     torch.manual_seed(11)
     torch.set_num_threads(1)
@@ -73,27 +72,52 @@ def train(folder, stage, precision):
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
               {"params": [p for p in model.parameters() if p.dim() <= 1], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config(stage, precision))
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=dict(config(stage, precision), **more))
+    return engine
 
-    def step(number):
-        ids, targets = batch(number, rank, ranks)
-        logits = engine(input_ids=ids).logits.float()
-        loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1))
-        engine.backward(loss)
-        engine.step()
-        total = loss.detach().clone().double()
-        torch.distributed.all_reduce(total)
-        return total.item() / ranks
 
+def train_step(engine, number):
+    """Returns the loss of the whole batch."""
+    import torch
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    ids, targets = batch(number, rank, ranks)
+    logits = engine(input_ids=ids).logits.float()
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1))
+    engine.backward(loss)
+    engine.step()
+    total = loss.detach().clone().double()
+    torch.distributed.all_reduce(total)
+    return total.item() / ranks
+
+
+def train(folder, stage, precision):
+    """One rank of a case."""
+    engine = make_engine(stage, precision)
     for number in range(STEPS):
-        step(number)
+        train_step(engine, number)
     engine.save_checkpoint(folder)
-    losses = [step(number) for number in range(STEPS, STEPS + MORE)]
-    if rank == 0:
-        with open(os.path.join(folder, "losses.txt"), "w") as file:
+    finish(engine, os.path.join(folder, "losses.txt"))
+
+
+def finish(engine, path):
+    """The steps that follow, into a file."""
+    import torch
+    losses = [train_step(engine, number) for number in range(STEPS, STEPS + MORE)]
+    if os.environ["RANK"] == "0":
+        with open(path, "w") as file:
             file.writelines("%.9f\n" % loss for loss in losses)
     torch.distributed.barrier()
     os._exit(0)  # what DeepSpeed leaves behind may end a process that goes regularly with a signal
+
+
+def start_ranks(command):
+    """Whether two processes of a command ended well."""
+    ranks = []
+    for rank in range(2):
+        env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29617",
+                   DS_ACCELERATOR="cpu")
+        ranks.append(subprocess.Popen(command, env=env))
+    return not any([process.wait() for process in ranks])
 
 
 def state_of(folder, universal):
@@ -126,12 +150,7 @@ def state_of(folder, universal):
 
 
 def run_case(name, folder):
-    ranks = []
-    for rank in range(2):
-        env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29617",
-                   DS_ACCELERATOR="cpu")
-        ranks.append(subprocess.Popen([sys.executable, os.path.abspath(__file__), folder, str(CASES[name][0]), CASES[name][1]], env=env))
-    if any([process.wait() for process in ranks]):
+    if not start_ranks([sys.executable, os.path.abspath(__file__), folder, str(CASES[name][0]), CASES[name][1]]):
         sys.exit(name + ": a rank failed")
     for script in ("zero_to_fp32.py", "zero_to_torch.py"):
         if os.path.exists(os.path.join(folder, script)):
@@ -181,4 +200,5 @@ def plain(info):
     return info
 
 
-main()
+if __name__ == "__main__":
+    main()

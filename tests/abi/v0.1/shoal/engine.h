@@ -273,6 +273,13 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_checkpoint_peek(const char *dir, cons
 SHOAL_API SHOAL_CHECKED shoal_status shoal_checkpoint_find(const char *dir, const char *tag,
                                                            char **folder);
 
+/* Writes DIR/TAG (NULL: the latest) as DeepSpeed's universal checkpoint: OUT/latest_universal and
+ * OUT/global_stepN_universal, with weights, optimizer states and steps; what is in vocabulary beyond
+ * the tokens is left out. OUT must not exist (SHOAL_EEXIST) and is there when it is whole. Memory does
+ * not depend on the model. Not collective. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_checkpoint_to_deepspeed(const char *dir, const char *tag,
+                                                                   const char *out);
+
 /* ---- structs that grow ---------------------------------------------------------------------- */
 /* The functions behind the inline ones above. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_create_sized(const shoal_engine_args *args,
