@@ -186,7 +186,8 @@ static const char *step(const struct sentencepiece *state, const struct shoali_r
 
 static void put_space(const struct sentencepiece *state, struct shoali_str *out)
 {
-    shoali_str_append_bytes(out, "\xe2\x96\x81 " + (state->escape ? 0 : 3), state->escape ? 3 : 1);
+    const char *space = state->escape ? "\xe2\x96\x81" : " ";
+    shoali_str_append_bytes(out, space, strlen(space));
 }
 
 /* Spaces at the end, which are written already. */
