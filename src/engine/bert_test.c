@@ -25,6 +25,7 @@ static const struct bert *bert_of(const struct gpt_seat *seat)
 struct source {
     shoal_loader *loader;
     int32_t array[ARRAYS][GPT_SAMPLES_MAX * GPT_SEQ];
+    int inputs; /* of the model: the first arrays */
     bool nothing;
 };
 
@@ -33,7 +34,9 @@ static shoal_status next(void *user, int64_t step, int64_t micro, shoal_batch *b
     struct source *source = user;
     int32_t *arrays[ARRAYS];
     for (int i = 0; i < ARRAYS; i++)
-        batch->data[i] = arrays[i] = source->array[i];
+        arrays[i] = source->array[i];
+    for (int i = 0; i < source->inputs; i++)
+        batch->data[i] = arrays[i];
     const shoal_status status = shoal_loader_get_arrays(source->loader, step, micro, arrays);
     for (int i = 0; source->nothing && i < GPT_SAMPLES_MAX * GPT_SEQ; i++)
         source->array[2][i] = source->array[4][i] = -1;
@@ -88,6 +91,7 @@ static bool train_bert(struct gpt_seat *seat, struct source *source)
     shoal_plan plan;
     gpt_config_text(run, text, sizeof text);
     EXPECT(make_model(seat, &seat->model) == SHOAL_OK);
+    source->inputs = seat->model->input_count;
     const shoal_engine_args args = {
         .model = seat->model,
         .config_text = text,
