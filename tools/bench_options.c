@@ -108,8 +108,8 @@ const struct shoali_section bench_comm_flags = SECTION("comm", comm_rows);
 
 #define MODEL_ROWS                                                                               \
     TEXT("model", model, .default_text = "gpt2-124m",                                            \
-         .help = "gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1558m, tiny, or gpt; the flags below "   \
-                 "change it"),                                                                   \
+         .help = "a model's name (gpt, llama, gpt2-124m, tiny, llama-3.2-1b and others); the "   \
+                 "flags below change it"),                                                       \
         COUNT("micro-batch", micro_batch, 1e9, .unit = "samples", .help = "of a rank and step"), \
         DTYPE,                                                                                   \
         TEXT("deepspeed_config", deepspeed_config, .alias = "deepspeed-config",                  \
@@ -134,8 +134,8 @@ const struct shoali_section bench_step_flags = SECTION("step", step_rows);
 
 static const struct shoali_option generate_rows[] = {
     TEXT("model", model, .default_text = "gpt2-124m",
-         .help = "gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1558m, tiny, or gpt; the flags below "
-                 "change it"),
+         .help = "a model's name (gpt, llama, gpt2-124m, tiny, llama-3.2-1b and others); the flags "
+                 "below change it"),
     COUNT("prompt-length", prompt_length, 1 << 24, .unit = "tokens",
           .help = "0: 128, or half of --seq-length if that is less"),
     COUNT("sequences", sequences, 4096, .help = "texts that get a token each at once; 0: 1"),
