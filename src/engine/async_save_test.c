@@ -62,23 +62,26 @@ static void path_of(const char *name, char path[128])
  * they will read and before they read any of it. */
 struct holder {
     int fd;
+    double release_ms; /* 0: by hand */
     pthread_t thread;
 };
 
 static void *release_later(void *user)
 {
     struct holder *holder = user;
-    nanosleep(&(struct timespec){.tv_nsec = 150000000}, NULL);
+    const int64_t ns = (int64_t)(holder->release_ms * 1e6);
+    nanosleep(&(struct timespec){ns / 1000000000, ns % 1000000000}, NULL);
     close(holder->fd);
     return NULL;
 }
 
-static bool hold(struct holder *holder, const char *dir, bool by_time)
+static bool hold(struct holder *holder, const char *dir)
 {
     (void)mkdir(dir, 0700);
     holder->fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return holder->fd >= 0 && flock(holder->fd, LOCK_EX) == 0 &&
-           (!by_time || pthread_create(&holder->thread, NULL, release_later, holder) == 0);
+           (holder->release_ms == 0 ||
+            pthread_create(&holder->thread, NULL, release_later, holder) == 0);
 }
 
 /* ---- runs ----------------------------------------------------------------------------------- */
@@ -94,7 +97,7 @@ static bool save_and_go_on(struct gpt_seat *seat, bool waits, bool held)
         EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat,
                                         &seat->info[seat->steps_done++]) >= 0);
     if (held && seat->rank == 0)
-        EXPECT(hold(&holder, dir, false));
+        EXPECT(hold(&holder, dir));
     EXPECT(shoal_engine_save_checkpoint(seat->engine, dir, NULL, "{\"who\":1}") == SHOAL_OK);
     shoal_engine_get_save_info(seat->engine, &info);
     EXPECT(info.at_work == !waits && info.step == (waits ? HALF : -1));
@@ -227,8 +230,12 @@ static bool save_with_little_room(struct gpt_seat *seat)
     while (seat->steps_done < HALF)
         EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat,
                                         &seat->info[seat->steps_done++]) >= 0);
+    /* the update comes within a step's time, and shall find the writer stopped */
+    holder.release_ms = 100;
+    for (int s = 0; s < HALF; s++)
+        holder.release_ms += 4 * seat->info[s].step_ms;
     if (seat->rank == 0)
-        EXPECT(hold(&holder, dir, true));
+        EXPECT(hold(&holder, dir));
     EXPECT(shoal_engine_save_checkpoint(seat->engine, dir, NULL, "{\"who\":1}") == SHOAL_OK);
     EXPECT(gpt_train(seat));
     EXPECT(shoal_engine_wait_save(seat->engine) == SHOAL_OK);
