@@ -191,6 +191,34 @@ done:
     return status;
 }
 
+/* Companions: small files with a hash each. */
+static shoal_status check_companion(const char *folder, const json_t *row, struct shoali_str *out)
+{
+    struct shoali_str path = {0};
+    char *text = NULL, hex[17];
+    size_t bytes = 0;
+    const char *name = json_string_value(json_object_get(row, "name"));
+    const char *hash = json_string_value(json_object_get(row, "hash"));
+    if (!name || !hash || strchr(name, '/'))
+        return SHOAL_FAIL(SHOAL_ECORRUPT,
+                          "%s: the manifest names a further file without name or "
+                          "hash",
+                          folder);
+    shoali_str_append(&path, "%s/%s", folder, name);
+    const bool read =
+        !path.failed && shoali_read_file(shoali_str_get(&path), &text, &bytes) == SHOAL_OK;
+    snprintf(hex, sizeof hex, "%016" PRIx64, read ? shoali_hash64(text, bytes) : 0);
+    if (!read)
+        shoali_str_append(out, "  damaged: %s\n", shoal_error_message());
+    else if (strcmp(hex, hash) != 0)
+        shoali_str_append(out, "  damaged: %s: hash %s, the manifest says %s\n",
+                          shoali_str_get(&path), hex, hash);
+    shoali_error_clear();
+    shoali_str_fini(&path);
+    free(text);
+    return SHOAL_OK;
+}
+
 /* ---- all of it ------------------------------------------------------------------------------ */
 
 static shoal_status run_threads(struct check *check, int32_t threads)
@@ -215,21 +243,17 @@ static shoal_status run_threads(struct check *check, int32_t threads)
     return status;
 }
 
-/* Lines for what is wrong; returns how many. */
-static int64_t say_damage(const struct check *check, struct shoali_str *out)
+/* Lines for what is wrong. */
+static void say_damage(const struct check *check, struct shoali_str *out)
 {
-    int64_t damaged = 0;
     for (int32_t f = 0; f < check->file_count; f++) {
         const struct file *file = &check->file[f];
-        if (!file->opened) {
-            damaged++;
+        if (!file->opened)
             shoali_str_append(out, "  damaged: %s\n", file->sentence);
-        }
         for (int64_t c = 0; c < file->plan.chunk_count && file->opened; c++) {
             const int64_t begin = c * SHOALI_CHECKPOINT_CHUNK;
             if (file->read[c] && file->got[c] == file->plan.chunk[c])
                 continue;
-            damaged++;
             shoali_str_append(out, "  damaged: %s, bytes %" PRId64 " to %" PRId64, file->plan.path,
                               begin, begin + chunk_bytes(file, c) - 1);
             if (file->read[c])
@@ -239,7 +263,19 @@ static int64_t say_damage(const struct check *check, struct shoali_str *out)
                 shoali_str_append(out, ": cannot be read\n");
         }
     }
-    return damaged;
+}
+
+/* What was read, and behind it what is wrong. */
+static void say_result(const char *tag, const struct check *check, int64_t files, double seconds,
+                       struct shoali_str *damage, struct shoali_str *out)
+{
+    char bytes[32], rate[32];
+    const char *lines = shoali_str_get(damage);
+    shoali_str_append(out, "%s: %s: %d files, %s read in %.2f s (%s/s)\n%s", tag,
+                      *lines ? "damaged" : "whole", (int)files,
+                      shoali_format_bytes((double)check->bytes, bytes), seconds,
+                      shoali_format_bytes((double)check->bytes / (seconds + 1e-9), rate), lines);
+    out->failed = out->failed || damage->failed;
 }
 
 static shoal_status check_tag(const char *dir, const char *tag, const json_t *manifest,
@@ -247,7 +283,10 @@ static shoal_status check_tag(const char *dir, const char *tag, const json_t *ma
 {
     shoal_status status;
     struct check check = {0};
-    char bytes[32], rate[32];
+    struct shoali_str damage = {0};
+    size_t i;
+    json_t *row;
+    const json_t *companions = json_object_get(manifest, "files");
     const int64_t begin_ns = shoali_now_ns();
     shoali_arena_init(&check.arena);
     const char *folder = shoali_arena_printf(&check.arena, "%s/%s", dir, tag);
@@ -257,18 +296,14 @@ static shoal_status check_tag(const char *dir, const char *tag, const json_t *ma
     }
     SHOAL_TRY(status, list_files(&check, folder, manifest), done);
     SHOAL_TRY(status, run_threads(&check, threads), done);
-    const double seconds = (double)(shoali_now_ns() - begin_ns) * 1e-9;
-    struct shoali_str damage = {0};
-    const int64_t damaged = say_damage(&check, &damage);
-    shoali_str_append(
-        out, "%s: %s: %d files, %s read in %.2f s (%s/s)\n%s", tag, damaged ? "damaged" : "whole",
-        (int)check.file_count, shoali_format_bytes((double)check.bytes, bytes), seconds,
-        shoali_format_bytes((double)check.bytes / (seconds + 1e-9), rate), shoali_str_get(&damage));
-    *good = damaged == 0;
-    if (damage.failed)
-        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the list of damage");
-    shoali_str_fini(&damage);
+    say_damage(&check, &damage);
+    json_array_foreach(companions, i, row)
+        SHOAL_TRY(status, check_companion(folder, row, &damage), done);
+    *good = damage.length == 0 && !damage.failed;
+    say_result(tag, &check, check.file_count + (int64_t)json_array_size(companions),
+               (double)(shoali_now_ns() - begin_ns) * 1e-9, &damage, out);
 done:
+    shoali_str_fini(&damage);
     shoali_arena_fini(&check.arena);
     return status;
 }
@@ -295,6 +330,8 @@ shoal_status shoali_checkpoint_verify(const char *dir, const char *tag, int32_t 
         shoali_str_append(out, "%s: damaged\n  damaged: %s\n", tag, shoal_error_message());
         status = SHOAL_OK;
     }
+    if (status == SHOAL_OK && out->failed)
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the list of damage");
 done:
     json_decref(manifest);
     return status;

@@ -370,6 +370,50 @@ static void test_leaving(void **state)
     remove_folder(&folder_state);
 }
 
+/* What the caller changes meanwhile is not in it: these calls wait. */
+static bool change_meanwhile(struct gpt_seat *seat)
+{
+    static float values[GPT_RANKS_MAX][GPT_VOCAB * 32];
+    char path[128], *text = NULL;
+    float *value = values[seat->rank];
+    size_t bytes;
+    EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
+    EXPECT(shoal_engine_add_file(seat->engine, "config.json", "before", 6) == SHOAL_OK);
+    EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat, NULL) >= 0);
+    EXPECT(shoal_engine_get_param(seat->engine, "transformer.wte.weight", value) == SHOAL_OK);
+    const float first = value[0];
+    EXPECT(shoal_engine_save_checkpoint(seat->engine, folder, NULL, NULL) == SHOAL_OK);
+    if (seat->run->user) { /* whichever comes first */
+        EXPECT(shoal_engine_add_file(seat->engine, "config.json", "behind", 6) == SHOAL_OK);
+    }
+    value[0] = 77;
+    EXPECT(shoal_engine_set_param(seat->engine, "transformer.wte.weight", value) == SHOAL_OK);
+    EXPECT(shoal_engine_load_checkpoint(seat->engine, folder, NULL, false, NULL) == SHOAL_OK);
+    EXPECT(shoal_engine_get_param(seat->engine, "transformer.wte.weight", value) == SHOAL_OK);
+    EXPECT(value[0] == first);
+    path_of("global_step1/config.json", path);
+    EXPECT(shoali_read_file(path, &text, &bytes) == SHOAL_OK);
+    const bool right = bytes == 6 && memcmp(text, "before", 6) == 0;
+    free(text);
+    EXPECT(right);
+    return true;
+}
+
+static void test_changes_meanwhile(void **state)
+{
+    (void)state;
+    char options[256];
+    snprintf(options, sizeof options, "\"reduction\":\"exact\"" DECOUPLED, "");
+    for (int file = 0; file < 2; file++) {
+        make_folder(&folder_state);
+        struct gpt_run run = run_of(&cases[1], options);
+        run.run = change_meanwhile;
+        run.user = file ? options : NULL;
+        gpt_run_ranks(run, seats);
+        remove_folder(&folder_state);
+    }
+}
+
 /* ---- asking for a save ---------------------------------------------------------------------- */
 
 static bool ask(struct gpt_seat *seat)
@@ -443,6 +487,7 @@ int main(void)
         cmocka_unit_test(test_one_after_the_other),
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_changes_meanwhile),
         cmocka_unit_test(test_asking),
         cmocka_unit_test(test_plan),
     };

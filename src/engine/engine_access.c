@@ -268,6 +268,7 @@ shoal_status shoal_engine_set_param(shoal_engine *engine, const char *name, cons
     int64_t begin, count;
     int32_t ranges;
     SHOAL_TRY(status, find_param(engine, name, &param), done);
+    SHOAL_TRY(status, shoal_engine_wait_save(engine), done);
     run = shoali_malloc((size_t)param->count * sizeof *run + 1, "a parameter's values");
     if (!run) {
         status = SHOAL_ENOMEM;

@@ -154,6 +154,7 @@ shoal_status shoal_engine_load_weights_sized(shoal_engine *engine,
     SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_load_weights_args, loose, given, given_size, &args),
               done);
     SHOAL_TRY(status, shoali_engine_between_steps(engine, "loading weights"), done);
+    SHOAL_TRY(status, shoal_engine_wait_save(engine), done);
     SHOAL_TRY(status, shoali_weight_agree(engine->group, load_own(&loading, &args)), done);
     SHOAL_TRY(status, shoali_zero_masters_changed(engine->zero), done);
 done:
@@ -177,6 +178,7 @@ shoal_status shoal_engine_add_file(shoal_engine *engine, const char *name, const
     char *own_name = NULL;
     void *own_data = NULL;
     SHOAL_TRY(status, shoali_checkpoint_check_companion(name), done);
+    SHOAL_TRY(status, shoal_engine_wait_save(engine), done); /* which may write the one before */
     while (at < engine->file_count && strcmp(engine->file[at].name, name) != 0)
         at++;
     if (at == SHOALI_ENGINE_FILES) {

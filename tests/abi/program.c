@@ -93,6 +93,10 @@ static void check_infos(const shoal_engine *engine)
     shoal_engine_get_step_info(engine, &info);
     shoal_engine_get_memory_info(engine, &memory);
     NEED(info.step == 1 && info.applied && info.loss > 0 && FILLED(info));
+    shoal_save_info saved;
+    SPOIL(saved);
+    shoal_engine_get_save_info(engine, &saved);
+    NEED(saved.step == -1 && !saved.at_work && FILLED(saved));
     NEED(memory.weights_bytes > 0 && memory.checkpoint_bytes >= 0 && FILLED(memory));
 }
 
@@ -115,7 +119,10 @@ static void train(const shoal_engine_args *args, const char *folder)
     NEED(shoal_engine_save_checkpoint(engine, folder, NULL, "{\"a\":1}") == SHOAL_OK);
     shoal_engine_destroy(engine);
     NEED(shoal_engine_create(args, &engine) == SHOAL_OK);
-    NEED(shoal_engine_load_checkpoint(engine, folder, NULL, false, &client) == SHOAL_OK);
+    NEED(shoal_engine_load_checkpoint(engine, folder, NULL, false, NULL) == SHOAL_OK);
+    shoal_load_args load = {.dir = folder};
+    ASK(shoal_load_args, load);
+    NEED(shoal_engine_load(engine, &load, &client) == SHOAL_OK);
     NEED(client != NULL && strcmp(client, "{\"a\":1}") == 0);
     NEED(shoal_engine_eval_batch(engine, fill, NULL, 2, &loss[1]) == SHOAL_OK);
     NEED(shoal_engine_fingerprint(engine, &loaded) == SHOAL_OK);

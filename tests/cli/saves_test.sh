@@ -115,7 +115,7 @@ says "no-load-rng"
 
 # ---- shoal checkpoint ----
 expect 0 "$shoal" checkpoint verify kept
-says "global_step4: whole: 3 files" "global_step9: whole"
+says "global_step4: whole: " "global_step9: whole: "
 expect 0 "$shoal" checkpoint verify kept --load-tag global_step8 --threads 3
 case $output in *global_step9*) complain "more than the tag: $output" ;; esac
 cp -r kept hurt
@@ -125,6 +125,11 @@ echo x >>hurt/global_step9/manifest.json
 expect 1 "$shoal" checkpoint verify hurt
 says "hurt/global_step8/exp_avg-00001-of-00001.safetensors, bytes 0 to" "the manifest says" \
     "model-00001-of-00001.safetensors is missing" "global_step9: damaged" "manifest.json"
+rm -r hurt && cp -r kept hurt
+echo >>hurt/global_step9/config.json
+rm hurt/global_step8/config.json
+expect 1 "$shoal" checkpoint verify hurt
+says "hurt/global_step9/config.json: hash " "hurt/global_step8/config.json: no such file" "global_step4: whole"
 expect 0 "$shoal" checkpoint list kept
 says "global_step9" "whole, latest"
 expect 0 "$shoal" checkpoint show kept
