@@ -47,7 +47,7 @@ lost 1 "$shoal" plan gpt $shape --vocab-size 99 --json
 lost 1 "$shoal" generate --load one --num-tokens 4
 lost 2 "$shoal" diff one one # 1 would say that they differ
 lost 1 "$shoal" bench gemm --m 8 --n 8 --k 8 --seconds 0.01
-for command in run pretrain plan generate diff bench tune report help; do
+for command in run pretrain plan generate diff checkpoint bench tune report help; do
     lost 1 "$shoal" $command --help
 done
 # a training goes on without its lines, says so at once, and its exit code tells
