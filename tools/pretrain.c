@@ -94,6 +94,8 @@ done:
 static shoal_status make_engine(struct pretrain *run)
 {
     shoal_status status;
+    run->setup.args.blank_weights = (run->found || run->options.hub.folder) &&
+                                    run->options.dist_ckpt_strictness == PRETRAIN_RAISE_ALL;
     SHOAL_TRY(status, shoal_engine_create(&run->setup.args, &run->engine), done);
     shoal_engine_get_batch_info(run->engine, &run->train_batch, &run->micro_batch, NULL);
     run->micro_per_step = run->train_batch / run->micro_batch;
@@ -329,7 +331,9 @@ static shoal_status load(struct pretrain *run)
     if (options->hub.folder)
         return shoal_engine_load_weights(
             run->engine, &(shoal_load_weights_args){.path = options->hub.folder,
-                                                    .vocab_rows = options->vocab_size});
+                                                    .vocab_rows = options->vocab_size,
+                                                    .not_strict = options->dist_ckpt_strictness !=
+                                                                  PRETRAIN_RAISE_ALL});
     if (!run->found)
         return SHOAL_OK;
     return shoal_engine_load(

@@ -56,6 +56,9 @@ typedef struct shoal_engine_args {
     bool saves;
     /* A save may replace a checkpoint of a later step, and move `latest` back to its own. */
     bool override_existing_checkpoint;
+    /* Weights begin as zeros instead of their initial values: for who loads others at once, and
+     * would draw the first in vain. */
+    bool blank_weights;
 } shoal_engine_args;
 
 /* Reads the configuration, places and initialises the model, plans the activation memory. *engine
@@ -249,10 +252,9 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_engine_load(shoal_engine *engine,
 typedef struct shoal_load_weights_args {
     const char *path; /* the folder */
     int64_t
-        vocab_rows; /* a tensor with so many rows there may have more in the engine, which become
+        vocab_rows;  /* a tensor with so many rows there may have more in the engine, which become
                            zeros (padding of a vocabulary); 0: none */
-    bool loose;     /* tensors that one side lacks, or has in another shape, are only said: those
-                           of the engine keep their values; else SHOAL_EINVAL lists them */
+    bool not_strict; /* as of shoal_load_args; else SHOAL_EINVAL lists what does not fit */
 } shoal_load_weights_args;
 /* Reads them into an engine at a step boundary, by name (docs/HUGGING-FACE.md has the rules); what
  * the optimizer keeps stays as it is. Every rank reads what it holds, through 32 MiB of memory. */

@@ -19,7 +19,7 @@
  * position numbers) are no parameters and are passed over, and so are BERT's heads for pairs of texts
  * where the model has none. A further name of a tied tensor may be there, if it says the same.
  * Everything else that one side has and the other does not, or in another shape, is listed in one
- * sentence; `loose` makes it a line of the log.
+ * sentence; what is missing or extra is a line of the log with `not_strict`.
  *
  * A VOCABULARY is often padded here and not there. A tensor whose first dimension is vocab_rows in
  * the file may have more rows here, those that the file does not have are zeros, or fewer: the last
@@ -80,10 +80,10 @@ struct shoali_weight_want {
     const struct shoali_checkpoint_alias *aliases;
     int32_t alias_count;
     int64_t vocab_rows; /* see above; 0: nothing is padded */
-    bool loose;
-    bool quiet; /* what `loose` lets pass is not said */
+    bool not_strict;
+    bool quiet; /* what `not_strict` lets pass is not said */
 };
-/* found[i]: the tensor of the folder for name i; -1: none (loose). SHOAL_EINVAL lists what is
+/* found[i]: the tensor of the folder for name i; -1: none (not_strict). SHOAL_EINVAL lists what is
  * wrong. */
 SHOAL_CHECKED shoal_status shoali_weight_match(const struct shoali_weight_folder *folder,
                                                const struct shoali_weight_want *want,

@@ -140,13 +140,13 @@ static bool shape_fits(const struct shoali_folder_tensor *stored, const shoal_sh
     return shoali_shape_equal(&padded, shape);
 }
 
-/* Looks at what was found for one name. */
-static void compare(const struct shoali_weight_folder *folder,
-                    const struct shoali_weight_want *want, int32_t index, int32_t *found,
+/* Looks at what was found for one name; false: it is there, and cannot be taken. */
+static bool compare(const struct shoali_weight_folder *folder,
+                    const struct shoali_weight_want *want, int32_t index, int32_t found,
                     struct shoali_checkpoint_wrong *wrong)
 {
     char got[128], shape[128], detail[400];
-    const struct shoali_folder_tensor *stored = *found >= 0 ? &folder->tensor[*found] : NULL;
+    const struct shoali_folder_tensor *stored = found >= 0 ? &folder->tensor[found] : NULL;
     const char *name = want->names[index];
     if (!stored) {
         shoali_checkpoint_wrong_add(wrong, "missing", name, "");
@@ -156,13 +156,14 @@ static void compare(const struct shoali_weight_folder *folder,
                                         : shoali_shape_format(&stored->shape, got),
                  shoali_shape_format(&want->shapes[index], shape));
         shoali_checkpoint_wrong_add(wrong, "of another shape", name, detail);
-        *found = -1;
+        return false;
     } else if (stored->dtype == SHOAL_DTYPE_COUNT) {
         snprintf(detail, sizeof detail, " (is %.60s; F32, BF16, F16 and F64 can be read)",
                  shoali_file_tensor_type(stored->weight));
         shoali_checkpoint_wrong_add(wrong, "of another type", name, detail);
-        *found = -1;
+        return false;
     }
+    return true;
 }
 
 static bool is_tied(const struct shoali_weight_folder *folder,
@@ -190,6 +191,7 @@ shoal_status shoali_weight_match(const struct shoali_weight_folder *folder,
 {
     shoal_status status = SHOAL_OK;
     struct shoali_checkpoint_wrong wrong = {0};
+    bool fits = true;
     const struct spelling *as = choose_spelling(folder, want);
     bool *used = shoali_calloc((size_t)folder->tensor_count + 1, sizeof *used, "tensors in use");
     if (!used)
@@ -198,12 +200,12 @@ shoal_status shoali_weight_match(const struct shoali_weight_folder *folder,
         found[i] = find_tied(folder, want, want->names[i], as);
         if (found[i] >= 0)
             used[found[i]] = true;
-        compare(folder, want, i, &found[i], &wrong);
+        fits = compare(folder, want, i, found[i], &wrong) && fits;
     }
     list_extra(folder, want, as, used, &wrong);
     const bool any = wrong.count > 0;
     const char *text = shoali_checkpoint_wrong_text(&wrong);
-    if (any && !want->loose)
+    if (any && (!want->not_strict || !fits))
         status = SHOAL_FAIL(SHOAL_EINVAL, "the weights in %s are not those of this model: %s",
                             folder->dir, text);
     else if (any && !want->quiet)

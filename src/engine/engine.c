@@ -317,6 +317,7 @@ static shoal_status create_zero(struct shoal_engine *engine)
         .optimizer = engine->inference ? NULL : &engine->optimizer,
         .rule = engine->param_groups.rule,
         .seed = engine->seed,
+        .zeros = engine->blank_weights,
         .stage = (int32_t)zero->stage,
         .exact = config->reduction == SHOALI_REDUCTION_EXACT,
         .unit_log2 = (int32_t)config->exact_unit_log2,
@@ -463,6 +464,7 @@ shoal_status shoali_engine_make(const shoal_engine_args *args,
     engine->model = args->model;
     engine->group = args->group ? args->group : args->mesh ? shoal_mesh_world(args->mesh) : NULL;
     engine->inference = args->inference;
+    engine->blank_weights = args->blank_weights;
     engine->meta = making->meta;
     engine->save_info.step = -1;
     engine->admitted = making->admitted;

@@ -72,7 +72,7 @@ struct shoal_engine {
     shoal_group *expert_group; /* the same for parameters that are split along ep */
     shoal_axes admitted;       /* axes other than dp; see shoali_engine_making */
     int32_t data_rank, data_ranks;
-    bool inference;
+    bool inference, blank_weights;
     bool meta; /* in a plan: accelerator/meta, comm/meta; nothing is computed, printed or written */
     uint64_t seed;
 

@@ -59,7 +59,7 @@ static shoal_status loading_init(struct loading *loading, struct shoal_engine *e
                                                 .aliases = loading->aliases,
                                                 .alias_count = module->alias_count,
                                                 .vocab_rows = args->vocab_rows,
-                                                .loose = args->loose,
+                                                .not_strict = args->not_strict,
                                                 .quiet = engine->rank != 0};
     return SHOAL_OK;
 }
@@ -151,7 +151,8 @@ shoal_status shoal_engine_load_weights_sized(shoal_engine *engine,
     shoal_status status;
     shoal_load_weights_args args = {0};
     struct loading loading = {.engine = engine};
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_load_weights_args, loose, given, given_size, &args),
+    SHOAL_TRY(status,
+              SHOALI_SIZED_READ(shoal_load_weights_args, not_strict, given, given_size, &args),
               done);
     SHOAL_TRY(status, shoali_engine_between_steps(engine, "loading weights"), done);
     SHOAL_TRY(status, shoal_engine_wait_save(engine), done);

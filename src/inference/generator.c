@@ -103,7 +103,8 @@ static shoal_status open_engine(shoal_generator *generator, struct opening *open
                                                        .threads = opening->args->threads,
                                                        .accelerator = opening->args->accelerator,
                                                        .ops = opening->args->ops,
-                                                       .inference = 1},
+                                                       .inference = 1,
+                                                       .blank_weights = true},
                                   &generator->owned),
               done);
 done:

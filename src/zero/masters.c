@@ -47,9 +47,10 @@ struct fill {
     float *piece; /* device, PIECE elements; NULL: there are masters */
 };
 
-static bool is_constant(const struct shoal_param *param)
+static bool is_constant(const struct fill *fill, const struct shoal_param *param)
 {
-    return param->init == SHOAL_INIT_ZEROS || param->init == SHOAL_INIT_ONES;
+    return fill->masters->setup->args.zeros || param->init == SHOAL_INIT_ZEROS ||
+           param->init == SHOAL_INIT_ONES;
 }
 
 /* A value is a function of (seed, parameter name, element of the whole), so every layout starts
@@ -57,12 +58,11 @@ static bool is_constant(const struct shoal_param *param)
 static shoal_status fill_piece(const struct fill *fill, const struct shoali_piece *piece, float *to)
 {
     const struct shoal_param *param = piece->param;
-    if (is_constant(param))
-        return shoali_op_set(fill->exec,
-                             &(struct shoali_set_args){.y = to,
-                                                       .count = piece->count,
-                                                       .value = param->init == SHOAL_INIT_ONES,
-                                                       .dtype = SHOAL_F32});
+    const bool ones = param->init == SHOAL_INIT_ONES && !fill->masters->setup->args.zeros;
+    if (is_constant(fill, param))
+        return shoali_op_set(
+            fill->exec, &(struct shoali_set_args){
+                            .y = to, .count = piece->count, .value = ones, .dtype = SHOAL_F32});
     return shoali_op_random_fill(
         fill->exec,
         &(struct shoali_random_fill_args){
@@ -112,7 +112,7 @@ static shoal_status fill_bucket(const struct fill *fill, int32_t bucket)
         struct shoali_piece piece =
             shoali_module_piece(module, part->begin + at, part->begin + high);
         const int64_t left = piece.param->begin + piece.param->count - (part->begin + at);
-        if (is_constant(piece.param)) /* wherever it is in the whole */
+        if (is_constant(fill, piece.param)) /* wherever it is in the whole */
             piece.count = left < high - at ? left : high - at;
         void *place = fill->base ? fill->base + (part->at + at - fill->begin)
                                  : shoali_zero_source(fill->masters, part->at + at,

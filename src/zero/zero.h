@@ -145,6 +145,7 @@ struct shoali_zero_args {
     /* [params], borrowed; NULL: all by `optimizer`, those without the tag decay */
     const struct shoali_param_rule *rule;
     uint64_t seed; /* of init */
+    bool zeros;    /* weights begin as zeros: others are loaded next */
     int32_t stage;
     bool exact;
     int32_t unit_log2;

@@ -154,6 +154,39 @@ expect 2 "$shoal" convert one out --max-shard-size none
 says "--max-shard-size is none: give a size such as 5GB or 512MiB"
 expect 2 "$shoal" convert one
 says "name two folders"
+# ---- memory: half a gigabyte of zeros, a hole in its file, through a tenth of that ----
+large() { # LAYERS HIDDEN
+    mkdir large && awk -v layers="$1" -v c="$2" '
+        function tensor(name, rows, columns) {
+            bytes = 4 * rows * (columns ? columns : 1)
+            printf "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%d%s],\"data_offsets\":[%d,%d]}", at ? "," : "{", name, rows,
+                columns ? "," columns : "", at, at + bytes
+            at += bytes
+        }
+        function pair(name, rows, columns) { tensor(name ".weight", rows, columns); tensor(name ".bias", columns ? columns : rows, 0) }
+        BEGIN {
+            tensor("wte.weight", 5000, c); tensor("wpe.weight", 16, c); pair("ln_f", c, 0)
+            for (i = 0; i < layers; i++) {
+                h = "h." i "."
+                pair(h "ln_1", c, 0); pair(h "attn.c_attn", c, 3 * c); pair(h "attn.c_proj", c, c)
+                pair(h "ln_2", c, 0); pair(h "mlp.c_fc", c, 4 * c); pair(h "mlp.c_proj", 4 * c, c)
+            }
+            print "}"
+            print at >"bytes"
+        }' </dev/null >head
+    local length
+    length=$(stat -c %s head)
+    { printf "\\x$(printf %02x $((length % 256)))\\x$(printf %02x $((length / 256)))\\0\\0\\0\\0\\0\\0" && cat head; } >large/model.safetensors
+    truncate -s $((8 + length + $(cat bytes))) large/model.safetensors
+    echo "{\"model_type\": \"gpt2\", \"n_layer\": $1, \"n_embd\": $2, \"n_head\": 8, \"vocab_size\": 5000, \"n_positions\": 16}" >large/config.json
+}
+if [ -z "${SANITIZE-}" ]; then
+    large 10 1024
+    [ "$(stat -c %s large/model.safetensors)" -gt 500000000 ] || complain "the large folder is small"
+    expect 0 bash -c 'ulimit -v 120000 && exec "$@"' - "$shoal" convert large small --dtype bf16
+    [ "$(stat -c %s small/model.safetensors)" -gt 250000000 ] || complain "the large folder was not converted"
+    rm -rf large small
+fi
 mkdir -p kept.partial && echo "mine" >kept.partial/notes
 expect 2 "$shoal" convert one kept
 says "kept.partial is there, and holds other things"
