@@ -503,9 +503,9 @@ static shoal_status load(struct shoal_engine *engine, const shoal_load_args *how
     SHOAL_TRY(status, shoali_engine_tensors_init(&tensors, engine), done);
     SHOAL_TRY(status, shoali_engine_between_steps(engine, "loading a checkpoint"), done);
     SHOAL_TRY(status, shoal_engine_wait_save(engine), done);
+    if (client_json)
+        *client_json = NULL;
     if (shoali_deepspeed_is(how->dir, how->tag)) {
-        if (client_json)
-            *client_json = NULL;
         SHOAL_TRY(status, shoali_engine_load_deepspeed(engine, how), done);
         if (!module_only && how->no_optimizer_states)
             forget_progress(engine);
@@ -560,11 +560,10 @@ shoal_status shoal_checkpoint_peek(const char *dir, const char *tag, char **clie
 {
     shoal_status status;
     struct shoali_checkpoint_info info = {0};
-    if (shoali_deepspeed_is(dir, tag)) {
-        if (client_json)
-            *client_json = NULL;
+    if (client_json)
+        *client_json = NULL;
+    if (shoali_deepspeed_is(dir, tag))
         return shoali_engine_peek_deepspeed(dir, tag, step);
-    }
     SHOAL_TRY(status, shoali_checkpoint_peek(dir, tag, &info), done);
     if (client_json) {
         *client_json = info.client_json;

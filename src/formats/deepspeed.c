@@ -83,7 +83,7 @@ static bool resolve(const char *dir, const char *asked, char folder[PATH_BYTES],
 bool shoali_deepspeed_is(const char *dir, const char *tag)
 {
     char folder[PATH_BYTES], found[TAG_BYTES];
-    return resolve(dir, tag, folder, found);
+    return dir && resolve(dir, tag, folder, found);
 }
 
 char *shoali_deepspeed_folder(const char *dir, const char *tag)

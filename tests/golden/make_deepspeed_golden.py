@@ -58,8 +58,8 @@ def config(stage, precision):
     return result
 
 
-def make_engine(stage, precision, **more):
-    """The model in an engine of DeepSpeed."""
+def make_engine(stage, precision, one_group=False, **more):
+    """The model in an engine of DeepSpeed; one_group: all parameters decay."""
     import deepspeed
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -71,6 +71,8 @@ def make_engine(stage, precision, **more):
                                        embd_pdrop=0, attn_pdrop=0, activation_function="gelu_new", initializer_range=0.2))
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
               {"params": [p for p in model.parameters() if p.dim() <= 1], "weight_decay": 0.0}]
+    if one_group:
+        groups = [{"params": list(model.parameters()), "weight_decay": 0.1}]
     optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=dict(config(stage, precision), **more))
     return engine

@@ -274,6 +274,27 @@ static void refuse(struct run *run, const char *name, const char *sentence)
         fail_msg("%s: %s", name, shoal_error_message());
 }
 
+/* The n-th allocation fails, for every n: an error, and nothing leaks (AddressSanitizer sees). */
+static void test_without_memory(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {"bf16_0", "fp32_1", "fp32_3", "universal_2"};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[256], spec[32];
+        int64_t step = 0;
+        shoal_status status = SHOAL_ENOMEM;
+        for (int n = 0; status < 0; n += 1 + n / 50) {
+            snprintf(spec, sizeof spec, "alloc:%d", n);
+            assert_true(shoali_fault_arm(spec));
+            status = shoal_checkpoint_peek(path_of(cases[i], path), NULL, NULL, &step);
+            assert_true(shoali_fault_arm(NULL));
+            assert_true(status == SHOAL_OK || status == SHOAL_ENOMEM || status == SHOAL_EINVAL);
+            assert_true(n < 100000);
+        }
+        assert_int_equal(step, STEPS);
+    }
+}
+
 static void test_mistakes(void **state)
 {
     (void)state;
@@ -333,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_goes_on_as_deepspeed_did),
         cmocka_unit_test(test_ways_to_name_it),
         cmocka_unit_test(test_saved_again),
+        cmocka_unit_test(test_without_memory),
         cmocka_unit_test(test_mistakes),
     };
     return cmocka_run_group_tests(tests, unpack, clean);

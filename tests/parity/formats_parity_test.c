@@ -239,6 +239,28 @@ static void test_shrinking(void **state)
     unlink(copy.path);
 }
 
+/* The n-th allocation fails, for every n: an error, and nothing leaks (AddressSanitizer sees). */
+static void test_without_memory(void **state)
+{
+    (void)state;
+    for (int f = 0; f < FILES; f++) {
+        char path[4096], spec[32];
+        bool whole = false;
+        for (int n = 0; !whole; n++) {
+            struct shoali_tensor_file file;
+            snprintf(spec, sizeof spec, "alloc:%d", n);
+            assert_true(shoali_fault_arm(spec));
+            const shoal_status status = shoali_tensor_file_open(path_of(files[f], path), &file);
+            assert_true(shoali_fault_arm(NULL));
+            assert_true(status == SHOAL_OK || status == SHOAL_ENOMEM || status == SHOAL_EINVAL);
+            whole = status == SHOAL_OK;
+            if (whole)
+                shoali_tensor_file_close(&file);
+            assert_true(n < 3000);
+        }
+    }
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -266,7 +288,7 @@ int main(void)
         cmocka_unit_test(test_every_number),     cmocka_unit_test(test_values),
         cmocka_unit_test(test_nothing_is_run),   cmocka_unit_test(test_cut_anywhere),
         cmocka_unit_test(test_changed_anywhere), cmocka_unit_test(test_shrinking),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_without_memory),   cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
