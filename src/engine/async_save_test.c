@@ -320,7 +320,7 @@ static bool fail_beside(struct gpt_seat *seat)
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     }
     EXPECT(status == SHOAL_EIO);
-    EXPECT(strstr(shoal_error_message(), "the checkpoint of step 1, which was being written"));
+    EXPECT(strstr(shoal_error_message(), "the save of step 1 beside the training failed: "));
     EXPECT(strstr(shoal_error_message(), "cannot write"));
     EXPECT(shoal_checkpoint_peek(folder, NULL, NULL, &step) == SHOAL_ENOENT);
     return true;

@@ -113,9 +113,7 @@ static shoal_status tell(struct shoali_engine_saver *saver)
     if (!saver->failed)
         return SHOAL_OK;
     saver->failed = false;
-    return SHOAL_FAIL(saver->status,
-                      "the checkpoint of step %lld, which was being written beside the "
-                      "training, is not whole: %s",
+    return SHOAL_FAIL(saver->status, "the save of step %lld beside the training failed: %s",
                       (long long)saver->args.step, saver->sentence);
 }
 
@@ -141,8 +139,10 @@ void shoali_engine_saver_destroy(struct shoali_engine_saver *saver)
     shoali_worker_destroy(saver->worker);
     if (saver->at_work)
         conclude(saver->engine);
+    /* a run that was given up between the commit and the ranks' last word has committed */
     if (tell(saver) < 0)
-        SHOALI_ERROR("engine", "%s; older checkpoints are as they were", shoal_error_message());
+        SHOALI_ERROR("engine", "%s; the checkpoint that `latest` names is whole",
+                     shoal_error_message());
     forget(saver);
     shoal_comm_destroy(saver->group);
     shoali_free(saver);
