@@ -148,6 +148,9 @@ static void test_llama(void **state)
         {"{" LLAMA "}", "swiglu", 1},
         {"{" LLAMA "}", "norm-epsilon", 1e-6},
         {"{" LLAMA ", \"num_key_value_heads\": 1}", "num-query-groups", 1},
+        {"{" LLAMA ", \"num_key_value_heads\": 1}", "group-query-attention", 1},
+        {"{" LLAMA ", \"num_key_value_heads\": 5}", "group-query-attention", 0},
+        {"{" LLAMA ", \"num_key_value_heads\": 5}", "num-query-groups", 5},
         {"{" LLAMA ", \"head_dim\": 16}", "kv-channels", 16},
         {"{" LLAMA ", \"head_dim\": null}", "kv-channels", 0},
         {"{" LLAMA ", \"hidden_act\": \"gelu\"}", "geglu", 1},
@@ -383,6 +386,11 @@ static void test_no_words(void **state)
     assert_string_equal(shoal_error_message(),
                         "transformers has no words for a `gpt` whose --add-bias-linear is 0");
     assert_null(text);
+    shoal_model_config_destroy(config);
+    /* what only training needs is no other model */
+    config = read_text("{" LLAMA "}", NULL);
+    ok(shoal_model_config_set(config, "hidden-dropout", 0.5));
+    free(write_config(config, SHOAL_F32));
     shoal_model_config_destroy(config);
 }
 

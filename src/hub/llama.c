@@ -152,10 +152,10 @@ static shoal_status read_heads(struct shoali_hub_reader *reader)
 {
     shoal_status status;
     const json_t *value = shoali_hub_get(reader, "num_key_value_heads");
-    if (!value)
-        return shoali_hub_set(reader, "num_key_value_heads", "group-query-attention", 0);
-    SHOAL_TRY(status, shoali_hub_set(reader, "num_key_value_heads", "group-query-attention", 1),
-              done);
+    const double heads = shoali_hub_option(reader->config, "num-attention-heads");
+    const bool shared = value && json_number_value(value) != heads;
+    SHOAL_TRY(status,
+              shoali_hub_set(reader, "num_key_value_heads", "group-query-attention", shared), done);
     SHOAL_TRY(status,
               read_number(reader, reader->root, "", "num_key_value_heads", "num-query-groups"),
               done);

@@ -24,7 +24,8 @@ static const struct shoali_hub_fixed *other_value(const struct shoali_hub_family
                                                   const shoal_model_config *config)
 {
     for (int32_t i = 0; i < family->fixed_count; i++)
-        if (shoali_hub_option(config, family->fixed[i].option) != family->fixed[i].value)
+        if (shoali_hub_option(config, family->fixed[i].option) != family->fixed[i].value &&
+            !shoal_hub_option_is_free(family->fixed[i].option))
             return &family->fixed[i];
     return NULL;
 }
