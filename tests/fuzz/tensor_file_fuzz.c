@@ -13,6 +13,10 @@ static void read_ends(struct shoali_tensor_file *file, const struct shoali_file_
     FUZZ_CHECK(weight->name && weight->count >= 0 && weight->ndim <= SHOALI_FILE_TENSOR_MAX_DIMS);
     if (weight->count == 0)
         return;
+    if (weight->type == SHOALI_ELEMENT_COUNT) {
+        FUZZ_CHECK(shoali_tensor_file_read(file, weight, 0, 1, first) == SHOAL_EUNSUPPORTED);
+        return;
+    }
     FUZZ_CHECK(shoali_tensor_file_read(file, weight, 0, 1, first) == SHOAL_OK);
     FUZZ_CHECK(shoali_tensor_file_read(file, weight, weight->count - 1, 1, last) == SHOAL_OK);
     (void)!shoali_tensor_file_read_f32(file, weight, weight->count / 2, 1, &number);
