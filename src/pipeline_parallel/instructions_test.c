@@ -1,4 +1,5 @@
 /* Orders, timelines and lists of instructions, checked without running them. */
+#include "base/str.h"
 #include "pipeline_parallel/pipeline_parallel.h"
 
 #include <setjmp.h>
@@ -394,6 +395,52 @@ static void test_durations(void **state)
     assert_true(line.ideal == 18);
 }
 
+/* ---- pictures ------------------------------------------------------------------------------- */
+
+static int32_t count_of(const char *text, const char *word)
+{
+    int32_t count = 0;
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at += strlen(word))
+        count++;
+    return count;
+}
+
+/* A box for each computation, none beyond the picture's edge. */
+static void test_picture(void **state)
+{
+    struct shoali_orders orders;
+    struct shoali_timeline line;
+    struct shoali_str svg = {0};
+    const struct shoali_pipeline_args args = {.schedule = SHOALI_INTERLEAVED,
+                                              .stages = 4,
+                                              .chunks = 2,
+                                              .micro_batches = 8,
+                                              .training = true};
+    assert_int_equal(shoali_orders_make(&args, *state, &orders), SHOAL_OK);
+    assert_int_equal(shoali_timeline_make(&orders, NULL, *state, &line), SHOAL_OK);
+    assert_true(shoali_timeline_bubble(&line) == 3.0 / 16);
+    shoali_timeline_draw(&orders, &line, &svg);
+    const char *text = shoali_str_get(&svg);
+    assert_int_equal(count_of(text, "stroke-width"), 4 * 2 * 2 * 8);
+    assert_int_equal(count_of(text, ">stage "), 4);
+    assert_non_null(
+        strstr(text, "interleaved: 4 stages of 2 chunks, 8 micro-batches, bubble 18.8 %"));
+    for (const char *at = text; (at = strstr(at, "<rect x=\"")) != NULL; at++) {
+        double left, width;
+        int top;
+        assert_int_equal(sscanf(at, "<rect x=\"%lf\" y=\"%d\" width=\"%lf\"", &left, &top, &width),
+                         3);
+        assert_true(left >= 0 && left + width <= 1200 - 16 + 0.01 && top < 34 + 4 * 36 + 40);
+    }
+    if (getenv("SHOAL_TEST_PICTURE")) {
+        FILE *file = fopen(getenv("SHOAL_TEST_PICTURE"), "w");
+        assert_non_null(file);
+        assert_int_equal(fwrite(text, 1, svg.length, file), svg.length);
+        fclose(file);
+    }
+    shoali_str_fini(&svg);
+}
+
 /* ---- mistakes ------------------------------------------------------------------------------- */
 
 static void assert_refused(const struct shoali_pipeline_args *args, const char *words)
@@ -438,6 +485,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_warm_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bubbles, setup, teardown),
         cmocka_unit_test_setup_teardown(test_durations, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_picture, setup, teardown),
         cmocka_unit_test(test_mistakes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,7 @@
  *   orders.c        a schedule is the order in which each stage computes
  *   timeline.c      an order with durations: when each computation begins and ends. The picture
  *                   and the bubble of plans, and by unit durations the lists below
+ *   draw.c          a timeline as a picture
  *   instructions.c  a stage's list: its computations, and between them loads, sends and receives
  *   cut.c layout.c  which layers belong to which virtual stage
  *
@@ -100,6 +101,13 @@ SHOAL_CHECKED shoal_status shoali_timeline_make(const struct shoali_orders *orde
                                                 const struct shoali_durations *durations,
                                                 struct shoali_arena *arena,
                                                 struct shoali_timeline *timeline);
+/* What is lost: makespan beyond the ideal, as a part of the ideal. (p-1)/M for 1f1b and gpipe,
+ * (p-1)/(vM) interleaved, where all computations take the same time. */
+double shoali_timeline_bubble(const struct shoali_timeline *timeline);
+/* As SVG: a row per stage, a box per computation, to scale. */
+struct shoali_str;
+void shoali_timeline_draw(const struct shoali_orders *orders,
+                          const struct shoali_timeline *timeline, struct shoali_str *svg);
 double shoali_duration(const struct shoali_durations *durations, enum shoali_compute_kind kind,
                        int32_t virtual_stage);
 
