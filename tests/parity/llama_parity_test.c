@@ -254,7 +254,7 @@ static double compare_gradients(shoal_engine *engine, const struct golden *golde
     double worst = 0;
     for (int32_t p = 0; p < engine->module.param_count; p++) {
         const struct shoal_param *param = engine->module.param[p];
-        int64_t count, one;
+        int64_t count = 0, one = 0;
         double square = 0;
         const float *expected = find(golden, "grad.", param->name, &count);
         const double norm = (double)find(golden, "norm.", param->name, &one)[0];
