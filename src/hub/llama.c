@@ -463,9 +463,10 @@ static void write_positions(struct shoali_hub_writer *writer)
     const double linear = option(writer, "rotary-seq-len-interpolation-factor");
     const double part = option(writer, "rotary-percent");
     json_t *scaling = json_null();
-    if (linear > 0 && linear != 1)
+    const bool llama3 = option(writer, "use-rope-scaling") != 0;
+    if (linear > 0 && (linear != 1 || !llama3))
         scaling = json_pack("{s:s, s:f}", "rope_type", "linear", "factor", linear);
-    else if (option(writer, "use-rope-scaling") != 0)
+    else if (llama3)
         scaling = json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor",
                             option(writer, "rope-scaling-factor"), "low_freq_factor",
                             option(writer, "rope-scaling-low-freq-factor"), "high_freq_factor",

@@ -580,7 +580,7 @@ bool suite_stream_fault_points(struct rank_seat *seat)
     return true;
 }
 
-/* The group is left, then the device; and the other way round. */
+/* The group is left, then the device; and the other way round. Each stream has memory of its own. */
 bool suite_stream_leaves(struct rank_seat *seat)
 {
     for (int first = 0; first < 2; first++) {
@@ -590,10 +590,10 @@ bool suite_stream_leaves(struct rank_seat *seat)
         void *memory;
         EXPECT(open_rig(seat, "sim", &rig));
         EXPECT(shoal_comm_split(seat->group, 0, seat->rank, &child) == SHOAL_OK);
-        EXPECT(shoali_device_alloc(rig.device, sizeof(int32_t) * COUNT, &memory) == SHOAL_OK);
+        EXPECT(shoali_device_alloc(rig.device, sizeof(int32_t) * 2 * COUNT, &memory) == SHOAL_OK);
         x = memory;
         for (int i = 0; i < 4; i++)
-            EXPECT(add_up(seat, rig.stream[i % 2], x, child) == SHOAL_OK);
+            EXPECT(add_up(seat, rig.stream[i % 2], x + i % 2 * COUNT, child) == SHOAL_OK);
         shoali_device_free(rig.device, x);
         if (first == 0)
             shoal_comm_destroy(child);
