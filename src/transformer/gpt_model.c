@@ -157,8 +157,7 @@ static shoal_status build(struct shoali_model *made)
     const shoal_gpt_config *config = made->config.values;
     const int32_t count = (int32_t)config->num_layers + 2;
     shoal_layer_spec *layer = shoali_arena_alloc(arena, (size_t)count * sizeof *layer);
-    shoal_input_spec *input = shoali_arena_alloc(arena, 2 * sizeof *input);
-    if (!layer || !input)
+    if (!layer)
         return SHOAL_ENOMEM;
     layer[0] =
         (shoal_layer_spec){.type = &shoali_gpt_embedding, .name = "transformer", .config = config};
@@ -171,17 +170,7 @@ static shoal_status build(struct shoali_model *made)
     }
     layer[count - 1] =
         (shoal_layer_spec){.type = &shoali_gpt_head, .name = "lm_head", .config = config};
-    for (int i = 0; i < 2; i++)
-        input[i] = (shoal_input_spec){.name = i == 0 ? "tokens" : "targets",
-                                      .dtype = SHOAL_I32,
-                                      .sample_shape = shoal_shape_1(config->seq_length)};
-    made->model = (shoal_model){.name = shoali_model_gpt.name,
-                                .layers = layer,
-                                .layer_count = count,
-                                .inputs = input,
-                                .input_count = 2,
-                                .tokens_per_sample = config->seq_length};
-    return SHOAL_OK;
+    return shoali_model_of_tokens(made, layer, count, config->seq_length);
 }
 
 static void describe(const void *values, char *text, size_t bytes)

@@ -339,9 +339,8 @@ static shoal_status build(struct shoali_model *made)
     const struct shoali_llama_config *config = made->config.values;
     const int32_t blocks = (int32_t)config->num_layers, count = blocks + 2;
     shoal_layer_spec *layer = shoali_arena_alloc(arena, (size_t)count * sizeof *layer);
-    shoal_input_spec *input = shoali_arena_alloc(arena, 2 * sizeof *input);
     struct shoali_llama_block *block = shoali_arena_alloc(arena, (size_t)blocks * sizeof *block);
-    if (!layer || !input || !block)
+    if (!layer || !block)
         return SHOAL_ENOMEM;
     layer[0] =
         (shoal_layer_spec){.type = &shoali_llama_embedding, .name = "model", .config = config};
@@ -355,17 +354,7 @@ static shoal_status build(struct shoali_model *made)
     }
     layer[count - 1] =
         (shoal_layer_spec){.type = &shoali_llama_head, .name = "lm_head", .config = config};
-    for (int i = 0; i < 2; i++)
-        input[i] = (shoal_input_spec){.name = i == 0 ? "tokens" : "targets",
-                                      .dtype = SHOAL_I32,
-                                      .sample_shape = shoal_shape_1(config->seq_length)};
-    made->model = (shoal_model){.name = shoali_model_llama.name,
-                                .layers = layer,
-                                .layer_count = count,
-                                .inputs = input,
-                                .input_count = 2,
-                                .tokens_per_sample = config->seq_length};
-    return SHOAL_OK;
+    return shoali_model_of_tokens(made, layer, count, config->seq_length);
 }
 
 /* ---- what others ask ------------------------------------------------------------------------- */

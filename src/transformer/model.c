@@ -413,6 +413,25 @@ shoal_sample_kind shoal_model_config_samples(const shoal_model_config *config)
     return config->row->samples ? config->row->samples(config->values) : SHOAL_SAMPLE_NEXT_TOKEN;
 }
 
+shoal_status shoali_model_of_tokens(struct shoali_model *made, const shoal_layer_spec *layers,
+                                    int32_t count, int64_t length)
+{
+    shoal_input_spec *input = shoali_arena_alloc(&made->arena, 2 * sizeof *input);
+    if (!input)
+        return SHOAL_ENOMEM;
+    for (int i = 0; i < 2; i++)
+        input[i] = (shoal_input_spec){.name = i == 0 ? "tokens" : "targets",
+                                      .dtype = SHOAL_I32,
+                                      .sample_shape = shoal_shape_1(length)};
+    made->model = (shoal_model){.name = made->config.row->name,
+                                .layers = layers,
+                                .layer_count = count,
+                                .inputs = input,
+                                .input_count = 2,
+                                .tokens_per_sample = length};
+    return SHOAL_OK;
+}
+
 shoal_status shoal_model_create(const shoal_model_config *config, shoal_model **model)
 {
     return shoali_model_create(config->row, config->values, model);

@@ -86,6 +86,10 @@ extern const struct shoali_model_row shoali_model_gpt, shoali_model_llama, shoal
 /* A model of `row` from its own struct. */
 SHOAL_CHECKED shoal_status shoali_model_create(const struct shoali_model_row *row,
                                                const void *values, shoal_model **model);
+/* For `build`: the model of these layers, with inputs "tokens" and "targets" of `length` each. */
+SHOAL_CHECKED shoal_status shoali_model_of_tokens(struct shoali_model *made,
+                                                  const shoal_layer_spec *layers, int32_t count,
+                                                  int64_t length);
 /* Writes the defaults. */
 void shoali_model_defaults(const struct shoali_model_row *row, void *values);
 
