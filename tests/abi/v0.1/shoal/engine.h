@@ -59,6 +59,20 @@ typedef struct shoal_engine_args {
     /* Weights begin as zeros instead of their initial values: for who loads others at once, and
      * would draw the first in vain. */
     bool blank_weights;
+    /* What the ranks along tp and pp of the mesh do. Of no use where an axis has one rank. */
+    /* Between the matrices that tp divides, each rank works on its part of the sequence alone. */
+    bool sequence_parallel;
+    /* Input gradients are summed over tp before the weight gradient is computed, not beside it. */
+    bool no_async_tensor_parallel;
+    const char *pipeline_schedule; /* "gpipe", "1f1b", "interleaved", "zb-h1"; NULL: 1f1b, or with
+                                      virtual stages interleaved */
+    int32_t virtual_stages;        /* chunks of layers on each stage; 0: 1 */
+    int32_t micro_batch_group;     /* interleaved: micro-batches of a chunk in turn; 0: stages */
+    /* "uniform", "parameters", "type:REGEX", "even", "layout:TEXT"; NULL: the key
+     * pipeline.partition_method, else "parameters". */
+    const char *partition_method;
+    int32_t first_stage_layers, last_stage_layers; /* of "even"; 0: as the others */
+    bool account_for_embedding, account_for_loss;  /* of "even": they count as a layer */
 } shoal_engine_args;
 
 /* Reads the configuration, places and initialises the model, plans the activation memory. *engine
