@@ -18,7 +18,7 @@ struct last_error {
 
 static _Thread_local struct last_error last;
 static _Thread_local struct shoali_context context = {
-    .rank = 0, .world = 1, .step = -1, .scope = ""};
+    .rank = 0, .world = 1, .step = -1, .scope = "", .micro = -1};
 
 struct shoali_context *shoali_context_get(void)
 {

@@ -51,6 +51,8 @@ struct shoali_context {
     int32_t world;                /* number of ranks, 1 without a group */
     int64_t step;                 /* optimizer step, 0-based; -1 outside a step */
     const char *scope;            /* path of the innermost open scope, "" outside; borrowed */
+    const char *instruction;      /* of a pipeline's list, "send_gradient"; NULL: none; borrowed */
+    int64_t micro;                /* its micro-batch, by number in the step; -1: none */
     struct shoali_logger *logger; /* NULL: the default sink (standard error, level info) */
 };
 /* Borrowed, never NULL: the calling thread's context, writable. */
