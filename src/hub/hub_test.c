@@ -280,6 +280,8 @@ static void test_refusals(void **state)
          "positions"},
         {"{" LLAMA ",\n\"num_key_value_heads\": \"all\"}",
          "config.json:2: `num_key_value_heads` is \"all\", it must be a number"},
+        {"{" LLAMA ",\n\"num_key_value_heads\": 0}",
+         "config.json:2: `num_key_value_heads` is 0, it must be 1 or more"},
         {"{" LLAMA ",\n\"sliding_window\": 8}",
          "config.json:2: `sliding_window` is 8, and nothing is known of this key for such a model: "
          "if it does not change what the model computes, remove it"},

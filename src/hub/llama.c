@@ -154,6 +154,8 @@ static shoal_status read_heads(struct shoali_hub_reader *reader)
     const json_t *value = shoali_hub_get(reader, "num_key_value_heads");
     const double heads = shoali_hub_option(reader->config, "num-attention-heads");
     const bool shared = value && json_number_value(value) != heads;
+    if (json_is_number(value) && json_number_value(value) < 1)
+        return shoali_hub_refuse(reader, "num_key_value_heads", value, "it must be 1 or more");
     SHOAL_TRY(status,
               shoali_hub_set(reader, "num_key_value_heads", "group-query-attention", shared), done);
     SHOAL_TRY(status,
