@@ -61,10 +61,11 @@ struct pretrain_data {
 };
 extern const struct shoali_section pretrain_data_section;
 
-/* A folder of --load that is none of ours. */
+/* A folder of --load that says which model it has. */
 struct pretrain_hub {
-    const char *folder;         /* NULL: --load has checkpoints, or there is no --load */
-    shoal_model_config *config; /* as its config.json says; owned */
+    const char *folder; /* of weights alone; NULL: --load has checkpoints, or there is no --load */
+    shoal_model_config *config; /* as it says; owned; NULL: the flags say it */
+    char said_by[4200];         /* for messages */
 };
 /* --dist-ckpt-strictness */
 enum { PRETRAIN_RAISE_ALL, PRETRAIN_LOG_ALL };
@@ -83,8 +84,8 @@ struct pretrain_options {
     bool mock_data, full_validation;
     /* run */
     const char *deepspeed_config, *save, *load, *load_tag;
-    bool deepspeed, finetune, no_load_optim, exit_signal_handler, exit_on_missing_checkpoint,
-        ignore_plan, override_existing_checkpoint;
+    bool deepspeed, finetune, use_checkpoint_args, no_load_optim, exit_signal_handler,
+        exit_on_missing_checkpoint, ignore_plan, override_existing_checkpoint;
     int32_t dist_ckpt_strictness;
     int64_t train_iters, eval_interval, eval_iters, save_interval, log_interval, exit_interval,
         exit_minutes, ckpt_step, local_rank;
@@ -112,7 +113,8 @@ SHOAL_CHECKED shoal_status pretrain_options_init(struct pretrain_options *option
                                                  char **argv);
 void pretrain_options_fini(struct pretrain_options *options);
 
-/* Looks among the words for a --load whose folder has a config.json, and reads it. */
+/* Looks among the words for a --load whose folder has a config.json, or for --use-checkpoint-args,
+ * and reads what it says. */
 SHOAL_CHECKED shoal_status pretrain_hub_find(struct pretrain_hub *hub, int argc, char *const *argv);
 void pretrain_hub_fini(struct pretrain_hub *hub);
 /* The table of the model's flags, with that folder's values. SHOAL_EINVAL: the model that `command`

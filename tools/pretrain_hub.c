@@ -1,37 +1,90 @@
-/* --load of a folder as the Hugging Face Hub has it. What its config.json says are the values of the
- * model's flags; a flag that is given all the same must say the same, unless only training needs it. */
+/* --load of a folder that says which model it has: one as the Hugging Face Hub has it, by its
+ * config.json, or with --use-checkpoint-args our checkpoints, by their description. What it says are
+ * the values of the model's flags; a flag that is given all the same must say the same, unless only
+ * training needs it. */
 #include "pretrain.h"
 
+#include "base/json.h"
 #include "base/str.h"
 #include "shoal/hub.h"
 
+#include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* The last --load, as the parser of flags takes it; NULL: none. */
-static const char *find_load(int argc, char *const *argv)
+/* The last value of a flag, as the parser of flags takes it; NULL: none. */
+static const char *find_value(const char *flag, int argc, char *const *argv)
 {
-    const char *folder = NULL;
+    const char *value = NULL;
+    const size_t length = strlen(flag);
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--") == 0)
             break;
-        if (strncmp(argv[i], "--load=", 7) == 0)
-            folder = argv[i] + 7;
-        else if (strcmp(argv[i], "--load") == 0 && i + 1 < argc)
-            folder = argv[++i];
+        if (strncmp(argv[i], flag, length) == 0 && argv[i][length] == '=')
+            value = argv[i] + length + 1;
+        else if (strcmp(argv[i], flag) == 0 && i + 1 < argc)
+            value = argv[++i];
     }
-    return folder;
+    return value;
+}
+
+static bool find_switch(const char *flag, int argc, char *const *argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], flag) == 0)
+            return true;
+    return false;
+}
+
+/* --use-checkpoint-args: the model as the checkpoint's description says it. */
+static shoal_status read_checkpoint(struct pretrain_hub *hub, const char *folder, int argc,
+                                    char *const *argv)
+{
+    shoal_status status;
+    const char *given = find_value("--load-tag", argc, argv);
+    const char *step = find_value("--ckpt-step", argc, argv);
+    char *client = NULL, *model = NULL, tag[64];
+    json_t *root = NULL;
+    snprintf(tag, sizeof tag, "global_step%s", step ? step : "");
+    const char *name = given ? given : step ? tag : NULL;
+    if (!folder)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--use-checkpoint-args takes the model from a checkpoint: "
+                                        "give its folder with --load");
+    SHOAL_TRY(status, shoal_checkpoint_peek(folder, name, &client, NULL), done);
+    if (client)
+        SHOAL_TRY(status, shoali_json_read(client, strlen(client), &root, NULL), done);
+    const json_t *said = json_object_get(root, "model");
+    if (!said) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "--use-checkpoint-args: the checkpoint in %s does not say which model "
+                            "it has (another program wrote it): give the model's flags",
+                            folder);
+        goto done;
+    }
+    SHOAL_TRY(status, shoali_json_write(said, JSON_COMPACT, "the model", &model), done);
+    SHOAL_TRY(status, shoal_model_config_from_json(model, &hub->config), done);
+    snprintf(hub->said_by, sizeof hub->said_by, "the checkpoint in %s", folder);
+done:
+    free(client);
+    free(model);
+    json_decref(root);
+    return status;
 }
 
 shoal_status pretrain_hub_find(struct pretrain_hub *hub, int argc, char *const *argv)
 {
     shoal_status status = SHOAL_OK;
-    const char *folder = find_load(argc, argv);
+    const char *folder = find_value("--load", argc, argv);
     *hub = (struct pretrain_hub){0};
+    if (find_switch("--use-checkpoint-args", argc, argv) &&
+        !(folder && shoal_hub_is_folder(folder)))
+        return read_checkpoint(hub, folder, argc, argv);
     if (!folder || !*folder || !shoal_hub_is_folder(folder))
         return SHOAL_OK;
     SHOAL_TRY(status, shoal_hub_read_config(folder, &hub->config, NULL), done);
     hub->folder = folder;
+    snprintf(hub->said_by, sizeof hub->said_by, "%s/config.json", folder);
 done:
     return status;
 }
@@ -58,13 +111,13 @@ static shoal_status compare(const struct pretrain_hub *hub, const shoal_model_co
     if ((ours == 0 || theirs == 0) && option->type != SHOAL_MODEL_BOOL && !option->required)
         return SHOAL_OK;
     snprintf(flag, sizeof flag, "--%s", option->flag ? option->flag : option->name);
-    status = option->type == SHOAL_MODEL_BOOL
-                 ? SHOAL_FAIL(SHOAL_EINVAL, "%s is %s %s, and not in %s/config.json", flag,
-                              (ours != 0) != (option->flag != NULL) ? "given" : "not given",
-                              other_name ? other_name : "here", hub->folder)
-                 : SHOAL_FAIL(SHOAL_EINVAL, "%s%s%s is %g, and %s/config.json says %g",
-                              other_name ? other_name : "", other_name ? ": " : "", flag, ours,
-                              hub->folder, theirs);
+    status =
+        option->type == SHOAL_MODEL_BOOL
+            ? SHOAL_FAIL(SHOAL_EINVAL, "%s is %s %s, and not in %s", flag,
+                         (ours != 0) != (option->flag != NULL) ? "given" : "not given",
+                         other_name ? other_name : "here", hub->said_by)
+            : SHOAL_FAIL(SHOAL_EINVAL, "%s%s%s is %g, and %s says %g", other_name ? other_name : "",
+                         other_name ? ": " : "", flag, ours, hub->said_by, theirs);
 done:
     return status;
 }
@@ -79,8 +132,8 @@ static shoal_status compare_preset(const struct pretrain_hub *hub, const char *n
     const char *row = shoal_model_config_name(config);
     const char *theirs = shoal_model_config_name(hub->config);
     if (strcmp(row, theirs) != 0) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "%s is a model `%s`, and %s/config.json is of a `%s`",
-                            name, row, hub->folder, theirs);
+        status = SHOAL_FAIL(SHOAL_EINVAL, "%s is a model `%s`, and %s is of a `%s`", name, row,
+                            hub->said_by, theirs);
         goto done;
     }
     const bool preset = strcmp(row, name) != 0;
@@ -150,10 +203,10 @@ shoal_status pretrain_hub_check(const struct pretrain_options *options, bool tra
 {
     shoal_status status;
     const char *folder = options->hub.folder;
-    if (!folder)
+    if (!options->hub.config)
         return SHOAL_OK;
     SHOAL_TRY(status, check_flags(options), done);
-    if (!trains)
+    if (!trains || !folder)
         goto done;
     if (options->load_tag)
         status = SHOAL_FAIL(SHOAL_EINVAL,

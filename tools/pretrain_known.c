@@ -60,7 +60,6 @@ static const struct shoali_option rows[] = {
           "There is no generator state: what is random follows from seed, step and element.", ),
     LATER("no-save-optim", BOOL),
     KNOWN("no-save-rng", BOOL, NOEFFECT, "There is no generator state.", ),
-    LATER("use-checkpoint-args", BOOL),
     KNOWN("use-persistent-ckpt-worker", BOOL, NOEFFECT, "The thread that saves stays, always.", ),
     KNOWN("async-strategy", STRING, NOEFFECT, "There is one way of saving beside the training.", ),
     LATER("distribute-saved-activations", BOOL),

@@ -140,6 +140,10 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_BOOL,
      .offset = O(finetune),
      .help = "take only the weights of --load and begin at step 0"},
+    {.key = "use-checkpoint-args",
+     .type = SHOALI_BOOL,
+     .offset = O(use_checkpoint_args),
+     .help = "the checkpoint in --load says which model it is; flags of the model must agree"},
     {.key = "no-load-optim",
      .type = SHOALI_BOOL,
      .offset = O(no_load_optim),
@@ -467,7 +471,7 @@ static shoal_status write_defaults(struct pretrain_options *options,
     if (command->more)
         SHOAL_TRY(status, shoali_config_defaults(command->more, command->more_options, arena),
                   done);
-    if (options->hub.folder)
+    if (options->hub.config)
         SHOAL_TRY(status, pretrain_hub_flags(&options->hub, command, &options->model, arena), done);
     else
         SHOAL_TRY(status, model_flags_init(&options->model, command->model, arena), done);

@@ -180,4 +180,19 @@ cat >scale.json <<'CONFIG'
 CONFIG
 expect 1 $train --train-iters 5 --deepspeed_config scale.json
 says "three steps in a row" "fp16.loss_scale 1e+09 is too large" "or 0, which finds one by itself"
+# ---- the model that a checkpoint has ----
+cat >small.json <<'CONFIG'
+{"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW"}}
+CONFIG
+tail_flags="--mock-data --deepspeed_config scale.json --train-iters 5"
+expect 0 "$shoal" pretrain gpt --num-layers 2 --hidden-size 16 --num-attention-heads 2 --seq-length 8 \
+    --mock-data --deepspeed_config small.json --train-iters 2 --save m
+expect 0 "$shoal" pretrain --use-checkpoint-args --load m --mock-data --deepspeed_config small.json --train-iters 3
+says "step 3/3"
+expect 2 "$shoal" pretrain gpt --use-checkpoint-args --num-layers 3 --load m $tail_flags
+says "--num-layers is 3, and the checkpoint in m says 2"
+expect 2 "$shoal" pretrain llama --use-checkpoint-args --load m $tail_flags
+says "llama is a model \`llama\`, and the checkpoint in m is of a \`gpt\`"
+expect 2 "$shoal" pretrain --use-checkpoint-args $tail_flags
+says "give its folder with --load"
 finish
