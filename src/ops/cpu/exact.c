@@ -101,13 +101,12 @@ void SHOALI_CPU_SYMBOL(from_fixed)(const void *args, const struct shoali_kernel_
 /* ---- sum of squares -------------------------------------------------------------------------- */
 
 #define BLOCK 1024
-#define FAST_LIMIT 256.0f
 #define MOST_THREADS 64
 
 /* Eight lanes in the compiler's own vectors, which it splits where the CPU's are narrower. */
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef double f64x8 __attribute__((vector_size(64)));
-typedef int64_t i64x8 __attribute__((vector_size(64)));
+typedef uint64_t u64x8 __attribute__((vector_size(64)));
 
 struct norm2 {
     const struct shoali_norm2_args *args;
@@ -115,55 +114,80 @@ struct norm2 {
     atomic_uint flag;
 };
 
-/* Adds rint(x^2 2^62) of eight numbers below FAST_LIMIT in magnitude as high*2^31 + low.
+/* Sums of lanes, each of numbers to which the bits of MAGIC were added as often. */
+struct square_sums {
+    u64x8 high, low;
+    u64x8 any; /* bits that some `high` has */
+};
+#define MAGIC 0x1.8p52
+/* Bits of MAGIC plus an integer that say whether it is below 2^47: they are MAGIC's own. */
+#define LARGE_BITS 0xffff800000000000u
+
+/* Adds rint(x^2 2^62) of eight numbers below 256 in magnitude as high*2^31 + low.
  *
- * v = x^2 2^62 < 2^78 is exact in a double (48 bits). h = rint(v 2^-31) < 2^47 and the rest l = v -
- * h 2^31, |l| <= 2^30, are exact too, and rint(v) = h 2^31 + rint(l) since h 2^31 is even.
- * Adding 1.5*2^52 leaves an integer in a double's low bits, whose difference to the constant's is
- * the integer: sums of those are plain int64 lanes. */
-SHOALI_INLINE void square_eight(f32x8 x, i64x8 *high, i64x8 *low)
+ * v = x^2 < 2^16 is exact in a double (48 bits). h = rint(v 2^31) < 2^47 and the rest l = v - h 2^-31,
+ * |l| <= 2^-32, are exact too, and rint(v 2^62) = h 2^31 + rint(l 2^62) since h 2^31 is even. Adding
+ * MAGIC leaves an integer in a double's low bits, whose difference to MAGIC's is the integer: sums of
+ * those are plain words, that wrap. Products by powers of two are exact, so a fused operation gives
+ * the same number as two. */
+SHOALI_INLINE void square_eight(const float *x, struct square_sums *sums)
 {
-    const f64x8 magic = {0x1.8p52, 0x1.8p52, 0x1.8p52, 0x1.8p52,
-                         0x1.8p52, 0x1.8p52, 0x1.8p52, 0x1.8p52};
-    const f64x8 value = __builtin_convertvector(x, f64x8);
-    const f64x8 v = value * value * 0x1p62;
-    const f64x8 shifted = v * 0x1p-31 + magic;
-    const f64x8 rest = (v - (shifted - magic) * 0x1p31) + magic;
-    *high += (i64x8)shifted - (i64x8)magic;
-    *low += (i64x8)rest - (i64x8)magic;
+#if defined(__AVX512F__)
+    const __m512d magic = _mm512_set1_pd(MAGIC);
+    const __m512d value = _mm512_cvtps_pd(_mm256_loadu_ps(x));
+    const __m512d v = _mm512_mul_pd(value, value);
+    const __m512d high = _mm512_fmadd_pd(v, _mm512_set1_pd(0x1p31), magic);
+    const __m512d rest = _mm512_fmadd_pd(_mm512_sub_pd(magic, high), _mm512_set1_pd(0x1p-31), v);
+    sums->high += (u64x8)high;
+    sums->low += (u64x8)_mm512_fmadd_pd(rest, _mm512_set1_pd(0x1p62), magic);
+    sums->any |= (u64x8)high;
+#else
+    const f64x8 magic = {MAGIC, MAGIC, MAGIC, MAGIC, MAGIC, MAGIC, MAGIC, MAGIC};
+    f32x8 eight;
+    memcpy(&eight, x, sizeof eight);
+    const f64x8 value = __builtin_convertvector(eight, f64x8);
+    const f64x8 v = value * value;
+    const f64x8 high = v * 0x1p31 + magic;
+    const f64x8 rest = (magic - high) * 0x1p-31 + v;
+    sums->high += (u64x8)high;
+    sums->low += (u64x8)(rest * 0x1p62 + magic);
+    sums->any |= (u64x8)high;
+#endif
 }
 
-/* The same of n <= BLOCK numbers, into the limbs. */
-static void add_small(const float *x, int64_t n, uint64_t limbs[3])
+/* The same of n <= BLOCK numbers, into the limbs. False: some number is too large, and nothing was
+ * added. */
+static bool add_small(const float *x, int64_t n, uint64_t limbs[3])
 {
-    i64x8 high = {0}, low = {0};
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        f32x8 eight;
-        memcpy(&eight, x + i, sizeof eight);
-        square_eight(eight, &high, &low);
+    enum { SIDE_BY_SIDE = 4 };
+    struct square_sums sums[SIDE_BY_SIDE] = {{{0}}};
+    int64_t i = 0, added = 0;
+    for (; i + 8 * SIDE_BY_SIDE <= n; i += 8 * SIDE_BY_SIDE, added += SIDE_BY_SIDE)
+        for (int u = 0; u < SIDE_BY_SIDE; u++)
+            square_eight(x + i + 8 * u, &sums[u]);
+    for (; i < n; i += 8, added++) {
+        float eight[8] = {0};
+        memcpy(eight, x + i, (size_t)SHOALI_MIN(8, n - i) * sizeof x[0]);
+        square_eight(eight, &sums[0]);
     }
-    if (i < n) {
-        f32x8 eight = {0};
-        memcpy(&eight, x + i, (size_t)(n - i) * sizeof x[0]);
-        square_eight(eight, &high, &low);
+    for (int u = 1; u < SIDE_BY_SIDE; u++) {
+        sums[0].high += sums[u].high;
+        sums[0].low += sums[u].low;
+        sums[0].any |= sums[u].any;
     }
+    const double magic = MAGIC;
+    uint64_t bits;
+    memcpy(&bits, &magic, sizeof bits);
+    for (int j = 0; j < 8; j++)
+        if ((sums[0].any[j] & LARGE_BITS) != bits)
+            return false;
+    const uint64_t offset = bits * (uint64_t)added;
     __int128 total = 0;
     for (int j = 0; j < 8; j++)
-        total += (__int128)high[j] * ((int64_t)1 << 31) + low[j];
+        total += (__int128)(int64_t)(sums[0].high[j] - offset) * ((int64_t)1 << 31) +
+                 (int64_t)(sums[0].low[j] - offset);
     limbs_add_at(limbs, 0, (uint64_t)total);
     limbs_add_at(limbs, 1, (uint64_t)(total >> 64));
-}
-
-static bool all_small(const float *x, int64_t n)
-{
-    const v16 limit = v16_set1(FAST_LIMIT);
-    for (int64_t i = 0; i < n; i += 16) {
-        const v16m small =
-            v16_lt(v16_abs(lanes_load(x, i, SHOALI_MIN(16, n - i), SHOAL_F32)), limit);
-        if (v16m_any(v16m_not(small)))
-            return false;
-    }
     return true;
 }
 
@@ -178,11 +202,10 @@ static void norm2_thread(void *arg, int32_t index, int32_t count)
     shoali_pool_slice(args->count, BLOCK, index, SHOALI_MIN(count, MOST_THREADS), &begin, &end);
     for (int64_t i = begin; i < end; i += BLOCK) {
         const int64_t n = SHOALI_MIN(BLOCK, end - i);
-        if (all_small(args->x + i, n))
-            add_small(args->x + i, n, work->limbs[index]);
-        else
-            for (int64_t j = 0; j < n; j++)
-                flag |= limbs_add_square(work->limbs[index], args->x[i + j]);
+        if (add_small(args->x + i, n, work->limbs[index]))
+            continue;
+        for (int64_t j = 0; j < n; j++)
+            flag |= limbs_add_square(work->limbs[index], args->x[i + j]);
     }
     if (flag)
         atomic_fetch_or(&work->flag, flag);
