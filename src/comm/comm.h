@@ -22,7 +22,9 @@
  * layout, which lies on the heap or in the segment.
  *
  * Order of a sum: ranks 0..N-1 in order per element (ops reduce_sources), N slices by elements in
- * multiples of 64 bytes; so every backend gives the same bits.
+ * multiples of 64 bytes; so every backend gives the same bits. SHOAL_SUM_TREE adds neighbours, then
+ * neighbours of those sums: what a rank that has a whole subtree itself can join before (exact sums of
+ * tensor parallelism, autograd/tensor_parallel.h).
  *
  * Posts on a device's stream. shoali_comm_post_on puts a collective into a stream, after the
  * stream's earlier work and before its later work, and returns: the host waits for neither the

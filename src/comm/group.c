@@ -65,16 +65,22 @@ size_t shoali_post_out_bytes(const struct shoali_post *post, int32_t ranks)
     return (size_t)out_count(post, ranks) * shoal_dtype_bytes(post->dtype);
 }
 
-static shoal_status check_op(const struct shoali_post *post)
+static shoal_status check_op(const struct shoal_group *group, const struct shoali_post *post)
 {
     const bool is_float = post->dtype <= SHOAL_F64;
-    if (post->op < SHOAL_SUM || post->op > SHOAL_AVG)
+    if (post->op < SHOAL_SUM || post->op > SHOAL_SUM_TREE)
         return SHOAL_FAIL(SHOAL_EINVAL, "reduce op %d does not exist", (int)post->op);
     if ((post->op == SHOAL_BOR && is_float) || (post->op == SHOAL_AVG && !is_float))
         return SHOAL_FAIL(SHOAL_EINVAL, "%s does not work on %s: %s",
                           post->op == SHOAL_BOR ? "SHOAL_BOR" : "SHOAL_AVG",
                           shoal_dtype_name(post->dtype),
                           is_float ? "bits are or-ed in integers" : "averages are for floats");
+    if (post->op == SHOAL_SUM_TREE && (group->size & (group->size - 1)) != 0)
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "SHOAL_SUM_TREE does not work in a group of %d ranks: a binary tree joins "
+            "2, 4, 8, ... of them; use SHOAL_SUM",
+            (int)group->size);
     return SHOAL_OK;
 }
 
@@ -117,7 +123,7 @@ static shoal_status check_arguments(const struct shoal_group *group, const struc
         return SHOAL_FAIL(SHOAL_EINVAL, "dtype %d does not exist", (int)post->dtype);
     SHOAL_TRY(status, check_counts(group, post), done);
     if (post->kind == SHOALI_ALL_REDUCE || post->kind == SHOALI_REDUCE_SCATTER)
-        SHOAL_TRY(status, check_op(post), done);
+        SHOAL_TRY(status, check_op(group, post), done);
     if (post->kind == SHOALI_BROADCAST || post->kind == SHOALI_SEND || post->kind == SHOALI_RECV)
         SHOAL_TRY(status, check_peer(group, post), done);
     const bool no_in = !post->in && in_count(post, group->size) > 0;

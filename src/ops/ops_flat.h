@@ -178,10 +178,19 @@ SHOALI_KERNEL(adafactor_apply);
 
 /* ---- collectives' arithmetic ---------------------------------------------------------------- */
 
-enum shoali_reduce_op { SHOALI_SUM, SHOALI_MIN, SHOALI_MAX, SHOALI_PROD, SHOALI_BOR, SHOALI_AVG };
+enum shoali_reduce_op {
+    SHOALI_SUM,
+    SHOALI_MIN,
+    SHOALI_MAX,
+    SHOALI_PROD,
+    SHOALI_BOR,
+    SHOALI_AVG,
+    SHOALI_SUM_TREE
+};
 #define SHOALI_REDUCE_MAX_SOURCES 64
 /* y[i] = x[0][i] op x[1][i] op ... in source order; fp32 arithmetic for 16-bit floats with one
- * rounding; integers wrap. AVG: sum * (1/sources). y may equal any source. Up to 4 further
+ * rounding; integers wrap. AVG: sum * (1/sources). SUM_TREE, of a power of two of sources: neighbours
+ * are added, then neighbours of those sums, to the last. y may equal any source. Up to 4 further
  * destinations receive the same values (direct both-write). [bits] */
 struct shoali_reduce_sources_args {
     const void *x[SHOALI_REDUCE_MAX_SOURCES];

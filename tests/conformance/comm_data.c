@@ -121,18 +121,32 @@ static int64_t combine_integer(shoal_reduce op, int64_t a, int64_t b)
     }
 }
 
+/* Neighbours become one until one is left: values of `ranks`, a power of two. */
+static double tree_sum(double *value, int32_t ranks, bool narrow)
+{
+    for (int32_t stride = 1; stride < ranks; stride *= 2)
+        for (int32_t i = 0; i < ranks; i += 2 * stride)
+            value[i] = narrow ? (double)((float)value[i] + (float)value[i + stride])
+                              : value[i] + value[i + stride];
+    return value[0];
+}
+
 static void reduce_float(shoal_dtype dtype, shoal_reduce op, uint64_t seed, int32_t ranks,
                          int64_t index, void *to)
 {
     unsigned char element[8];
     float sum = 0;
+    double each[64];
     for (int32_t r = 0; r < ranks; r++) {
         data_store(dtype, seed, r, index, element);
         float value = load_float(dtype, element);
+        each[r] = (double)value;
         sum = r == 0 ? value : combine_float(op, sum, value);
     }
     if (op == SHOAL_AVG)
         sum = sum * (1.0f / (float)ranks);
+    if (op == SHOAL_SUM_TREE)
+        sum = (float)tree_sum(each, ranks, true);
     uint16_t half = dtype == SHOAL_BF16 ? shoali_f32_to_bf16(sum) : shoali_f32_to_f16(sum);
     if (dtype == SHOAL_F32)
         memcpy(to, &sum, 4);
@@ -144,7 +158,7 @@ void data_reduce(shoal_dtype dtype, shoal_reduce op, uint64_t seed, int32_t rank
                  void *to)
 {
     unsigned char element[8];
-    double real = 0;
+    double real = 0, each[64];
     int64_t integer = 0;
     if (dtype == SHOAL_F32 || dtype == SHOAL_BF16 || dtype == SHOAL_F16) {
         reduce_float(dtype, op, seed, ranks, index, to);
@@ -155,6 +169,7 @@ void data_reduce(shoal_dtype dtype, shoal_reduce op, uint64_t seed, int32_t rank
         if (dtype == SHOAL_F64) {
             double value;
             memcpy(&value, element, 8);
+            each[r] = value;
             real = r == 0 ? value : combine_double(op, real, value);
         } else {
             int64_t value = load_integer(dtype, element);
@@ -163,6 +178,8 @@ void data_reduce(shoal_dtype dtype, shoal_reduce op, uint64_t seed, int32_t rank
     }
     if (op == SHOAL_AVG)
         real = real * (1.0 / ranks);
+    if (op == SHOAL_SUM_TREE && dtype == SHOAL_F64)
+        real = tree_sum(each, ranks, false);
     if (dtype == SHOAL_F64)
         memcpy(to, &real, 8);
     else

@@ -9,11 +9,13 @@
 
 static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F16, SHOAL_F64,
                                      SHOAL_I32, SHOAL_I64,  SHOAL_U8};
-static const shoal_reduce reduces[] = {SHOAL_SUM,  SHOAL_MIN, SHOAL_MAX,
-                                       SHOAL_PROD, SHOAL_BOR, SHOAL_AVG};
+static const shoal_reduce reduces[] = {SHOAL_SUM, SHOAL_MIN, SHOAL_MAX,     SHOAL_PROD,
+                                       SHOAL_BOR, SHOAL_AVG, SHOAL_SUM_TREE};
 
-static bool is_allowed(shoal_dtype dtype, shoal_reduce op)
+static bool is_allowed(shoal_dtype dtype, shoal_reduce op, int32_t ranks)
 {
+    if (op == SHOAL_SUM_TREE && (ranks & (ranks - 1)) != 0)
+        return false;
     return dtype <= SHOAL_F64 ? op != SHOAL_BOR : op != SHOAL_AVG;
 }
 
@@ -52,12 +54,12 @@ bool suite_reductions(struct rank_seat *seat)
     static const int64_t counts[] = {1, 16, 37};
     char in[37 * 8 * 8], out[37 * 8];
     for (size_t d = 0; d < 7; d++)
-        for (size_t o = 0; o < 6; o++)
+        for (size_t o = 0; o < sizeof reduces / sizeof reduces[0]; o++)
             for (size_t c = 0; c < 3; c++) {
                 shoal_dtype dtype = dtypes[d];
                 shoal_reduce op = reduces[o];
                 uint64_t seed = seat->ranks->seed + d * 100 + o * 10 + c;
-                if (!is_allowed(dtype, op))
+                if (!is_allowed(dtype, op, seat->size))
                     continue;
                 data_fill(dtype, seed, seat->rank, 0, counts[c] * seat->size, in);
                 EXPECT(shoal_all_reduce(seat->group, in, out, counts[c], dtype, op, NULL) == 0);
@@ -119,6 +121,22 @@ static bool check_reducing(struct rank_seat *seat, const struct buffers *b, shoa
         return false;
     EXPECT(shoal_all_reduce(seat->group, b->in, b->in, count, dtype, SHOAL_SUM, NULL) == 0);
     return suite_is_reduction(seat, dtype, SHOAL_SUM, seed, 0, count, b->in);
+}
+
+/* Large messages by the tree, which every way of moving them must keep. */
+static bool check_tree(struct rank_seat *seat, const struct buffers *b, shoal_dtype dtype,
+                       int64_t count, uint64_t seed)
+{
+    const int32_t me = seat->rank, n = seat->size;
+    if (!is_allowed(dtype, SHOAL_SUM_TREE, n))
+        return true;
+    data_fill(dtype, seed, me, 0, count * n, b->in);
+    EXPECT(shoal_all_reduce(seat->group, b->in, b->out, count, dtype, SHOAL_SUM_TREE, NULL) == 0);
+    if (!suite_is_reduction(seat, dtype, SHOAL_SUM_TREE, seed, 0, count, b->out))
+        return false;
+    EXPECT(shoal_reduce_scatter(seat->group, b->in, b->out, count, dtype, SHOAL_SUM_TREE, NULL) ==
+           0);
+    return suite_is_reduction(seat, dtype, SHOAL_SUM_TREE, seed, me * count, count, b->out);
 }
 
 static bool check_moving(struct rank_seat *seat, const struct buffers *b, shoal_dtype dtype,
@@ -196,6 +214,7 @@ bool suite_sizes(struct rank_seat *seat)
             if (cases[i].count > 5000 && (seat->size == 4 || seat->size == 7))
                 continue; /* the large ones with few and with many ranks are enough */
             if (!check_reducing(seat, &b, cases[i].dtype, cases[i].count, seed) ||
+                !check_tree(seat, &b, cases[i].dtype, cases[i].count, seed + 7) ||
                 !check_moving(seat, &b, cases[i].dtype, cases[i].count, seed) ||
                 !check_uneven(seat, &b, cases[i].dtype, cases[i].count, seed))
                 return false;
@@ -406,6 +425,10 @@ bool suite_arguments(struct rank_seat *seat)
     EXPECT(shoal_all_reduce(g, data, data, 4, (shoal_dtype)9, SHOAL_SUM, NULL) == SHOAL_EINVAL);
     EXPECT(shoal_all_reduce(g, data, data, 4, SHOAL_F32, SHOAL_BOR, NULL) == SHOAL_EINVAL);
     EXPECT(shoal_all_reduce(g, data, data, 4, SHOAL_I32, SHOAL_AVG, NULL) == SHOAL_EINVAL);
+    if ((seat->size & (seat->size - 1)) != 0) {
+        EXPECT(shoal_all_reduce(g, data, data, 4, SHOAL_F32, SHOAL_SUM_TREE, NULL) == SHOAL_EINVAL);
+        EXPECT(strstr(shoal_error_message(), "use SHOAL_SUM"));
+    }
     EXPECT(shoal_all_reduce(g, data, NULL, 4, SHOAL_F32, SHOAL_SUM, NULL) == SHOAL_EINVAL);
     EXPECT(strstr(shoal_error_message(), "the receiving buffer is NULL"));
     EXPECT(shoal_all_reduce(g, NULL, data, 4, SHOAL_F32, SHOAL_SUM, NULL) == SHOAL_EINVAL);

@@ -6,7 +6,7 @@
 
 enum { TEXT_BYTES = 256 };
 
-static const char *const reduce_names[] = {"sum", "min", "max", "prod", "bor", "avg"};
+static const char *const reduce_names[] = {"sum", "min", "max", "prod", "bor", "avg", "sum_tree"};
 
 /* The part of a path that tells files of one project apart: "comm/group.c:12". */
 static const char *short_here(const char *here)
@@ -34,7 +34,7 @@ static void describe(const struct shoali_seat *seat, bool details, char text[TEX
                        (long long)record->count, shoal_dtype_name((shoal_dtype)record->dtype));
     if (details && kind == SHOALI_BROADCAST)
         at += snprintf(text + at, (size_t)(TEXT_BYTES - at), " from root %d", (int)record->peer);
-    else if (details && record->op >= 0 && record->op <= SHOAL_AVG)
+    else if (details && record->op >= 0 && record->op <= SHOAL_SUM_TREE)
         at += snprintf(text + at, (size_t)(TEXT_BYTES - at), " with %s", reduce_names[record->op]);
     snprintf(text + at, (size_t)(TEXT_BYTES - at), " at %s", short_here(record->here));
 }

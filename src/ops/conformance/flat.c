@@ -596,10 +596,12 @@ static void reduce_sources(struct trial *t)
 {
     static const int32_t counts[] = {1, 2, 3, 4, 7, 64};
     const bool is_float = (FLOATS32 >> t->dtype & 1u) != 0;
-    const enum shoali_reduce_op op = (enum shoali_reduce_op)pick(t, SHOALI_AVG + 1);
+    const enum shoali_reduce_op op = (enum shoali_reduce_op)pick(t, SHOALI_SUM_TREE + 1);
     struct shoali_reduce_sources_args args = {.dtype = t->dtype};
     args.op = op == (is_float ? SHOALI_BOR : SHOALI_AVG) ? SHOALI_SUM : op;
     args.sources = counts[pick(t, 6)];
+    if (args.op == SHOALI_SUM_TREE) /* of a power of two */
+        args.sources = args.sources == 3 ? 8 : args.sources == 7 ? 16 : args.sources;
     args.destinations = 1 + (int32_t)pick(t, 3);
     const bool in_place = pick(t, 2) != 0;
     args.count = args.sources > 3 ? pick_size(t) : pick_count(t);

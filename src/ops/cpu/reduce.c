@@ -118,15 +118,35 @@ SHOALI_INLINE v16 combine(enum shoali_reduce_op op, v16 a, v16 b)
     }
 }
 
+/* Sixteen elements of all sources by the tree: as a binary counter carries, a sum of 2^n sources waits
+ * in waiting[n] for its neighbour. `lanes` of them are there. */
+SHOALI_INLINE v16 tree_of(const struct shoali_reduce_sources_args *args, int64_t i, int64_t lanes,
+                          const shoal_dtype dtype)
+{
+    v16 waiting[7]; /* sources are at most 2^6 */
+    v16 sum = v16_set1(0);
+    for (int32_t s = 0; s < args->sources; s++) {
+        int level = 0;
+        sum = lanes == 16 ? v16_load_as(args->x[s], i, dtype)
+                          : lanes_load(args->x[s], i, lanes, dtype);
+        for (int32_t carry = s; carry & 1; carry >>= 1)
+            sum = v16_add(waiting[level++], sum);
+        waiting[level] = sum;
+    }
+    return sum;
+}
+
 /* WIDE vectors from element i on, all sources before any destination: a destination may be a
  * source. */
 SHOALI_INLINE void combine_wide(const struct shoali_reduce_sources_args *args, int64_t i,
                                 enum shoali_reduce_op op, const shoal_dtype dtype)
 {
     v16 acc[WIDE];
+    const int32_t in_order = op == SHOALI_SUM_TREE ? 0 : args->sources;
     for (int u = 0; u < WIDE; u++)
-        acc[u] = v16_load_as(args->x[0], i + 16 * u, dtype);
-    for (int32_t s = 1; s < args->sources; s++) {
+        acc[u] = in_order ? v16_load_as(args->x[0], i + 16 * u, dtype)
+                          : tree_of(args, i + 16 * u, 16, dtype);
+    for (int32_t s = 1; s < in_order; s++) {
         for (int u = 0; u < WIDE; u++)
             acc[u] = combine(op, acc[u], v16_load_as(args->x[s], i + 16 * u, dtype));
     }
@@ -152,8 +172,10 @@ SHOALI_INLINE void combine_wide(const struct shoali_reduce_sources_args *args, i
 
 static void combine_tail(const struct shoali_reduce_sources_args *args, int64_t i, int64_t lanes)
 {
-    v16 acc = lanes_load(args->x[0], i, lanes, args->dtype);
-    for (int32_t s = 1; s < args->sources; s++)
+    const int32_t in_order = args->op == SHOALI_SUM_TREE ? 0 : args->sources;
+    v16 acc = in_order ? lanes_load(args->x[0], i, lanes, args->dtype)
+                       : tree_of(args, i, lanes, args->dtype);
+    for (int32_t s = 1; s < in_order; s++)
         acc = combine(args->op, acc, lanes_load(args->x[s], i, lanes, args->dtype));
     if (args->op == SHOALI_AVG)
         acc = v16_mul(acc, v16_set1(1.0f / (float)args->sources));

@@ -24,7 +24,7 @@ static shoal_status check_sources(const void *block)
         args->dtype == SHOAL_I32 || args->dtype == SHOAL_I64 || args->dtype == SHOAL_U8;
     const bool some = args->count > 0;
     shoal_status status;
-    SHOAL_TRY(status, shoali_check_kind(name, "op", (int64_t)args->op, SHOALI_AVG + 1), done);
+    SHOAL_TRY(status, shoali_check_kind(name, "op", (int64_t)args->op, SHOALI_SUM_TREE + 1), done);
     SHOAL_TRY(status, shoali_check_at_least(name, "sources", args->sources, 1), done);
     SHOAL_TRY(status, shoali_check_at_least(name, "destinations", args->destinations, 0), done);
     if (args->sources > SHOALI_REDUCE_MAX_SOURCES ||
@@ -37,6 +37,12 @@ static shoal_status check_sources(const void *block)
     if ((integer && args->op == SHOALI_AVG) || (!integer && args->op == SHOALI_BOR)) {
         status = SHOAL_FAIL(SHOAL_EINVAL, "%s: there is no %s of %s", name,
                             integer ? "average" : "bitwise or", shoal_dtype_name(args->dtype));
+        goto done;
+    }
+    if (args->op == SHOALI_SUM_TREE && (args->sources & (args->sources - 1)) != 0) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s: %d sources, but a binary tree joins a power of two of them", name,
+                            (int)args->sources);
         goto done;
     }
     SHOAL_TRY(status, check_pointers("x", args->x, some ? args->sources : 0), done);

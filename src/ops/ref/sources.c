@@ -45,6 +45,25 @@ static int64_t combine_int(enum shoali_reduce_op op, int64_t a, int64_t b)
     }
 }
 
+/* Sources [first, first + count) as one, count a power of two. */
+static float tree_f32(const struct shoali_reduce_sources_args *args, int64_t i, int32_t first,
+                      int32_t count)
+{
+    const int32_t half = count / 2;
+    if (count == 1)
+        return load_f32(args->x[first], i, args->dtype);
+    return tree_f32(args, i, first, half) + tree_f32(args, i, first + half, half);
+}
+
+static double tree_f64(const struct shoali_reduce_sources_args *args, int64_t i, int32_t first,
+                       int32_t count)
+{
+    const int32_t half = count / 2;
+    if (count == 1)
+        return ((const double *)args->x[first])[i];
+    return tree_f64(args, i, first, half) + tree_f64(args, i, first + half, half);
+}
+
 static void reduce_f32(const struct shoali_reduce_sources_args *args, int64_t i)
 {
     float v = load_f32(args->x[0], i, args->dtype);
@@ -52,6 +71,8 @@ static void reduce_f32(const struct shoali_reduce_sources_args *args, int64_t i)
         v = combine_f32(args->op, v, load_f32(args->x[s], i, args->dtype));
     if (args->op == SHOALI_AVG)
         v = v * (1.0f / (float)args->sources);
+    if (args->op == SHOALI_SUM_TREE)
+        v = tree_f32(args, i, 0, args->sources);
     for (int32_t d = 0; d < args->destinations; d++)
         store_f32(args->y[d], i, v, args->dtype);
 }
@@ -63,6 +84,8 @@ static void reduce_f64(const struct shoali_reduce_sources_args *args, int64_t i)
         v = combine_f64(args->op, v, ((const double *)args->x[s])[i]);
     if (args->op == SHOALI_AVG)
         v = v * (1.0 / (double)args->sources);
+    if (args->op == SHOALI_SUM_TREE)
+        v = tree_f64(args, i, 0, args->sources);
     for (int32_t d = 0; d < args->destinations; d++)
         ((double *)args->y[d])[i] = v;
 }
