@@ -15,6 +15,24 @@ static const char *const reductions[] = {"fast", "exact", NULL};
         .key = #key_, .type = SHOALI_SECTION, .offset = offsetof(struct shoali_ds_config, key_), \
         .section = &(section_), .help = help_, __VA_ARGS__                                       \
     }
+#define SPLITS_MAX 64 /* ranks of a group */
+static const struct shoali_option exact_splits_rows[] = {
+    ROW(exact_splits, INT, tensor, 1,
+        "Partial sums that a sum over heads, columns of a layer or the vocabulary is joined from: "
+        "1, "
+        "2, 4, ...; the ranks of tensor parallelism divide it. Part of what a run is: another "
+        "number "
+        "gives other bits.",
+        .min = 1, .max = SPLITS_MAX),
+    ROW(exact_splits, INT, sequence, 1,
+        "Blocks of the sequence that each add their own share to a gradient: 1, 2, 4, ...; the "
+        "ranks "
+        "that divide a sequence divide it, and it divides the sequence. Part of what a run is.",
+        .min = 1, .max = SPLITS_MAX),
+};
+static const struct shoali_section shoali_exact_splits_section = SECTION(
+    exact_splits, "exact_splits", exact_splits_rows, "Pieces that exact sums are made of.", );
+
 /* A key that is refused whatever its value. */
 #define REFUSED(key_, help_) ROW_AS(key_, ds, JSON, dead, 0, help_, DEAD)
 
@@ -77,6 +95,9 @@ static const struct shoali_option rows[] = {
         PENDING),
     ROW(ds, INT, sequence_parallel_size, 1, "Ranks that share one sequence.", PENDING),
 
+    SUBSECTION(exact_splits, shoali_exact_splits_section,
+               "With reduction exact: pieces that sums are made of, of which ranks take whole ones "
+               "(Shoal's own)."),
     SUBSECTION(fp16, shoali_fp16_section, "Training in half precision."),
     SUBSECTION(bf16, shoali_bf16_section, "Training in bfloat16.", .alias = "bfloat16"),
     SUBSECTION(data_types, shoali_data_types_section, "Types of sums and buffers."),
@@ -135,6 +156,25 @@ static shoal_status validate_exact(const struct shoali_ds_config *config)
                                      "\"reduction\": \"exact\", whose one division makes the mean");
 }
 
+static shoal_status validate_splits(const struct shoali_ds_config *config)
+{
+    const int64_t splits[] = {config->exact_splits.tensor, config->exact_splits.sequence};
+    static const char *const names[] = {"tensor", "sequence"};
+    for (int i = 0; i < 2; i++) {
+        if (splits[i] & (splits[i] - 1))
+            return SHOAL_FAIL(
+                SHOAL_ECONFIG,
+                "exact_splits.%s is %lld: give a power of two, which a binary tree joins", names[i],
+                (long long)splits[i]);
+        if (splits[i] > 1 && config->reduction != SHOALI_REDUCTION_EXACT)
+            return SHOAL_FAIL(SHOAL_ECONFIG,
+                              "exact_splits.%s is %lld, which \"reduction\": \"exact\" alone has a "
+                              "use for: add that key, or leave exact_splits out",
+                              names[i], (long long)splits[i]);
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status validate_reduction(const struct shoali_ds_config *config)
 {
     const struct shoali_zero_config *zero = &config->zero_optimization;
@@ -187,6 +227,7 @@ static shoal_status validate(void *value)
                           ignored);
     SHOAL_TRY(status, validate_reduction(config), done);
     SHOAL_TRY(status, validate_exact(config), done);
+    SHOAL_TRY(status, validate_splits(config), done);
     SHOAL_TRY(status, validate_packed(config), done);
     SHOAL_TRY(status, validate_saves(config), done);
 done:

@@ -239,6 +239,12 @@ struct shoali_weight_quantization_config {
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 
+/* Logical splits of exact sums; 1: none. autograd/tensor_parallel.h */
+struct shoali_exact_splits_config {
+    int64_t tensor, sequence;
+    uint64_t given[SHOALI_GIVEN_WORDS];
+};
+
 struct shoali_ds_config {
     int64_t train_batch_size, train_micro_batch_size_per_gpu,
         gradient_accumulation_steps; /* 0: not given */
@@ -260,6 +266,7 @@ struct shoali_ds_config {
     struct json_t *compression_training,
         *dead; /* `dead`: where keys that only give an error point */
 
+    struct shoali_exact_splits_config exact_splits;
     struct shoali_fp16_config fp16;
     struct shoali_bf16_config bf16;
     struct shoali_data_types_config data_types;

@@ -122,6 +122,31 @@ static void test_values_that_cannot_be(void **state)
     expect_error("{", SHOAL_ECONFIG, "");
 }
 
+static void test_exact_splits(void **state)
+{
+    (void)state;
+    struct shoali_ds_config config;
+    read_text("{\"reduction\": \"exact\"}", &config);
+    assert_int_equal(config.exact_splits.tensor, 1);
+    assert_int_equal(config.exact_splits.sequence, 1);
+    shoali_ds_config_fini(&config);
+    read_text("{\"reduction\": \"exact\", \"exact_splits\": {\"tensor\": 4, \"sequence\": 2}}",
+              &config);
+    assert_int_equal(config.exact_splits.tensor, 4);
+    assert_int_equal(config.exact_splits.sequence, 2);
+    shoali_ds_config_fini(&config);
+    read_text("{\"exact_splits\": {\"tensor\": 1}}", &config);
+    shoali_ds_config_fini(&config);
+    expect_error("{\"reduction\": \"exact\", \"exact_splits\": {\"tensor\": 3}}", SHOAL_ECONFIG,
+                 "exact_splits.tensor is 3: give a power of two");
+    expect_error("{\"reduction\": \"exact\", \"exact_splits\": {\"sequence\": 6}}", SHOAL_ECONFIG,
+                 "exact_splits.sequence is 6: give a power of two");
+    expect_error("{\"reduction\": \"exact\", \"exact_splits\": {\"tensor\": 128}}", SHOAL_ECONFIG,
+                 "exact_splits.tensor");
+    expect_error("{\"exact_splits\": {\"tensor\": 2}}", SHOAL_ECONFIG, "\"reduction\": \"exact\"");
+    expect_error("{\"exact_splits\": 2}", SHOAL_ECONFIG, "section");
+}
+
 static void test_checks_across_keys(void **state)
 {
     (void)state;
@@ -529,6 +554,7 @@ int main(void)
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_unknown_keys),
         cmocka_unit_test(test_values_that_cannot_be),
+        cmocka_unit_test(test_exact_splits),
         cmocka_unit_test(test_checks_across_keys),
         cmocka_unit_test(test_not_supported_yet),
         cmocka_unit_test(test_idle_keys_are_noticed),

@@ -202,6 +202,25 @@ shoali_engine_checkpoint_args(const struct shoali_engine_tensors *tensors,
 
 /* ---- the engine's numbers ------------------------------------------------------------------- */
 
+/* What most runs have is not written. False: no memory. */
+static bool add_number(json_t *object, const char *name, int64_t value, int64_t common)
+{
+    return value == common || json_object_set_new(object, name, json_integer(value)) == 0;
+}
+
+/* Other splits are other sums, and no mistake: a run may go on with more ranks than it was made for. */
+static void compare_splits(const json_t *object, const char *member, const char *name, int64_t own)
+{
+    const json_t *stored = json_object_get(object, member);
+    const int64_t splits = stored ? json_integer_value(stored) : 1;
+    if (splits != own)
+        SHOALI_WARN(
+            "engine",
+            "the checkpoint was trained with exact_splits.%s %lld, this run uses %lld: what "
+            "it computes from here on has other bits",
+            name, (long long)splits, (long long)own);
+}
+
 shoal_status shoali_engine_numbers(const struct shoal_engine *engine, char **text)
 {
     struct shoali_loss_scaler_state scaler;
@@ -217,9 +236,9 @@ shoal_status shoali_engine_numbers(const struct shoal_engine *engine, char **tex
         "kernels", engine->ops.name, "loss_scaler", "scale", scaler.scale, "iteration",
         (json_int_t)scaler.iteration, "last_overflow", (json_int_t)scaler.last_overflow,
         "hysteresis_left", (json_int_t)scaler.hysteresis_left);
-    if (engine->optimizer_ahead &&
-        json_object_set_new(object, "optimizer_ahead", json_integer(engine->optimizer_ahead)) !=
-            0) {
+    if (!add_number(object, "optimizer_ahead", engine->optimizer_ahead, 0) ||
+        !add_number(object, "exact_splits_tensor", engine->config.exact_splits.tensor, 1) ||
+        !add_number(object, "exact_splits_sequence", engine->config.exact_splits.sequence, 1)) {
         json_decref(object);
         object = NULL;
     }
@@ -274,6 +293,11 @@ static shoal_status restore_numbers(struct shoal_engine *engine, const char *tex
                     "the checkpoint was trained with kernels %s, this run uses %s: 16-bit results "
                     "may differ in the last bits",
                     kernels, engine->ops.name);
+    if (engine->config.reduction == SHOALI_REDUCTION_EXACT) {
+        compare_splits(object, "exact_splits_tensor", "tensor", engine->config.exact_splits.tensor);
+        compare_splits(object, "exact_splits_sequence", "sequence",
+                       engine->config.exact_splits.sequence);
+    }
 done:
     json_decref(object);
     return status;

@@ -172,12 +172,14 @@ done:
 static shoal_status write_text(struct hashing *hashing, bool fresh)
 {
     const struct shoal_engine *engine = hashing->engine;
-    const struct shoali_hashes_facts facts = {.dtype = shoal_dtype_name(engine->module.dtype),
-                                              .kernels = engine->ops.name,
-                                              .micro_batches =
-                                                  engine->batch.accumulation * engine->data_ranks,
-                                              .tensors = engine->module.param_count,
-                                              .elements = engine->module.whole_count};
+    const struct shoali_hashes_facts facts = {
+        .dtype = shoal_dtype_name(engine->module.dtype),
+        .kernels = engine->ops.name,
+        .micro_batches = engine->batch.accumulation * engine->data_ranks,
+        .tensors = engine->module.param_count,
+        .elements = engine->module.whole_count,
+        .tensor_splits = engine->config.exact_splits.tensor,
+        .sequence_splits = engine->config.exact_splits.sequence};
     if (engine->rank != 0)
         return SHOAL_OK;
     return shoali_hashes_write(engine->output_path, fresh, &facts, &hashing->text);

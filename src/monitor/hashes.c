@@ -88,9 +88,14 @@ static void append_facts(struct shoali_str *out, const struct shoali_hashes_fact
     shoali_str_append(
         out,
         "{\"format\":\"shoal-hashes\",\"version\":1,\"dtype\":\"%s\","
-        "\"kernels\":\"%s\",\"micro_batches\":%lld,\"tensors\":%lld,\"elements\":%lld}\n",
+        "\"kernels\":\"%s\",\"micro_batches\":%lld,\"tensors\":%lld,\"elements\":%lld",
         facts->dtype, facts->kernels, (long long)facts->micro_batches, (long long)facts->tensors,
         (long long)facts->elements);
+    if (facts->tensor_splits > 1)
+        shoali_str_append(out, ",\"tensor_splits\":%lld", (long long)facts->tensor_splits);
+    if (facts->sequence_splits > 1)
+        shoali_str_append(out, ",\"sequence_splits\":%lld", (long long)facts->sequence_splits);
+    shoali_str_append(out, "}\n");
 }
 
 void shoali_hashes_append_step(struct shoali_str *out, const struct shoali_hashes_step *step)

@@ -60,6 +60,7 @@ struct shoali_hashes_facts {
     const char *kernels;   /* which ones computed: "cpu-avx2" */
     int64_t micro_batches; /* of a step */
     int64_t tensors, elements;
+    int64_t tensor_splits, sequence_splits; /* of exact sums (exact_splits); 1 are not written */
 };
 struct shoali_hashes_step {
     int64_t step;      /* from 1 */

@@ -45,6 +45,32 @@ static bool same(const json_t *a, const json_t *b, const char *key)
     return json_equal(json_object_get(a, key), json_object_get(b, key));
 }
 
+/* Logical splits of a run's exact sums. */
+static int64_t splits(const struct shoali_hashes_file *file, const char *key)
+{
+    const json_t *value = json_object_get(file->facts, key);
+    return value ? json_integer_value(value) : 1;
+}
+
+/* Runs of other splits join other partial sums: that their bits differ is no news. */
+static bool same_splits(const struct comparison *c)
+{
+    return splits(&c->a, "tensor_splits") == splits(&c->b, "tensor_splits") &&
+           splits(&c->a, "sequence_splits") == splits(&c->b, "sequence_splits");
+}
+
+static void tell_splits(const struct comparison *c)
+{
+    if (!same_splits(c))
+        shoali_str_append(
+            c->out,
+            "exact_splits of %s: tensor %lld, sequence %lld; of %s: tensor %lld, sequence %lld: "
+            "differences are expected\n",
+            c->a.path, (long long)splits(&c->a, "tensor_splits"),
+            (long long)splits(&c->a, "sequence_splits"), c->b.path,
+            (long long)splits(&c->b, "tensor_splits"), (long long)splits(&c->b, "sequence_splits"));
+}
+
 /* ---- what rounding can do ---- */
 
 static double roundoff_of(const char *dtype)
@@ -56,13 +82,14 @@ static double roundoff_of(const char *dtype)
 
 /* Ways to sum M contributions differ by at most 2 M roundoffs of the contributions' size, which is
  * about sqrt(M) times the size of their mean when they are mostly noise; each passed at most one
- * rounding more per tensor on its way. Other kernels round activations elsewhere, too. */
+ * rounding more per tensor on its way. Other kernels and other splits round activations elsewhere, too. */
 static void set_bounds(struct comparison *c, const char *dtype_a, const char *dtype_b)
 {
     const double micro_batches =
         fmax(number(c->a.facts, "micro_batches"), number(c->b.facts, "micro_batches"));
     const double tensors = number(c->a.facts, "tensors");
-    const bool alike = same(c->a.facts, c->b.facts, "kernels") && strcmp(dtype_a, dtype_b) == 0;
+    const bool alike =
+        same(c->a.facts, c->b.facts, "kernels") && same_splits(c) && strcmp(dtype_a, dtype_b) == 0;
     c->roundoff = fmax(roundoff_of(dtype_a), roundoff_of(dtype_b));
     c->sum_rounding =
         2 * (alike ? FP32_ROUNDOFF : c->roundoff) * (micro_batches + tensors) * sqrt(micro_batches);
@@ -328,6 +355,7 @@ shoal_status shoali_hashes_diff(const char *path_a, const char *path_b, struct s
     SHOAL_TRY(status, shoali_hashes_open(path_a, &c.a), done);
     SHOAL_TRY(status, shoali_hashes_open(path_b, &c.b), done);
     c.weight_difference = -1;
+    tell_splits(&c);
     set_bounds(&c, text(c.a.facts, "dtype"), text(c.b.facts, "dtype"));
     for (int32_t i = 0, j = 0; i < c.a.place_count && j < c.b.place_count;) {
         const int64_t a = c.a.place[i].step, b = c.b.place[j].step;

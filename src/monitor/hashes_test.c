@@ -196,6 +196,8 @@ static const struct shoali_hashes_facts facts = {.dtype = "F32",
                                                  .tensors = TENSORS,
                                                  .elements = TENSORS * COUNT};
 
+static int64_t tensor_splits[2]; /* of the runs */
+
 /* What run `run` has of one tensor: the noise begins at step `from`, where that tensor is changed.
  */
 struct plot {
@@ -238,7 +240,9 @@ static void write_step(int side, const struct plot *plot, int64_t step, bool fre
     for (int k = 0; k < 3; k++)
         for (int t = 0; t < TENSORS; t++)
             append_tensor(&text, plot, step, kinds[k], names[t]);
-    assert_int_equal(shoali_hashes_write(folder[side], fresh, &facts, &text), SHOAL_OK);
+    struct shoali_hashes_facts own = facts;
+    own.tensor_splits = tensor_splits[side];
+    assert_int_equal(shoali_hashes_write(folder[side], fresh, &own, &text), SHOAL_OK);
     shoali_str_fini(&text);
 }
 
@@ -351,6 +355,28 @@ static void refused(shoal_status status, const char *sentence)
     if (!strstr(shoal_error_message(), sentence))
         fail_msg("no \"%s\" in: %s", sentence, shoal_error_message());
     shoali_str_fini(&out);
+}
+
+/* Other logical splits are other sums: that is said, and judged by the type of activations. */
+static void test_other_splits(void **state)
+{
+    (void)state;
+    const struct plot plot = {4, 3, "gradient", "a", 1e-4f, 0, 0, "BF16"};
+    struct plot quiet16 = quiet;
+    quiet16.from = 1;
+    quiet16.dtype = "BF16";
+    write_run(0, &quiet16);
+    struct plot loud = plot;
+    loud.from = 1;
+    write_run(1, &loud);
+    expect(false, false, "more than rounding");
+    tensor_splits[1] = 2;
+    write_run(1, &loud);
+    expect(false, true, "tensor 2, sequence 1: differences are expected");
+    tensor_splits[0] = 2;
+    write_run(0, &quiet16);
+    expect(false, false, "more than rounding");
+    tensor_splits[0] = tensor_splits[1] = 0;
 }
 
 /* A run that is continued in 16 bits: what follows is judged as such, and said to be. */
@@ -510,6 +536,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_equal_runs, make_folders, remove_folders),
         cmocka_unit_test_setup_teardown(test_differences, make_folders, remove_folders),
         cmocka_unit_test_setup_teardown(test_later_differences, make_folders, remove_folders),
+        cmocka_unit_test_setup_teardown(test_other_splits, make_folders, remove_folders),
         cmocka_unit_test_setup_teardown(test_other_types, make_folders, remove_folders),
         cmocka_unit_test_setup_teardown(test_other_files, make_folders, remove_folders),
         cmocka_unit_test_setup_teardown(test_damaged_numbers, make_folders, remove_folders),
