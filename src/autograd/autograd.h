@@ -91,6 +91,7 @@ struct shoal_param {
     double init_a, init_b, lr_mult;
     unsigned tags;
     int32_t uses;         /* layers that declared it (tied: > 1) */
+    int32_t uses_here;    /* those of them that this rank runs; 0: it holds nothing of it */
     shoal_dtype dtype;    /* storage type of `data` */
     void *data;           /* device address of the compute copy, NULL while not fetched */
     int64_t version;      /* +1 at every write */
@@ -114,6 +115,7 @@ struct shoal_layer {
     struct shoal_param **param; /* in declaration order */
     int32_t param_count;
     int32_t index;
+    bool here; /* this rank runs it; see shoali_module_keep_layers */
 };
 /* Another name of a parameter: that of a second, tied use. */
 struct shoali_alias {
@@ -148,6 +150,15 @@ SHOAL_CHECKED shoal_status shoali_module_init(struct shoali_module *module,
                                               const struct shoali_axis_place *places,
                                               int32_t place_count);
 void shoali_module_fini(struct shoali_module *module);
+/* This rank runs layers [first[i], first[i] + count[i]) alone, of `runs` such runs. Of parameters that
+ * none of them declares it holds nothing: they keep index and name, and the flat space is without
+ * them. The axis pp cuts all of the module's parameters then, those too that this rank has whole. */
+struct shoali_layer_run {
+    int32_t first, count;
+};
+SHOAL_CHECKED shoal_status shoali_module_keep_layers(struct shoali_module *module,
+                                                     const struct shoali_layer_run *runs,
+                                                     int32_t run_count);
 /* Elements of the flat space that follow each other in the whole of one parameter. */
 struct shoali_piece {
     const struct shoal_param *param;
@@ -254,6 +265,7 @@ void shoali_tape_destroy(struct shoal_tape *tape);
 struct shoali_tape_begin {
     int64_t step;         /* of random streams */
     int64_t first_sample; /* global index of row 0 of the batch */
+    int64_t samples; /* rows of the batch; 0: of its first array, or of the first input added */
     bool training, needs_grad;
     const struct shoali_generation *generation; /* NULL: samples as they are; else kv_cache.h */
 };
@@ -280,6 +292,8 @@ void shoali_tape_set_block(struct shoal_tensor *tensor, const shoal_shape *globa
 /* Batch arrays seen by shoal_tape_input. */
 void shoali_tape_set_batch(struct shoal_tape *tape, struct shoal_tensor *const *inputs,
                            int32_t count);
+/* How often this recording has asked for one of them so far. */
+int64_t shoali_tape_batch_reads(const struct shoal_tape *tape);
 /* What is between two layers. The list is never changed, only replaced, so a copy of the struct
  * stays what it was. */
 struct shoal_boundary {

@@ -223,6 +223,7 @@ static shoal_status declare_tied(struct shoal_declaration *declaration,
     for (int32_t i = 0; i < layer->param_count; i++)
         again = again || layer->param[i] == primary;
     primary->uses += again ? 0 : 1;
+    primary->uses_here = primary->uses;
     SHOAL_TRY(status, append_to_layer(declaration, primary), done);
 done:
     return status;
@@ -278,6 +279,7 @@ static shoal_status declare_new(struct shoal_declaration *declaration, const sho
         .lr_mult = spec->lr_mult != 0 ? spec->lr_mult : 1,
         .tags = spec->tags,
         .uses = 1,
+        .uses_here = 1,
         .dtype = module->dtype,
         .sink = {.dtype = module->dtype == SHOAL_F64 ? SHOAL_F64 : SHOAL_F32},
     };
@@ -354,7 +356,7 @@ static shoal_status declare_layer(struct shoal_declaration *declaration, int32_t
                           module->model->name, (int)*place - 1, (int)index, spec->name);
     *place = index + 1;
     *layer = (struct shoal_layer){
-        .type = spec->type, .name = spec->name, .config = spec->config, .index = index};
+        .type = spec->type, .name = spec->name, .config = spec->config, .index = index, .here = true};
     declaration->layer = layer;
     declaration->capacity = 0;
     if (spec->type->declare != NULL)
@@ -397,6 +399,58 @@ void shoali_module_fini(struct shoali_module *module)
 {
     shoali_arena_fini(&module->arena);
     *module = (struct shoali_module){0};
+}
+
+/* ---- layers of other ranks ---- */
+
+static void count_uses_here(const struct shoali_module *module)
+{
+    for (int32_t i = 0; i < module->param_count; i++)
+        module->param[i]->uses_here = 0;
+    for (int32_t l = 0; l < module->layer_count; l++) {
+        const struct shoal_layer *layer = &module->layer[l];
+        for (int32_t i = 0; layer->here && i < layer->param_count; i++) {
+            bool again = false;
+            for (int32_t k = 0; k < i; k++)
+                again = again || layer->param[k] == layer->param[i];
+            layer->param[i]->uses_here += !again;
+        }
+    }
+}
+
+static shoal_status hold_nothing(struct shoali_module *module, struct shoal_param *param)
+{
+    struct shoali_shard *shard = shoali_arena_alloc(&module->arena, sizeof *shard);
+    if (shard == NULL)
+        return SHOAL_ENOMEM;
+    *shard = shoali_shard_nothing(shoal_param_shape(param));
+    param->shard = shard;
+    param->shape = shard->local;
+    param->count = 0;
+    return SHOAL_OK;
+}
+
+shoal_status shoali_module_keep_layers(struct shoali_module *module,
+                                       const struct shoali_layer_run *runs, int32_t run_count)
+{
+    shoal_status status = SHOAL_OK;
+    for (int32_t l = 0; l < module->layer_count; l++)
+        module->layer[l].here = false;
+    for (int32_t r = 0; r < run_count; r++)
+        for (int32_t l = 0; l < runs[r].count; l++)
+            module->layer[runs[r].first + l].here = true;
+    count_uses_here(module);
+    module->element_count = 0;
+    for (int32_t i = 0; i < module->param_count; i++) {
+        struct shoal_param *param = module->param[i];
+        if (param->uses_here == 0)
+            SHOAL_TRY(status, hold_nothing(module, param), done);
+        param->cut_by |= SHOAL_AXIS_PP;
+        param->begin = module->element_count;
+        module->element_count += param->count;
+    }
+done:
+    return status;
 }
 
 /* ---- the flat space ---- */

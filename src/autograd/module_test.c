@@ -303,12 +303,67 @@ static void test_experts_and_tied_splits(void **state)
                            "parameter l.again is tied to l.up but is split in another way"));
 }
 
+/* A layer of two parameters, the second of which is tied to the first of layer "a" in layer "c". */
+static shoal_status declare_stage(const void *config, shoal_declaration *declaration)
+{
+    shoal_status status;
+    const bool last = *(const bool *)config;
+    const shoal_param_spec specs[] = {
+        {.name = last ? "tied" : "matrix",
+         .shape = shoal_shape_2(4, 3),
+         .tied_to = last ? "a.matrix" : NULL},
+        {.name = "scalar"}};
+    SHOAL_TRY(status, shoal_declare_param(declaration, &specs[0]), done);
+    SHOAL_TRY(status, shoal_declare_param(declaration, &specs[1]), done);
+done:
+    return status;
+}
+
+/* A stage has what its layers declare, also first elsewhere, and of all others nothing but names. */
+static void test_layers_of_other_ranks(void **state)
+{
+    (void)state;
+    const bool no = false, yes = true;
+    const shoal_layer_type type = {
+        .name = "stage", .declare = declare_stage, .forward = forward_nothing};
+    const shoal_layer_spec layers[] = {{&type, "a", &no}, {&type, "b", &no}, {&type, "c", &yes}};
+    const shoal_model model = {.name = "stages", .layers = layers, .layer_count = 3};
+    /* a.matrix a.scalar b.matrix b.scalar c.scalar */
+    static const int64_t counts[3][5] = {{12, 1, 0, 0, 0}, {0, 0, 12, 1, 0}, {12, 0, 0, 0, 1}};
+    for (int32_t stage = 0; stage < 3; stage++) {
+        struct shoali_module module;
+        int64_t begin = 0;
+        rig_ok(shoali_module_init(&module, &model, SHOAL_F32, NULL, 0));
+        const struct shoali_layer_run run = {stage, 1};
+        rig_ok(shoali_module_keep_layers(&module, &run, 1));
+        assert_int_equal(module.param_count, 5);
+        assert_int_equal(module.whole_count, 27);
+        for (int32_t i = 0; i < 5; i++) {
+            const struct shoal_param *param = module.param[i];
+            assert_int_equal(param->count, counts[stage][i]);
+            assert_int_equal(shoal_shape_count(&param->shape), counts[stage][i]);
+            assert_int_equal(shoali_shard_is_nothing(param->shard), counts[stage][i] == 0);
+            assert_int_equal(param->uses_here, counts[stage][i] > 0);
+            assert_int_equal(param->uses, i == 0 ? 2 : 1);
+            assert_int_equal(param->begin, begin);
+            assert_int_equal(shoal_param_count(param), i == 0 || i == 2 ? 12 : 1);
+            assert_true(param->cut_by == SHOAL_AXIS_PP);
+            begin += param->count;
+        }
+        assert_int_equal(module.element_count, begin);
+        assert_true(module.layer[stage].here && !module.layer[(stage + 1) % 3].here);
+        check_pieces(&module);
+        shoali_module_fini(&module);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_model_is_declared),
         cmocka_unit_test(test_parameters_are_cut),
         cmocka_unit_test(test_experts_and_tied_splits),
+        cmocka_unit_test(test_layers_of_other_ranks),
         cmocka_unit_test(test_names_are_found_among_many),
         cmocka_unit_test(test_mistakes_have_sentences),
         cmocka_unit_test(test_a_module_needs_a_type_to_compute_in),

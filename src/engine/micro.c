@@ -26,21 +26,23 @@ static shoal_dtype input_dtype(const struct shoal_engine *engine, int32_t input)
     return dtype == SHOAL_F32 ? engine->module.dtype : dtype;
 }
 
-shoal_status shoali_micro_load(struct shoal_engine *engine, struct shoal_tape *tape,
-                               const struct shoali_micro_load *load)
+shoal_status shoali_micro_begin(struct shoal_tape *tape, const struct shoali_micro_load *load)
+{
+    return shoali_tape_begin(tape, &(struct shoali_tape_begin){.step = load->step,
+                                                               .first_sample = load->first_sample,
+                                                               .samples = load->samples,
+                                                               .training = load->training,
+                                                               .needs_grad = load->needs_grad});
+}
+
+shoal_status shoali_micro_add_batch(struct shoal_engine *engine, struct shoal_tape *tape,
+                                    const struct shoali_micro_load *load)
 {
     shoal_status status;
     struct shoal_tensor **inputs = engine->batch_inputs;
     const shoal_model *model = engine->model;
     if (load->batch)
         SHOAL_TRY(status, check_batch(model, load->batch), done);
-    SHOAL_TRY(
-        status,
-        shoali_tape_begin(tape, &(struct shoali_tape_begin){.step = load->step,
-                                                            .first_sample = load->first_sample,
-                                                            .training = load->training,
-                                                            .needs_grad = load->needs_grad}),
-        done);
     for (int32_t i = 0; i < model->input_count; i++) {
         shoal_shape shape = {.ndim = model->inputs[i].sample_shape.ndim + 1,
                              .dim = {load->samples}};
@@ -55,6 +57,28 @@ done:
     return status;
 }
 
+shoal_status shoali_micro_load(struct shoal_engine *engine, struct shoal_tape *tape,
+                               const struct shoali_micro_load *load)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_micro_begin(tape, load), done);
+    SHOAL_TRY(status, shoali_micro_add_batch(engine, tape, load), done);
+done:
+    return status;
+}
+
+shoal_status shoali_micro_find_loss(const struct shoal_engine *engine,
+                                    const shoal_boundary *boundary, struct shoal_tensor **loss)
+{
+    if (boundary->count != 1 || shoal_shape_count(&boundary->tensor[0]->shape) != 1)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "the last layer of model `%s` must leave exactly one tensor of one "
+                          "element, the loss; it left %d tensors",
+                          engine->model->name, (int)boundary->count);
+    *loss = boundary->tensor[0];
+    return SHOAL_OK;
+}
+
 shoal_status shoali_micro_forward(struct shoal_engine *engine, struct shoal_tape *tape,
                                   struct shoal_tensor **loss)
 {
@@ -64,14 +88,7 @@ shoal_status shoali_micro_forward(struct shoal_engine *engine, struct shoal_tape
         status,
         shoali_tape_forward_layers(tape, &engine->module, 0, engine->module.layer_count, &boundary),
         done);
-    if (boundary.count != 1 || shoal_shape_count(&boundary.tensor[0]->shape) != 1) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "the last layer of model `%s` must leave exactly one tensor of one "
-                            "element, the loss; it left %d tensors",
-                            engine->model->name, (int)boundary.count);
-        goto done;
-    }
-    *loss = boundary.tensor[0];
+    SHOAL_TRY(status, shoali_micro_find_loss(engine, &boundary, loss), done);
 done:
     return status;
 }
@@ -97,4 +114,6 @@ void shoali_micro_end(struct shoali_micro *micro)
 {
     shoali_tape_end(micro->tape);
     micro->loss = NULL;
+    micro->begun = false;
+    micro->in_count = micro->out_count = 0;
 }

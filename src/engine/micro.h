@@ -2,7 +2,8 @@
  *
  * A slot holds one. load puts the batch's arrays onto the tape, forward runs the layers, backward
  * their gradients; end frees all but the memory. Schedules keep several alive; without a pipeline
- * there is one.
+ * there is one. In a pipeline (stages.h) a slot holds a micro-batch on one chunk of layers: what
+ * came from the stage before stands for the batch, and what goes to the next one for the loss.
  */
 #ifndef SHOALI_ENGINE_MICRO_H
 #define SHOALI_ENGINE_MICRO_H
@@ -15,6 +16,11 @@ struct shoali_micro {
     struct shoali_slot *kept_slot; /* inputs of recomputed scopes; NULL: they stay in `slot` */
     struct shoal_tape *tape;
     struct shoal_tensor *loss; /* of the last forward, until backward; NULL otherwise */
+    /* Of a pipeline; lists have room for the largest boundary. */
+    bool begun;                /* the tape is, for the micro-batch that is in the slot */
+    char *received, *gradient; /* device: where activations and their gradients arrive */
+    struct shoal_tensor **in, **out;
+    int32_t in_count, out_count;
 };
 
 struct shoali_micro_load {
@@ -25,6 +31,16 @@ struct shoali_micro_load {
 /* Begins the tape with a batch: host arrays are copied, so they may change afterwards. */
 SHOAL_CHECKED shoal_status shoali_micro_load(struct shoal_engine *engine, struct shoal_tape *tape,
                                              const struct shoali_micro_load *load);
+/* The same in two steps. */
+SHOAL_CHECKED shoal_status shoali_micro_begin(struct shoal_tape *tape,
+                                              const struct shoali_micro_load *load);
+SHOAL_CHECKED shoal_status shoali_micro_add_batch(struct shoal_engine *engine,
+                                                  struct shoal_tape *tape,
+                                                  const struct shoali_micro_load *load);
+/* The loss that the model's last layer has left. SHOAL_EINVAL: it left something else. */
+SHOAL_CHECKED shoal_status shoali_micro_find_loss(const struct shoal_engine *engine,
+                                                  const shoal_boundary *boundary,
+                                                  struct shoal_tensor **loss);
 /* Runs all layers; *loss is the last boundary. */
 SHOAL_CHECKED shoal_status shoali_micro_forward(struct shoal_engine *engine,
                                                 struct shoal_tape *tape,

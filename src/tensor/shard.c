@@ -11,6 +11,23 @@ struct shoali_shard shoali_shard_whole(const shoal_shape *global)
     return shard;
 }
 
+struct shoali_shard shoali_shard_nothing(const shoal_shape *global)
+{
+    struct shoali_shard shard = shoali_shard_whole(global);
+    if (global->ndim == 0) {
+        shard.local = (shoal_shape){.ndim = 1};
+        return shard;
+    }
+    shard.count[0] = 0;
+    shard.local.dim[0] = 0;
+    return shard;
+}
+
+bool shoali_shard_is_nothing(const struct shoali_shard *shard)
+{
+    return shard != NULL && shoal_shape_count(&shard->local) == 0;
+}
+
 /* ---- cutting -------------------------------------------------------------------------------- */
 
 static shoal_status check_cut(const struct shoali_shard *shard, const struct shoali_cut *cut)
@@ -136,7 +153,7 @@ int64_t shoali_shard_below(const struct shoali_shard *shard, int64_t global)
     int64_t digit[SHOAL_MAX_DIMS], result = 0;
     const int32_t ndim = shard->global.ndim;
     if (ndim == 0 || global <= 0)
-        return ndim == 0 && global > 0;
+        return ndim == 0 && global > 0 && !shoali_shard_is_nothing(shard);
     for (int32_t d = ndim - 1; d > 0; d--) {
         digit[d] = shard->global.dim[d] > 0 ? global % shard->global.dim[d] : 0;
         global = shard->global.dim[d] > 0 ? global / shard->global.dim[d] : 0;
@@ -182,14 +199,9 @@ static bool dim_overlaps(const struct shoali_shard *a, const struct shoali_shard
     return false;
 }
 
-static bool is_empty(const struct shoali_shard *shard)
-{
-    return shard != NULL && shoal_shape_count(&shard->local) == 0;
-}
-
 bool shoali_shard_overlap(const struct shoali_shard *a, const struct shoali_shard *b)
 {
-    if (is_empty(a) || is_empty(b))
+    if (shoali_shard_is_nothing(a) || shoali_shard_is_nothing(b))
         return false;
     for (int32_t d = 0; a != NULL && b != NULL && d < a->global.ndim; d++)
         if (!dim_overlaps(a, b, d))
@@ -202,6 +214,8 @@ bool shoali_shard_overlap(const struct shoali_shard *a, const struct shoali_shar
 int32_t shoali_shard_pack(const struct shoali_shard *shard, int64_t words[SHOALI_SHARD_WORDS])
 {
     int32_t count = 0;
+    if (shard->global.ndim == 0)
+        words[count++] = shoal_shape_count(&shard->local);
     for (int32_t d = 0; d < shard->global.ndim; d++) {
         words[count++] = shard->count[d];
         for (int32_t i = 0; i < shard->count[d]; i++) {
@@ -237,6 +251,12 @@ int32_t shoali_shard_unpack(const shoal_shape *global, const int64_t *words, int
 {
     int32_t taken = 0;
     *shard = (struct shoali_shard){.global = *global, .local = *global};
+    if (global->ndim == 0) {
+        if (count < 1 || words[0] < 0 || words[0] > 1)
+            return 0;
+        *shard = words[0] > 0 ? shoali_shard_whole(global) : shoali_shard_nothing(global);
+        return 1;
+    }
     for (int32_t d = 0; d < global->ndim; d++) {
         const int32_t dim = unpack_dim(words + taken, count - taken, shard, d);
         if (dim == 0)

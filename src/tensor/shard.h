@@ -5,6 +5,9 @@
  *   shard     in each dim a few intervals that rise and do not touch; the shard holds the elements
  *             whose every index is in one. Its local tensor is row-major with the intervals of a
  *             dim behind each other. No shard (NULL where one may be given) is the whole.
+ *   nothing   the shard of a rank that holds none of a tensor: no interval in dim 0, or, of a tensor
+ *             without dims, a local shape [0]. A pipeline's stage has nothing of the parameters of
+ *             other stages' layers.
  *   run       local elements that follow each other in the whole, too.
  *
  * Several intervals in a dim are for matrices that hold several: columns of q, k and v, of a gate
@@ -46,6 +49,9 @@ struct shoali_shard {
 
 /* The whole of a shape, as a shard. */
 struct shoali_shard shoali_shard_whole(const shoal_shape *global);
+struct shoali_shard shoali_shard_nothing(const shoal_shape *global);
+/* NULL is a whole, which is something. */
+bool shoali_shard_is_nothing(const struct shoali_shard *shard);
 
 /* How a dim is cut. Its indices are `part_count` parts behind each other (0: one, the whole dim),
  * each a number of units of `unit` indices, and each divided on its own: of n units and `ways`
@@ -77,7 +83,8 @@ bool shoali_shard_overlap(const struct shoali_shard *a, const struct shoali_shar
 
 /* ---- as words, for other ranks ---- */
 
-enum { SHOALI_SHARD_WORDS = SHOAL_MAX_DIMS * (1 + 2 * SHOALI_SHARD_INTERVALS) }; /* at most */
+/* At most. A shard of a tensor without dims is one word: how many elements it holds. */
+enum { SHOALI_SHARD_WORDS = SHOAL_MAX_DIMS * (1 + 2 * SHOALI_SHARD_INTERVALS) };
 /* Returns how many words it wrote. */
 int32_t shoali_shard_pack(const struct shoali_shard *shard, int64_t words[SHOALI_SHARD_WORDS]);
 /* Reads at most `count` words of a shard of this whole, and returns how many it took; 0 when they

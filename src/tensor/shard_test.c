@@ -201,6 +201,34 @@ static void test_heads(void **state)
     assert_int_equal(run, 2 * D - 1);
 }
 
+/* A rank that has none of a tensor says so, of any number of dims. */
+static void test_nothing(void **state)
+{
+    (void)state;
+    for (int32_t ndim = 0; ndim <= 3; ndim++) {
+        const shoal_shape shape = {.ndim = ndim, .dim = {4, 3, 2}};
+        const struct shoali_shard whole = shoali_shard_whole(&shape);
+        const struct shoali_shard nothing = shoali_shard_nothing(&shape);
+        struct shoali_shard read;
+        int64_t words[SHOALI_SHARD_WORDS];
+        assert_true(shoali_shard_is_nothing(&nothing));
+        assert_false(shoali_shard_is_nothing(&whole) || shoali_shard_is_nothing(NULL));
+        assert_int_equal(shoal_shape_count(&nothing.local), 0);
+        assert_int_equal(shoali_shard_below(&nothing, shoal_shape_count(&shape)), 0);
+        assert_int_equal(shoali_shard_below(&whole, 1), 1);
+        assert_false(shoali_shard_equal(&nothing, &whole) || shoali_shard_equal(&nothing, NULL));
+        assert_false(shoali_shard_overlap(&nothing, &whole) ||
+                     shoali_shard_overlap(NULL, &nothing));
+        for (int32_t i = 0; i < 2; i++) {
+            const struct shoali_shard *said = i == 0 ? &nothing : &whole;
+            const int32_t count = shoali_shard_pack(said, words);
+            assert_int_equal(shoali_shard_unpack(&shape, words, count, &read), count);
+            assert_true(count > 0 && shoali_shard_equal(&read, said));
+            assert_int_equal(shoali_shard_unpack(&shape, words, count - 1, &read), 0);
+        }
+    }
+}
+
 static void refused(const struct shoali_cut *cut, const char *sentence)
 {
     const shoal_shape shape = shoal_shape_2(6, 8);
@@ -228,6 +256,7 @@ static void test_mistakes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_heads),
+                                       cmocka_unit_test(test_nothing),
                                        cmocka_unit_test(test_mistakes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,12 +167,15 @@ static int64_t next_use(const struct shoali_zero_weights *weights, int32_t unit,
 /* Another micro-batch with the same weights follows this pass, as far as this rank knows. */
 static bool pass_repeats(const struct shoali_zero_weights *weights)
 {
-    return !weights->setup->args.optimizer || weights->micro + 1 < weights->setup->args.gas;
+    return !weights->setup->args.optimizer || weights->micro + 1 < weights->setup->passes;
 }
 
 static bool used_again_soon(const struct shoali_zero_weights *weights, int32_t unit,
                             int32_t position)
 {
+    const int32_t *use_begin = weights->layout->use_begin;
+    if (use_begin[unit] == use_begin[unit + 1]) /* of layers that other ranks run */
+        return false;
     const int64_t next = next_use(weights, unit, position);
     if (weights->live > weights->setup->args.fetch.max_live ||
         (next >= shoali_zero_position_count(weights) && !pass_repeats(weights)))
@@ -362,7 +365,7 @@ static shoal_status choose_persistent(struct shoali_zero_weights *weights)
     int64_t left = limit->model_persistence;
     for (int32_t u = 0; u < layout->unit_count; u++) {
         const struct shoali_zero_unit *unit = &layout->unit[u];
-        bool stays = unit->count <= left;
+        bool stays = unit->count <= left && unit->count > 0;
         for (int32_t i = unit->first_param; i < unit->first_param + unit->param_count; i++)
             stays = stays && layout->args.module->param[i]->count <= limit->param_persistence;
         weights->unit[u].persistent = stays;

@@ -66,6 +66,11 @@ static void add_unit(struct shoali_zero_layout *layout, int32_t first_param, int
     layout->unit_count++;
 }
 
+static bool is_alone(const struct shoali_zero_layout *layout, int32_t param)
+{
+    return layout->args.alone && layout->args.alone[param];
+}
+
 /* Small neighbours are one unit until it is large enough. */
 static bool joins_last(struct shoali_zero_layout *layout, int32_t first_param, int32_t param_count)
 {
@@ -77,7 +82,8 @@ static bool joins_last(struct shoali_zero_layout *layout, int32_t first_param, i
     for (int32_t i = first_param; i < first_param + param_count; i++)
         count += module->param[i]->count;
     if (!last || last->count >= limit || count >= limit ||
-        last->group != group_of(layout, first_param))
+        last->group != group_of(layout, first_param) || is_alone(layout, first_param) ||
+        is_alone(layout, last->first_param))
         return false;
     last->param_count += param_count;
     last->count += count;
@@ -97,12 +103,19 @@ static int32_t own_params(const struct shoal_layer *layer, int32_t next)
     return own;
 }
 
+/* Of one unit, where they are neighbours. */
+static bool belong_together(const struct shoali_zero_layout *layout, int32_t a, int32_t b)
+{
+    return group_of(layout, a) == group_of(layout, b) && !is_alone(layout, a) &&
+           !is_alone(layout, b);
+}
+
 /* Parameters [first, end) of one layer, or of all: a unit for each run of one group. */
 static void add_runs(struct shoali_zero_layout *layout, int32_t first, int32_t end,
                      const char *name)
 {
-    for (int32_t next = first; first < end; first = next) {
-        while (next < end && group_of(layout, next) == group_of(layout, first))
+    for (int32_t next; first < end; first = next) {
+        for (next = first + 1; next < end && belong_together(layout, next, first);)
             next++;
         if (!joins_last(layout, first, next - first))
             add_unit(layout, first, next - first, name);
@@ -148,7 +161,7 @@ static void list_needs(struct shoali_zero_layout *layout)
     for (int32_t l = 0; l < module->layer_count; l++) {
         const struct shoal_layer *layer = &module->layer[l];
         layout->need_begin[l] = at;
-        for (int32_t i = 0; i < layer->param_count; i++) {
+        for (int32_t i = 0; layer->here && i < layer->param_count; i++) {
             const int32_t unit = layout->unit_of_param[layer->param[i]->index];
             int32_t seen = layout->need_begin[l];
             while (seen < at && layout->need[seen] != unit)
@@ -444,7 +457,7 @@ shoal_status shoali_zero_layout_init(struct shoali_zero_layout *layout,
     cut_segments(layout);
 done:
     layout->args.group_of = NULL; /* the caller's; units and ranges know it now */
-    layout->args.elsewhere = NULL;
+    layout->args.alone = layout->args.elsewhere = NULL;
     layout->args.rule = NULL;
     return status;
 }

@@ -16,6 +16,8 @@
  *   segment       a run of trainable parameters with equal rules inside one own range: what the
  *                 optimizer updates in one launch; of one parameter, when the optimizer measures
  *
+ * A layer that this rank does not run needs no unit; units of its parameters alone are empty.
+ *
  * INVARIANTS. Units, buckets, ranges and segments rise in all three spaces. A bucket's parts cover
  * it once over the seats of its group; the padding is behind all elements of its unit. Ranks of one
  * group with equal arguments have equal units and buckets; ranks of different groups have as many
@@ -61,6 +63,7 @@ struct shoali_zero_layout_args {
     const struct shoali_zero_group *group;
     int32_t group_count;
     const int32_t *group_of; /* [params]; NULL: all in the first */
+    const bool *alone;       /* [params] each is a unit of its own; NULL: none has to be */
     const bool *elsewhere;   /* [params] counted by a rank of another group; NULL: none is */
     bool per_layer;
     bool parts_only; /* the buffer of weights holds own parts, not everything */
@@ -87,7 +90,7 @@ struct shoali_zero_layout {
     int32_t segment_count;
     /* Layer i declared parameters own_first[i] ... own_first[i+1] - 1 first. [layers + 1] */
     int32_t *own_first;
-    /* Of layer i: its units are need[need_begin[i]] ... need[need_begin[i+1] - 1]. */
+    /* Of layer i, if this rank runs it: its units are need[need_begin[i]] ... need[need_begin[i+1] - 1]. */
     int32_t *need_begin, *need;
     /* Unit u is used by layers use[use_begin[u]] ... use[use_begin[u+1] - 1], in this order. */
     int32_t *use_begin, *use;

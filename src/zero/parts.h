@@ -22,6 +22,8 @@ struct shoali_zero {
     struct shoali_zero_gradients gradients;
     struct shoali_zero_masters masters;
     struct shoali_observer observer;
+    bool summed;   /* by reduce_tied, in this step */
+    double factor; /* that gradients_sum gave */
 };
 
 #endif

@@ -204,7 +204,7 @@ static shoal_status send_complete(struct shoali_zero_gradients *gradients)
     int32_t tail = before;
     while (tail >= 0 && (is_frozen(gradients, tail) ||
                          gradients->came[tail] ==
-                             gradients->setup->args.gas * (int64_t)module->param[tail]->uses))
+                             gradients->setup->args.gas * (int64_t)module->param[tail]->uses_here))
         tail--;
     gradients->tail = tail;
     if (tail == before || !gradients->jobs->worker)
@@ -386,8 +386,8 @@ static shoal_status find_missing(const struct shoali_zero_gradients *gradients, 
     const struct shoali_zero_unit *of = &gradients->layout->unit[unit];
     int32_t missing = of->first_param;
     for (int32_t i = of->first_param; i < of->first_param + of->param_count; i++)
-        if (!is_frozen(gradients, i) && gradients->came[i] * module->param[missing]->uses <
-                                            gradients->came[missing] * module->param[i]->uses)
+        if (!is_frozen(gradients, i) && gradients->came[i] * module->param[missing]->uses_here <
+                                            gradients->came[missing] * module->param[i]->uses_here)
             missing = i;
     return SHOAL_FAIL(SHOAL_EINVAL,
                       "the step has ended, but the gradient of `%s` and others (%lld of them) are "
@@ -425,6 +425,40 @@ shoal_status shoali_zero_gradients_sum(struct shoali_zero_gradients *gradients, 
     SHOAL_TRY(status, shoali_zero_gradients_settle(gradients), done);
     SHOAL_TRY(status, shoali_zero_mics_reduce(gradients->jobs, gradients->part), done);
     SHOAL_TRY(status, shoali_zero_await_all(gradients->jobs), done);
+done:
+    return status;
+}
+
+/* The ranks of its group own the same part: it is a unit, which all of them cut alike. */
+static shoal_status sum_tied(struct shoali_zero_gradients *gradients,
+                             const struct shoali_zero_tied *tied)
+{
+    const struct shoali_zero_layout *layout = gradients->layout;
+    const struct shoali_zero_unit *unit = &layout->unit[layout->unit_of_param[tied->param]];
+    const bool parts = gradients->part != NULL;
+    const shoal_dtype dtype = shoali_zero_gradient_dtype(gradients->setup);
+    void *sums = shoali_zero_at(parts ? gradients->part : gradients->whole,
+                                parts ? unit->local : unit->whole, dtype);
+    if (!tied->group)
+        return SHOAL_OK;
+    return shoali_comm_post_on(tied->group, gradients->setup->args.exec.stream,
+                               &(struct shoali_post){.kind = SHOALI_ALL_REDUCE,
+                                                     .here = SHOAL_HERE,
+                                                     .in = sums,
+                                                     .out = sums,
+                                                     .tag = tied->param,
+                                                     .count = parts ? unit->part : unit->count,
+                                                     .dtype = dtype,
+                                                     .op = SHOAL_SUM});
+}
+
+shoal_status shoali_zero_gradients_sum_tied(struct shoali_zero_gradients *gradients)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_zero_pipeline *pipeline = &gradients->setup->args.pipeline;
+    for (int32_t i = 0; i < pipeline->tied_count; i++)
+        if (!is_frozen(gradients, pipeline->tied[i].param))
+            SHOAL_TRY(status, sum_tied(gradients, &pipeline->tied[i]), done);
 done:
     return status;
 }

@@ -87,6 +87,10 @@ SHOAL_CHECKED shoal_status shoali_zero_gradients_settle(struct shoali_zero_gradi
  * scale. SHOAL_EINVAL, naming a parameter: a gradient is still to come. */
 SHOAL_CHECKED shoal_status shoali_zero_gradients_sum(struct shoali_zero_gradients *gradients,
                                                      double *factor);
+/* After it: those of parameters that several stages of a pipeline hold, over these. Collective over
+ * those stages. */
+SHOAL_CHECKED shoal_status
+shoali_zero_gradients_sum_tied(struct shoali_zero_gradients *gradients);
 /* fp32 gradient of the elements that lie at `local` of the part space, count <= piece: a pointer
  * into the buffer, or into the chunk. Still multiplied by the loss scale. */
 SHOAL_CHECKED shoal_status shoali_zero_final_gradient(const struct shoali_zero_gradients *gradients,

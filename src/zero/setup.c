@@ -16,6 +16,16 @@ static void choose_homes(struct shoali_zero_args *args)
     offload->ratio = 1.0;
 }
 
+/* A pipeline's stage has as many as it has micro-batches and chunks of layers. */
+static int64_t count_passes(const struct shoali_zero_args *args)
+{
+    int64_t count = 0;
+    for (int32_t i = 0; i < args->pipeline.pass_count; i++)
+        count += args->pipeline.pass[i].kind == SHOALI_ZERO_BACKWARD ||
+                 args->pipeline.pass[i].kind == SHOALI_ZERO_BACKWARD_INPUT;
+    return count > 0 ? count : args->gas;
+}
+
 static shoal_status check_sizes(const struct shoali_zero_setup *setup)
 {
     const struct shoali_zero_args *args = &setup->args;
@@ -43,6 +53,8 @@ shoal_status shoali_zero_setup_init(struct shoali_zero_setup *setup,
     setup->world = setup->everyone ? shoal_comm_size(setup->everyone) : 1;
     setup->data_ranks = args->group ? shoal_comm_size(args->group) : 1;
     setup->stage = setup->data_ranks > 1 ? args->stage : 0;
+    setup->args.pipeline.stages = args->pipeline.stages > 0 ? args->pipeline.stages : 1;
+    setup->passes = count_passes(args);
     setup->micro_batches = args->gas * setup->data_ranks;
     setup->fetches = args->stage == 3 && (setup->stage == 3 || args->offload.param);
     if (args->optimizer) {

@@ -39,7 +39,9 @@ static shoal_status make_tables(struct shoali_zero_tensors *tensors)
         for (int32_t p = 0; whole && p < module->param_count; p++) {
             const shoal_shape shape =
                 shoali_state_shape((enum shoali_state_kind)k, &module->param[p]->shape);
-            tensors->begin[k][p + 1] = tensors->begin[k][p] + shoal_shape_count(&shape);
+            const bool here = !shoali_shard_is_nothing(module->param[p]->shard);
+            tensors->begin[k][p + 1] =
+                tensors->begin[k][p] + (here ? shoal_shape_count(&shape) : 0);
         }
     }
     return whole ? SHOAL_OK : SHOAL_ENOMEM;
@@ -52,6 +54,8 @@ static shoal_status describe_tensors(struct shoali_zero_tensors *tensors)
         const struct shoal_param *param = module->param[p];
         const struct shoali_param_rule rule =
             shoali_zero_rule_of(tensors->setup->args.rule, tensors->setup->args.optimizer, param);
+        if (shoali_shard_is_nothing(param->shard)) /* of another stage */
+            continue;
         if (param->shard)
             return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
                               "%s looks at whole tensors, but this rank holds a block of `%s`: use "

@@ -9,8 +9,9 @@
 #define LOSS_LIMIT \
     262144.0 /* 2^18, divided by the number of micro-batches: the sum stays below 2^62 units */
 
-/* After the words of clip.h. */
-enum { WORD_LOSS_NOT_FINITE = SHOALI_CLIP_WORDS, WORD_LOSS, WORD_ASKS, WORD_ORDER, WORD_COUNT };
+/* After the words of clip.h. From WORD_ORDER on there is one for each stage of a pipeline, then come
+ * those of touched.h. */
+enum { WORD_LOSS_NOT_FINITE = SHOALI_CLIP_WORDS, WORD_LOSS, WORD_ASKS, WORD_ORDER };
 #define ORDER_MASK (((int64_t)1 << 40) - 1) /* sums over a million ranks fit */
 
 shoal_status shoali_zero_judge_add_loss(struct shoali_zero_judge *judge, const float *loss)
@@ -102,6 +103,26 @@ static bool was_asked(int64_t word, uint32_t ask)
     return (word >> (index * ASK_BITS) & (((int64_t)1 << ASK_BITS) - 1)) != 0;
 }
 
+static int32_t words_before_touched(const struct shoali_zero_setup *setup)
+{
+    return WORD_ORDER + setup->args.pipeline.stages;
+}
+
+/* Other stages have other layers: each compares with its own ranks. In a plan there are no others. */
+static shoal_status check_order(const struct shoali_zero_judge *judge, const int64_t *words,
+                                int64_t order)
+{
+    const struct shoali_zero_setup *setup = judge->setup;
+    const struct shoali_zero_pipeline *pipeline = &setup->args.pipeline;
+    if (words[WORD_ORDER + pipeline->stage] == order * (setup->world / pipeline->stages) ||
+        shoali_device_is_meta(setup->args.device))
+        return SHOAL_OK;
+    return SHOAL_FAIL(SHOAL_EMISMATCH,
+                      "the ranks ran the layers of this step in different orders, so that "
+                      "one layer's gradients were added to another's: every rank has to run "
+                      "the same layers in the same order");
+}
+
 /* One small message: integer words that add up over ranks in any order. */
 static shoal_status exchange_record(struct shoali_zero_judge *judge, uint32_t asks, int64_t *words,
                                     int32_t *rejected)
@@ -135,21 +156,19 @@ static shoal_status exchange_record(struct shoali_zero_judge *judge, uint32_t as
     if (judge->setup->args.loss_elsewhere)
         words[WORD_LOSS] = 0;
     words[WORD_ASKS] = pack_asks(asks);
-    words[WORD_ORDER] = order;
+    const int32_t before = words_before_touched(judge->setup);
+    for (int32_t i = WORD_ORDER; i < before; i++)
+        words[i] = i == WORD_ORDER + judge->setup->args.pipeline.stage ? order : 0;
     judge->order = 0;
-    shoali_zero_pack_touched(judge->setup, words + WORD_COUNT);
+    shoali_zero_pack_touched(judge->setup, words + before);
     if (judge->setup->world > 1)
         SHOAL_TRY(status,
                   shoal_all_reduce(judge->setup->everyone, words, words,
-                                   WORD_COUNT + shoali_zero_touched_words(judge->setup), SHOAL_I64,
+                                   before + shoali_zero_touched_words(judge->setup), SHOAL_I64,
                                    SHOAL_SUM, NULL),
                   done);
-    shoali_zero_unpack_touched(judge->setup, words + WORD_COUNT);
-    if (words[WORD_ORDER] != order * judge->setup->world)
-        status = SHOAL_FAIL(SHOAL_EMISMATCH,
-                            "the ranks ran the layers of this step in different orders, so that "
-                            "one layer's gradients were added to another's: every rank has to run "
-                            "the same layers in the same order");
+    shoali_zero_unpack_touched(judge->setup, words + before);
+    SHOAL_TRY(status, check_order(judge, words, order), done);
 done:
     return status;
 }
@@ -211,7 +230,8 @@ shoal_status shoali_zero_judge_init(struct shoali_zero_judge *judge)
         status,
         shoali_device_host_alloc(args->device, RECORD_SMALL + judge->small_bytes, &judge->record),
         done);
-    judge->words = shoali_calloc((size_t)(WORD_COUNT + shoali_zero_touched_words(judge->setup)),
+    judge->words = shoali_calloc((size_t)(words_before_touched(judge->setup) +
+                                          shoali_zero_touched_words(judge->setup)),
                                  sizeof(int64_t), "the step's record");
     if (!judge->words)
         status = SHOAL_ENOMEM;

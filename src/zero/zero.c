@@ -31,12 +31,24 @@ shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale, uin
                                 struct shoali_zero_verdict *verdict)
 {
     shoal_status status;
-    double factor;
-    SHOAL_TRY(status, shoali_zero_gradients_sum(&zero->gradients, &factor), done);
-    SHOAL_TRY(status, shoali_zero_judge_decide(&zero->judge, loss_scale, factor, asks, verdict),
+    if (!zero->summed)
+        SHOAL_TRY(status, shoali_zero_gradients_sum(&zero->gradients, &zero->factor), done);
+    zero->summed = false;
+    SHOAL_TRY(status,
+              shoali_zero_judge_decide(&zero->judge, loss_scale, zero->factor, asks, verdict),
               done);
     if (zero->wire.stepped)
         zero->wire.stepped(zero->wire.user, verdict->overflow);
+done:
+    return shoali_zero_tell(&zero->setup, status);
+}
+
+shoal_status shoali_zero_reduce_tied(struct shoali_zero *zero)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_zero_gradients_sum(&zero->gradients, &zero->factor), done);
+    SHOAL_TRY(status, shoali_zero_gradients_sum_tied(&zero->gradients), done);
+    zero->summed = true;
 done:
     return shoali_zero_tell(&zero->setup, status);
 }
@@ -56,6 +68,8 @@ shoal_status shoali_zero_idle_forward(struct shoali_zero *zero)
     shoal_status status = SHOAL_OK;
     const int32_t layers = zero->setup.args.module->layer_count;
     for (int32_t i = 0; i < layers && zero->setup.fetches; i++) {
+        if (!zero->setup.args.module->layer[i].here)
+            continue;
         shoali_zero_judge_note(&zero->judge, i);
         SHOAL_TRY(status, shoali_zero_weights_enter(&zero->weights, i), done);
         shoali_zero_weights_leave(&zero->weights, i);
@@ -166,38 +180,110 @@ const struct shoali_observer *shoali_zero_observer(struct shoali_zero *zero)
 
 /* ---- the pool, before the first step -------------------------------------------------------- */
 
-/* What a backward of layer `index` brings: the parameters that it declared first have come from all
- * that declare them. */
-static shoal_status plan_backward(struct shoali_zero *zero, int32_t index)
+/* How often a layer declares a parameter among its first `count` ones. */
+static int32_t count_declared(const struct shoal_layer *layer, const struct shoal_param *param,
+                              int32_t count)
 {
-    shoal_status status;
-    const struct shoali_zero_layout *layout = &zero->layout;
-    SHOAL_TRY(status, shoali_zero_gradients_begin(&zero->gradients, index), done);
-    for (int32_t i = layout->own_first[index]; i < layout->own_first[index + 1]; i++) {
-        const struct shoal_param *param = layout->args.module->param[i];
-        if (!(param->tags & SHOAL_PARAM_FROZEN))
-            SHOAL_TRY(status, shoali_zero_gradients_ready(&zero->gradients, i, param->uses), done);
+    int32_t declared = 0;
+    for (int32_t i = 0; i < count; i++)
+        declared += layer->param[i] == param;
+    return declared;
+}
+
+/* Of layer `index` of a backward: the parameters that none of the layers before it declares have come
+ * now, from all that do. */
+static shoal_status plan_ready(struct shoali_zero *zero, const struct shoali_zero_pass *pass,
+                               int32_t index)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_module *module = zero->setup.args.module;
+    const struct shoal_layer *layer = &module->layer[index];
+    for (int32_t i = 0; i < layer->param_count; i++) {
+        const struct shoal_param *param = layer->param[i];
+        int32_t earlier = count_declared(layer, param, i);
+        int32_t declared = count_declared(layer, param, layer->param_count);
+        for (int32_t l = pass->first; l < pass->first + pass->count && param->uses > 1; l++) {
+            const struct shoal_layer *other = &module->layer[l];
+            const int32_t more =
+                l == index ? 0 : count_declared(other, param, other->param_count);
+            declared += more;
+            earlier += l < index ? more : 0;
+        }
+        if (earlier == 0 && !(param->tags & SHOAL_PARAM_FROZEN))
+            SHOAL_TRY(status,
+                      shoali_zero_gradients_ready(&zero->gradients, param->index, declared), done);
     }
 done:
     return status;
 }
 
-/* Walks the scopes of a pass without sending. */
-static shoal_status plan_pass(struct shoali_zero *zero, int32_t positions)
+/* What a scope of a pass sets in motion. */
+static shoal_status plan_layer(struct shoali_zero *zero, const struct shoali_zero_pass *pass,
+                               int32_t layer)
 {
     shoal_status status = SHOAL_OK;
     struct shoali_zero_weights *weights = &zero->weights;
-    const int32_t layers = zero->setup.args.module->layer_count;
-    for (int32_t p = 0; p < positions; p++) {
-        if (p == layers) /* as micro_begin does */
-            SHOAL_TRY(status, shoali_zero_gradients_micro(&zero->gradients, weights->micro), done);
-        if (zero->setup.fetches)
-            SHOAL_TRY(status, shoali_zero_weights_enter(weights, p), done);
-        if (p >= layers && zero->setup.stage >= 2)
-            SHOAL_TRY(status, plan_backward(zero, shoali_zero_layer_at(weights, p)), done);
-        if (zero->setup.fetches)
-            shoali_zero_weights_leave(weights, p);
-    }
+    const bool forward = pass->kind == SHOALI_ZERO_FORWARD;
+    const bool scope = zero->setup.fetches && pass->kind != SHOALI_ZERO_BACKWARD_WEIGHT;
+    const bool sums = zero->setup.stage >= 2 && !forward;
+    const int32_t position = forward ? layer : shoali_zero_backward_position(weights, layer);
+    if (scope)
+        SHOAL_TRY(status, shoali_zero_weights_enter(weights, position), done);
+    if (sums && pass->kind != SHOALI_ZERO_BACKWARD_WEIGHT)
+        SHOAL_TRY(status, shoali_zero_gradients_begin(&zero->gradients, layer), done);
+    if (sums && pass->kind != SHOALI_ZERO_BACKWARD_INPUT)
+        SHOAL_TRY(status, plan_ready(zero, pass, layer), done);
+    if (scope)
+        shoali_zero_weights_leave(weights, position);
+done:
+    return status;
+}
+
+/* Walks the scopes of a pass without sending. */
+static shoal_status plan_pass(struct shoali_zero *zero, const struct shoali_zero_pass *pass)
+{
+    shoal_status status = SHOAL_OK;
+    const int32_t end = pass->first + pass->count;
+    for (int32_t l = pass->first; l < end && pass->kind == SHOALI_ZERO_FORWARD; l++)
+        SHOAL_TRY(status, plan_layer(zero, pass, l), done);
+    if (pass->kind == SHOALI_ZERO_FORWARD)
+        return SHOAL_OK;
+    if (pass->kind != SHOALI_ZERO_BACKWARD_WEIGHT) /* as micro_begin does */
+        SHOAL_TRY(status, shoali_zero_gradients_micro(&zero->gradients, zero->weights.micro), done);
+    for (int32_t l = end - 1; l >= pass->first; l--)
+        SHOAL_TRY(status, plan_layer(zero, pass, l), done);
+    zero->weights.micro += pass->kind != SHOALI_ZERO_BACKWARD_WEIGHT;
+done:
+    return status;
+}
+
+/* Two micro-batches are as good as many, where one comes after the other. */
+static shoal_status plan_step(struct shoali_zero *zero)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_zero_args *args = &zero->setup.args;
+    const int32_t layers = args->module->layer_count;
+    const struct shoali_zero_pass each[] = {{SHOALI_ZERO_FORWARD, 0, layers},
+                                            {SHOALI_ZERO_BACKWARD, 0, layers}};
+    const int32_t times = args->gas > 1 && !args->pipeline.pass ? 2 : 1;
+    const struct shoali_zero_pass *pass = args->pipeline.pass ? args->pipeline.pass : each;
+    const int32_t count = args->pipeline.pass ? args->pipeline.pass_count : 2;
+    for (int32_t t = 0; t < times; t++)
+        for (int32_t i = 0; i < count; i++)
+            SHOAL_TRY(status, plan_pass(zero, &pass[i]), done);
+done:
+    return status;
+}
+
+/* Of layers that this rank runs, each once. */
+static shoal_status plan_evaluation(struct shoali_zero *zero)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_module *module = zero->setup.args.module;
+    for (int32_t l = 0; l < module->layer_count; l++)
+        if (module->layer[l].here)
+            SHOAL_TRY(status,
+                      plan_pass(zero, &(struct shoali_zero_pass){SHOALI_ZERO_FORWARD, l, 1}), done);
 done:
     return status;
 }
@@ -208,15 +294,14 @@ static shoal_status make_pool(struct shoali_zero *zero)
     shoal_status status = SHOAL_OK;
     struct shoali_zero_weights *weights = &zero->weights;
     const struct shoali_zero_args *args = &zero->setup.args;
-    const int32_t count = shoali_zero_position_count(weights);
-    const int32_t passes = args->optimizer && args->gas > 1 ? 2 : 1;
     if (zero->setup.stage < 2 && !zero->setup.fetches)
         return SHOAL_OK;
     weights->planning = zero->gradients.planning = true;
-    for (weights->micro = 0; weights->micro < passes; weights->micro++)
-        SHOAL_TRY(status, plan_pass(zero, count), done);
+    weights->micro = 0;
+    if (args->optimizer)
+        SHOAL_TRY(status, plan_step(zero), done);
     for (int32_t p = 0; p < 2; p++)
-        SHOAL_TRY(status, plan_pass(zero, args->module->layer_count), done);
+        SHOAL_TRY(status, plan_evaluation(zero), done);
     shoali_zero_weights_release(weights);
     if (args->optimizer)
         SHOAL_TRY(status, shoali_zero_gradients_settle(&zero->gradients), done);
@@ -257,8 +342,11 @@ static shoal_status lay_out(struct shoali_zero *zero)
     const struct shoali_zero_args *args = &setup->args;
     struct shoali_zero_group *group =
         shoali_calloc((size_t)args->cut_count + 1, sizeof *group, "groups of zero");
-    if (!group)
+    bool *alone = shoali_calloc((size_t)args->module->param_count + 1, sizeof *alone, "tied ones");
+    if (!group || !alone)
         goto done;
+    for (int32_t i = 0; i < args->pipeline.tied_count; i++)
+        alone[args->pipeline.tied[i].param] = true;
     group[0] = make_group(setup, args->group);
     for (int32_t g = 1; g <= args->cut_count; g++)
         group[g] = make_group(setup, args->cuts[g - 1]);
@@ -270,6 +358,7 @@ static shoal_status lay_out(struct shoali_zero *zero)
                                     .group = group,
                                     .group_count = args->cut_count + 1,
                                     .group_of = args->cut_of,
+                                    .alone = alone,
                                     .elsewhere = args->counted_elsewhere,
                                     .per_layer = setup->stage >= 2 || setup->fetches,
                                     .parts_only = setup->fetches,
@@ -281,6 +370,7 @@ static shoal_status lay_out(struct shoali_zero *zero)
         done);
 done:
     shoali_free(group);
+    shoali_free(alone);
     return status;
 }
 
@@ -372,6 +462,7 @@ shoal_status shoali_zero_create(const struct shoali_zero_args *args, struct shoa
     zero->setup.args.cuts = NULL;
     zero->setup.args.cut_of = NULL;
     zero->setup.args.counted_elsewhere = NULL;
+    zero->setup.args.pipeline.pass = NULL;
 done:
     if (status < 0) {
         shoali_zero_destroy(zero);

@@ -40,6 +40,11 @@
  * max_live_parameters are gathered. Units of small parameters only stay gathered, and are refreshed
  * after an update. A parameter's `data` is NULL while it is not gathered.
  *
+ * PIPELINES. A stage's ranks hold parameters of its layers (shoal_layer.here) and nothing of the others,
+ * so every part of this folder sees a shorter flat space. What several stages hold has a unit of its
+ * own, so that they cut it alike; own parts of its gradient are summed over those stages after the
+ * sum over data ranks, it is counted by one of them, and all update it alike.
+ *
  * REDUCTION fast: fp32 sums in rank order; seed of backward = loss_scale/gas; the mean over N is
  * folded into the update's multiplier. prescale_gradients and gradient_predivide_factor scale
  * before the sum as DeepSpeed does. With one micro-batch per rank and step all stages give the same
@@ -124,6 +129,31 @@ struct shoali_zero_offload {
     bool param_pin;
     struct shoali_io_args io;
 };
+/* What a rank of a pipeline runs: layers [first, first + count), forward or back. A backward of inputs
+ * leaves the gradients of parameters to a later backward of weights. */
+struct shoali_zero_pass {
+    enum {
+        SHOALI_ZERO_FORWARD,
+        SHOALI_ZERO_BACKWARD,
+        SHOALI_ZERO_BACKWARD_INPUT,
+        SHOALI_ZERO_BACKWARD_WEIGHT
+    } kind;
+    int32_t first, count;
+};
+/* A parameter that several stages hold: its gradients are summed over them, too. */
+struct shoali_zero_tied {
+    int32_t param;
+    shoal_group *group; /* the ranks that own the same part of it; NULL: this stage does not hold it */
+};
+/* Ranks of a stage enter the scopes of its layers, in one order. Zeros: there is one stage. */
+struct shoali_zero_pipeline {
+    int32_t stage, stages;
+    /* A step of this rank, in order; NULL: gas times all layers forward and back. */
+    const struct shoali_zero_pass *pass;
+    int32_t pass_count;
+    const struct shoali_zero_tied *tied; /* by parameter; the same ones on all stages */
+    int32_t tied_count;
+};
 struct shoali_zero_args {
     struct shoali_module *module; /* borrowed; its params get data and sinks */
     struct shoali_device *device;
@@ -164,6 +194,7 @@ struct shoali_zero_args {
     bool overlap; /* collectives on a thread of their own, beside the computation */
     struct shoali_zero_fetch fetch;
     struct shoali_zero_offload offload; /* zero: none */
+    struct shoali_zero_pipeline pipeline; /* lists: borrowed until create returns, `tied` until destroy */
 };
 /* Places and initialises everything. Collective. */
 SHOAL_CHECKED shoal_status shoali_zero_create(const struct shoali_zero_args *args,
@@ -197,6 +228,9 @@ enum { SHOALI_ZERO_STOP = 1, SHOALI_ZERO_SAVE = 2, SHOALI_ZERO_FAILED = 4 };
 /* Sums the gradients over ranks and decides. Collective; the step's one host synchronisation. */
 SHOAL_CHECKED shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale,
                                               uint32_t asks, struct shoali_zero_verdict *verdict);
+/* Before it, of a pipeline: sums the gradients over data ranks, and those of tied parameters over the
+ * stages that hold them. Collective. */
+SHOAL_CHECKED shoal_status shoali_zero_reduce_tied(struct shoali_zero *zero);
 /* Updates weights unless the reduce found an overflow. t = 1-based optimizer step. */
 struct shoali_zero_now {
     double lr;

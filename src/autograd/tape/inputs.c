@@ -189,5 +189,11 @@ struct shoal_tensor *shoal_tape_input(shoal_tape *tape, int32_t index)
         return shoali_tape_poison(
             tape, SHOAL_FAIL(SHOAL_EINVAL, "tape input %d does not exist; the batch has %d arrays",
                              (int)index, (int)tape->batch_count));
+    tape->batch_reads++;
     return tape->batch[index];
+}
+
+int64_t shoali_tape_batch_reads(const struct shoal_tape *tape)
+{
+    return tape->batch_reads;
 }

@@ -187,6 +187,7 @@ shoal_status shoali_tape_begin(struct shoal_tape *tape, const struct shoali_tape
     shoali_tape_end(tape);
     tape->step = begin->step;
     tape->first_sample = begin->first_sample;
+    tape->batch_rows = begin->samples;
     tape->training = begin->training;
     tape->needs_grad = begin->needs_grad;
     tape->generation = begin->generation;
@@ -216,6 +217,7 @@ void shoali_tape_end(struct shoal_tape *tape)
     tape->open_scope = -1;
     tape->root_ordinals = 0;
     tape->batch_count = 0;
+    tape->batch_reads = 0;
     tape->batch_rows = 0;
     tape->ran_layers = false;
     tape->backward_done = false;

@@ -135,6 +135,7 @@ struct shoal_tape {
     int32_t root_ordinals;        /* nodes outside of all scopes */
     struct shoal_tensor **batch;  /* in the arena */
     int32_t batch_count;
+    int64_t batch_reads;
     int64_t batch_rows; /* dim 0 of the first input: samples of this tape */
     int64_t step, first_sample;
     const struct shoali_generation *generation; /* NULL: not generating */
