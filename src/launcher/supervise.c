@@ -231,6 +231,10 @@ static void report_stop(const struct shoali_job *job)
     }
 }
 
+/* A rank that leaves with it has said in a sentence what is wrong with its command line or its
+ * configuration; which rank that was, and how many heard of it, is nothing to the user. */
+enum { USAGE = 2 };
+
 static void report(const struct shoali_job *job)
 {
     char text[128], rest[48] = "no other rank was running";
@@ -242,6 +246,8 @@ static void report(const struct shoali_job *job)
     if (others > 0)
         snprintf(rest, sizeof(rest), "stopping the other %d", others);
     if (job->rank[job->culprit].signal == SIGPIPE && reader_left())
+        return;
+    if (job->rank[job->culprit].code == USAGE && job->rank[job->culprit].signal == 0)
         return;
     describe(job, job->culprit, text, sizeof(text));
     SHOALI_ERROR("launcher", "%s; %s", text, rest);
