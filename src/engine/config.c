@@ -92,7 +92,7 @@ static const struct shoali_option rows[] = {
     ROW(ds, BOOL, zero_allow_untested_optimizer, 0, "ZeRO works with every optimizer.", NOEFFECT),
     ROW(ds, BOOL, zero_force_ds_cpu_optimizer, 1, "Offload works with every optimizer.", NOEFFECT),
     ROW(ds, INT, data_parallel_size, 0, "Number of data-parallel ranks; 0: all that remain.",
-        PENDING),
+        .min = 0, .max = 1 << 20),
     ROW(ds, INT, sequence_parallel_size, 1, "Ranks that share one sequence.", PENDING),
 
     SUBSECTION(exact_splits, shoali_exact_splits_section,

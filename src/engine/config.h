@@ -7,6 +7,7 @@
  *
  *   config.c           the root table, reading, checks across sections
  *   config_batch.c     the three batch sizes
+ *   config_mesh.c      what sections say of the mesh: made by them, or compared with them
  *   config_zero.c      zero_optimization with offload and zenflow, aio
  *   config_features.c  sections of one feature each: activation checkpointing, compile, ...
  *   config_tools.c     sections about observing and tuning: profilers, elasticity, autotuning,
@@ -171,7 +172,8 @@ struct shoali_autotuning_config {
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 struct shoali_pipeline_config {
-    const char *stages, *partition;
+    const char *partition;
+    int64_t stages; /* 0: as the mesh has */
     int64_t activation_checkpoint_interval;
     bool seed_layers, pipe_partitioned, grad_partitioned, use_reentrant;
     uint64_t given[SHOALI_GIVEN_WORDS];
@@ -317,6 +319,23 @@ struct shoali_batch_sizes {
 };
 SHOAL_CHECKED shoal_status shoali_batch_triad(const struct shoali_ds_config *config,
                                               int64_t dp_world, struct shoali_batch_sizes *sizes);
+
+/* config_mesh.c. Sizes of tp and pp that keys give go into args; those of any mesh must be the keys'.
+ * SHOAL_ECONFIG with file, line and key. */
+struct shoal_mesh;
+struct shoal_mesh_args;
+struct shoal_engine_args;
+SHOAL_CHECKED shoal_status shoali_config_mesh(const struct shoali_ds_config *config,
+                                              struct shoal_mesh_args *args);
+SHOAL_CHECKED shoal_status shoali_config_check_mesh(const struct shoali_ds_config *config,
+                                                    const struct shoal_mesh *mesh);
+/* How layers are cut: the argument's, else the key's, else "parameters". Borrowed. */
+SHOAL_CHECKED shoal_status shoali_config_partition(const struct shoali_ds_config *config,
+                                                   const struct shoal_engine_args *args,
+                                                   const char **method);
+/* Sums over tp run beside the weight gradients, unless a flag or the key says no. */
+bool shoali_config_tensor_overlap(const struct shoali_ds_config *config,
+                                  const struct shoal_engine_args *args);
 
 /* docs/CONFIG.md. */
 struct shoali_str;

@@ -53,12 +53,17 @@ const struct shoali_section shoali_activation_checkpointing_section =
             "Recomputing activations instead of keeping them.", );
 
 static const struct shoali_option pipeline_rows[] = {
-    ROW(pipeline, STRING, stages, 0, "Number of stages.", .default_text = "auto", PENDING),
-    ROW(pipeline, STRING, partition, 0, "How layers are spread over stages.",
-        .default_text = "best", PENDING),
+    ROW(pipeline, INT, stages, 0, "Number of stages; 0: as the mesh has, or one.", .min = 0,
+        .max = 65536),
+    ROW(pipeline, STRING, partition, 0,
+        "How layers are spread over stages: parameters (which best means), uniform, even, "
+        "type:REGEX or layout:TEXT.",
+        .default_text = "best"),
     ROW(pipeline, BOOL, seed_layers, 0, "Seed each layer by itself: always so.", NOEFFECT),
-    ROW(pipeline, INT, activation_checkpoint_interval, 0, "Layers between kept activations.",
-        PENDING),
+    ROW(pipeline, INT, activation_checkpoint_interval, 0,
+        "Layers are recomputed in chunks of so many, of which only the inputs are kept. 0: "
+        "--recompute-granularity says what is recomputed.",
+        .min = 0, .max = 100000),
     ROW(pipeline, BOOL, pipe_partitioned, 1,
         "Split activations over tensor-parallel ranks to send.", PENDING),
     ROW(pipeline, BOOL, grad_partitioned, 1, "Split gradients over tensor-parallel ranks to send.",
@@ -69,7 +74,8 @@ const struct shoali_section shoali_pipeline_section =
     SECTION(pipeline, "pipeline", pipeline_rows, "Pipeline parallelism.", );
 
 static const struct shoali_option tp_rows[] = {
-    ROW(tp, INT, tp_size, 1, "Number of tensor-parallel ranks.", PENDING),
+    ROW(tp, INT, tp_size, 1, "Number of tensor-parallel ranks; 1: as autotp_size says.", .min = 0,
+        .max = 65536),
     ROW(tp, INT, tp_grain_size, 1, "Shards are multiples of this.", PENDING),
 };
 static const struct shoali_section tp_section =
@@ -77,10 +83,11 @@ static const struct shoali_section tp_section =
 
 static const struct shoali_option tensor_parallel_rows[] = {
     ROW(tensor_parallel, INT, autotp_size, 0, "Number of tensor-parallel ranks; 0 and 1: off.",
-        PENDING),
+        .min = 0, .max = 65536),
     ROW(tensor_parallel, STRING, dtype, 0, "Type of the weights.", .default_text = "fp16"),
-    ROW(tensor_parallel, BOOL, tp_overlap_comm, 0, "Reduce while weight gradients are computed.",
-        PENDING),
+    ROW(tensor_parallel, BOOL, tp_overlap_comm, 0,
+        "Reduce while weight gradients are computed. false: before; not given: true.",
+        .flags = SHOALI_OPTION_NO_DEFAULT),
     ROW(tensor_parallel, SECTION, tp, 0, "Size of the tensor-parallel group.",
         .section = &tp_section),
     ROW(tensor_parallel, JSON, partition_config, 0, "Which weight is split how.", PENDING),

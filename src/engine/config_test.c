@@ -201,7 +201,7 @@ static void test_not_supported_yet(void **state)
         "{\"data_types\": {\"grad_accum_dtype\": \"fp16\"}}",
         "{\"tensorboard\": {\"enabled\": true}}",
         "{\"elasticity\": {\"enabled\": true}}",
-        "{\"pipeline\": {\"stages\": 2}}",
+        "{\"pipeline\": {\"grad_partitioned\": false}}",
         "{\"sequence_parallel_size\": 2}",
         "{\"compression_training\": {\"weight_quantization\": {}}}",
         "{\"checkpoint\": {\"use_node_local_storage\": true}}",

@@ -48,7 +48,6 @@ static shoal_status read_config(struct shoal_engine *engine, const shoal_engine_
 {
     shoal_status status;
     struct shoali_ds_config *config = &engine->config;
-    SHOAL_TRY(status, shoali_ds_config_init(config, args->config_path, args->config_text), done);
     SHOAL_TRY(status, shoali_batch_triad(config, engine->data_ranks, &engine->batch), done);
     SHOAL_TRY(status,
               shoali_optimizer_make(&config->optimizer, config->document, "optimizer",
@@ -125,8 +124,28 @@ static shoal_status create_tape(struct shoal_engine *engine, struct shoali_slot 
     return shoali_tape_create(&args, tape);
 }
 
+/* pipeline.activation_checkpoint_interval: DeepSpeed's word for chunks of so many layers. */
+static shoal_status take_interval(const struct shoal_engine *engine,
+                                  struct shoali_recompute_args *words)
+{
+    const int64_t interval = engine->config.pipeline.activation_checkpoint_interval;
+    if (interval == 0)
+        return SHOAL_OK;
+    if (words->granularity || words->number_checkpoints > 0)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "pipeline.activation_checkpoint_interval %lld and %s both say what is "
+                          "recomputed: give one of them",
+                          (long long)interval,
+                          words->granularity ? "--recompute-granularity"
+                                             : "activation_checkpointing.number_checkpoints");
+    words->granularity = "full";
+    words->num_layers = interval;
+    return SHOAL_OK;
+}
+
 static shoal_status read_recompute(struct shoal_engine *engine, const shoal_engine_args *args)
 {
+    shoal_status status = SHOAL_OK;
     const struct shoali_activation_checkpointing_config *keys =
         &engine->config.activation_checkpointing;
     struct shoali_recompute_args words = {.granularity = args->recompute_granularity,
@@ -136,12 +155,15 @@ static shoal_status read_recompute(struct shoal_engine *engine, const shoal_engi
                                           .layer_count = engine->module.layer_count};
     if (!engine->inference) { /* which has no backward to recompute for */
         words.number_checkpoints = keys->number_checkpoints;
+        SHOAL_TRY(status, take_interval(engine, &words), done);
         words.cpu_checkpointing = keys->cpu_checkpointing;
         words.contiguous_memory_optimization = keys->contiguous_memory_optimization;
         words.synchronize = keys->synchronize_checkpoint_boundary;
         words.profile = keys->profile;
     }
-    return shoali_recompute_init(&engine->recompute, &words);
+    SHOAL_TRY(status, shoali_recompute_init(&engine->recompute, &words), done);
+done:
+    return status;
 }
 
 static shoal_status create_micro(struct shoal_engine *engine, struct shoali_micro *micro)
@@ -476,6 +498,8 @@ shoal_status shoali_engine_make(const shoal_engine_args *args,
     strcpy(engine->output_path, output_path);
     SHOAL_TRY(status, check_reserved(args->model), done);
     SHOAL_TRY(status, make_batch_arrays(engine), done);
+    SHOAL_TRY(status, shoali_ds_config_init(&engine->config, args->config_path, args->config_text),
+              done);
     SHOAL_TRY(status, shoali_engine_open_mesh(engine, args), done);
     SHOAL_TRY(status, read_config(engine, args), done);
     engine->config.hashes = engine->config.hashes && !engine->meta; /* there is nothing to hash */

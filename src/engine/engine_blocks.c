@@ -9,17 +9,18 @@ static shoal_axes same_axes(const struct shoal_engine *engine)
     return engine->admitted & ~SHOAL_AXIS_EP;
 }
 
-/* The mesh given, else one of all ranks along dp; and what this engine asks it. */
+/* The mesh given, else the one that the configuration asks for; and what this engine asks it. */
 shoal_status shoali_engine_open_mesh(struct shoal_engine *engine, const shoal_engine_args *args)
 {
     shoal_status status;
     engine->mesh = args->mesh;
     if (!args->mesh) {
-        SHOAL_TRY(status,
-                  shoal_mesh_create(&(shoal_mesh_args){.group = args->group}, &engine->own_mesh),
-                  done);
+        shoal_mesh_args sizes = {.group = args->group};
+        SHOAL_TRY(status, shoali_config_mesh(&engine->config, &sizes), done);
+        SHOAL_TRY(status, shoal_mesh_create(&sizes, &engine->own_mesh), done);
         engine->mesh = engine->own_mesh;
     }
+    SHOAL_TRY(status, shoali_config_check_mesh(&engine->config, engine->mesh), done);
     engine->rank = shoal_mesh_rank(engine->mesh);
     engine->world = shoal_mesh_ranks(engine->mesh);
     engine->data_ranks = shoal_mesh_size(engine->mesh, SHOAL_AXIS_DP);
