@@ -103,33 +103,11 @@ done:
     return status;
 }
 
-static shoal_status make_loaders(struct pretrain *run)
-{
-    shoal_status status;
-    const struct pretrain_options *options = &run->options;
-    shoal_loader_args args = {.dataset = run->dataset,
-                              .seq_length = options->seq_length,
-                              .micro_batch = run->micro_batch,
-                              .micro_batches = run->micro_per_step,
-                              .seed = (uint64_t)options->shared.seed};
-    pretrain_loader_args(options, SHOAL_SPLIT_TRAIN, &args);
-    SHOAL_TRY(status, shoal_loader_create(&args, &run->train), done);
-    const bool validates = options->full_validation || options->eval_iters > 0;
-    if (validates &&
-        shoal_dataset_token_count(run->dataset, SHOAL_SPLIT_VALID) > options->seq_length) {
-        pretrain_loader_args(options, SHOAL_SPLIT_VALID, &args);
-        SHOAL_TRY(status, shoal_loader_create(&args, &run->valid), done);
-    }
-    SHOAL_TRY(status, pretrain_make_batch(run), done);
-done:
-    return status;
-}
-
 static shoal_status describe_client(struct pretrain *run)
 {
     shoal_status status;
     char *model = NULL;
-    const shoal_tokenizer *tokenizer = shoal_dataset_tokenizer(run->dataset);
+    const shoal_tokenizer *tokenizer = run->dataset ? shoal_dataset_tokenizer(run->dataset) : NULL;
     SHOAL_TRY(status, shoal_model_config_to_json(shoal_model_get_config(run->model), &model), done);
     const char *format = tokenizer ? "{\"model\":%s,\"tokenizer\":%s}" : "{\"model\":%s%s}";
     const char *text = tokenizer ? shoal_tokenizer_json(tokenizer) : "";
@@ -269,7 +247,7 @@ static shoal_status train(struct pretrain *run)
     char where[96];
     shoal_prefetch_args prefetch = {.first_step = first};
     shoal_engine_get_micro_range(run->engine, &prefetch.first, &prefetch.count);
-    if (first < options->train_iters)
+    if (run->reads && first < options->train_iters)
         SHOAL_TRY(status, shoal_loader_prefetch(run->train, &prefetch), done);
     while (shoal_engine_global_steps(run->engine) < options->train_iters &&
            !shoal_engine_stop_requested(run->engine)) {
@@ -350,21 +328,15 @@ static shoal_status prepare(struct pretrain *run)
 {
     shoal_status status;
     SHOAL_TRY(status, shoal_comm_init(&(shoal_comm_args){0}, &run->group), done);
+    SHOAL_TRY(status, pretrain_open_mesh(run), done);
     SHOAL_TRY(status, peek_checkpoint(run), done);
-    if (!run->stored_tokenizer)
-        SHOAL_TRY(status, pretrain_load_tokenizer(&run->options, &run->stored_tokenizer), done);
-    const shoal_dataset_args data = pretrain_data_args(&run->options, run->stored_tokenizer);
-    SHOAL_TRY(status, shoal_dataset_create(&data, &run->dataset), done);
-    SHOAL_TRY(
-        status,
-        pretrain_make_model(&run->options, shoal_dataset_vocab_size(run->dataset), &run->model),
-        done);
-    SHOAL_TRY(status, pretrain_setup_init(&run->setup, &run->options, run->model, run->group),
-              done);
+    SHOAL_TRY(status, pretrain_open_data(run), done);
+    SHOAL_TRY(status, pretrain_make_model(&run->options, run->vocab_size, &run->model), done);
+    SHOAL_TRY(status, pretrain_setup_init(&run->setup, &run->options, run->model, run->mesh), done);
     SHOAL_TRY(status, pretrain_check_plan(run), done);
     SHOAL_TRY(status, check_save(run), done);
     SHOAL_TRY(status, make_engine(run), done);
-    SHOAL_TRY(status, make_loaders(run), done);
+    SHOAL_TRY(status, pretrain_open_loaders(run), done);
     SHOAL_TRY(status, describe_client(run), done);
     SHOAL_TRY(status, load(run), done);
     if (run->options.save && pretrain_is_first(run))
@@ -396,6 +368,7 @@ static void release(struct pretrain *run, shoal_status status)
     shoal_model_destroy(run->model);
     shoal_dataset_destroy(run->dataset);
     shoal_tokenizer_destroy(run->stored_tokenizer);
+    shoal_mesh_destroy(run->mesh);
     shoal_comm_destroy(run->group);
     pretrain_free_batch(run);
     shoali_free(run->client_json);

@@ -8,6 +8,7 @@
  * same in both
  *   pretrain_hub.c      --load of a folder as the Hugging Face Hub has it: what it says of the model
  *   pretrain_files.c    files of a checkpoint that other programs look for
+ *   pretrain_open.c     data, on the stages that read any
  *   pretrain_eval.c     micro-batches for the engine; validation
  *   pretrain_save.c     checkpoints, and signals that ask for them
  *   pretrain_setup.c    from options to a model and the engine's arguments, also for `shoal plan`
@@ -17,6 +18,7 @@
 #define SHOAL_PRETRAIN_H
 
 #include "base/config_table.h"
+#include "mesh_flags.h"
 #include "model_flags.h"
 #include "shoal/comm.h"
 #include "shoal/data.h"
@@ -92,6 +94,7 @@ struct pretrain_options {
     uint64_t given[SHOALI_GIVEN_WORDS];
 
     struct tokenizer_flags tokenizer;
+    struct mesh_flags mesh;
     struct pretrain_data data;
     struct pretrain_shared shared;
     struct pretrain_known known;
@@ -162,14 +165,19 @@ struct pretrain_setup {
 };
 SHOAL_CHECKED shoal_status pretrain_setup_init(struct pretrain_setup *setup,
                                                const struct pretrain_options *options,
-                                               const shoal_model *model, shoal_group *group);
+                                               const shoal_model *model, shoal_mesh *mesh);
 void pretrain_setup_fini(struct pretrain_setup *setup);
 
 /* Everything a run holds. */
 struct pretrain {
     struct pretrain_options options;
     shoal_group *group;
-    shoal_dataset *dataset;
+    shoal_mesh *mesh;       /* of its ranks */
+    bool reads, all_read;   /* this rank's stage opens data; every stage does */
+    shoal_dataset *dataset; /* NULL on stages that do not read; loaders, too */
+    int64_t vocab_size;     /* of the data */
+    bool validates;
+    int64_t valid_steps;               /* of a validation */
     shoal_tokenizer *stored_tokenizer; /* of the checkpoint to continue, or of files */
     shoal_model *model;
     shoal_engine *engine;
@@ -191,6 +199,13 @@ struct pretrain {
     bool asked_in_vain; /* for a save without a folder; said once */
 };
 bool pretrain_is_first(const struct pretrain *run);
+/* In this order, all collective: who does what; the data, after a checkpoint was looked for; loaders,
+ * when the engine knows its batch. */
+SHOAL_CHECKED shoal_status pretrain_open_mesh(struct pretrain *run);
+SHOAL_CHECKED shoal_status pretrain_open_data(struct pretrain *run);
+SHOAL_CHECKED shoal_status pretrain_open_loaders(struct pretrain *run);
+/* Host memory of the data set here. */
+int64_t pretrain_data_bytes(const struct pretrain *run);
 
 /* Plans the run; SHOAL_ECONFIG when it does not fit this machine, with what would make it fit.
  * Collective, and before anything large is allocated. */

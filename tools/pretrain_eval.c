@@ -50,18 +50,16 @@ shoal_status pretrain_evaluate(struct pretrain *run, const char *where, double *
 {
     shoal_status status = SHOAL_OK;
     *loss = (double)NAN;
-    if (!run->valid)
+    if (!run->validates)
         return SHOAL_OK;
-    struct pretrain_source source = {run, run->valid, shoal_loader_micro_batches(run->valid)};
-    const int64_t steps = run->options.full_validation ? shoal_loader_step_count(run->valid)
-                                                       : run->options.eval_iters;
+    struct pretrain_source source = {run, run->valid, run->micro_per_step};
     const bool pairs = pretrain_samples(&run->options) == SHOAL_SAMPLE_MASKED_PAIRS;
     const char *name = pairs ? "lm + sop loss" : "lm loss";
     char line[256];
-    SHOAL_TRY(
-        status,
-        shoal_engine_eval_batch(run->engine, pretrain_next, &source, steps * source.per_step, loss),
-        done);
+    SHOAL_TRY(status,
+              shoal_engine_eval_batch(run->engine, pretrain_next, &source,
+                                      run->valid_steps * source.per_step, loss),
+              done);
     if (run->progress)
         shoal_progress_message(run->progress,
                                shoal_format_validation_line(where, name, *loss, line, sizeof line));

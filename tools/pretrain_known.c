@@ -8,20 +8,11 @@
         .key = key_, .type = SHOALI_##type_, .state = SHOALI_##state_, .help = help_, \
         .flags = SHOALI_OPTION_HIDDEN, __VA_ARGS__                                    \
     }
-#define SIZE_OF(axis) KNOWN(axis, INT, PENDING, "", .default_number = 1)
 #define OF_LLAMA(key_, type_, ...) \
     KNOWN(key_, type_, ELSEWHERE, "the model llama has it: shoal pretrain llama", __VA_ARGS__)
 #define LATER(key_, type_) KNOWN(key_, type_, PENDING, "", )
 
 static const struct shoali_option rows[] = {
-    SIZE_OF("tensor-model-parallel-size"),
-    SIZE_OF("pipeline-model-parallel-size"),
-    SIZE_OF("context-parallel-size"),
-    SIZE_OF("expert-model-parallel-size"),
-    SIZE_OF("expert-tensor-parallel-size"),
-    LATER("sequence-parallel", BOOL),
-    LATER("num-layers-per-virtual-pipeline-stage", INT),
-
     LATER("num-experts", INT),
     LATER("quick-geglu", BOOL),
     LATER("init-method-xavier-uniform", BOOL),

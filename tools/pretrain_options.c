@@ -435,13 +435,14 @@ static shoal_status parse(struct pretrain_options *options, const struct pretrai
     const struct shoali_flags tables[] = {{command->more, command->more_options},
                                           options->model.table,
                                           {&section, options},
+                                          {&mesh_flags_section, &options->mesh},
                                           {&tokenizer_flags_section, &options->tokenizer},
                                           {&pretrain_data_section, &options->data},
                                           {&pretrain_shared_section, &options->shared},
                                           {&pretrain_known_section, &options->known}};
     const int32_t first = command->more ? 0 : 1;
     struct shoali_flag_args args = {
-        .command = command->name, .tables = tables + first, .table_count = 7 - first};
+        .command = command->name, .tables = tables + first, .table_count = 8 - first};
     status = shoali_flags_parse(&args, argc, argv, arena, NULL);
     if (status == SHOAL_END) {
         struct shoali_str text = {0};
@@ -461,6 +462,7 @@ static shoal_status write_defaults(struct pretrain_options *options,
     status = shoali_config_defaults(&section, options, arena); /* which clears everything */
     options->hub = hub;
     SHOAL_TRY(status, status, done);
+    SHOAL_TRY(status, shoali_config_defaults(&mesh_flags_section, &options->mesh, arena), done);
     SHOAL_TRY(status, shoali_config_defaults(&tokenizer_flags_section, &options->tokenizer, arena),
               done);
     SHOAL_TRY(status, shoali_config_defaults(&pretrain_data_section, &options->data, arena), done);
@@ -502,6 +504,10 @@ shoal_status pretrain_options_init(struct pretrain_options *options,
         status = SHOAL_FAIL(SHOAL_EINVAL, "--deepspeed_config names no file: its value is empty");
     if (status == SHOAL_OK)
         status = pretrain_take_seed(options);
+    if (status == SHOAL_OK)
+        status = mesh_flags_take_config(&options->mesh, options->deepspeed_config, &arena);
+    if (status == SHOAL_OK)
+        status = mesh_flags_check(&options->mesh, options->model.config, &arena);
 done:
     options->arena = arena;
     return status;

@@ -76,7 +76,7 @@ static shoal_status list_modules(const struct shoali_strings *given, const char 
 
 shoal_status pretrain_setup_init(struct pretrain_setup *setup,
                                  const struct pretrain_options *options, const shoal_model *model,
-                                 shoal_group *group)
+                                 shoal_mesh *mesh)
 {
     shoal_status status;
     const char *path;
@@ -88,7 +88,8 @@ shoal_status pretrain_setup_init(struct pretrain_setup *setup,
         (shoal_engine_args){.model = model,
                             .config_path = path,
                             .config_text = setup->text,
-                            .group = group,
+                            .mesh = mesh,
+                            .group = mesh ? shoal_mesh_world(mesh) : NULL,
                             .seed = (uint64_t)options->shared.seed,
                             .threads = (int32_t)options->shared.threads,
                             .output_path = options->save,
@@ -98,6 +99,7 @@ shoal_status pretrain_setup_init(struct pretrain_setup *setup,
                             .recompute_method = options->recompute_method,
                             .recompute_num_layers = options->recompute_num_layers,
                             .recompute_modules = setup->modules};
+    mesh_flags_fill(&options->mesh, &setup->args);
 done:
     return status;
 }

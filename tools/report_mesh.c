@@ -1,9 +1,8 @@
 /* shoal report --world N ...: which ranks work together. */
 #include "report_mesh.h"
 
-#include "base/config_table.h"
 #include "base/str.h"
-#include "shoal/mesh.h"
+#include "mesh_flags.h"
 #include "tool.h"
 
 #include <stdio.h>
@@ -12,16 +11,11 @@
 enum { LINE = 100, NAME = 20, WORLD_MAX = 65536 };
 
 struct mesh_options {
-    int64_t world_size, tensor, pipeline, context, expert, expert_tensor;
-    bool pipeline_before_data;
+    int64_t world_size;
+    struct mesh_flags mesh;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 #define O(member) offsetof(struct mesh_options, member)
-#define SIZE(flag, member, text)                                                             \
-    {                                                                                        \
-        .key = flag, .type = SHOALI_INT, .offset = O(member), .default_number = 1, .min = 1, \
-        .max = WORLD_MAX, .help = text                                                       \
-    }
 static const struct shoali_option rows[] = {
     {.key = "world-size",
      .alias = "world",
@@ -31,20 +25,6 @@ static const struct shoali_option rows[] = {
      .min = 1,
      .max = WORLD_MAX,
      .help = "ranks of the job"},
-    SIZE("tensor-model-parallel-size", tensor, "ranks that share each matrix (tp)"),
-    SIZE("pipeline-model-parallel-size", pipeline, "stages of layers (pp)"),
-    SIZE("context-parallel-size", context, "ranks that share each sequence (cp)"),
-    SIZE("expert-model-parallel-size", expert, "ranks that share the experts of a layer (ep)"),
-    {.key = "expert-tensor-parallel-size",
-     .type = SHOALI_INT,
-     .offset = O(expert_tensor),
-     .min = 0,
-     .max = WORLD_MAX,
-     .help = "ranks that share each matrix of an expert; 0: as tensor-model-parallel-size"},
-    {.key = "use-tp-pp-dp-mapping",
-     .type = SHOALI_BOOL,
-     .offset = O(pipeline_before_data),
-     .help = "ranks are numbered along the pipeline before data: tp-cp-ep-pp-dp"},
 };
 static const struct shoali_section section = {.name = "report",
                                               .rows = SHOALI_ROWS(rows),
@@ -124,7 +104,7 @@ static shoal_axes essence(const shoal_mesh *mesh, const struct mesh_options *opt
 {
     const shoal_axes expert = axes & SHOAL_AXIS_EXPERT;
     shoal_axes left = 0;
-    if (expert && options->expert == 1)
+    if (expert && options->mesh.expert == 1)
         return 0;
     for (int i = 0; i < AXES; i++)
         if ((axes & 1u << i) && shoal_mesh_size(mesh, expert | 1u << i) > 1)
@@ -196,7 +176,7 @@ static void list_sizes(const shoal_mesh *mesh, const struct mesh_options *option
             shoali_str_append(&out->text, ", %s %d", axis_names[i], size);
     }
     shoali_str_append(&out->text, "; numbered %s\n\n",
-                      options->pipeline_before_data ? "tp-cp-ep-pp-dp" : "tp-cp-ep-dp-pp");
+                      options->mesh.pipeline_before_data ? "tp-cp-ep-pp-dp" : "tp-cp-ep-dp-pp");
 }
 
 static shoal_status list(const struct mesh_options *options, struct listing *out)
@@ -206,18 +186,8 @@ static shoal_status list(const struct mesh_options *options, struct listing *out
     int32_t *ranks = shoali_calloc((size_t)options->world_size, sizeof *ranks, "ranks of a mesh");
     if (!ranks)
         return SHOAL_ENOMEM;
-    SHOAL_TRY(
-        status,
-        shoal_mesh_create(
-            &(shoal_mesh_args){.ranks = (int32_t)options->world_size,
-                               .tensor = (int32_t)options->tensor,
-                               .context = (int32_t)options->context,
-                               .expert = (int32_t)options->expert,
-                               .pipeline = (int32_t)options->pipeline,
-                               .expert_tensor = (int32_t)options->expert_tensor,
-                               .order = options->pipeline_before_data ? "tp-cp-ep-pp-dp" : NULL},
-            &mesh),
-        done);
+    SHOAL_TRY(status, mesh_flags_open(&options->mesh, NULL, (int32_t)options->world_size, 0, &mesh),
+              done);
     list_sizes(mesh, options, out);
     for (int i = 0; i < SETS; i++) {
         const shoal_axes axes = essence(mesh, options, sets[i]);
@@ -227,7 +197,7 @@ static shoal_status list(const struct mesh_options *options, struct listing *out
         if (!known)
             list_groups(mesh, axes, ranks, out);
     }
-    if (options->pipeline > 1)
+    if (options->mesh.pipeline > 1)
         list_embeddings(mesh, out);
 done:
     shoal_mesh_destroy(mesh);
@@ -241,11 +211,13 @@ int report_mesh(int argc, char **argv)
     struct mesh_options options;
     struct shoali_arena arena;
     struct listing out = {.text = {0}};
-    const struct shoali_flags table = {&section, &options};
+    const struct shoali_flags tables[] = {{&section, &options},
+                                          {&mesh_sizes_section, &options.mesh}};
     const struct shoali_flag_args args = {
-        .command = "shoal report", .tables = &table, .table_count = 1};
+        .command = "shoal report", .tables = tables, .table_count = 2};
     shoali_arena_init(&arena);
     SHOAL_TRY(status, shoali_config_defaults(&section, &options, &arena), done);
+    SHOAL_TRY(status, shoali_config_defaults(&mesh_sizes_section, &options.mesh, &arena), done);
     SHOAL_TRY(status, shoali_flags_parse(&args, argc, argv, &arena, NULL), done);
     SHOAL_TRY(status, list(&options, &out), done);
     fputs(shoali_str_get(&out.text), stdout);
@@ -259,8 +231,9 @@ done:;
 void report_mesh_help(struct shoali_str *text)
 {
     struct mesh_options options = {0};
-    const struct shoali_flags table = {&section, &options};
+    const struct shoali_flags tables[] = {{&section, &options},
+                                          {&mesh_sizes_section, &options.mesh}};
     shoali_flags_help(
-        &(struct shoali_flag_args){.command = "shoal report", .tables = &table, .table_count = 1},
+        &(struct shoali_flag_args){.command = "shoal report", .tables = tables, .table_count = 2},
         text);
 }

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Flags and keys of a mesh: what contradicts is one sentence for all ranks, exit 2.  Usage: mesh_test.sh SHOAL
+. "$(dirname "$0")/check.sh"
+shoal=$1
+unset KMP_AFFINITY SHOAL_COMM SHOAL_LOG SHOAL_OPS SHOAL_ACCELERATOR DS_ACCELERATOR RANK WORLD_SIZE
+cd "$folder" || exit 1
+
+for i in $(seq 60); do
+    echo "line $i: the quick brown fox jumps over the lazy dog $((i * 7919 % 1000))"
+done >text
+cat >ds.json <<'CONFIG'
+{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "reduction": "exact",
+ "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}}
+CONFIG
+# with KEYS...: ds.json and these keys as k.json
+with() { sed "2s/^/ $*,\n/" ds.json >k.json; }
+flags="--num-layers 4 --hidden-size 32 --num-attention-heads 4 --seq-length 16 --threads 1 --data-path text
+       --tokenizer-type char --eval-iters 2 --train-iters 3"
+four="$shoal run --master_port 0 --num_gpus 4 $shoal pretrain gpt $flags --deepspeed_config"
+# refuses CONFIG "FLAGS" TEXT...: exit 2, one sentence from four ranks, in which each text stands
+refuses() {
+    local config=$1 more=$2
+    shift 2
+    expect 2 $four $config $more
+    [ "$(grep -c . <<<"$output")" = 1 ] || complain "$more: more than one sentence: $output"
+    says "$@"
+}
+
+# ---- sizes ----
+refuses ds.json "--tensor-model-parallel-size 3" "4 ranks cannot be divided into replicas of 3 (tensor 3 x"
+refuses ds.json "--pipeline-model-parallel-size 8 --num-layers 8" "4 ranks cannot be divided into replicas of 8"
+refuses ds.json "--tensor-model-parallel-size 0" "--tensor-model-parallel-size" "1"
+refuses ds.json "--tensor-model-parallel-size 8" "4 attention heads are too few for so many ranks"
+refuses ds.json "--pipeline-model-parallel-size 7" "4 layers, embedding and head are too few for 7 of them"
+refuses ds.json "--context-parallel-size 2" "--context-parallel-size is known but not supported yet"
+refuses ds.json "--expert-model-parallel-size 2" "--expert-model-parallel-size is known but not supported yet"
+# two sources
+with '"tensor_parallel": {"autotp_size": 2}'
+refuses k.json "--tensor-model-parallel-size 4" \
+    "k.json:2: tensor_parallel.autotp_size is 2, but --tensor-model-parallel-size is 4: give one of both"
+with '"tensor_parallel": {"tp": {"tp_size": 2}}'
+refuses k.json "--tensor-model-parallel-size 4" "k.json:2: tensor_parallel.tp.tp_size is 2, but"
+with '"tensor_parallel": {"autotp_size": 2, "tp": {"tp_size": 4}}'
+refuses k.json "" "tensor_parallel.tp.tp_size is 4, but tensor_parallel.autotp_size is 2"
+with '"pipeline": {"stages": 2}'
+refuses k.json "--pipeline-model-parallel-size 4" "k.json:2: pipeline.stages is 2, but --pipeline-model-parallel-size is 4"
+with '"pipeline": {"stages": 3}'
+refuses k.json "" "4 ranks cannot be divided into replicas of 3"
+with '"data_parallel_size": 2'
+refuses k.json "" "k.json:2: data_parallel_size is 2, but the mesh has 4 ranks along that axis"
+with '"pipeline": {"partition": "uniform"}'
+refuses k.json "--pipeline-model-parallel-size 2 --partition-method parameters" \
+    "k.json:2: pipeline.partition is uniform, but --partition-method is parameters"
+with '"tensor_parallel": {"tp_overlap_comm": true}'
+refuses k.json "--no-async-tensor-model-parallel-allreduce" "k.json:2: tensor_parallel.tp_overlap_comm is true, but"
+with '"pipeline": {"activation_checkpoint_interval": 2}'
+refuses k.json "--recompute-granularity full" "pipeline.activation_checkpoint_interval 2 and --recompute-granularity"
+
+# ---- sequence parallel ----
+refuses ds.json "--tensor-model-parallel-size 4 --sequence-parallel --seq-length 18" \
+    "--sequence-parallel: --seq-length 18 cannot be shared evenly by 4 tensor-parallel ranks"
+expect 0 $four ds.json --sequence-parallel
+says "--sequence-parallel is off: there is one tensor-parallel rank" "step 3/3"
+[ "$(grep -c "is off" <<<"$output")" = 1 ] || complain "each rank says it: $output"
+
+# ---- stages ----
+pp="--pipeline-model-parallel-size 2"
+refuses ds.json "--num-layers-per-virtual-pipeline-stage 1" "without a pipeline: give --pipeline-model-parallel-size"
+refuses ds.json "--decoder-first-pipeline-num-layers 1" "without a pipeline"
+refuses ds.json "$pp --num-layers-per-virtual-pipeline-stage 3" "does not divide the 2 layers of a pipeline stage"
+refuses ds.json "--pipeline-model-parallel-size 4 --num-layers 6 --num-layers-per-virtual-pipeline-stage 1" \
+    "6 layers cannot be shared evenly by 4 pipeline stages"
+refuses ds.json "$pp --num-layers-per-virtual-pipeline-stage 1 --num-virtual-stages-per-pipeline-rank 2" "give one of them"
+refuses ds.json "$pp --num-layers-per-virtual-pipeline-stage 1 --decoder-last-pipeline-num-layers 1" \
+    "--decoder-last-pipeline-num-layers cannot be combined"
+refuses ds.json "$pp --pipeline-model-parallel-layout Ett|ttL --num-virtual-stages-per-pipeline-rank 2" "leave"
+refuses ds.json "$pp --pipeline-model-parallel-layout Ett|ttL --partition-method uniform" "give one of them"
+refuses ds.json "$pp --partition-method uniform --account-for-loss-in-pipeline-split" "is of the partition method even"
+refuses ds.json "$pp --pipeline-schedule 1f1b --num-virtual-stages-per-pipeline-rank 2" \
+    "chunks are for the schedule interleaved"
+refuses ds.json "$pp --microbatch-group-size-per-virtual-pipeline-stage 2" "is of the interleaved schedule"
+refuses ds.json "--pipeline-model-parallel-size 4 --num-layers 8 --num-virtual-stages-per-pipeline-rank 2
+    --microbatch-group-size-per-virtual-pipeline-stage 2" "is less than the 4 pipeline stages"
+
+# ---- report ----
+expect 0 "$shoal" report --world 8 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --use-tp-pp-dp-mapping
+says "8 ranks, tp 2, dp 2, pp 2; numbered tp-cp-ep-pp-dp"
+finish
