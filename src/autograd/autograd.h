@@ -213,6 +213,7 @@ struct shoali_scope {
     int32_t group_layers; /* > 0: these layers are recomputed as one; its path names no stream */
     bool recompute;       /* set by an observer in forward_begin */
     int64_t flops_forward, flops_backward, saved_bytes;
+    int64_t flops_weight; /* of flops_backward: of weights, which defer_weight leaves for later */
 };
 /* Called in the order of registration at begins and in reverse order at ends; a failing observer
  * poisons the tape. Any member NULL. grad_ready: nothing of this tape will be added to the
@@ -305,6 +306,8 @@ SHOAL_CHECKED shoal_status shoali_tape_forward_layers(struct shoal_tape *tape,
                                                       const struct shoali_module *module,
                                                       int32_t first, int32_t count,
                                                       shoal_boundary *boundary);
+/* Between two layers: bytes of what the first has left for the second. */
+int64_t shoali_tape_boundary_bytes(const struct shoal_tape *tape);
 /* The poison, or SHOAL_OK. */
 SHOAL_CHECKED shoal_status shoali_tape_status(const struct shoal_tape *tape);
 /* Poisons; keeps the first error. Returns NULL so that ops can `return shoali_tape_poison(...)`. */

@@ -106,6 +106,8 @@ static shoal_status create_tape(struct shoal_engine *engine, struct shoali_slot 
 {
     /* a meta run fetches nothing, but it drops and replays like the real one */
     int32_t observers = 0;
+    if (engine->watch)
+        engine->observers[observers++] = *engine->watch;
     if (!meta && engine->zero)
         engine->observers[observers++] = *shoali_zero_observer(engine->zero);
     engine->observers[observers++] = shoali_recompute_observer(&engine->recompute);
@@ -490,6 +492,7 @@ shoal_status shoali_engine_make(const shoal_engine_args *args,
     engine->meta = making->meta;
     engine->save_info.step = -1;
     engine->admitted = making->admitted;
+    engine->watch = making->watch;
     engine->override_existing_checkpoint = args->override_existing_checkpoint;
     const char *output_path = args->output_path ? args->output_path : "";
     engine->output_path = shoali_malloc(strlen(output_path) + 1, "the output folder's name");

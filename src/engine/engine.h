@@ -91,7 +91,8 @@ struct shoal_engine {
     size_t packed_weights_bytes;
     struct shoali_micro_cost micro_cost;
     struct shoali_recompute recompute;
-    struct shoali_observer observers[2]; /* fetch before recompute */
+    struct shoali_observer observers[3]; /* fetch before recompute */
+    const struct shoali_observer *watch; /* borrowed; NULL: none */
     struct shoali_zero *zero;
     shoal_monitor *monitor;
     char *output_path; /* owned; "": the current folder */
@@ -161,6 +162,9 @@ SHOAL_CHECKED shoal_status shoali_engine_read_args(const shoal_engine_args *args
                                                    shoal_engine_args *own);
 SHOAL_CHECKED shoal_status shoali_plan_read_args(const shoal_plan_args *args, size_t args_size,
                                                  shoal_plan_args *own);
+/* The mesh of a plan's ranks, over `group` or, NULL, arithmetic alone. *mesh is owned. */
+SHOAL_CHECKED shoal_status shoali_plan_mesh(const shoal_plan_args *args, shoal_group *group,
+                                            shoal_mesh **mesh);
 /* What shoal_engine_create leaves zero. */
 struct shoali_engine_making {
     bool meta; /* for a plan: args->group is from shoali_comm_create_meta or NULL */
@@ -168,6 +172,8 @@ struct shoali_engine_making {
      * computes with a part yet, their ranks compute the same micro-batches (those along ep, which are
      * along dp, too, their own). For tests, with layers that gather what they compute with. */
     shoal_axes admitted;
+    /* Of all tapes, before the others: sees what each layer costs. Borrowed until destroy. */
+    const struct shoali_observer *watch;
 };
 SHOAL_CHECKED shoal_status shoali_engine_make(const shoal_engine_args *args,
                                               const struct shoali_engine_making *making,

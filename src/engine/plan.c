@@ -183,12 +183,27 @@ static int64_t data_bytes(const struct shoal_engine *engine, int64_t dataset_byt
                 plus(batch, shoal_loader_plan_bytes(batch, engine->batch.accumulation)));
 }
 
+shoal_status shoali_plan_mesh(const shoal_plan_args *args, shoal_group *group, shoal_mesh **mesh)
+{
+    return shoal_mesh_create(&(shoal_mesh_args){.group = group,
+                                                .ranks = args->world_size,
+                                                .rank = args->rank,
+                                                .tensor = args->tensor,
+                                                .context = args->context,
+                                                .expert = args->expert,
+                                                .pipeline = args->pipeline,
+                                                .expert_tensor = args->expert_tensor,
+                                                .order = args->order},
+                             mesh);
+}
+
 static shoal_status make_plan(const shoal_engine_args *given, const shoal_plan_args *args,
                               shoal_plan *plan)
 {
     shoal_status status;
     struct shoal_engine *engine = NULL;
     shoal_group *group = NULL;
+    shoal_mesh *mesh = NULL;
     struct shoali_comm_counters sent;
     const struct shoali_context context = *shoali_context_get();
     struct shoali_logger quiet = {.level = SHOAL_LOG_OFF};
@@ -199,6 +214,8 @@ static shoal_status make_plan(const shoal_engine_args *given, const shoal_plan_a
                   shoali_comm_create_meta(args->rank, args->world_size, engine_args.group, &group),
                   done);
     engine_args.group = group;
+    SHOAL_TRY(status, shoali_plan_mesh(args, group, &mesh), done);
+    engine_args.mesh = mesh;
     SHOAL_TRY(
         status,
         shoali_engine_make(&engine_args, &(struct shoali_engine_making){.meta = true}, &engine),
@@ -211,6 +228,7 @@ static shoal_status make_plan(const shoal_engine_args *given, const shoal_plan_a
     status = SHOAL_OK;
 done:
     shoal_engine_destroy(engine);
+    shoal_mesh_destroy(mesh);
     shoal_comm_destroy(group);
     *shoali_context_get() = context;
     return status;

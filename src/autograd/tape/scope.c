@@ -283,6 +283,17 @@ done:
     return status;
 }
 
+int64_t shoali_tape_boundary_bytes(const struct shoal_tape *tape)
+{
+    int64_t bytes = 0;
+    for (int32_t t = 0; t < tape->tensor_count; t++) {
+        const struct shoal_tensor *tensor = &tape->tensor[t]->tensor;
+        if (tape->tensor[t]->open && tensor->node >= 0)
+            bytes += shoal_shape_count(&tensor->shape) * (int64_t)shoal_dtype_bytes(tensor->dtype);
+    }
+    return bytes;
+}
+
 /* How many layers from this one on are to be recomputed as one. */
 static int32_t ask_for_group(const struct shoal_tape *tape, const struct shoal_layer *layer)
 {

@@ -30,6 +30,7 @@ struct shoali_slot {
     int32_t spare;      /* unused entries of `segment`, linked by next */
     int32_t first_free; /* lowest free segment */
     size_t capacity_bytes, used_bytes, peak_bytes;
+    size_t high_bytes; /* most of used_bytes since it was last asked for */
     int64_t growth_count;
     bool planned; /* a capacity was given: growing means that the plan was wrong */
 };
@@ -224,6 +225,13 @@ size_t shoali_slot_used_bytes(const struct shoali_slot *slot)
     return slot->used_bytes;
 }
 
+size_t shoali_slot_take_high(struct shoali_slot *slot)
+{
+    const size_t high = slot->high_bytes;
+    slot->high_bytes = slot->used_bytes;
+    return high;
+}
+
 /* ---- allocation ---- */
 
 static int32_t first_fit(const struct shoali_slot *slot, size_t bytes)
@@ -275,6 +283,8 @@ shoal_status shoali_slot_alloc(struct shoali_slot *slot, size_t bytes, int32_t *
         split(slot, entry, bytes);
     unlink_free(slot, entry);
     slot->used_bytes += bytes;
+    if (slot->used_bytes > slot->high_bytes)
+        slot->high_bytes = slot->used_bytes;
     const size_t end = slot->segment[entry].offset + bytes;
     if (end > slot->peak_bytes)
         slot->peak_bytes = end;

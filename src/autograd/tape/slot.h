@@ -22,5 +22,7 @@ void *shoali_slot_address(const struct shoali_slot *slot, int32_t segment);
 /* Frees all segments, keeps the blocks. */
 void shoali_slot_reset(struct shoali_slot *slot);
 size_t shoali_slot_used_bytes(const struct shoali_slot *slot);
+/* Most that was used at once since the last call: what a part of a recording needs. */
+size_t shoali_slot_take_high(struct shoali_slot *slot);
 
 #endif

@@ -1,0 +1,49 @@
+/* cluster.c - rates by name. */
+#include "autotuning/autotuning.h"
+
+#include "base/str.h"
+
+#include <string.h>
+
+/* Of one accelerator, by data sheets: dense bf16 (V100: fp16) FLOP/s, memory, what it sends to
+ * others of its machine and into the network, in units per second. */
+static const struct {
+    const char *name;
+    double flops, memory_bytes, node_bytes, network_bytes;
+    int64_t gib;
+} rows[] = {
+    {"v100", 125e12, 0.9e12, 150e9, 12.5e9, 32},
+    {"a100", 312e12, 2.039e12, 300e9, 25e9, 80},
+    {"h100", 989e12, 3.35e12, 450e9, 50e9, 80},
+    {"h200", 989e12, 4.8e12, 450e9, 50e9, 141},
+};
+enum { ROWS = sizeof rows / sizeof rows[0], RANKS_PER_NODE = 8 };
+static const double reached_flops = 0.6, reached_bytes = 0.8, latency_s = 10e-6;
+
+const char *shoal_cluster_name(int32_t index)
+{
+    return index >= 0 && index < ROWS ? rows[index].name : NULL;
+}
+
+shoal_status shoal_cluster_find_sized(const char *name, shoal_plan_rates *rates, size_t rates_size,
+                                      shoal_plan_limit *limit, size_t limit_size)
+{
+    const char *names[ROWS];
+    for (int32_t i = 0; i < ROWS; i++) {
+        names[i] = rows[i].name;
+        if (strcmp(name, rows[i].name) != 0)
+            continue;
+        const shoal_plan_rates found = {.flops = reached_flops * rows[i].flops,
+                                        .memory_bytes = reached_bytes * rows[i].memory_bytes,
+                                        .network_bytes = reached_bytes * rows[i].network_bytes,
+                                        .node_bytes = reached_bytes * rows[i].node_bytes,
+                                        .latency_s = latency_s,
+                                        .ranks_per_node = RANKS_PER_NODE};
+        shoali_sized_copy(rates, rates_size, &found, sizeof found);
+        shoal_plan_set_limit_sized(rows[i].gib << 30, limit, limit_size);
+        return SHOAL_OK;
+    }
+    const char *nearest = shoali_nearest(name, names, ROWS);
+    return SHOAL_FAIL(SHOAL_EINVAL, "there is no cluster \"%s\"%s%s; there are: v100, a100, h100, h200",
+                      name, nearest ? "; nearest is " : "", nearest ? nearest : "");
+}

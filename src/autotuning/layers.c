@@ -1,0 +1,312 @@
+/* layers.c - what each layer costs: a model of one layer of each kind, run without memory. */
+#include "autotuning/autotuning.h"
+
+#include "autograd/tape/tape.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* One layer while it is watched. */
+struct seen {
+    struct shoali_layer_cost cost;
+    int64_t used_before; /* of the slot, when its forward began */
+    double bytes_before, tensor_bytes, tensor_calls;
+};
+struct watch {
+    struct seen *layer;
+    int32_t layer_count;
+    shoal_group *tensor; /* NULL: one rank */
+};
+
+/* ---- watching ------------------------------------------------------------------------------- */
+
+static void read_tensor_group(const struct watch *watch, double *bytes, double *calls)
+{
+    struct shoali_comm_counters now;
+    *bytes = *calls = 0;
+    if (!watch->tensor)
+        return;
+    shoali_comm_get_counters(watch->tensor, &now);
+    for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++) {
+        *bytes += (double)now.bytes[k];
+        *calls += (double)now.calls[k];
+    }
+}
+
+static double recorded_bytes(const struct shoal_tape *tape)
+{
+    int64_t forward, backward, bytes;
+    shoali_tape_totals(tape, &forward, &backward, &bytes);
+    return (double)bytes;
+}
+
+/* What a layer keeps is known when the next one begins: by then its inputs are given back. */
+static void end_kept(const struct watch *watch, const struct shoal_tape *tape, int32_t next)
+{
+    if (next == 0)
+        return;
+    struct seen *before = &watch->layer[next - 1];
+    before->cost.kept_bytes =
+        (int64_t)shoali_slot_used_bytes(tape->args.slot) - before->used_before;
+    before->cost.boundary_bytes = shoali_tape_boundary_bytes(tape);
+}
+
+static shoal_status forward_begin(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    struct watch *watch = user;
+    if (!scope->layer || !tape->needs_grad)
+        return SHOAL_OK;
+    struct seen *layer = &watch->layer[scope->layer->index];
+    end_kept(watch, tape, scope->layer->index);
+    layer->used_before = (int64_t)shoali_slot_used_bytes(tape->args.slot);
+    layer->bytes_before = recorded_bytes(tape);
+    layer->cost.work_bytes = 0;
+    read_tensor_group(watch, &layer->tensor_bytes, &layer->tensor_calls);
+    (void)shoali_slot_take_high(tape->args.slot);
+    return SHOAL_OK;
+}
+
+static shoal_status forward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    struct watch *watch = user;
+    double bytes, calls;
+    if (!tape->needs_grad)
+        return SHOAL_OK;
+    if (!scope->layer) {
+        for (int32_t s = scope->parent; s >= 0 && scope->recompute; s = tape->scope[s]->scope.parent)
+            if (tape->scope[s]->scope.layer)
+                watch->layer[tape->scope[s]->scope.layer->index].cost.flops_replay +=
+                    (double)scope->flops_forward;
+        return SHOAL_OK;
+    }
+    struct seen *layer = &watch->layer[scope->layer->index];
+    layer->cost.flops_forward = (double)scope->flops_forward;
+    layer->cost.flops_backward = (double)scope->flops_backward;
+    layer->cost.flops_weight = (double)scope->flops_weight;
+    if (scope->recompute || (scope->parent >= 0 && tape->scope[scope->parent]->scope.recompute))
+        layer->cost.flops_replay = (double)scope->flops_forward;
+    layer->cost.bytes = recorded_bytes(tape) - layer->bytes_before;
+    layer->cost.work_bytes = (int64_t)shoali_slot_take_high(tape->args.slot) - layer->used_before;
+    read_tensor_group(watch, &bytes, &calls);
+    layer->cost.tensor_forward_bytes = bytes - layer->tensor_bytes;
+    layer->cost.tensor_forward_calls = calls - layer->tensor_calls;
+    return SHOAL_OK;
+}
+
+static shoal_status backward_begin(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    struct watch *watch = user;
+    if (!scope->layer)
+        return SHOAL_OK;
+    struct seen *layer = &watch->layer[scope->layer->index];
+    if (scope->layer->index == watch->layer_count - 1)
+        end_kept(watch, tape, watch->layer_count);
+    read_tensor_group(watch, &layer->tensor_bytes, &layer->tensor_calls);
+    (void)shoali_slot_take_high(tape->args.slot);
+    return SHOAL_OK;
+}
+
+static shoal_status backward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
+{
+    struct watch *watch = user;
+    double bytes, calls;
+    if (!scope->layer)
+        return SHOAL_OK;
+    struct seen *layer = &watch->layer[scope->layer->index];
+    const int64_t high = (int64_t)shoali_slot_take_high(tape->args.slot) - layer->used_before;
+    if (high > layer->cost.work_bytes)
+        layer->cost.work_bytes = high;
+    read_tensor_group(watch, &bytes, &calls);
+    layer->cost.tensor_backward_bytes = bytes - layer->tensor_bytes;
+    layer->cost.tensor_backward_calls = calls - layer->tensor_calls;
+    return SHOAL_OK;
+}
+
+/* ---- kinds ---------------------------------------------------------------------------------- */
+
+/* A model of one layer of each kind: the first of its kind stands for all. */
+struct kinds {
+    shoal_layer_spec *layer;
+    int32_t *of; /* [layers of the whole model] */
+    int32_t count;
+};
+
+static int32_t find_kind(const struct kinds *kinds, const shoal_layer_spec *layer)
+{
+    for (int32_t k = 0; k < kinds->count; k++)
+        if (kinds->layer[k].type == layer->type && kinds->layer[k].config == layer->config)
+            return k;
+    return kinds->count;
+}
+
+/* The first and the last layer are kinds of their own: they are never recomputed. */
+static shoal_status find_kinds(const shoal_model *model, struct shoali_arena *arena,
+                               struct kinds *kinds)
+{
+    const size_t count = (size_t)model->layer_count;
+    kinds->layer = shoali_arena_alloc(arena, (count + 1) * sizeof *kinds->layer);
+    kinds->of = shoali_arena_alloc(arena, (count + 1) * sizeof *kinds->of);
+    if (!kinds->layer || !kinds->of)
+        return SHOAL_ENOMEM;
+    kinds->count = 0;
+    for (int32_t l = 0; l < model->layer_count; l++) {
+        const bool edge = l == 0 || l == model->layer_count - 1;
+        const int32_t kind = edge ? kinds->count : find_kind(kinds, &model->layers[l]);
+        if (kind == kinds->count)
+            kinds->layer[kinds->count++] = model->layers[l];
+        kinds->of[l] = kind;
+    }
+    return SHOAL_OK;
+}
+
+/* ---- running -------------------------------------------------------------------------------- */
+
+/* One micro-batch, forward and backward. */
+static shoal_status run(struct shoal_engine *engine)
+{
+    shoal_status status;
+    for (int32_t i = 0; i < engine->model->input_count; i++)
+        engine->batch_arrays[i] = SHOALI_META_ADDRESS; /* nothing reads it */
+    SHOAL_TRY(status,
+              shoal_engine_forward(engine, &(shoal_batch){.data = engine->batch_arrays}, NULL),
+              done);
+    SHOAL_TRY(status, shoal_engine_backward(engine), done);
+done:
+    return status;
+}
+
+static void count_parameters(const struct shoal_engine *engine, struct watch *watch)
+{
+    bool *seen = calloc((size_t)engine->module.param_count + 1, sizeof *seen);
+    for (int32_t l = 0; seen && l < engine->module.layer_count; l++) {
+        struct shoali_layer_cost *cost = &watch->layer[l].cost;
+        for (int32_t i = 0; i < engine->module.layer[l].param_count; i++) {
+            const struct shoal_param *param = engine->module.layer[l].param[i];
+            if (seen[param->index])
+                cost->tied_parameters += param->count;
+            else
+                cost->parameters += param->count;
+            cost->whole_parameters +=
+                seen[param->index] ? 0 : shoal_shape_count(shoal_param_shape(param));
+            seen[param->index] = true;
+        }
+        cost->type = engine->module.layer[l].type->name;
+    }
+    free(seen);
+}
+
+static void fill(const struct shoal_engine *engine, const struct watch *watch,
+                 const struct kinds *kinds, struct shoali_costs *costs)
+{
+    const bool trains = engine->optimizer.type != NULL;
+    costs->inputs_bytes = watch->layer[0].used_before;
+    costs->weight_bytes = (double)shoal_dtype_bytes(engine->module.dtype);
+    costs->gradient_bytes = engine->config.reduction == SHOALI_REDUCTION_EXACT ? 8 : 4;
+    costs->states = trains ? shoali_optimizer_element_states(&engine->optimizer) : 0;
+    costs->overlaps = engine->config.zero_optimization.overlap_comm;
+    for (int32_t l = 0; l < costs->layer_count; l++) {
+        struct shoali_layer_cost *cost = &costs->layer[l];
+        *cost = watch->layer[kinds->of[l]].cost;
+        cost->work_bytes -= cost->kept_bytes;
+        costs->parameters += cost->whole_parameters;
+    }
+}
+
+/* The engine's arguments for the model of kinds. */
+static void arguments(const struct shoali_settings *settings, const struct shoali_costs_args *args,
+                      const shoal_model *model, shoal_mesh *mesh, char *text,
+                      shoal_engine_args *engine)
+{
+    *engine = settings->engine;
+    engine->model = model;
+    engine->config_path = NULL;
+    engine->config_text = text;
+    engine->group = NULL;
+    engine->mesh = mesh;
+    engine->saves = false;
+    engine->sequence_parallel = args->sequence_parallel;
+    engine->virtual_stages = 0;
+    if (!args->as_given) {
+        engine->recompute_granularity = args->recompute;
+        engine->recompute_method = NULL;
+        engine->recompute_num_layers = 0;
+        engine->recompute_modules = NULL;
+    }
+}
+
+static shoal_status watch_engine(const shoal_engine_args *args, struct watch *watch,
+                                 const struct kinds *kinds, struct shoali_costs *costs)
+{
+    shoal_status status;
+    struct shoal_engine *engine = NULL;
+    const struct shoali_observer observer = {.user = watch,
+                                             .forward_begin = forward_begin,
+                                             .forward_end = forward_end,
+                                             .backward_begin = backward_begin,
+                                             .backward_end = backward_end};
+    if (args->mesh)
+        SHOAL_TRY(status, shoal_mesh_group(args->mesh, SHOAL_AXIS_TP, &watch->tensor), done);
+    SHOAL_TRY(status,
+              shoali_engine_make(
+                  args, &(struct shoali_engine_making){.meta = true, .watch = &observer}, &engine),
+              done);
+    for (int32_t l = 0; l < watch->layer_count; l++)
+        watch->layer[l].cost.flops_replay = 0;
+    SHOAL_TRY(status, run(engine), done);
+    count_parameters(engine, watch);
+    fill(engine, watch, kinds, costs);
+done:
+    shoal_engine_destroy(engine);
+    return status;
+}
+
+shoal_status shoali_costs_make(const struct shoali_settings *settings,
+                               const struct shoali_costs_args *args, struct shoali_arena *arena,
+                               struct shoali_costs *costs)
+{
+    shoal_status status;
+    struct kinds kinds;
+    shoal_group *group = NULL;
+    shoal_mesh *mesh = NULL;
+    char *text = NULL;
+    shoal_engine_args engine;
+    const struct shoali_context context = *shoali_context_get();
+    struct shoali_logger quiet = {.level = SHOAL_LOG_OFF};
+    const shoal_model *whole = settings->engine.model;
+    shoal_model model = *whole;
+    shoali_context_get()->logger = &quiet; /* what there is to say, the run itself will say */
+    SHOAL_TRY(status, find_kinds(whole, arena, &kinds), done);
+    model.layers = kinds.layer;
+    model.layer_count = kinds.count;
+    struct watch watch = {.layer_count = kinds.count};
+    watch.layer = shoali_arena_alloc(arena, ((size_t)kinds.count + 1) * sizeof *watch.layer);
+    *costs = (struct shoali_costs){.layer_count = whole->layer_count, .tensor = args->tensor};
+    costs->layer =
+        shoali_arena_alloc(arena, ((size_t)whole->layer_count + 1) * sizeof *costs->layer);
+    if (!watch.layer || !costs->layer) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    memset(watch.layer, 0, (size_t)kinds.count * sizeof *watch.layer);
+    if (args->tensor > 1) {
+        SHOAL_TRY(status, shoali_comm_create_meta(0, args->tensor, NULL, &group), done);
+        SHOAL_TRY(status,
+                  shoal_mesh_create(
+                      &(shoal_mesh_args){.group = group, .tensor = args->tensor}, &mesh),
+                  done);
+    }
+    SHOAL_TRY(status,
+              shoali_settings_write(settings, -1,
+                                    &(struct shoali_batch_sizes){args->micro_batch,
+                                                                 args->micro_batch, 1},
+                                    &text),
+              done);
+    arguments(settings, args, &model, mesh, text, &engine);
+    SHOAL_TRY(status, watch_engine(&engine, &watch, &kinds, costs), done);
+done:
+    shoal_mesh_destroy(mesh);
+    shoal_comm_destroy(group);
+    free(text);
+    *shoali_context_get() = context;
+    return status;
+}

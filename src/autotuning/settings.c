@@ -1,0 +1,57 @@
+/* settings.c - the configuration, read once; the same with another layout. */
+#include "autotuning/autotuning.h"
+
+#include "base/json.h"
+
+#include <jansson.h>
+
+shoal_status shoali_settings_init(struct shoali_settings *settings, const shoal_engine_args *engine,
+                                  const shoal_plan_args *plan)
+{
+    shoal_status status;
+    *settings = (struct shoali_settings){.engine = *engine, .plan = *plan};
+    if (!engine->model)
+        return SHOAL_FAIL(SHOAL_EINVAL, "a layout needs a model");
+    SHOAL_TRY(status,
+              shoali_ds_config_init(&settings->config, engine->config_path, engine->config_text),
+              done);
+    settings->root = shoali_json_root(settings->config.document);
+done:
+    return status;
+}
+
+void shoali_settings_fini(struct shoali_settings *settings)
+{
+    if (settings->root)
+        shoali_ds_config_fini(&settings->config);
+    settings->root = NULL;
+}
+
+static int set_stage(json_t *root, int32_t stage)
+{
+    json_t *zero = json_object_get(root, "zero_optimization");
+    if (json_is_object(zero))
+        return json_object_set_new(zero, "stage", json_integer(stage));
+    zero = json_object();
+    return json_object_set_new(zero, "stage", json_integer(stage)) |
+           json_object_set_new(root, "zero_optimization", zero);
+}
+
+shoal_status shoali_settings_write(const struct shoali_settings *settings, int32_t stage,
+                                   const struct shoali_batch_sizes *batch, char **text)
+{
+    *text = NULL;
+    json_t *root = json_deep_copy(settings->root);
+    int failed = 0;
+    if (stage >= 0)
+        failed |= set_stage(root, stage);
+    failed |= json_object_set_new(root, "train_batch_size", json_integer(batch->train));
+    failed |=
+        json_object_set_new(root, "train_micro_batch_size_per_gpu", json_integer(batch->micro));
+    failed |= json_object_set_new(root, "gradient_accumulation_steps",
+                                  json_integer(batch->accumulation));
+    const shoal_status status =
+        shoali_json_write(failed ? NULL : root, JSON_REAL_PRECISION(17), "a layout", text);
+    json_decref(root);
+    return status;
+}

@@ -1,0 +1,219 @@
+/* stages.c - layers to stages: durations, memory, what the arguments say of a pipeline. */
+#include "autotuning/autotuning.h"
+
+#include "pipeline_parallel/cut.h"
+
+#include <string.h>
+
+/* ---- speeds --------------------------------------------------------------------------------- */
+
+/* The distance between the outermost ranks of the first group of an axis decides which link its
+ * messages take. */
+static double link_of(const shoal_plan_rates *rates, const shoal_mesh *mesh, shoal_axes axis)
+{
+    const int32_t ranks = shoal_mesh_size(mesh, axis);
+    const int32_t span = shoal_mesh_member(mesh, axis, 0, ranks - 1) + 1;
+    const bool one_node = rates->ranks_per_node <= 0 || span <= rates->ranks_per_node;
+    return one_node && rates->node_bytes > 0 ? rates->node_bytes : rates->network_bytes;
+}
+
+void shoali_speeds_of(const shoal_plan_rates *rates, const shoal_mesh *mesh,
+                      struct shoali_speeds *speeds)
+{
+    *speeds = (struct shoali_speeds){.flops = rates->flops,
+                                     .memory = rates->memory_bytes,
+                                     .tensor = link_of(rates, mesh, SHOAL_AXIS_TP),
+                                     .pipeline = link_of(rates, mesh, SHOAL_AXIS_PP),
+                                     .data = link_of(rates, mesh, SHOAL_AXIS_DP),
+                                     .latency_s = rates->latency_s};
+}
+
+static double take(double amount, double speed)
+{
+    return speed > 0 ? amount / speed : 0;
+}
+
+static double longer(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- durations ------------------------------------------------------------------------------ */
+
+/* A micro-batch on one layer. */
+struct duration {
+    double forward, backward, weight; /* weight: of backward */
+    double exposed, hidden;
+};
+
+static struct duration duration_of(const struct shoali_layer_cost *layer,
+                                   const struct shoali_speeds *speeds, bool beside)
+{
+    const double backward = layer->flops_backward + layer->flops_replay;
+    const double share = backward > 0 ? layer->flops_weight / backward : 0;
+    const double replayed =
+        layer->flops_forward > 0 ? layer->flops_replay / layer->flops_forward : 0;
+    if (!speeds)
+        return (struct duration){
+            .forward = layer->flops_forward, .backward = backward, .weight = layer->flops_weight};
+    struct duration duration = {
+        .forward =
+            longer(take(layer->flops_forward, speeds->flops), take(layer->bytes, speeds->memory)),
+        .backward = longer(take(backward, speeds->flops),
+                           take((2 + replayed) * layer->bytes, speeds->memory))};
+    duration.weight = share * duration.backward;
+    const double there = take(layer->tensor_forward_bytes, speeds->tensor) +
+                         layer->tensor_forward_calls * speeds->latency_s;
+    const double back = take(layer->tensor_backward_bytes, speeds->tensor) +
+                        layer->tensor_backward_calls * speeds->latency_s;
+    /* Input gradients of the matrices cut by columns, about half of them, travel beside their
+     * weight gradients. */
+    const double room = beside ? duration.weight / 2 : 0;
+    duration.hidden = back < room ? back : room;
+    duration.exposed = there + back - duration.hidden;
+    duration.forward += there;
+    duration.backward += back - duration.hidden;
+    return duration;
+}
+
+static void add_layers(const struct shoali_stages_args *args, struct shoali_stages *stages,
+                       int32_t k)
+{
+    const bool beside = !args->settings->engine.no_async_tensor_parallel;
+    stages->forward[k] = stages->backward_input[k] = stages->backward_weight[k] = 0;
+    stages->exposed[k] = stages->hidden[k] = 0;
+    for (int32_t l = stages->begin[k]; l < stages->begin[k + 1]; l++) {
+        const struct duration one =
+            duration_of(&args->costs->layer[l], args->speeds,
+                        beside && !args->settings->engine.sequence_parallel);
+        stages->forward[k] += one.forward;
+        stages->backward_weight[k] += one.weight;
+        stages->backward_input[k] += one.backward - one.weight;
+        stages->exposed[k] += one.exposed;
+        stages->hidden[k] += one.hidden;
+    }
+}
+
+/* ---- cuts ----------------------------------------------------------------------------------- */
+
+static shoal_status cut(const struct shoali_stages_args *args, struct shoali_arena *arena,
+                        int32_t *begin)
+{
+    shoal_status status;
+    const struct shoali_costs *costs = args->costs;
+    const shoal_engine_args *engine = &args->settings->engine;
+    const char *method = engine->partition_method ? engine->partition_method : "parameters";
+    struct shoali_cut_layer *layers =
+        shoali_arena_alloc(arena, (size_t)costs->layer_count * sizeof *layers);
+    if (!layers)
+        return SHOAL_ENOMEM;
+    for (int32_t l = 0; l < costs->layer_count; l++)
+        layers[l] =
+            (struct shoali_cut_layer){costs->layer[l].type, (double)costs->layer[l].whole_parameters};
+    struct shoali_cut_args how = {.stages = args->pipeline->stages,
+                                  .chunks = args->pipeline->chunks,
+                                  .layers = layers,
+                                  .layer_count = costs->layer_count,
+                                  .first = engine->first_stage_layers,
+                                  .last = engine->last_stage_layers,
+                                  .embedding = engine->account_for_embedding,
+                                  .loss = engine->account_for_loss};
+    SHOAL_TRY(status, shoali_cut_parse(method, &how.method, &how.text), done);
+    SHOAL_TRY(status, shoali_cut_make(&how, begin), done);
+done:
+    return status;
+}
+
+/* ---- stages --------------------------------------------------------------------------------- */
+
+static double most_transferred(const struct shoali_costs *costs, const struct shoali_stages *stages)
+{
+    double most = 0;
+    for (int32_t k = 1; k < stages->count; k++)
+        if (stages->begin[k] > 0)
+            most = longer(most, (double)costs->layer[stages->begin[k] - 1].boundary_bytes);
+    return most;
+}
+
+shoal_status shoali_stages_make(const struct shoali_stages_args *args, struct shoali_arena *arena,
+                                struct shoali_stages *stages)
+{
+    shoal_status status;
+    const int32_t count = args->pipeline->stages * args->pipeline->chunks;
+    const size_t room = (size_t)count * sizeof(double);
+    *stages = (struct shoali_stages){
+        .count = count,
+        .begin = shoali_arena_alloc(arena, ((size_t)count + 1) * sizeof *stages->begin)};
+    double **const lists[] = {&stages->forward, &stages->backward_input, &stages->backward_weight,
+                              &stages->exposed, &stages->hidden};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        *lists[i] = shoali_arena_alloc(arena, room);
+        if (!*lists[i] || !stages->begin)
+            return SHOAL_ENOMEM;
+    }
+    SHOAL_TRY(status, cut(args, arena, stages->begin), done);
+    for (int32_t k = 0; k < count; k++)
+        add_layers(args, stages, k);
+    stages->durations = (struct shoali_durations){.forward = stages->forward,
+                                                  .backward_input = stages->backward_input,
+                                                  .backward_weight = stages->backward_weight};
+    if (args->speeds)
+        stages->durations.transfer =
+            take(most_transferred(args->costs, stages), args->speeds->pipeline) +
+            args->speeds->latency_s;
+done:
+    return status;
+}
+
+int64_t shoali_stages_slot_bytes(const struct shoali_costs *costs,
+                                 const struct shoali_stages *stages, int32_t virtual_stage)
+{
+    const int32_t first = stages->begin[virtual_stage];
+    int64_t most = 0;
+    int64_t kept = first > 0 ? costs->layer[first - 1].boundary_bytes : costs->inputs_bytes;
+    for (int32_t l = first; l < stages->begin[virtual_stage + 1]; l++) {
+        kept += costs->layer[l].kept_bytes;
+        if (kept + costs->layer[l].work_bytes > most)
+            most = kept + costs->layer[l].work_bytes;
+    }
+    return most;
+}
+
+int32_t shoali_stages_in_flight(const struct shoali_pipeline_args *pipeline, int32_t stage)
+{
+    const int32_t all = pipeline->micro_batches * pipeline->chunks;
+    const int32_t behind = pipeline->stages - stage - 1;
+    int32_t count = behind + 1;
+    if (pipeline->schedule == SHOALI_GPIPE)
+        count = all;
+    else if (pipeline->schedule == SHOALI_ZB_H1)
+        count = pipeline->stages;
+    else if (pipeline->chunks > 1)
+        count = 2 * behind + (pipeline->chunks - 1) * pipeline->group + 1;
+    return count < all ? count : all;
+}
+
+shoal_status shoali_stages_pipeline(const struct shoali_settings *settings, int64_t micro_batches,
+                                    struct shoali_pipeline_args *pipeline)
+{
+    shoal_status status;
+    const shoal_engine_args *engine = &settings->engine;
+    struct shoali_pipeline_args args = {
+        .schedule = engine->virtual_stages > 1 ? SHOALI_INTERLEAVED : SHOALI_1F1B,
+        .stages = settings->plan.pipeline,
+        .chunks = engine->virtual_stages,
+        .micro_batches = (int32_t)micro_batches,
+        .group = engine->micro_batch_group,
+        .training = true};
+    if (micro_batches > INT32_MAX / 8)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "a pipeline of %lld micro-batches a step is too long: at most %d are "
+                          "possible",
+                          (long long)micro_batches, INT32_MAX / 8);
+    if (engine->pipeline_schedule)
+        SHOAL_TRY(status,
+                  shoali_pipeline_schedule_find(engine->pipeline_schedule, &args.schedule), done);
+    SHOAL_TRY(status, shoali_pipeline_complete(&args, pipeline), done);
+done:
+    return status;
+}
