@@ -506,7 +506,6 @@ shoal_status shoal_layout_search_sized(const shoal_engine_args *given_engine, si
     SHOAL_TRY(status, find(search, layouts, capacity, count), done);
 done:
     shoali_settings_fini(&search->settings);
-    shoali_free(search->entry);
     shoali_arena_fini(&search->scratch);
     shoali_arena_fini(&search->arena);
     shoali_free(search);

@@ -164,6 +164,13 @@ static void fill(const struct shoal_engine *engine, const struct shoali_comm_cou
     plan->parameters = engine->module.whole_count;
     plan->live_parameters = zero.live_elements;
     plan->updated_parameters = zero.updated_elements;
+    plan->tensor_ranks = shoal_mesh_size(engine->mesh, SHOAL_AXIS_TP);
+    plan->pipeline_stages = shoal_mesh_size(engine->mesh, SHOAL_AXIS_PP);
+    plan->data_ranks = engine->data_ranks;
+    plan->tensor_rank = shoal_mesh_coordinate(engine->mesh, SHOAL_AXIS_TP, engine->rank);
+    plan->pipeline_stage = shoal_mesh_coordinate(engine->mesh, SHOAL_AXIS_PP, engine->rank);
+    plan->data_rank = engine->data_rank;
+    plan->in_flight = engine->micro_count;
     for (int32_t l = 0; l < engine->module.layer_count; l++) {
         int64_t sum = 0;
         for (int32_t i = 0; i < engine->module.layer[l].param_count; i++)
@@ -344,6 +351,13 @@ static shoal_status write_json(const shoal_plan *plan, char **json)
         {"kernel_bytes", plan->kernel_bytes},
         {"update_bytes", plan->update_bytes},
         {"overlaps", plan->overlaps},
+        {"tensor_ranks", plan->tensor_ranks},
+        {"pipeline_stages", plan->pipeline_stages},
+        {"data_ranks", plan->data_ranks},
+        {"tensor_rank", plan->tensor_rank},
+        {"pipeline_stage", plan->pipeline_stage},
+        {"data_rank", plan->data_rank},
+        {"in_flight", plan->in_flight},
     };
     json_t *object = json_object(), *traffic = json_object();
     int failed = set_members(object, members, sizeof members / sizeof members[0]);

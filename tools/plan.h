@@ -1,0 +1,95 @@
+/* plan - what the files of `shoal plan` share.
+ *
+ *   plan.c          the command: from flags to plans
+ *   plan_options.c  its flags
+ *   plan_print.c    plans as text and as JSON
+ *   plan_layout.c   --draw and --search: pipelines as pictures, the best layouts as a table
+ *   plan_rates.c    rates of clusters by name, and of this machine, measured
+ */
+#ifndef SHOAL_PLAN_TOOL_H
+#define SHOAL_PLAN_TOOL_H
+
+#include "pretrain.h"
+#include "shoal/autotuning.h"
+
+enum { PLANS_MAX = 64, EXIT_DOES_NOT_FIT = 3 };
+
+/* Sizes of the mesh, and what its ranks do. */
+struct plan_mesh {
+    int64_t tensor, pipeline, virtual_stages, virtual_layers, group, first_layers, last_layers;
+    bool sequence_parallel, no_async, embedding, loss, pipeline_before_data;
+    const char *schedule, *partition, *layout;
+};
+struct plan_options {
+    struct shoali_ints world_size;
+    const char *memory_limit, *cluster, *draw;
+    int64_t ranks_per_node, results;
+    double peak_tflops, memory_bandwidth, network_bandwidth, node_bandwidth, latency_us;
+    bool json, search;
+    struct plan_mesh mesh;
+    uint64_t given[SHOALI_GIVEN_WORDS];
+};
+extern const struct shoali_section plan_section;
+
+/* One number of ranks. */
+struct column {
+    shoal_plan plan; /* of the rank that needs most */
+    shoal_plan_limit limit;
+    shoal_plan_verdict verdict;
+    shoal_plan *kind; /* of each kind of ranks: stage, and first and last along tp; owned */
+    int32_t kind_count;
+    bool suggested;
+    struct {
+        char change[256];
+        shoal_plan plan;
+        shoal_plan_verdict verdict;
+    } suggestion;
+    shoal_plan_time time;
+    /* with a pipeline */
+    shoal_layout_pipeline pipeline;
+    shoal_layout_stage *stage; /* [pipeline.stages]; owned; NULL: none */
+};
+struct planning {
+    char name[96]; /* "shoal plan gpt" */
+    struct pretrain_options options;
+    struct plan_options own;
+    int64_t dataset_bytes;
+    shoal_model *model;
+    struct pretrain_setup setup;
+    shoal_plan_rates rates;
+    char rates_from[64]; /* "measured here", for people; "" from flags */
+    struct column *column;
+    int32_t count;
+    /* --search */
+    shoal_layout *layout; /* owned */
+    int32_t layout_count;
+    bool layout_fits;
+    double search_s;
+};
+
+/* The mesh's flags into the arguments of engine and plan. SHOAL_EINVAL: they contradict. */
+SHOAL_CHECKED shoal_status plan_take_mesh(struct planning *planning);
+shoal_plan_args plan_args_of(const struct planning *planning, int32_t world);
+/* What a rank may use: --memory-limit, else the cluster's, else this machine's share. */
+SHOAL_CHECKED shoal_status plan_choose_limit(const struct planning *planning, int32_t world,
+                                             shoal_plan_limit *limit);
+
+/* Rates of --cluster and of flags; `needed`: where neither gives any, of this machine, measured for
+ * `world` ranks. */
+SHOAL_CHECKED shoal_status plan_find_rates(struct planning *planning, int32_t world, bool needed);
+
+/* Stages and bubble of a column's pipeline; with --draw the picture. */
+SHOAL_CHECKED shoal_status plan_draw(struct planning *planning, int32_t world,
+                                     struct column *column);
+/* --search, and the table. */
+SHOAL_CHECKED shoal_status plan_search(struct planning *planning, int32_t world);
+SHOAL_CHECKED shoal_status plan_show_search(const struct planning *planning);
+void plan_show_pipeline(const struct planning *planning, const struct column *column);
+
+void plan_show(const struct planning *planning);
+SHOAL_CHECKED shoal_status plan_show_json(const struct planning *planning);
+struct json_t;
+/* A pipeline's members into a plan's object. 0 or, without memory, -1. */
+int plan_pipeline_json(const struct column *column, struct json_t *object);
+
+#endif
