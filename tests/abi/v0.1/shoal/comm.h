@@ -27,7 +27,10 @@ typedef enum shoal_reduce {
     SHOAL_MAX = 2,
     SHOAL_PROD = 3,
     SHOAL_BOR = 4,
-    SHOAL_AVG = 5
+    SHOAL_AVG = 5,
+    /* A sum in fp32 (fp64 of F64) by the binary tree over the ranks: (0 + 1) + (2 + 3) of four. The
+     * others add one rank after the other. Of a power of two of ranks. */
+    SHOAL_SUM_TREE = 6
 } shoal_reduce;
 
 /* How a rank joins the world. Zero-initialise; fields left 0/NULL come from the environment

@@ -32,6 +32,9 @@ typedef struct shoal_plan_args {
      * user writes to have it, e.g. a GPT with cross_entropy_loss_fusion. Borrowed. */
     const shoal_model *lean_model;
     const char *lean_model_flag;
+    /* The mesh of these ranks (mesh.h); 0: 1. What is left is along dp. */
+    int32_t tensor, context, expert, pipeline, expert_tensor;
+    const char *order; /* NULL: "tp-cp-ep-dp-pp" */
 } shoal_plan_args;
 
 /* What one kind of collective sends in an optimizer step: elements as in a ring, e.g. all_reduce
@@ -75,6 +78,11 @@ typedef struct shoal_plan {
     int64_t kernel_bytes; /* read and written by forward, backward and replay */
     int64_t update_bytes; /* read and written by the optimizer */
     bool overlaps;        /* communication runs beside the computation */
+
+    /* the mesh: sizes, and where this rank is */
+    int32_t tensor_ranks, pipeline_stages, data_ranks;
+    int32_t tensor_rank, pipeline_stage, data_rank;
+    int32_t in_flight; /* micro-batches whose activations are alive at once, at most */
 } shoal_plan;
 
 /* Plans one rank of a training with the arguments of shoal_engine_create, whose `group` is not
@@ -125,6 +133,9 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_plan_suggest(const shoal_engine_ar
 typedef struct shoal_plan_rates {
     double flops, memory_bytes,
         network_bytes; /* per second and rank; 0: not known, costs nothing */
+    double node_bytes; /* what a rank sends to ranks of its own machine; 0: as network_bytes */
+    double latency_s;  /* of a message */
+    int32_t ranks_per_node; /* 0: all ranks are in one machine */
 } shoal_plan_rates;
 typedef struct shoal_plan_time {
     double compute_s; /* the larger of FLOPs and bytes of kernels */

@@ -14,6 +14,7 @@
  *   engine.h       training: forward, backward, step; checkpoints
  *   checkpoint.h   checkpoints in a folder: whole or not, shown, pruned
  *   plan.h         what a run will need, without running it
+ *   autotuning.h   which layout is fastest; pipelines as pictures
  *   monitor.h      numbers of a run: live line, CSV, JSON lines
  *   inference.h    text from a checkpoint
  *   launcher.h     starting ranks
@@ -71,6 +72,7 @@
 #define SHOAL_SHOAL_H
 
 #include "shoal/autograd.h"
+#include "shoal/autotuning.h"
 #include "shoal/checkpoint.h"
 #include "shoal/comm.h"
 #include "shoal/data.h"
