@@ -355,8 +355,11 @@ static shoal_status declare_layer(struct shoal_declaration *declaration, int32_t
         return SHOAL_FAIL(SHOAL_EINVAL, "model %s: layers %d and %d are both named %s",
                           module->model->name, (int)*place - 1, (int)index, spec->name);
     *place = index + 1;
-    *layer = (struct shoal_layer){
-        .type = spec->type, .name = spec->name, .config = spec->config, .index = index, .here = true};
+    *layer = (struct shoal_layer){.type = spec->type,
+                                  .name = spec->name,
+                                  .config = spec->config,
+                                  .index = index,
+                                  .here = true};
     declaration->layer = layer;
     declaration->capacity = 0;
     if (spec->type->declare != NULL)

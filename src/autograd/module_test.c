@@ -308,11 +308,10 @@ static shoal_status declare_stage(const void *config, shoal_declaration *declara
 {
     shoal_status status;
     const bool last = *(const bool *)config;
-    const shoal_param_spec specs[] = {
-        {.name = last ? "tied" : "matrix",
-         .shape = shoal_shape_2(4, 3),
-         .tied_to = last ? "a.matrix" : NULL},
-        {.name = "scalar"}};
+    const shoal_param_spec specs[] = {{.name = last ? "tied" : "matrix",
+                                       .shape = shoal_shape_2(4, 3),
+                                       .tied_to = last ? "a.matrix" : NULL},
+                                      {.name = "scalar"}};
     SHOAL_TRY(status, shoal_declare_param(declaration, &specs[0]), done);
     SHOAL_TRY(status, shoal_declare_param(declaration, &specs[1]), done);
 done:

@@ -76,7 +76,8 @@ struct shoali_checkpoint_kind {
     /* Instead of the one above, when range_count > 0: several. */
     const struct shoali_checkpoint_range *ranges;
     int32_t range_count;
-    const shoal_shape *shapes; /* its own, of which each rank holds all; NULL: args->shapes */
+    const shoal_shape *shapes;                /* its own; NULL: args->shapes */
+    const struct shoali_shard *const *shards; /* with shapes of its own: as args->shards */
     const char *of;  /* what there is one number for, with shapes of its own: "row", ... */
     bool replicated; /* each rank holds all of its flat space */
     void *user;

@@ -24,11 +24,10 @@ static int64_t held_count(const struct shoali_shard *shard, const shoal_shape *s
     return shoal_shape_count(shard ? &shard->local : shape);
 }
 
-/* A kind with shapes of its own is whole on every rank. */
 static const struct shoali_shard *const *shards_of(const struct shoali_checkpoint_args *args,
                                                    const struct shoali_checkpoint_kind *kind)
 {
-    return kind->shapes ? NULL : args->shards;
+    return kind->shapes ? kind->shards : args->shards;
 }
 
 int64_t shoali_checkpoint_held_count(const struct shoali_checkpoint_args *args,

@@ -98,13 +98,27 @@ static bool next_piece(struct shoali_checkpoint_walk *walk, struct shoali_checkp
     }
 }
 
+/* Who has the one block has the other, so that a writer may give both itself. */
+static bool held_alike(const struct shoali_checkpoint_space *space,
+                       const struct shoali_checkpoint_piece *last,
+                       const struct shoali_checkpoint_piece *next)
+{
+    for (int32_t v = 0; v < space->view_count; v++)
+        if ((space->view[v].origin[last->tensor] == last->origin) !=
+            (space->view[v].origin[next->tensor] == next->origin))
+            return false;
+    return true;
+}
+
 /* Of whole tensors, neighbours in the file and in one range: they travel as one. */
-static bool follows(const struct shoali_checkpoint_piece *last,
+static bool follows(const struct shoali_checkpoint_space *space,
+                    const struct shoali_checkpoint_piece *last,
                     const struct shoali_checkpoint_piece *next)
 {
     return !last->shard && !next->shard && last->rank == next->rank && last->range == next->range &&
            last->flat + last->count == next->flat &&
-           last->whole + last->begin + last->count == next->whole + next->begin;
+           last->whole + last->begin + last->count == next->whole + next->begin &&
+           held_alike(space, last, next);
 }
 
 struct shoali_checkpoint_walk shoali_checkpoint_walk(const struct shoali_checkpoint_run *run,
@@ -136,7 +150,8 @@ bool shoali_checkpoint_next(struct shoali_checkpoint_walk *walk,
     if (!walk->more)
         return false;
     *piece = walk->ahead;
-    while ((walk->more = next_piece(walk, &walk->ahead)) && follows(piece, &walk->ahead))
+    while ((walk->more = next_piece(walk, &walk->ahead)) &&
+           follows(walk->space, piece, &walk->ahead))
         piece->count += walk->ahead.count;
     return true;
 }

@@ -101,8 +101,9 @@ done:
 }
 
 /* kept NULL: nothing is kept elsewhere. */
-static shoal_status create_tape(struct shoal_engine *engine, struct shoali_slot *slot,
-                                struct shoali_slot *kept, bool meta, struct shoal_tape **tape)
+shoal_status shoali_engine_create_tape(struct shoal_engine *engine, struct shoali_slot *slot,
+                                       struct shoali_slot *kept, bool meta,
+                                       struct shoal_tape **tape)
 {
     /* a meta run fetches nothing, but it drops and replays like the real one */
     int32_t observers = 0;
@@ -178,7 +179,8 @@ static shoal_status create_micro(struct shoal_engine *engine, struct shoali_micr
         SHOAL_TRY(status, shoali_slot_create_pinned(engine->device, kept, &micro->kept_slot), done);
     else if (engine->recompute.contiguous)
         SHOAL_TRY(status, shoali_slot_create(engine->device, kept, &micro->kept_slot), done);
-    SHOAL_TRY(status, create_tape(engine, micro->slot, micro->kept_slot, false, &micro->tape),
+    SHOAL_TRY(status,
+              shoali_engine_create_tape(engine, micro->slot, micro->kept_slot, false, &micro->tape),
               done);
 done:
     return status;
@@ -191,29 +193,45 @@ static void destroy_micro(struct shoali_micro *micro)
     shoali_slot_destroy(micro->slot);
 }
 
-/* What a step does, and as many micro-batches in flight as that needs. */
-shoal_status shoali_engine_need_micros(struct shoal_engine *engine)
+/* What a step does, and an evaluation of one micro-batch. */
+shoal_status shoali_engine_make_lists(struct shoal_engine *engine)
 {
     shoal_status status;
-    if (engine->micro)
-        return SHOAL_OK;
+    struct shoali_pipeline_args args = engine->stages.args;
+    const bool alone = engine->stages.count == 1;
     /* A plan runs a few micro-batches by hand, of however many there are. */
-    const int64_t micro_batches = engine->meta ? 1 : engine->batch.accumulation;
+    const int64_t micro_batches =
+        (engine->meta && alone) || engine->inference ? 1 : engine->batch.accumulation;
     if (micro_batches > INT32_MAX / 8)
         return SHOAL_FAIL(SHOAL_ECONFIG,
                           "gradient_accumulation_steps %lld: at most %d are possible",
                           (long long)micro_batches, INT32_MAX / 8);
+    args.micro_batches = (int32_t)micro_batches;
+    args.training = !engine->inference;
     SHOAL_TRY(status,
-              shoali_instructions_make(
-                  &(struct shoali_pipeline_args){.micro_batches = (int32_t)micro_batches,
-                                                 .training = !engine->inference},
-                  0, &engine->config.arena, &engine->train_list),
+              shoali_instructions_make(&args, engine->stages.index, &engine->config.arena,
+                                       &engine->train_list),
               done);
+    args.micro_batches = 1;
+    args.training = false;
     SHOAL_TRY(status,
-              shoali_instructions_make(&(struct shoali_pipeline_args){.micro_batches = 1}, 0,
-                                       &engine->config.arena, &engine->eval_list),
+              shoali_instructions_make(&args, engine->stages.index, &engine->config.arena,
+                                       &engine->eval_list),
               done);
-    const int32_t slots = engine->train_list.slots;
+done:
+    return status;
+}
+
+/* As many micro-batches in flight as the lists need. */
+shoal_status shoali_engine_need_micros(struct shoal_engine *engine)
+{
+    shoal_status status = SHOAL_OK;
+    if (engine->micro)
+        return SHOAL_OK;
+    if (engine->train_list.count == 0)
+        SHOAL_TRY(status, shoali_engine_make_lists(engine), done);
+    const int32_t train = engine->train_list.slots, eval = engine->eval_list.slots;
+    const int32_t slots = train > eval ? train : eval;
     engine->micro = shoali_calloc((size_t)slots, sizeof *engine->micro, "slots of micro-batches");
     if (!engine->micro) {
         status = SHOAL_ENOMEM;
@@ -222,57 +240,87 @@ shoal_status shoali_engine_need_micros(struct shoal_engine *engine)
     engine->micro_count = slots;
     for (int32_t i = 0; i < slots; i++)
         SHOAL_TRY(status, create_micro(engine, &engine->micro[i]), done);
+    SHOAL_TRY(status, shoali_stages_place(engine), done);
 done:
     return status;
 }
 
+/* ---- what a micro-batch takes --------------------------------------------------------------- */
+
 static void read_cost(const struct shoal_tape *tape, struct shoali_micro_cost *cost)
 {
-    shoali_tape_totals(tape, &cost->flops_forward, &cost->flops_backward, &cost->forward_bytes);
+    int64_t forward, backward, bytes;
+    shoali_tape_totals(tape, &forward, &backward, &bytes);
+    cost->flops_forward += forward;
+    cost->flops_backward += backward;
+    cost->forward_bytes += bytes;
     for (int32_t i = 0; i < shoali_tape_scope_count(tape); i++) {
         const struct shoali_scope *scope = shoali_tape_scope(tape, i);
         cost->flops_replay += scope->recompute ? scope->flops_forward : 0;
     }
 }
 
-/* The slot's bytes are the peak of the same forward (and backward) without memory. */
+/* Forward, and in training backward, of the layers of a chunk (NULL: of the model). */
+static shoal_status measure_pass(struct shoal_engine *engine, struct shoali_micro *micro,
+                                 const struct shoali_chunk *chunk, bool training)
+{
+    shoal_status status;
+    const struct shoali_micro_load load = {
+        .samples = engine->batch.micro, .training = training, .needs_grad = training};
+    const struct shoali_backward whole = {
+        .outputs = &micro->loss, .output_count = 1, .seed_value = 1.0};
+    const bool defer = engine->stages.args.schedule == SHOALI_ZB_H1 && chunk;
+    shoali_packed_forget(&engine->module);
+    SHOAL_TRY(status, shoali_micro_begin(micro->tape, &load), done);
+    if (!chunk || !chunk->in || !chunk->out || chunk->reads_batch)
+        SHOAL_TRY(status, shoali_micro_add_batch(engine, micro->tape, &load), done);
+    if (chunk && chunk->in)
+        SHOAL_TRY(status, shoali_chunk_add_inputs(micro, chunk, 0), done);
+    SHOAL_TRY(status,
+              chunk ? shoali_chunk_forward(engine, micro, chunk)
+                    : shoali_micro_forward(engine, micro->tape, &micro->loss),
+              done);
+    if (training) {
+        SHOAL_TRY(status,
+                  chunk ? shoali_chunk_backward(micro, chunk, 1.0, NULL, defer)
+                        : shoali_tape_backward(micro->tape, &whole),
+                  done);
+        if (defer)
+            SHOAL_TRY(status, shoali_tape_backward_weight(micro->tape), done);
+        read_cost(micro->tape, &engine->micro_cost);
+    }
+    shoali_micro_end(micro);
+done:
+    return status;
+}
+
+/* The slot's bytes are the peak of the same forward (and backward) without memory; of a pipeline's
+ * stage the largest peak of its chunks. */
 static shoal_status measure_micro(struct shoal_engine *engine)
 {
     shoal_status status;
-    struct shoali_slot *slot = NULL, *kept = NULL;
-    struct shoal_tape *tape = NULL;
-    struct shoal_tensor *loss;
+    const struct shoali_stages *stages = &engine->stages;
+    struct shoal_tensor *in[SHOALI_CROSSINGS_MAX], *out[SHOALI_CROSSINGS_MAX];
+    struct shoali_micro micro = {.in = in, .out = out};
     /* zero places the sinks later; what they cost in workspace depends on their type alone */
     for (int32_t i = 0; i < engine->module.param_count; i++)
         if (engine->config.reduction == SHOALI_REDUCTION_EXACT)
             engine->module.param[i]->sink.dtype = SHOAL_I64;
-    shoali_packed_forget(&engine->module);
-    SHOAL_TRY(status, shoali_slot_create(NULL, 0, &slot), done);
-    SHOAL_TRY(status, shoali_slot_create(NULL, 0, &kept), done);
-    SHOAL_TRY(status, create_tape(engine, slot, kept, true, &tape), done);
-    struct shoali_micro_load load = {.samples = engine->batch.micro};
-    SHOAL_TRY(status, shoali_micro_load(engine, tape, &load), done);
-    SHOAL_TRY(status, shoali_micro_forward(engine, tape, &loss), done);
-    shoali_tape_end(tape);
-    if (!engine->inference) {
-        shoali_packed_forget(&engine->module);
-        load.training = load.needs_grad = true;
-        SHOAL_TRY(status, shoali_micro_load(engine, tape, &load), done);
-        SHOAL_TRY(status, shoali_micro_forward(engine, tape, &loss), done);
-        SHOAL_TRY(status,
-                  shoali_tape_backward(tape, &(struct shoali_backward){.outputs = &loss,
-                                                                       .output_count = 1,
-                                                                       .seed_value = 1.0}),
-                  done);
-        read_cost(tape, &engine->micro_cost);
-        shoali_tape_end(tape);
+    SHOAL_TRY(status, shoali_slot_create(NULL, 0, &micro.slot), done);
+    SHOAL_TRY(status, shoali_slot_create(NULL, 0, &micro.kept_slot), done);
+    SHOAL_TRY(status,
+              shoali_engine_create_tape(engine, micro.slot, micro.kept_slot, true, &micro.tape),
+              done);
+    for (int32_t c = 0; c < stages->args.chunks; c++) {
+        const struct shoali_chunk *chunk = stages->count > 1 ? &stages->chunk[c] : NULL;
+        SHOAL_TRY(status, measure_pass(engine, &micro, chunk, false), done);
+        if (!engine->inference)
+            SHOAL_TRY(status, measure_pass(engine, &micro, chunk, true), done);
     }
-    engine->micro_cost.slot_bytes = (int64_t)shoali_slot_peak_bytes(slot);
-    engine->micro_cost.kept_bytes = (int64_t)shoali_slot_peak_bytes(kept);
+    engine->micro_cost.slot_bytes = (int64_t)shoali_slot_peak_bytes(micro.slot);
+    engine->micro_cost.kept_bytes = (int64_t)shoali_slot_peak_bytes(micro.kept_slot);
 done:
-    shoali_tape_destroy(tape);
-    shoali_slot_destroy(kept);
-    shoali_slot_destroy(slot);
+    destroy_micro(&micro);
     return status;
 }
 
@@ -370,6 +418,7 @@ static shoal_status create_zero(struct shoal_engine *engine)
         .offload = offload_of(config),
     };
     SHOAL_TRY(status, shoali_engine_share_blocks(engine, &args), done);
+    SHOAL_TRY(status, shoali_stages_describe(engine, &args), done);
     SHOAL_TRY(status, shoali_zero_create(&args, &engine->zero), done);
 done:
     return status;
@@ -511,6 +560,7 @@ shoal_status shoali_engine_make(const shoal_engine_args *args,
     SHOAL_TRY(status, shoali_engine_declare(engine, compute_dtype(&engine->config)), done);
     SHOAL_TRY(status, shoali_engine_make_groups(engine), done);
     SHOAL_TRY(status, read_recompute(engine, args), done);
+    SHOAL_TRY(status, shoali_stages_cut(engine, args), done);
     SHOAL_TRY(status, measure_micro(engine), done);
     SHOAL_TRY(status, create_packed_weights(engine), done);
     SHOAL_TRY(status, create_zero(engine), done);
@@ -542,6 +592,7 @@ void shoal_engine_destroy(shoal_engine *engine)
     if (engine->packed_weights)
         shoali_device_free(engine->device, engine->packed_weights);
     shoali_zero_destroy(engine->zero);
+    shoali_stages_fini(engine);
     shoali_module_fini(&engine->module);
     if (engine->exec.stream)
         shoali_stream_destroy(engine->exec.stream);

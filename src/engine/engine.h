@@ -6,9 +6,12 @@
  *   engine_execute.c     a list of instructions, run
  *   engine_eval.c        eval_batch
  *   micro.c              a micro-batch in flight: load, forward, backward
+ *   engine_stages.c      a pipeline: layers, boundaries, groups and memory of this rank (stages.h)
+ *   engine_pipeline.c    and what its instructions do
  *   engine_blocks.c      who shares which block of a parameter, by the mesh
  *   engine_access.c      getters, parameters, fingerprint
  *   engine_checkpoint.c  save and load through checkpoint/
+ *   engine_tensors.c     what a checkpoint has of this rank
  *   engine_save.c        saves beside the training
  *   engine_hashes.c      fingerprints of a step
  *   engine_unused.c      parameters that a step gave no gradient
@@ -36,6 +39,7 @@
 #include "checkpoint/checkpoint.h"
 #include "engine/config.h"
 #include "engine/micro.h"
+#include "engine/stages.h"
 #include "pipeline_parallel/pipeline_parallel.h"
 #include "shoal/engine.h"
 #include "shoal/mesh.h"
@@ -70,8 +74,10 @@ struct shoal_engine {
     int32_t rank, world;       /* in it: who speaks, and names in messages */
     shoal_group *data_group;   /* of the ranks that share weights and divide samples; NULL: one */
     shoal_group *expert_group; /* the same for parameters that are split along ep */
-    shoal_axes admitted;       /* axes other than dp; see shoali_engine_making */
+    struct shoali_stages stages;
+    shoal_axes admitted; /* axes other than dp; see shoali_engine_making */
     int32_t data_rank, data_ranks;
+    bool loss_elsewhere; /* another rank computes the same losses, and adds them */
     bool inference, blank_weights;
     bool meta; /* in a plan: accelerator/meta, comm/meta; nothing is computed, printed or written */
     uint64_t seed;
@@ -104,7 +110,8 @@ struct shoal_engine {
     struct shoali_checkpoint_companion file[SHOALI_ENGINE_FILES]; /* of each save; owned */
     int32_t file_count;
 
-    int64_t micros_done; /* micro-batches of this step whose backward is done */
+    int64_t
+        micros_done; /* backward passes of this step: micro-batches, in a pipeline of each chunk */
     int64_t global_steps, applied_steps, skipped_in_a_row, optimizer_ahead;
     bool stop;
     volatile sig_atomic_t stop_asked, save_asked; /* on this rank */
@@ -135,6 +142,9 @@ SHOAL_CHECKED shoal_status shoali_engine_between_steps(struct shoal_engine *engi
  * inference, which may be used for generation alone, has them from its first forward pass on. */
 SHOAL_CHECKED shoal_status shoali_engine_need_micros(struct shoal_engine *engine);
 
+/* Makes the lists alone. */
+SHOAL_CHECKED shoal_status shoali_engine_make_lists(struct shoal_engine *engine);
+
 /* What a list of instructions works on. */
 struct shoali_execution {
     const struct shoali_instructions *instructions;
@@ -157,6 +167,44 @@ SHOAL_CHECKED shoal_status shoali_engine_load(struct shoal_engine *engine,
 SHOAL_CHECKED shoal_status shoali_engine_backward(struct shoal_engine *engine,
                                                   struct shoali_micro *micro);
 SHOAL_CHECKED shoal_status shoali_engine_finish_step(struct shoal_engine *engine);
+/* Asks the source for micro-batch `number`. */
+SHOAL_CHECKED shoal_status shoali_engine_ask(struct shoal_engine *engine,
+                                             const struct shoali_execution *execution,
+                                             int64_t number, shoal_batch *batch);
+/* engine_stages.c. With the mesh: how many stages, which schedule. When the model's parameters are
+ * declared: the cut, what crosses it; from then on the module has nothing of other stages.
+ * Collective. */
+SHOAL_CHECKED shoal_status shoali_stages_init(struct shoal_engine *engine,
+                                              const shoal_engine_args *args);
+SHOAL_CHECKED shoal_status shoali_stages_cut(struct shoal_engine *engine,
+                                             const shoal_engine_args *args);
+/* A tape of no engine: what layers do, without memory. */
+SHOAL_CHECKED shoal_status shoali_engine_create_tape(struct shoal_engine *engine,
+                                                     struct shoali_slot *slot,
+                                                     struct shoali_slot *kept, bool meta,
+                                                     struct shoal_tape **tape);
+/* Fills in what zero has to know; the lists are made. */
+SHOAL_CHECKED shoal_status shoali_stages_describe(struct shoal_engine *engine,
+                                                  struct shoali_zero_args *args);
+/* Memory of slots and buffers; the slots exist. */
+SHOAL_CHECKED shoal_status shoali_stages_place(struct shoal_engine *engine);
+void shoali_stages_fini(struct shoal_engine *engine);
+/* engine_pipeline.c: one instruction. */
+SHOAL_CHECKED shoal_status shoali_pipeline_execute(struct shoal_engine *engine,
+                                                   const struct shoali_execution *execution,
+                                                   const struct shoali_instruction *one,
+                                                   shoal_batch *batch);
+/* What came from the stage before, as inputs of the slot's tape; the layers of a chunk; their
+ * gradients. Of a run without memory: `buffer` is not written. */
+SHOAL_CHECKED shoal_status shoali_chunk_add_inputs(struct shoali_micro *micro,
+                                                   const struct shoali_chunk *chunk,
+                                                   int64_t first_sample);
+SHOAL_CHECKED shoal_status shoali_chunk_forward(struct shoal_engine *engine,
+                                                struct shoali_micro *micro,
+                                                const struct shoali_chunk *chunk);
+SHOAL_CHECKED shoal_status shoali_chunk_backward(struct shoali_micro *micro,
+                                                 const struct shoali_chunk *chunk, double seed,
+                                                 char *buffer, bool defer_weight);
 /* Arguments of a program, which may have been compiled with other headers. */
 SHOAL_CHECKED shoal_status shoali_engine_read_args(const shoal_engine_args *args, size_t args_size,
                                                    shoal_engine_args *own);
@@ -191,6 +239,12 @@ SHOAL_CHECKED shoal_status shoali_engine_prepare_saves(struct shoal_engine *engi
 /* engine_unused.c: at a step's begin; after its reduction, an error unless they are allowed. */
 void shoali_engine_forget_touched(struct shoal_engine *engine);
 SHOAL_CHECKED shoal_status shoali_engine_check_unused(struct shoal_engine *engine);
+/* engine_access.c: of the numbers that a parameter has in a kind which is not per element, those
+ * that this rank counts in hashes: [begin, begin + count) of the kind's flat space; `at`: where they
+ * are in that of a rank which holds everything. *whole: where the parameter's are there, then the
+ * next one's. */
+struct shoali_zero_range shoali_engine_small_slice(const struct shoal_engine *engine, int32_t kind,
+                                                   int32_t param, int64_t *whole);
 /* Fills param_groups; for inference nothing. */
 SHOAL_CHECKED shoal_status shoali_engine_make_groups(struct shoal_engine *engine);
 /* Lines, CSV and JSON events of the step in engine->info; rank 0 does something. */

@@ -152,7 +152,8 @@ static bool own_run(const struct shoal_engine *engine, const struct shoal_param 
 static shoal_status share_parts(struct shoal_engine *engine, const struct shoal_param *param,
                                 float *out)
 {
-    if (engine->world == 1 || (engine->config.zero_optimization.stage == 0 && !param->shard))
+    const bool whole = (param->cut_by & ~SHOAL_AXIS_EXPERT) == 0; /* the same on all ranks */
+    if (engine->world == 1 || (engine->config.zero_optimization.stage == 0 && whole))
         return SHOAL_OK;
     return shoal_all_reduce(engine->group, out, out, shoal_param_count(param), SHOAL_I32, SHOAL_BOR,
                             NULL);
@@ -215,20 +216,30 @@ done:
     return status;
 }
 
-/* A state that is not per element: every rank has it. */
+/* How many numbers a parameter has in a kind that is not per element, on the ranks that hold it. */
+static int64_t small_count(const struct shoal_param *param, enum shoali_state_kind kind)
+{
+    const shoal_shape shape = shoali_state_shape(kind, shoal_param_shape(param));
+    return shoal_shape_count(&shape);
+}
+
+/* A state that is not per element: every rank has it; in a pipeline, those of its stages. */
 static shoal_status get_small(struct shoal_engine *engine, const char *name, int32_t kind,
                               float *out)
 {
     shoal_status status;
     struct shoal_param *param;
     SHOAL_TRY(status, find_param(engine, name, &param), done);
-    SHOAL_TRY(status,
-              shoali_zero_read(engine->zero, kind,
-                               shoali_zero_kind_offset(engine->zero, kind, param->index),
-                               shoali_zero_kind_offset(engine->zero, kind, param->index + 1) -
-                                   shoali_zero_kind_offset(engine->zero, kind, param->index),
-                               out),
-              done);
+    const int64_t first = shoali_zero_kind_offset(engine->zero, kind, param->index);
+    const int64_t count = shoali_zero_kind_offset(engine->zero, kind, param->index + 1) - first;
+    struct shoali_zero_kind is;
+    shoali_zero_get_kind(engine->zero, kind, &is);
+    const int64_t all = small_count(param, is.of);
+    memset(out, 0, (size_t)all * sizeof *out);
+    SHOAL_TRY(status, shoali_zero_read(engine->zero, kind, first, count, out), done);
+    if (engine->stages.count > 1)
+        SHOAL_TRY(status,
+                  shoal_all_reduce(engine->group, out, out, all, SHOAL_I32, SHOAL_BOR, NULL), done);
 done:
     return status;
 }
@@ -309,20 +320,42 @@ done:
     return status;
 }
 
-/* The same of a kind that is not per element: its own flat space is everybody's. */
-static shoal_status hash_small(struct shoal_engine *engine, int32_t index, int64_t begin,
-                               int64_t end, float *buffer, uint64_t *sum)
+/* The same of a kind that is not per element, which has a flat space of its own. */
+static shoal_status hash_small(struct shoal_engine *engine, int32_t index,
+                               struct shoali_zero_range range, float *buffer, uint64_t *sum)
 {
     shoal_status status = SHOAL_OK;
-    for (int64_t at = begin; at < end; at += FINGERPRINT_READ) {
-        const int64_t count = end - at < FINGERPRINT_READ ? end - at : FINGERPRINT_READ;
-        SHOAL_TRY(status, shoali_zero_read(engine->zero, index, at, count, buffer), done);
+    for (int64_t done = 0; done < range.count; done += FINGERPRINT_READ) {
+        const int64_t left = range.count - done;
+        const int64_t count = left < FINGERPRINT_READ ? left : FINGERPRINT_READ;
+        SHOAL_TRY(status, shoali_zero_read(engine->zero, index, range.begin + done, count, buffer),
+                  done);
         for (int64_t i = 0; i < count; i++)
             *sum += shoali_hash64_seeded(&buffer[i], sizeof buffer[i],
-                                         ((uint64_t)index << 56) + (uint64_t)(at + i));
+                                         ((uint64_t)index << 56) + (uint64_t)(range.at + done + i));
     }
 done:
     return status;
+}
+
+struct shoali_zero_range shoali_engine_small_slice(const struct shoal_engine *engine, int32_t kind,
+                                                   int32_t param, int64_t *whole)
+{
+    const int64_t first = shoali_zero_kind_offset(engine->zero, kind, param);
+    const int64_t count = shoali_zero_kind_offset(engine->zero, kind, param + 1) - first;
+    const bool tied = engine->module.param[param]->uses > 1;
+    struct shoali_zero_kind is;
+    const int64_t at = *whole;
+    int64_t begin, end;
+    shoali_zero_get_kind(engine->zero, kind, &is);
+    *whole += small_count(engine->module.param[param], is.of);
+    if (engine->stages.count == 1)
+        shoali_pool_slice(count, SLICE_GRAIN, engine->rank, engine->world, &begin, &end);
+    else if (tied && engine->stages.first_stage[param] != engine->stages.index)
+        begin = end = 0;
+    else
+        shoali_pool_slice(count, SLICE_GRAIN, engine->data_rank, engine->data_ranks, &begin, &end);
+    return (struct shoali_zero_range){first + begin, end - begin, at + begin};
 }
 
 static shoal_status hash_kind(struct shoal_engine *engine, int32_t index, float *buffer,
@@ -331,13 +364,15 @@ static shoal_status hash_kind(struct shoal_engine *engine, int32_t index, float 
     shoal_status status = SHOAL_OK;
     struct shoali_zero_kind kind;
     int32_t ranges;
+    int64_t whole = 0;
     const struct shoali_zero_range *range = shoali_zero_counted_ranges(engine->zero, &ranges);
     shoali_zero_get_kind(engine->zero, index, &kind);
-    if (kind.of != SHOALI_STATE_ELEMENT) {
-        int64_t begin, end;
-        shoali_pool_slice(kind.count, SLICE_GRAIN, engine->rank, engine->world, &begin, &end);
-        return hash_small(engine, index, begin, end, buffer, sum);
+    for (int32_t p = 0; p < engine->module.param_count && kind.of != SHOALI_STATE_ELEMENT; p++) {
+        const struct shoali_zero_range slice = shoali_engine_small_slice(engine, index, p, &whole);
+        SHOAL_TRY(status, hash_small(engine, index, slice, buffer, sum), done);
     }
+    if (kind.of != SHOALI_STATE_ELEMENT)
+        goto done;
     for (int32_t i = 0; i < ranges && kind.dtype == SHOAL_F32; i++)
         SHOAL_TRY(
             status,

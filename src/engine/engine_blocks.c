@@ -25,14 +25,17 @@ shoal_status shoali_engine_open_mesh(struct shoal_engine *engine, const shoal_en
     engine->world = shoal_mesh_ranks(engine->mesh);
     engine->data_ranks = shoal_mesh_size(engine->mesh, SHOAL_AXIS_DP);
     engine->data_rank = shoal_mesh_coordinate(engine->mesh, SHOAL_AXIS_DP, engine->rank);
-    if (engine->data_ranks * shoal_mesh_size(engine->mesh, same_axes(engine)) != engine->world) {
+    SHOAL_TRY(status, shoali_stages_init(engine, args), done);
+    if (engine->data_ranks * shoal_mesh_size(engine->mesh, same_axes(engine)) *
+            engine->stages.count !=
+        engine->world) {
         char where[64];
-        status =
-            SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                       "the engine divides samples alone yet, and of the mesh's %d ranks %d are "
-                       "along dp (this one is %s): give a mesh without other axes",
-                       (int)engine->world, (int)engine->data_ranks,
-                       shoal_mesh_format(engine->mesh, engine->rank, where, sizeof where));
+        status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                            "the engine divides samples and layers alone yet, and of the mesh's %d "
+                            "ranks %d are along dp and %d along pp (this one is %s): give a mesh "
+                            "without other axes",
+                            (int)engine->world, (int)engine->data_ranks, (int)engine->stages.count,
+                            shoal_mesh_format(engine->mesh, engine->rank, where, sizeof where));
         goto done;
     }
     SHOAL_TRY(status,
@@ -93,6 +96,8 @@ static bool is_counted_elsewhere(const struct shoal_engine *engine, const struct
 {
     const shoal_axes expert = param->cut_by & SHOAL_AXIS_EXPERT;
     const shoal_axes along = expert ? engine->admitted | SHOAL_AXIS_EP : same_axes(engine);
+    if (engine->stages.count > 1 && engine->stages.index > engine->stages.first_stage[param->index])
+        return param->count > 0 && engine->module.param[param->index]->uses > 1;
     return shoal_mesh_coordinate(engine->mesh, (along & ~param->cut_by) | expert, engine->rank) > 0;
 }
 
@@ -122,7 +127,9 @@ shoal_status shoali_engine_share_blocks(struct shoal_engine *engine, struct shoa
     args->cuts = expert ? &engine->expert_group : NULL;
     args->cut_count = expert;
     args->cut_of = expert ? cut_of : NULL;
-    args->loss_elsewhere = shoal_mesh_coordinate(engine->mesh, same_axes(engine), engine->rank) > 0;
+    engine->loss_elsewhere =
+        shoal_mesh_coordinate(engine->mesh, same_axes(engine), engine->rank) > 0;
+    args->loss_elsewhere = engine->loss_elsewhere;
     args->counted_elsewhere = any ? elsewhere : NULL;
 done:
     return status;

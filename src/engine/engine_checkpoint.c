@@ -1,4 +1,4 @@
-/* Save and load: zero's kinds and the engine's numbers through checkpoint/. */
+/* Save and load: the engine's tensors and numbers through checkpoint/. */
 #include "engine/engine_checkpoint.h"
 #include "formats/deepspeed.h"
 
@@ -9,196 +9,6 @@
 #include <string.h>
 
 enum { COMPARED_AT_ONCE = 4096 };
-
-static shoal_status read_kind(void *user, int64_t first, int64_t count, void *out)
-{
-    struct shoali_kind_access *access = user;
-    return shoali_zero_read(access->zero, access->kind, first, count, out);
-}
-
-static shoal_status read_snapshot(void *user, int64_t first, int64_t count, void *out)
-{
-    struct shoali_kind_access *access = user;
-    return shoali_zero_snapshot_read(access->zero, access->kind, first, count, out);
-}
-
-static void expect_snapshot(void *user, int64_t first, int64_t count)
-{
-    struct shoali_kind_access *access = user;
-    shoali_zero_snapshot_expect(access->zero, access->kind, first, count);
-}
-
-static shoal_status write_kind(void *user, int64_t first, int64_t count, const void *in)
-{
-    struct shoali_kind_access *access = user;
-    return shoali_zero_write(access->zero, access->kind, first, count, in);
-}
-
-static shoal_status refuse_element(const struct shoal_engine *engine, int64_t at, uint16_t got,
-                                   float master, uint16_t want)
-{
-    const struct shoali_piece piece = shoali_module_piece(&engine->module, at, at + 1);
-    return SHOAL_FAIL(SHOAL_ECORRUPT,
-                      "the checkpoint's 16-bit weights are not its masters rounded to nearest: "
-                      "`%s`, element %lld: 0x%04x, but the master %.9g gives 0x%04x; load another "
-                      "checkpoint",
-                      piece.param->name, (long long)piece.first, (unsigned)got, (double)master,
-                      (unsigned)want);
-}
-
-/* Stands in the place of a write: the masters are loaded, the rounded weights must follow from
- * them.
- */
-static shoal_status compare_rounded(void *user, int64_t first, int64_t count, const void *in)
-{
-    shoal_status status = SHOAL_OK;
-    const struct shoali_kind_access *access = user;
-    const uint16_t *got = in;
-    const bool bf16 = access->rounded == SHOAL_BF16;
-    float master[COMPARED_AT_ONCE];
-    for (int64_t at = 0; at < count; at += COMPARED_AT_ONCE) {
-        const int64_t part = count - at < COMPARED_AT_ONCE ? count - at : COMPARED_AT_ONCE;
-        SHOAL_TRY(status, shoali_zero_read(access->zero, 0, first + at, part, master), done);
-        for (int64_t i = 0; i < part; i++) {
-            const uint16_t want =
-                bf16 ? shoali_f32_to_bf16(master[i]) : shoali_f32_to_f16(master[i]);
-            const float value =
-                bf16 ? shoali_bf16_to_f32(got[at + i]) : shoali_f16_to_f32(got[at + i]);
-            if (got[at + i] != want && !(isnan(value) && isnan(master[i])))
-                return refuse_element(access->engine, first + at + i, got[at + i], master[i], want);
-        }
-    }
-done:
-    return status;
-}
-
-void shoali_engine_tensors_fini(struct shoali_engine_tensors *tensors)
-{
-    shoali_free(tensors->names);
-    shoali_free(tensors->shapes);
-    shoali_free(tensors->shards);
-    shoali_free(tensors->aliases);
-    for (int32_t k = 0; k < tensors->kind_count; k++)
-        shoali_free(tensors->ranges[k]);
-    for (int32_t k = 0; k < tensors->kind_count; k++)
-        shoali_free(tensors->kind_shapes[k]);
-}
-
-shoal_status shoali_engine_tensors_init(struct shoali_engine_tensors *tensors,
-                                        const struct shoal_engine *engine)
-{
-    const struct shoali_module *module = &engine->module;
-    *tensors = (struct shoali_engine_tensors){0};
-    tensors->names =
-        shoali_calloc((size_t)module->param_count + 1, sizeof *tensors->names, "tensor names");
-    tensors->shapes =
-        shoali_calloc((size_t)module->param_count + 1, sizeof *tensors->shapes, "tensor shapes");
-    tensors->shards =
-        shoali_calloc((size_t)module->param_count + 1, sizeof *tensors->shards, "tensor shards");
-    tensors->aliases =
-        shoali_calloc((size_t)module->alias_count + 1, sizeof *tensors->aliases, "tied names");
-    if (!tensors->names || !tensors->shapes || !tensors->shards || !tensors->aliases)
-        return SHOAL_ENOMEM;
-    for (int32_t i = 0; i < module->alias_count; i++)
-        tensors->aliases[i] = (struct shoali_checkpoint_alias){
-            module->alias[i].name, module->param[module->alias[i].param]->name};
-    for (int32_t i = 0; i < module->param_count; i++) {
-        tensors->names[i] = module->param[i]->name;
-        tensors->shapes[i] = *shoal_param_shape(module->param[i]);
-        tensors->shards[i] = module->param[i]->shard;
-    }
-    return SHOAL_OK;
-}
-
-/* In the manifest. */
-static const char *const kind_of[] = {[SHOALI_STATE_ELEMENT] = NULL,
-                                      [SHOALI_STATE_ROW] = "row",
-                                      [SHOALI_STATE_COLUMN] = "column",
-                                      [SHOALI_STATE_TENSOR] = "tensor"};
-
-static shoal_status add_known(struct shoali_engine_tensors *tensors,
-                              const struct shoal_engine *engine, int32_t index,
-                              struct shoali_zero_kind kind)
-{
-    const int32_t at = tensors->kind_count;
-    tensors->ranges[at] = shoali_calloc((size_t)kind.range_count + 1, sizeof *tensors->ranges[at],
-                                        "ranges of a checkpoint");
-    if (!tensors->ranges[at])
-        return SHOAL_ENOMEM;
-    for (int32_t r = 0; r < kind.range_count; r++)
-        tensors->ranges[at][r] =
-            (struct shoali_checkpoint_range){kind.range[r].begin, kind.range[r].count};
-    tensors->kind_count++;
-    if (kind.of != SHOALI_STATE_ELEMENT) {
-        const struct shoali_module *module = &engine->module;
-        tensors->kind_shapes[at] = shoali_calloc((size_t)module->param_count + 1,
-                                                 sizeof *tensors->kind_shapes[at], "tensor shapes");
-        if (!tensors->kind_shapes[at])
-            return SHOAL_ENOMEM;
-        for (int32_t i = 0; i < module->param_count; i++)
-            tensors->kind_shapes[at][i] = shoali_state_shape(kind.of, &module->param[i]->shape);
-    }
-    tensors->access[at] = (struct shoali_kind_access){engine, engine->zero, index, SHOAL_F32};
-    tensors->kind[at] = (struct shoali_checkpoint_kind){.name = kind.name,
-                                                        .dtype = kind.dtype,
-                                                        .ranges = tensors->ranges[at],
-                                                        .range_count = kind.range_count,
-                                                        .shapes = tensors->kind_shapes[at],
-                                                        .of = kind_of[kind.of],
-                                                        .replicated = kind.replicated,
-                                                        .user = &tensors->access[at],
-                                                        .read = read_kind,
-                                                        .write = write_kind};
-    return SHOAL_OK;
-}
-
-static shoal_status add_kind(struct shoali_engine_tensors *tensors,
-                             const struct shoal_engine *engine, int32_t index, const char *name)
-{
-    struct shoali_zero_kind kind;
-    shoali_zero_get_kind(engine->zero, index, &kind);
-    kind.name = name ? name : kind.name;
-    return add_known(tensors, engine, index, kind);
-}
-
-/* As it is in zero's snapshot. */
-static shoal_status add_snapshot_kind(struct shoali_engine_tensors *tensors,
-                                      const struct shoal_engine *engine, int32_t index)
-{
-    shoal_status status;
-    struct shoali_zero_kind kind;
-    const int32_t at = tensors->kind_count;
-    shoali_zero_snapshot_get_kind(engine->zero, index, &kind);
-    SHOAL_TRY(status, add_known(tensors, engine, index, kind), done);
-    tensors->kind[at].read = read_snapshot;
-    tensors->kind[at].expect = expect_snapshot;
-done:
-    return status;
-}
-
-struct shoali_checkpoint_args
-shoali_engine_checkpoint_args(const struct shoali_engine_tensors *tensors,
-                              const struct shoal_engine *engine, const char *dir, const char *tag)
-{
-    return (struct shoali_checkpoint_args){
-        .dir = dir,
-        .tag = tag,
-        .group = engine->group,
-        .names = tensors->names,
-        .shapes = tensors->shapes,
-        .tensor_count = engine->module.param_count,
-        .shards = tensors->shards,
-        .aliases = tensors->aliases,
-        .alias_count = engine->module.alias_count,
-        .kinds = tensors->kind,
-        .kind_count = tensors->kind_count,
-        .companions = engine->file,
-        .companion_count = engine->file_count,
-        .override_existing = engine->override_existing_checkpoint,
-        .keep = {engine->config.checkpoint.keep_last, engine->config.checkpoint.keep_every},
-        .buffer = engine->save_buffer,
-        .buffer_bytes = engine->save_buffer_bytes};
-}
 
 /* ---- the engine's numbers ------------------------------------------------------------------- */
 
@@ -304,19 +114,6 @@ done:
 }
 
 /* ---- save ----------------------------------------------------------------------------------- */
-
-shoal_status shoali_engine_tensors_add_all(struct shoali_engine_tensors *tensors,
-                                           const struct shoal_engine *engine, bool snapshot)
-{
-    shoal_status status = SHOAL_OK;
-    for (int32_t k = 0; k < shoali_zero_kind_count(engine->zero); k++)
-        SHOAL_TRY(status,
-                  snapshot ? add_snapshot_kind(tensors, engine, k)
-                           : add_kind(tensors, engine, k, NULL),
-                  done);
-done:
-    return status;
-}
 
 /* Memory that nobody has written to is only promised: it is touched, so that the system says now
  * whether it has it. */
@@ -443,6 +240,44 @@ static bool has_kind(const struct shoali_checkpoint_info *info, const char *name
     return find_kind(info, name) >= 0;
 }
 
+static shoal_status refuse_element(const struct shoal_engine *engine, int64_t at, uint16_t got,
+                                   float master, uint16_t want)
+{
+    const struct shoali_piece piece = shoali_module_piece(&engine->module, at, at + 1);
+    return SHOAL_FAIL(SHOAL_ECORRUPT,
+                      "the checkpoint's 16-bit weights are not its masters rounded to nearest: "
+                      "`%s`, element %lld: 0x%04x, but the master %.9g gives 0x%04x; load another "
+                      "checkpoint",
+                      piece.param->name, (long long)piece.first, (unsigned)got, (double)master,
+                      (unsigned)want);
+}
+
+/* Stands in the place of a write: the masters are loaded, the rounded weights must follow from
+ * them.
+ */
+static shoal_status compare_rounded(void *user, int64_t first, int64_t count, const void *in)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_kind_access *access = user;
+    const uint16_t *got = in;
+    const bool bf16 = access->rounded == SHOAL_BF16;
+    float master[COMPARED_AT_ONCE];
+    for (int64_t at = 0; at < count; at += COMPARED_AT_ONCE) {
+        const int64_t part = count - at < COMPARED_AT_ONCE ? count - at : COMPARED_AT_ONCE;
+        SHOAL_TRY(status, shoali_zero_read(access->zero, 0, first + at, part, master), done);
+        for (int64_t i = 0; i < part; i++) {
+            const uint16_t want =
+                bf16 ? shoali_f32_to_bf16(master[i]) : shoali_f32_to_f16(master[i]);
+            const float value =
+                bf16 ? shoali_bf16_to_f32(got[at + i]) : shoali_f16_to_f32(got[at + i]);
+            if (got[at + i] != want && !(isnan(value) && isnan(master[i])))
+                return refuse_element(access->engine, first + at + i, got[at + i], master[i], want);
+        }
+    }
+done:
+    return status;
+}
+
 /* 16-bit weights beside masters: nobody needs them, but if they say something else one of the two
  * is not what was saved. After all kinds that are loaded. */
 static shoal_status add_comparison(struct shoali_engine_tensors *tensors,
@@ -453,7 +288,7 @@ static shoal_status add_comparison(struct shoali_engine_tensors *tensors,
     const int32_t model = find_kind(info, "model"), at = tensors->kind_count;
     if (!has_kind(info, "master") || model < 0 || shoal_dtype_bytes(info->kind_dtype[model]) != 2)
         return SHOAL_OK;
-    SHOAL_TRY(status, add_kind(tensors, engine, 0, "model"), done);
+    SHOAL_TRY(status, shoali_engine_tensors_add(tensors, engine, 0, "model"), done);
     tensors->kind[at].dtype = tensors->access[at].rounded = info->kind_dtype[model];
     tensors->kind[at].write = compare_rounded;
 done:
@@ -466,7 +301,7 @@ static shoal_status add_weights(struct shoali_engine_tensors *tensors,
 {
     shoal_status status;
     const int32_t at = tensors->kind_count;
-    SHOAL_TRY(status, add_kind(tensors, engine, 0, "model"), done);
+    SHOAL_TRY(status, shoali_engine_tensors_add(tensors, engine, 0, "model"), done);
     tensors->kind[at].dtype = engine->module.dtype;
     tensors->access[at].kind = shoali_zero_kind_count(engine->zero) - 1;
 done:
@@ -492,7 +327,7 @@ static shoal_status choose_kinds(struct shoali_engine_tensors *tensors,
                 SHOAL_EUNSUPPORTED,
                 "the checkpoint holds only %s weights; fp32 weights or masters are needed",
                 shoal_dtype_name(info->kind_dtype[i]));
-    SHOAL_TRY(status, add_kind(tensors, engine, 0, master), done);
+    SHOAL_TRY(status, shoali_engine_tensors_add(tensors, engine, 0, master), done);
     for (int32_t k = 1; k < shoali_zero_kind_count(engine->zero) && !weights_only; k++) {
         shoali_zero_get_kind(engine->zero, k, &kind);
         if (strcmp(kind.name, "model") == 0)
@@ -502,7 +337,7 @@ static shoal_status choose_kinds(struct shoali_engine_tensors *tensors,
                               "the checkpoint has no `%s`: it was trained with another optimizer; "
                               "load weights only (--finetune) to start this one afresh",
                               kind.name);
-        SHOAL_TRY(status, add_kind(tensors, engine, k, NULL), done);
+        SHOAL_TRY(status, shoali_engine_tensors_add(tensors, engine, k, NULL), done);
     }
     SHOAL_TRY(status, add_comparison(tensors, engine, info), done);
 done:

@@ -1,6 +1,7 @@
 /* engine_checkpoint - what the files that save and load share.
  *
- *   engine_checkpoint.c  this engine's tensors and numbers, as checkpoint/ sees them; load
+ *   engine_tensors.c     this engine's tensors as checkpoint/ sees them
+ *   engine_checkpoint.c  its numbers; load
  *   engine_save.c        save: at once, or beside the training
  */
 #ifndef SHOALI_ENGINE_CHECKPOINT_H
@@ -27,7 +28,9 @@ struct shoali_engine_tensors {
     struct shoali_checkpoint_kind kind[SHOALI_ENGINE_KINDS];
     struct shoali_kind_access access[SHOALI_ENGINE_KINDS];
     struct shoali_checkpoint_range *ranges[SHOALI_ENGINE_KINDS]; /* owned */
-    shoal_shape *kind_shapes[SHOALI_ENGINE_KINDS]; /* owned; NULL: those of the parameters */
+    shoal_shape *kind_shapes[SHOALI_ENGINE_KINDS];     /* owned; NULL: those of the parameters */
+    struct shoali_shard *nothing[SHOALI_ENGINE_KINDS]; /* owned: of kind_shapes, for kind_shards */
+    const struct shoali_shard **kind_shards[SHOALI_ENGINE_KINDS]; /* owned */
     int32_t kind_count;
     struct shoali_checkpoint_alias *aliases; /* owned */
 };
@@ -40,6 +43,10 @@ void shoali_engine_tensors_fini(struct shoali_engine_tensors *tensors);
 SHOAL_CHECKED shoal_status shoali_engine_tensors_add_all(struct shoali_engine_tensors *tensors,
                                                          const struct shoal_engine *engine,
                                                          bool snapshot);
+/* One of zero's kinds, under another name than its own, or NULL. */
+SHOAL_CHECKED shoal_status shoali_engine_tensors_add(struct shoali_engine_tensors *tensors,
+                                                     const struct shoal_engine *engine,
+                                                     int32_t index, const char *name);
 /* Borrows from tensors and engine. */
 struct shoali_checkpoint_args
 shoali_engine_checkpoint_args(const struct shoali_engine_tensors *tensors,

@@ -36,6 +36,8 @@ static shoal_status add_loss(void *state, const shoal_batch *batch, struct shoal
     shoal_status status;
     struct evaluation *evaluation = state;
     double mean;
+    if (evaluation->engine->loss_elsewhere)
+        return SHOAL_OK;
     const int64_t samples = batch->samples ? batch->samples : evaluation->engine->batch.micro;
     const int64_t weight = weight_of(evaluation->engine, batch, samples);
     SHOAL_TRY(status, shoal_tensor_get_scalar(loss, &mean), done);
@@ -55,7 +57,7 @@ static shoal_status evaluate_micro(struct shoal_engine *engine,
     const double forward_ns = engine->forward_ns; /* of a step, which this is none */
     const shoal_status status = shoali_engine_execute(engine, execution);
     engine->forward_ns = forward_ns;
-    shoali_micro_end(&engine->micro[0]);
+    shoali_micro_end(&engine->micro[0]); /* a pipeline has ended it */
     return status;
 }
 
@@ -82,10 +84,9 @@ shoal_status shoal_engine_eval_batch(shoal_engine *engine, shoal_batch_source so
         }
         SHOAL_TRY(status, evaluate_micro(engine, &execution), done);
     }
-    if (engine->data_group)
+    if (engine->world > 1)
         SHOAL_TRY(status,
-                  shoal_all_reduce(engine->data_group, sums, sums, 3, SHOAL_I64, SHOAL_SUM, NULL),
-                  done);
+                  shoal_all_reduce(engine->group, sums, sums, 3, SHOAL_I64, SHOAL_SUM, NULL), done);
     *loss = sums[2] || !sums[1] ? (double)NAN
                                 : ldexp((double)sums[0], -EVAL_UNIT_LOG2) / (double)sums[1];
 done:

@@ -17,6 +17,16 @@ static shoal_status load_evaluated(struct shoal_engine *engine, struct shoali_mi
                                  .first_sample = number * engine->batch.micro});
 }
 
+shoal_status shoali_engine_ask(struct shoal_engine *engine,
+                               const struct shoali_execution *execution, int64_t number,
+                               shoal_batch *batch)
+{
+    *batch = (shoal_batch){.data = engine->batch_arrays};
+    for (int32_t i = 0; i < engine->model->input_count; i++)
+        batch->data[i] = NULL;
+    return execution->source(execution->user, execution->step, number, batch);
+}
+
 /* The source's own time is not the forward pass's. */
 static shoal_status load(struct shoal_engine *engine, const struct shoali_execution *execution,
                          const struct shoali_instruction *one, shoal_batch *batch)
@@ -24,10 +34,7 @@ static shoal_status load(struct shoal_engine *engine, const struct shoali_execut
     shoal_status status;
     const int64_t number = execution->first + one->micro;
     struct shoali_micro *micro = &engine->micro[one->slot];
-    *batch = (shoal_batch){.data = engine->batch_arrays};
-    for (int32_t i = 0; i < engine->model->input_count; i++)
-        batch->data[i] = NULL;
-    SHOAL_TRY(status, execution->source(execution->user, execution->step, number, batch), done);
+    SHOAL_TRY(status, shoali_engine_ask(engine, execution, number, batch), done);
     const int64_t begin = shoali_now_ns();
     if (execution->step >= 0)
         SHOAL_TRY(status, shoali_engine_load(engine, micro, batch, number), done);
@@ -75,12 +82,23 @@ shoal_status shoali_engine_execute(struct shoal_engine *engine,
 {
     shoal_status status = SHOAL_OK;
     const struct shoali_instructions *made = execution->instructions;
+    const bool alone = engine->stages.count == 1;
+    struct shoali_context *context = shoali_context_get();
     shoal_batch batch = {0};
-    shoali_context_get()->step = engine->global_steps;
+    context->step = engine->global_steps;
     if (execution->step >= 0)
         engine->step_begin_ns = shoali_now_ns();
-    for (int32_t i = 0; i < made->count; i++)
-        SHOAL_TRY(status, execute_one(engine, execution, &made->list[i], &batch), done);
+    for (int32_t i = 0; i < made->count; i++) {
+        const struct shoali_instruction *one = &made->list[i];
+        context->instruction = shoali_instruction_name(one->kind);
+        context->micro = one->micro;
+        SHOAL_TRY(status,
+                  alone ? execute_one(engine, execution, one, &batch)
+                        : shoali_pipeline_execute(engine, execution, one, &batch),
+                  done);
+    }
 done:
+    context->instruction = NULL;
+    context->micro = -1;
     return status;
 }

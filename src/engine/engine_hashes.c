@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { READ_COUNT = 1 << 18, SLICE_GRAIN = 16 };
+enum { READ_COUNT = 1 << 18 };
 
 /* Memory of one step's hashes. */
 struct hashing {
@@ -39,13 +39,13 @@ static shoal_status hashing_init(struct hashing *hashing, struct shoal_engine *e
 
 /* ---- one kind -------------------------------------------------------------------------------- */
 
-/* A parameter's numbers of a kind that is not per element are [first, end) of the kind's own flat
- * space. */
-static void find_small(const struct shoal_engine *engine, int32_t kind, int32_t param,
-                       int64_t *first, int64_t *end)
+static int64_t count_of(const struct shoal_engine *engine, int32_t kind, int32_t param)
 {
-    *first = shoali_zero_kind_offset(engine->zero, kind, param);
-    *end = shoali_zero_kind_offset(engine->zero, kind, param + 1);
+    struct shoali_zero_kind is;
+    shoali_zero_get_kind(engine->zero, kind == GRADIENT ? 0 : kind, &is);
+    const shoal_shape shape =
+        shoali_state_shape(is.of, shoal_param_shape(engine->module.param[param]));
+    return shoal_shape_count(&shape);
 }
 
 static bool is_small(const struct shoal_engine *engine, int32_t kind)
@@ -53,22 +53,6 @@ static bool is_small(const struct shoal_engine *engine, int32_t kind)
     struct shoali_zero_kind is;
     shoali_zero_get_kind(engine->zero, kind == GRADIENT ? 0 : kind, &is);
     return is.of != SHOALI_STATE_ELEMENT;
-}
-
-/* Elements [begin, begin + count) of the kind's flat space, of which `values` are a copy. */
-static void add_small_values(struct hashing *hashing, int32_t kind, int64_t begin, int64_t count,
-                             const float *values)
-{
-    const struct shoal_engine *engine = hashing->engine;
-    for (int32_t p = 0; p < engine->module.param_count; p++) {
-        int64_t first, end;
-        find_small(engine, kind, p, &first, &end);
-        const int64_t from = begin > first ? begin : first;
-        const int64_t to = begin + count < end ? begin + count : end;
-        if (from < to)
-            shoali_fingerprint_add(&hashing->sums[p], &hashing->largest[p], from - first,
-                                   values + (from - begin), to - from);
-    }
 }
 
 static void add_values(struct hashing *hashing, int64_t begin, int64_t count, const float *values)
@@ -92,31 +76,42 @@ static shoal_status add_range(struct hashing *hashing, int32_t kind, int64_t beg
         status = kind == GRADIENT ? shoali_zero_read_gradient(zero, at, count, hashing->buffer)
                                   : shoali_zero_read(zero, kind, at, count, hashing->buffer);
         SHOAL_TRY(status, status, done);
-        if (is_small(hashing->engine, kind))
-            add_small_values(hashing, kind, at, count, hashing->buffer);
-        else if (is_small(hashing->engine, kind))
-            add_small_values(hashing, kind, at, count, hashing->buffer);
-        else
-            add_values(hashing, at, count, hashing->buffer);
+        add_values(hashing, at, count, hashing->buffer);
     }
 done:
     return status;
 }
 
-/* What this rank counts; of small kinds, which all ranks have, each takes a slice. */
+/* Of a kind that is not per element, what this rank counts of a parameter's numbers. */
+static shoal_status add_small(struct hashing *hashing, int32_t kind, int32_t param)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoal_engine *engine = hashing->engine;
+    int64_t unused = 0;
+    const struct shoali_zero_range slice = shoali_engine_small_slice(engine, kind, param, &unused);
+    const int64_t first = shoali_zero_kind_offset(engine->zero, kind, param);
+    for (int64_t done = 0; done < slice.count; done += READ_COUNT) {
+        const int64_t at = slice.begin + done, left = slice.count - done;
+        const int64_t count = left < READ_COUNT ? left : READ_COUNT;
+        SHOAL_TRY(status, shoali_zero_read(engine->zero, kind, at, count, hashing->buffer), done);
+        shoali_fingerprint_add(&hashing->sums[param], &hashing->largest[param], at - first,
+                               hashing->buffer, count);
+    }
+done:
+    return status;
+}
+
+/* What this rank counts. */
 static shoal_status add_kind(struct hashing *hashing, int32_t kind)
 {
     shoal_status status = SHOAL_OK;
     const struct shoal_engine *engine = hashing->engine;
     int32_t ranges;
     const struct shoali_zero_range *range = shoali_zero_counted_ranges(engine->zero, &ranges);
-    if (is_small(engine, kind)) {
-        int64_t first, last;
-        shoali_pool_slice(shoali_zero_kind_offset(engine->zero, kind, engine->module.param_count),
-                          SLICE_GRAIN, engine->rank, engine->world, &first, &last);
-        return add_range(hashing, kind, first, last);
-    }
-    for (int32_t i = 0; i < ranges; i++)
+    const bool small = is_small(engine, kind);
+    for (int32_t p = 0; p < engine->module.param_count && small; p++)
+        SHOAL_TRY(status, add_small(hashing, kind, p), done);
+    for (int32_t i = 0; i < ranges && !small; i++)
         SHOAL_TRY(status, add_range(hashing, kind, range[i].begin, range[i].begin + range[i].count),
                   done);
 done:
@@ -157,11 +152,8 @@ static shoal_status hash_kind(struct hashing *hashing, int32_t kind, const char 
         if (kind == GRADIENT && (module->param[p]->tags & SHOAL_PARAM_FROZEN))
             continue;
         shoali_fingerprint_finish(&hashing->sums[p], hashing->largest[p], &hash);
-        int64_t first = 0, end = shoal_param_count(module->param[p]);
-        if (is_small(engine, kind))
-            find_small(engine, kind, p, &first, &end);
         shoali_hashes_append_tensor(&hashing->text, engine->global_steps + 1, name,
-                                    module->param[p]->name, end - first, &hash);
+                                    module->param[p]->name, count_of(engine, kind, p), &hash);
     }
 done:
     return status;

@@ -12,7 +12,7 @@ static double ms_since(int64_t begin_ns)
 static void drop_forward(struct shoal_engine *engine)
 {
     for (int32_t i = 0; i < engine->micro_count; i++)
-        if (engine->micro[i].loss)
+        if (engine->micro[i].loss || engine->micro[i].begun)
             shoali_micro_end(&engine->micro[i]);
 }
 
@@ -44,6 +44,18 @@ shoal_status shoali_engine_load(struct shoal_engine *engine, struct shoali_micro
                                                          .needs_grad = !engine->inference});
 }
 
+/* A pipeline's stages need to know what comes next. */
+static shoal_status refuse_pipeline(const struct shoal_engine *engine, const char *call)
+{
+    if (engine->stages.count == 1)
+        return SHOAL_OK;
+    return SHOAL_FAIL(
+        SHOAL_EUNSUPPORTED,
+        "%s does one micro-batch, and the %d stages of this engine's pipeline work on "
+        "several: use shoal_engine_train_batch or shoal_engine_eval_batch",
+        call, (int)engine->stages.count);
+}
+
 shoal_status shoal_engine_forward(shoal_engine *engine, const shoal_batch *batch,
                                   shoal_tensor **loss)
 {
@@ -51,6 +63,7 @@ shoal_status shoal_engine_forward(shoal_engine *engine, const shoal_batch *batch
     const uint32_t fp = shoali_fp_enter();
     const int64_t begin = shoali_now_ns();
     shoali_context_get()->step = engine->global_steps;
+    SHOAL_TRY(status, refuse_pipeline(engine, "shoal_engine_forward"), done);
     SHOAL_TRY(status, shoali_engine_need_micros(engine), done);
     struct shoali_micro *micro = &engine->micro[0];
     drop_forward(engine);
@@ -90,10 +103,11 @@ shoal_status shoal_engine_backward(shoal_engine *engine)
 {
     const uint32_t fp = shoali_fp_enter();
     const bool forwarded = engine->micro && engine->micro[0].loss;
-    const shoal_status status =
-        forwarded ? shoali_engine_backward(engine, &engine->micro[0])
-                  : SHOAL_FAIL(SHOAL_EINVAL, "backward without a forward before it: call "
-                                             "shoal_engine_forward first");
+    shoal_status status = refuse_pipeline(engine, "shoal_engine_backward");
+    if (status == SHOAL_OK)
+        status = forwarded ? shoali_engine_backward(engine, &engine->micro[0])
+                           : SHOAL_FAIL(SHOAL_EINVAL, "backward without a forward before it: call "
+                                                      "shoal_engine_forward first");
     shoali_fp_leave(fp);
     return status;
 }
@@ -181,7 +195,7 @@ shoal_status shoali_engine_finish_step(struct shoal_engine *engine)
               done);
     SHOAL_TRY(status, shoali_engine_hear(engine, &verdict), done);
     SHOAL_TRY(status, shoali_engine_check_unused(engine), done);
-    info->reduce_ms = ms_since(begin);
+    info->reduce_ms = ms_since(begin) + engine->stages.reduce_ns * 1e-6;
     info->step = engine->global_steps;
     info->loss = verdict.loss;
     info->grad_norm = verdict.norm;
@@ -208,8 +222,10 @@ done:
 
 shoal_status shoal_engine_step(shoal_engine *engine)
 {
-    shoal_status status = SHOAL_OK;
     const uint32_t fp = shoali_fp_enter();
+    shoal_status status = refuse_pipeline(engine, "shoal_engine_step");
+    if (status < 0)
+        goto done;
     if (engine->inference)
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "this engine was created for inference: it has no optimizer to step");
@@ -218,6 +234,7 @@ shoal_status shoal_engine_step(shoal_engine *engine)
                                           "shoal_engine_forward and shoal_engine_backward first");
     else if (engine->micros_done >= engine->batch.accumulation)
         status = shoali_engine_finish_step(engine);
+done:
     shoali_fp_leave(fp);
     return status;
 }

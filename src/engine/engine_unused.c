@@ -2,10 +2,11 @@
 #include "base/str.h"
 #include "engine/engine.h"
 
-static bool is_unused(const struct shoal_param *param)
+/* In a plan nobody says what other stages of a pipeline did. */
+static bool is_unused(const struct shoal_engine *engine, const struct shoal_param *param)
 {
-    return !param->touched && (param->tags & SHOAL_PARAM_FROZEN) == 0 &&
-           shoal_param_count(param) > 0;
+    return !param->touched && (param->uses_here > 0 || !engine->meta) &&
+           (param->tags & SHOAL_PARAM_FROZEN) == 0 && shoal_param_count(param) > 0;
 }
 
 void shoali_engine_forget_touched(struct shoal_engine *engine)
@@ -21,7 +22,7 @@ static void list_unused(const struct shoal_engine *engine, struct shoali_str *na
     int32_t found = 0;
     for (int32_t i = 0; i < engine->module.param_count; i++) {
         const struct shoal_param *param = engine->module.param[i];
-        if (is_unused(param) && found++ < NAMED)
+        if (is_unused(engine, param) && found++ < NAMED)
             shoali_str_append(names, "%s%s", found > 1 ? ", " : "", param->name);
     }
     if (found > NAMED)
@@ -48,7 +49,7 @@ shoal_status shoali_engine_check_unused(struct shoal_engine *engine)
     bool any = false;
     for (int32_t i = 0; i < engine->module.param_count; i++) {
         struct shoal_param *param = engine->module.param[i];
-        if (!is_unused(param))
+        if (!is_unused(engine, param))
             continue;
         any = true;
         if (!engine->config.zero_optimization.ignore_unused_parameters || param->named_unused)

@@ -81,6 +81,9 @@ SHOAL_CHECKED shoal_status shoali_zero_gradients_begin(struct shoali_zero_gradie
 /* A tape has made its contribution to a parameter that `layers` of its layers declare. */
 SHOAL_CHECKED shoal_status shoali_zero_gradients_ready(struct shoali_zero_gradients *gradients,
                                                        int32_t param, int32_t layers);
+/* Of creation: where a unit's later sums of a step arrive. */
+SHOAL_CHECKED shoal_status
+shoali_zero_gradients_make_arrival(struct shoali_zero_gradients *gradients);
 /* Waits until no unit is being summed and gives its buffer back. */
 SHOAL_CHECKED shoal_status shoali_zero_gradients_settle(struct shoali_zero_gradients *gradients);
 /* At the step: what is left to sum. Afterwards stored gradients are (true mean) * *factor * loss
@@ -89,8 +92,7 @@ SHOAL_CHECKED shoal_status shoali_zero_gradients_sum(struct shoali_zero_gradient
                                                      double *factor);
 /* After it: those of parameters that several stages of a pipeline hold, over these. Collective over
  * those stages. */
-SHOAL_CHECKED shoal_status
-shoali_zero_gradients_sum_tied(struct shoali_zero_gradients *gradients);
+SHOAL_CHECKED shoal_status shoali_zero_gradients_sum_tied(struct shoali_zero_gradients *gradients);
 /* fp32 gradient of the elements that lie at `local` of the part space, count <= piece: a pointer
  * into the buffer, or into the chunk. Still multiplied by the loss scale. */
 SHOAL_CHECKED shoal_status shoali_zero_final_gradient(const struct shoali_zero_gradients *gradients,

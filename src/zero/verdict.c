@@ -230,9 +230,9 @@ shoal_status shoali_zero_judge_init(struct shoali_zero_judge *judge)
         status,
         shoali_device_host_alloc(args->device, RECORD_SMALL + judge->small_bytes, &judge->record),
         done);
-    judge->words = shoali_calloc((size_t)(words_before_touched(judge->setup) +
-                                          shoali_zero_touched_words(judge->setup)),
-                                 sizeof(int64_t), "the step's record");
+    judge->words = shoali_calloc(
+        (size_t)(words_before_touched(judge->setup) + shoali_zero_touched_words(judge->setup)),
+        sizeof(int64_t), "the step's record");
     if (!judge->words)
         status = SHOAL_ENOMEM;
 done:

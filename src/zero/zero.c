@@ -204,14 +204,13 @@ static shoal_status plan_ready(struct shoali_zero *zero, const struct shoali_zer
         int32_t declared = count_declared(layer, param, layer->param_count);
         for (int32_t l = pass->first; l < pass->first + pass->count && param->uses > 1; l++) {
             const struct shoal_layer *other = &module->layer[l];
-            const int32_t more =
-                l == index ? 0 : count_declared(other, param, other->param_count);
+            const int32_t more = l == index ? 0 : count_declared(other, param, other->param_count);
             declared += more;
             earlier += l < index ? more : 0;
         }
         if (earlier == 0 && !(param->tags & SHOAL_PARAM_FROZEN))
-            SHOAL_TRY(status,
-                      shoali_zero_gradients_ready(&zero->gradients, param->index, declared), done);
+            SHOAL_TRY(status, shoali_zero_gradients_ready(&zero->gradients, param->index, declared),
+                      done);
     }
 done:
     return status;

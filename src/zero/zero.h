@@ -143,7 +143,8 @@ struct shoali_zero_pass {
 /* A parameter that several stages hold: its gradients are summed over them, too. */
 struct shoali_zero_tied {
     int32_t param;
-    shoal_group *group; /* the ranks that own the same part of it; NULL: this stage does not hold it */
+    shoal_group
+        *group; /* the ranks that own the same part of it; NULL: this stage does not hold it */
 };
 /* Ranks of a stage enter the scopes of its layers, in one order. Zeros: there is one stage. */
 struct shoali_zero_pipeline {
@@ -194,7 +195,8 @@ struct shoali_zero_args {
     bool overlap; /* collectives on a thread of their own, beside the computation */
     struct shoali_zero_fetch fetch;
     struct shoali_zero_offload offload; /* zero: none */
-    struct shoali_zero_pipeline pipeline; /* lists: borrowed until create returns, `tied` until destroy */
+    struct shoali_zero_pipeline
+        pipeline; /* lists: borrowed until create returns, `tied` until destroy */
 };
 /* Places and initialises everything. Collective. */
 SHOAL_CHECKED shoal_status shoali_zero_create(const struct shoali_zero_args *args,
@@ -247,7 +249,7 @@ struct shoali_zero_range {
 };
 /* What checkpoints, fingerprints and getters see: one stored kind of tensors. Those of an optimizer's
  * states that are not per element have a flat space of their own, and no range: every rank holds
- * all of it, on the host. */
+ * all of it, on the host; of a pipeline, each rank that of its stage's parameters. */
 struct shoali_zero_kind {
     const char *name; /* "model", "master", "exp_avg", ... */
     shoal_dtype dtype;

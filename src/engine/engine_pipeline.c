@@ -1,0 +1,393 @@
+/* What each instruction of a pipeline's list does. */
+#include "engine/engine.h"
+
+#include <stdio.h>
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+/* A message's call site, and what it carries. */
+enum { HERE_BYTES = 256 };
+
+struct transfer {
+    const struct shoali_boundary *boundary;
+    enum shoali_collective kind;
+    int32_t peer; /* stage */
+    bool gradients;
+    char *memory;                 /* where boundary's tensors lie behind each other, or NULL: */
+    struct shoal_tensor **tensor; /* activations lie where they were made */
+};
+
+static bool travels(const struct shoali_crossing *crossing, bool gradients)
+{
+    return crossing->same_as < 0 && (crossing->needs_grad || !gradients);
+}
+
+static void *place_of(const struct transfer *transfer, int32_t index)
+{
+    const struct shoali_crossing *crossing = &transfer->boundary->crossing[index];
+    if (!transfer->memory)
+        return transfer->tensor[index]->data;
+    return transfer->memory + (transfer->gradients ? crossing->gradient_at : crossing->at);
+}
+
+/* The tensors of a boundary, each in a message of its own, in the order of the stream. */
+static shoal_status run_transfer(struct shoal_engine *engine, const struct transfer *transfer)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_boundary *boundary = transfer->boundary;
+    char here[HERE_BYTES];
+    snprintf(here, sizeof here, "%s (%s)", SHOAL_HERE,
+             transfer->gradients ? boundary->back : boundary->forward);
+    for (int32_t i = 0; i < boundary->count; i++) {
+        const struct shoali_crossing *crossing = &boundary->crossing[i];
+        struct shoali_post post = {.kind = transfer->kind,
+                                   .here = here,
+                                   .count = shoal_shape_count(&crossing->shape),
+                                   .dtype = crossing->dtype,
+                                   .peer = transfer->peer,
+                                   .tag = i};
+        if (!travels(crossing, transfer->gradients))
+            continue;
+        if (transfer->kind == SHOALI_SEND)
+            post.in = place_of(transfer, i);
+        else
+            post.out = place_of(transfer, i);
+        SHOAL_TRY(status, shoali_comm_post_on(engine->stages.group, engine->exec.stream, &post),
+                  done);
+    }
+done:
+    return status;
+}
+
+/* ---- the layers of a chunk ------------------------------------------------------------------ */
+
+shoal_status shoali_chunk_add_inputs(struct shoali_micro *micro, const struct shoali_chunk *chunk,
+                                     int64_t first_sample)
+{
+    micro->in_count = chunk->in->count;
+    for (int32_t i = 0; i < chunk->in->count; i++) {
+        const struct shoali_crossing *crossing = &chunk->in->crossing[i];
+        if (crossing->same_as >= 0) {
+            micro->in[i] = micro->in[crossing->same_as];
+            continue;
+        }
+        micro->in[i] =
+            shoali_tape_add_device_input(micro->tape, crossing->dtype, &crossing->shape,
+                                         micro->received + crossing->at, crossing->needs_grad);
+        if (!micro->in[i])
+            break;
+        micro->in[i]->block = crossing->block;
+        for (int32_t d = 0; d < crossing->block.ndim; d++)
+            micro->in[i]->block.offset[d] += crossing->per_sample[d] * first_sample;
+    }
+    return shoali_tape_status(micro->tape);
+}
+
+/* The next stage waits for what the model left when the engine was made. */
+static shoal_status check_boundary(const struct shoal_engine *engine,
+                                   const struct shoali_chunk *chunk, const shoal_boundary *left)
+{
+    char made[128], now[128];
+    const char *layer = engine->module.layer[chunk->first + chunk->count - 1].name;
+    if (left->count != chunk->out->count)
+        return SHOAL_FAIL(SHOAL_EMISMATCH,
+                          "layer %s, the last of its pipeline stage, left %d tensors; when the "
+                          "engine was created it left %d, and the next stage waits for these",
+                          layer, (int)left->count, (int)chunk->out->count);
+    for (int32_t i = 0; i < left->count; i++) {
+        const struct shoali_crossing *crossing = &chunk->out->crossing[i];
+        const struct shoal_tensor *tensor = left->tensor[i];
+        if (crossing->dtype != tensor->dtype ||
+            !shoali_shape_equal(&crossing->shape, &tensor->shape))
+            return SHOAL_FAIL(
+                SHOAL_EMISMATCH,
+                "layer %s, the last of its pipeline stage, left a tensor %s of shape "
+                "%s; when the engine was created it was %s of shape %s, and the next "
+                "stage waits for that",
+                layer, shoal_dtype_name(tensor->dtype), shoali_shape_format(&tensor->shape, now),
+                shoal_dtype_name(crossing->dtype), shoali_shape_format(&crossing->shape, made));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoali_chunk_forward(struct shoal_engine *engine, struct shoali_micro *micro,
+                                  const struct shoali_chunk *chunk)
+{
+    shoal_status status;
+    shoal_boundary boundary = {.count = micro->in_count, .tensor = micro->in};
+    SHOAL_TRY(status,
+              shoali_tape_forward_layers(micro->tape, &engine->module, chunk->first, chunk->count,
+                                         &boundary),
+              done);
+    if (!chunk->out) {
+        SHOAL_TRY(status, shoali_micro_find_loss(engine, &boundary, &micro->loss), done);
+        return SHOAL_OK;
+    }
+    SHOAL_TRY(status, check_boundary(engine, chunk, &boundary), done);
+    micro->out_count = boundary.count;
+    for (int32_t i = 0; i < boundary.count; i++)
+        micro->out[i] = boundary.tensor[i];
+done:
+    return status;
+}
+
+shoal_status shoali_chunk_backward(struct shoali_micro *micro, const struct shoali_chunk *chunk,
+                                   double seed, char *buffer, bool defer_weight)
+{
+    struct shoal_tensor *outputs[SHOALI_CROSSINGS_MAX], *inputs[SHOALI_CROSSINGS_MAX];
+    const void *seeds[SHOALI_CROSSINGS_MAX];
+    void *gradients[SHOALI_CROSSINGS_MAX];
+    struct shoali_backward backward = {.outputs = chunk->out ? outputs : &micro->loss,
+                                       .seeds = chunk->out ? seeds : NULL,
+                                       .output_count = chunk->out ? 0 : 1,
+                                       .seed_value = seed,
+                                       .inputs = inputs,
+                                       .input_grads = gradients,
+                                       .defer_weight = defer_weight};
+    for (int32_t i = 0; chunk->out && i < chunk->out->count; i++) {
+        const struct shoali_crossing *crossing = &chunk->out->crossing[i];
+        if (!travels(crossing, true))
+            continue;
+        outputs[backward.output_count] = micro->out[i];
+        seeds[backward.output_count++] = micro->gradient + crossing->gradient_at;
+    }
+    for (int32_t i = 0; chunk->in && i < chunk->in->count; i++) {
+        const struct shoali_crossing *crossing = &chunk->in->crossing[i];
+        if (!travels(crossing, true))
+            continue;
+        inputs[backward.input_count] = micro->in[i];
+        gradients[backward.input_count++] = buffer + crossing->gradient_at;
+    }
+    return shoali_tape_backward(micro->tape, &backward);
+}
+
+/* ---- instructions --------------------------------------------------------------------------- */
+
+struct shoali_step_of {
+    struct shoal_engine *engine;
+    const struct shoali_execution *execution;
+    const struct shoali_instruction *one;
+    struct shoali_micro *micro;
+    const struct shoali_chunk *chunk;
+    int64_t number; /* of the micro-batch */
+    bool training;
+};
+
+static char *buffer_of(const struct shoali_step_of *of)
+{
+    const struct shoali_stages *stages = &of->engine->stages;
+    const size_t slots = stages->received_bytes + stages->gradient_bytes;
+    return stages->memory + (size_t)of->engine->micro_count * slots +
+           (size_t)of->one->buffer * stages->buffer_bytes;
+}
+
+static struct shoali_micro_load describe_micro(const struct shoali_step_of *of)
+{
+    return (struct shoali_micro_load){.samples = of->engine->batch.micro,
+                                      .step = of->execution->step,
+                                      .first_sample = of->number * of->engine->batch.micro,
+                                      .training = of->training,
+                                      .needs_grad = of->training};
+}
+
+static shoal_status begin(const struct shoali_step_of *of)
+{
+    const struct shoali_micro_load load = describe_micro(of);
+    if (of->micro->begun)
+        return SHOAL_OK;
+    of->micro->begun = true;
+    return shoali_micro_begin(of->micro->tape, &load);
+}
+
+static shoal_status load(const struct shoali_step_of *of, shoal_batch *batch)
+{
+    shoal_status status;
+    struct shoal_engine *engine = of->engine;
+    struct shoali_micro_load how = describe_micro(of);
+    SHOAL_TRY(status, shoali_engine_ask(engine, of->execution, of->number, batch), done);
+    if (batch->samples != 0 && batch->samples != engine->batch.micro) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "a micro-batch has %lld samples, but train_micro_batch_size_per_gpu is "
+                            "%lld, and the stages of a pipeline wait for tensors of so many: pad a "
+                            "short one with masked samples",
+                            (long long)batch->samples, (long long)engine->batch.micro);
+        goto done;
+    }
+    how.batch = batch;
+    SHOAL_TRY(status, begin(of), done);
+    SHOAL_TRY(status, shoali_micro_add_batch(engine, of->micro->tape, &how), done);
+done:
+    return status;
+}
+
+static shoal_status receive_activation(const struct shoali_step_of *of)
+{
+    shoal_status status;
+    const struct transfer transfer = {.boundary = of->chunk->in,
+                                      .kind = SHOALI_RECV,
+                                      .peer = of->chunk->before,
+                                      .memory = of->micro->received};
+    SHOAL_TRY(status, begin(of), done);
+    SHOAL_TRY(status, run_transfer(of->engine, &transfer), done);
+    SHOAL_TRY(status,
+              shoali_chunk_add_inputs(of->micro, of->chunk, of->number * of->engine->batch.micro),
+              done);
+done:
+    return status;
+}
+
+/* An evaluation's slot is given back at once: what it made waits in a buffer. */
+static shoal_status keep_outputs(const struct shoali_step_of *of)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_boundary *boundary = of->chunk->out;
+    for (int32_t i = 0; i < boundary->count; i++) {
+        const struct shoali_crossing *crossing = &boundary->crossing[i];
+        if (travels(crossing, false))
+            SHOAL_TRY(status,
+                      shoali_copy(of->engine->exec.stream, buffer_of(of) + crossing->at,
+                                  of->micro->out[i]->data,
+                                  (size_t)shoal_shape_count(&crossing->shape) *
+                                      shoal_dtype_bytes(crossing->dtype),
+                                  SHOALI_DEVICE_TO_DEVICE),
+                      done);
+    }
+done:
+    return status;
+}
+
+static shoal_status forward(const struct shoali_step_of *of, shoal_batch *batch)
+{
+    shoal_status status;
+    struct shoal_engine *engine = of->engine;
+    const bool between = of->chunk->in && of->chunk->out;
+    if (between && of->chunk->reads_batch)
+        SHOAL_TRY(status, load(of, batch), done);
+    const int64_t begin_ns = shoali_now_ns();
+    SHOAL_TRY(status, shoali_chunk_forward(engine, of->micro, of->chunk), done);
+    engine->forward_ns += (double)(shoali_now_ns() - begin_ns);
+    if (!of->chunk->out && of->execution->forwarded)
+        SHOAL_TRY(status, of->execution->forwarded(of->execution->state, batch, of->micro->loss),
+                  done);
+    if (of->training)
+        return SHOAL_OK;
+    if (of->chunk->out)
+        SHOAL_TRY(status, keep_outputs(of), done);
+    shoali_micro_end(of->micro);
+done:
+    return status;
+}
+
+static shoal_status send_activation(const struct shoali_step_of *of)
+{
+    const struct transfer transfer = {.boundary = of->chunk->out,
+                                      .kind = SHOALI_SEND,
+                                      .peer = of->chunk->behind,
+                                      .memory = of->training ? NULL : buffer_of(of),
+                                      .tensor = of->training ? of->micro->out : NULL};
+    return run_transfer(of->engine, &transfer);
+}
+
+static shoal_status receive_gradient(const struct shoali_step_of *of)
+{
+    const struct transfer transfer = {.boundary = of->chunk->out,
+                                      .kind = SHOALI_RECV,
+                                      .peer = of->chunk->behind,
+                                      .gradients = true,
+                                      .memory = of->micro->gradient};
+    return run_transfer(of->engine, &transfer);
+}
+
+static shoal_status send_gradient(const struct shoali_step_of *of)
+{
+    const struct transfer transfer = {.boundary = of->chunk->in,
+                                      .kind = SHOALI_SEND,
+                                      .peer = of->chunk->before,
+                                      .gradients = true,
+                                      .memory = buffer_of(of)};
+    return run_transfer(of->engine, &transfer);
+}
+
+static shoal_status backward(const struct shoali_step_of *of)
+{
+    shoal_status status;
+    struct shoal_engine *engine = of->engine;
+    const bool defer = of->one->kind == SHOALI_DO_BACKWARD_INPUT;
+    const int64_t begin_ns = shoali_now_ns();
+    const double seed = shoali_zero_seed(engine->zero, engine->scaler.scale);
+    if (engine->stages.backwards == 0)
+        shoali_engine_forget_touched(engine);
+    SHOAL_TRY(status, shoali_zero_micro_begin(engine->zero, engine->stages.backwards), done);
+    if (!of->chunk->out)
+        SHOAL_TRY(status, shoali_zero_add_loss(engine->zero, of->micro->loss->data), done);
+    SHOAL_TRY(status,
+              shoali_chunk_backward(of->micro, of->chunk, seed,
+                                    of->one->buffer >= 0 ? buffer_of(of) : NULL, defer),
+              done);
+    if (!defer)
+        shoali_micro_end(of->micro);
+    engine->stages.backwards++;
+    engine->micros_done = engine->stages.backwards; /* a step is under way */
+    engine->backward_ns += (double)(shoali_now_ns() - begin_ns);
+done:
+    return status;
+}
+
+static shoal_status backward_weight(const struct shoali_step_of *of)
+{
+    shoal_status status;
+    const int64_t begin_ns = shoali_now_ns();
+    SHOAL_TRY(status, shoali_tape_backward_weight(of->micro->tape), done);
+    shoali_micro_end(of->micro);
+    of->engine->backward_ns += (double)(shoali_now_ns() - begin_ns);
+done:
+    return status;
+}
+
+static shoal_status reduce_tied(struct shoal_engine *engine)
+{
+    shoal_status status;
+    const int64_t begin_ns = shoali_now_ns();
+    engine->stages.backwards = 0;
+    SHOAL_TRY(status, shoali_zero_reduce_tied(engine->zero), done);
+    engine->stages.reduce_ns = (double)(shoali_now_ns() - begin_ns);
+done:
+    return status;
+}
+
+shoal_status shoali_pipeline_execute(struct shoal_engine *engine,
+                                     const struct shoali_execution *execution,
+                                     const struct shoali_instruction *one, shoal_batch *batch)
+{
+    const struct shoali_step_of of = {.engine = engine,
+                                      .execution = execution,
+                                      .one = one,
+                                      .micro = one->slot >= 0 ? &engine->micro[one->slot] : NULL,
+                                      .chunk = &engine->stages.chunk[one->chunk],
+                                      .number = execution->first + one->micro,
+                                      .training = execution->step >= 0};
+    switch (one->kind) {
+    case SHOALI_DO_LOAD:
+        return load(&of, batch);
+    case SHOALI_DO_RECV_ACTIVATION:
+        return receive_activation(&of);
+    case SHOALI_DO_FORWARD:
+        return forward(&of, batch);
+    case SHOALI_DO_SEND_ACTIVATION:
+        return send_activation(&of);
+    case SHOALI_DO_RECV_GRADIENT:
+        return receive_gradient(&of);
+    case SHOALI_DO_BACKWARD:
+    case SHOALI_DO_BACKWARD_INPUT:
+        return backward(&of);
+    case SHOALI_DO_BACKWARD_WEIGHT:
+        return backward_weight(&of);
+    case SHOALI_DO_SEND_GRADIENT:
+        return send_gradient(&of);
+    case SHOALI_DO_REDUCE_TIED:
+        return reduce_tied(engine);
+    case SHOALI_DO_STEP:
+        return shoali_engine_finish_step(engine);
+    }
+    return SHOAL_FAIL(SHOAL_EINTERNAL, "no instruction of a pipeline is number %d", (int)one->kind);
+}

@@ -1,0 +1,86 @@
+/* stages - this rank's part of a pipeline. For the files of this folder.
+ *
+ *   stage        the ranks of the mesh with one coordinate along pp. A stage runs `chunks` chunks of
+ *                layers; chunk c of stage s is virtual stage c * p + s (pipeline_parallel.h)
+ *   boundary     what the last layer of a virtual stage leaves for the first of the next: tensors in
+ *                their own types. The model without a cut, run once without memory, says what crosses
+ *                each boundary, so that both sides know it before the first message
+ *   slot         memory of a micro-batch on a chunk: its tape, and where what is sent to it arrives
+ *   buffer       what leaves a slot that is given back: a gradient, or in an evaluation an activation
+ *
+ *   engine_stages.c    cut, boundaries, groups, memory: at creation
+ *   engine_pipeline.c  what each instruction of the list does
+ *
+ * PLACEMENT. Every rank declares the whole model: names, indices and canonical order are the same
+ * everywhere, and of parameters of other stages' layers a rank holds *nothing* (tensor/shard.h). So
+ * ZeRO, checkpoints, hashes and getters have no special case.
+ *
+ * TIED PARAMETERS are held by every stage that has a layer which declares them. They start with the
+ * same values, their gradients are summed over those stages, and the same update follows; the first
+ * of the stages counts them in norms and hashes.
+ *
+ * BATCHES. The source is asked where layers read the batch: on the first and the last virtual stage,
+ * and on others whose layers ask for an input of the model (an attention mask).
+ *
+ * BITS. Tensors cross boundaries unchanged, gradients are added in the order of one rank, and random
+ * streams are named by layers: where a model is cut changes no bit of what its layers compute. What
+ * is summed over micro-batches comes in their order on each stage. Only a tied parameter's gradient is
+ * added in another order, stage by stage; with "reduction": "exact" that has no influence either.
+ */
+#ifndef SHOALI_ENGINE_STAGES_H
+#define SHOALI_ENGINE_STAGES_H
+
+#include "autograd/autograd.h"
+#include "engine/micro.h"
+#include "pipeline_parallel/pipeline_parallel.h"
+#include "shoal/engine.h"
+#include "zero/zero.h"
+
+enum { SHOALI_CROSSINGS_MAX = 64 };
+
+/* One tensor of a boundary. */
+struct shoali_crossing {
+    shoal_dtype dtype;
+    shoal_shape shape;
+    bool needs_grad;
+    int32_t same_as;        /* it is an earlier tensor of the boundary once more; -1: it is not */
+    size_t at, gradient_at; /* in the memory where activations arrive; where gradients do */
+    struct shoali_block block; /* where it lies, in a micro-batch that begins with sample 0 */
+    int64_t per_sample[SHOALI_BLOCK_MAX_DIMS]; /* what its offsets grow by */
+};
+struct shoali_boundary {
+    struct shoali_crossing *crossing;
+    int32_t count;
+    size_t bytes, gradient_bytes; /* of all of them */
+    const char *forward, *back;   /* names of the messages */
+};
+struct shoali_chunk {
+    int32_t first, count;                   /* layers */
+    const struct shoali_boundary *in, *out; /* NULL: the batch; the loss */
+    bool reads_batch;                       /* some layer asks for an input of the model */
+    int32_t before, behind;                 /* stages that it hears from and sends to */
+};
+struct shoali_stages {
+    int32_t count, index;             /* of stages; this one. count 1: there is no pipeline */
+    struct shoali_pipeline_args args; /* schedule, stages, chunks, group */
+    shoal_group *group;               /* the stages of this rank's pipeline, in order */
+    int32_t *begin;                   /* [virtual stages + 1] layers */
+    struct shoali_boundary *boundary; /* [virtual stages - 1]; the i-th is behind stage i */
+    struct shoali_chunk *chunk;       /* [chunks] of this stage */
+    int32_t most_crossings;
+    size_t received_bytes, gradient_bytes, buffer_bytes; /* of a slot, of a buffer */
+    char *memory;                                        /* device: slots, then buffers */
+    size_t memory_bytes;
+    int32_t buffer_count;
+    struct shoali_zero_tied *tied; /* parameters of several stages */
+    int32_t tied_count;
+    int32_t *first_stage; /* [params] that holds it */
+    shoal_group **made;   /* owned: over some of the stages */
+    int32_t made_count;
+    struct shoali_zero_pass *pass;
+    int32_t pass_count;
+    double reduce_ns;  /* of the step's gradients, before its end */
+    int64_t backwards; /* passes of the step so far */
+};
+
+#endif
