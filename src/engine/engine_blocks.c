@@ -38,6 +38,13 @@ shoal_status shoali_engine_open_mesh(struct shoal_engine *engine, const shoal_en
                             shoal_mesh_format(engine->mesh, engine->rank, where, sizeof where));
         goto done;
     }
+    if (engine->world > 1 && !engine->group) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "the engine was given a mesh of %d ranks without a group, so there is "
+                            "nobody to train with: set shoal_mesh_args.group",
+                            (int)engine->world);
+        goto done;
+    }
     SHOAL_TRY(status,
               shoal_mesh_group(engine->mesh, (SHOAL_AXIS_DP | SHOAL_AXIS_CP) & ~engine->admitted,
                                &engine->data_group),

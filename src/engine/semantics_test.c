@@ -381,17 +381,23 @@ static bool train_on_mesh(struct gpt_seat *seat)
 static bool refused_mesh(struct gpt_seat *seat)
 {
     static const shoal_mesh_args meshes[] = {{.ranks = 4, .rank = 3, .tensor = 2},
-                                             {.ranks = 4, .pipeline = 4},
+                                             {.ranks = 8, .pipeline = 4, .context = 2},
                                              {.ranks = 2, .context = 2}};
-    static const char *const sentences[] = {"4 ranks 2 are along dp (this one is tp 1, dp 1)",
-                                            "4 ranks 1 are along dp (this one is pp 0)",
-                                            "2 ranks 1 are along dp (this one is cp 0)"};
+    static const char *const sentences[] = {
+        "4 ranks 2 are along dp and 1 along pp (this one is tp 1, dp 1)",
+        "8 ranks 1 are along dp and 4 along pp (this one is cp 0, pp 0)",
+        "2 ranks 1 are along dp and 1 along pp (this one is cp 0)"};
     for (int32_t i = 0; i < 3; i++) {
         shoal_mesh *mesh;
         EXPECT(shoal_mesh_create(&meshes[i], &mesh) == SHOAL_OK);
         EXPECT_REFUSED(open_on_mesh(seat, mesh), SHOAL_EUNSUPPORTED, sentences[i]);
         shoal_mesh_destroy(mesh);
     }
+    shoal_mesh *nobody;
+    EXPECT(shoal_mesh_create(&(shoal_mesh_args){.ranks = 2, .pipeline = 2}, &nobody) == SHOAL_OK);
+    EXPECT_REFUSED(open_on_mesh(seat, nobody), SHOAL_EINVAL,
+                   "a mesh of 2 ranks without a group, so there is nobody to train with");
+    shoal_mesh_destroy(nobody);
     return true;
 }
 
