@@ -99,6 +99,10 @@ static shoal_status make_engine(struct pretrain *run)
     SHOAL_TRY(status, shoal_engine_create(&run->setup.args, &run->engine), done);
     shoal_engine_get_batch_info(run->engine, &run->train_batch, &run->micro_batch, NULL);
     run->micro_per_step = run->train_batch / run->micro_batch;
+    SHOAL_TRY(status,
+              pretrain_ramp_check(&run->options.ramp, run->train_batch, run->micro_batch,
+                                  shoal_mesh_size(run->mesh, SHOAL_AXIS_DP)),
+              done);
 done:
     return status;
 }
@@ -176,21 +180,22 @@ static void show_step(struct pretrain *run, const shoal_step_info *info, int64_t
 {
     const int64_t counted = info->step - first;
     const double weight = counted <= 1 ? 1 : counted < 20 ? 1.0 / (double)counted : 0.05;
+    const double tokens = (double)(info->train_batch_size * run->options.seq_length);
     if (!run->progress)
         return;
     *ms += weight * (info->step_ms - *ms);
     run->step_ms = *ms;
-    shoal_progress_update(
-        run->progress,
-        &(shoal_progress_values){
-            .step = info->step + 1,
-            .loss = info->loss,
-            .lr = info->lr,
-            .grad_norm = info->grad_norm,
-            .tokens_per_s = (double)(run->train_batch * run->options.seq_length) / (*ms * 1e-3),
-            .seconds_per_step = *ms * 1e-3,
-            .skipped = info->skipped_steps,
-            .loss_scale = info->loss_scale});
+    shoal_progress_update(run->progress,
+                          &(shoal_progress_values){
+                              .step = info->step + 1,
+                              .loss = info->loss,
+                              .lr = info->lr,
+                              .grad_norm = info->grad_norm,
+                              .tokens_per_s = tokens / (*ms * 1e-3),
+                              .seconds_per_step = *ms * 1e-3,
+                              .skipped = info->skipped_steps,
+                              .loss_scale = info->loss_scale,
+                              .batch_size = run->options.ramp.start ? info->train_batch_size : 0});
     tell_lost_output(run);
 }
 
@@ -235,6 +240,25 @@ static bool is_saved(const struct pretrain *run)
     return run->found && !options->finetune && strcmp(options->load, options->save) == 0;
 }
 
+/* Where the batch grows, the run saves, as Megatron's does; times of smaller steps count no more. */
+static shoal_status begin_step(struct pretrain *run, int64_t first, int64_t *timed,
+                               int64_t *saved_step)
+{
+    shoal_status status;
+    bool changed;
+    const int64_t step = shoal_engine_global_steps(run->engine);
+    SHOAL_TRY(status, pretrain_next_batch(run, &changed), done);
+    if (!changed || step == first)
+        return SHOAL_OK;
+    *timed = step;
+    if (run->options.save && *saved_step != step) {
+        SHOAL_TRY(status, pretrain_save(run), done);
+        *saved_step = step;
+    }
+done:
+    return status;
+}
+
 static shoal_status train(struct pretrain *run)
 {
     shoal_status status = SHOAL_OK;
@@ -242,19 +266,16 @@ static shoal_status train(struct pretrain *run)
     struct pretrain_source source = {run, run->train, run->micro_per_step};
     const int64_t first = shoal_engine_global_steps(run->engine);
     const int64_t begin = shoali_now_ns();
-    int64_t saved_step = -1;
+    int64_t saved_step = -1, timed = first;
     double ms = 0;
     char where[96];
-    shoal_prefetch_args prefetch = {.first_step = first};
-    shoal_engine_get_micro_range(run->engine, &prefetch.first, &prefetch.count);
-    if (run->reads && first < options->train_iters)
-        SHOAL_TRY(status, shoal_loader_prefetch(run->train, &prefetch), done);
     while (shoal_engine_global_steps(run->engine) < options->train_iters &&
            !shoal_engine_stop_requested(run->engine)) {
         shoal_step_info info;
+        SHOAL_TRY(status, begin_step(run, first, &timed, &saved_step), done);
         SHOAL_TRY(status, shoal_engine_train_batch(run->engine, pretrain_next, &source, &info),
                   done);
-        show_step(run, &info, first, &ms);
+        show_step(run, &info, timed, &ms);
         SHOAL_TRY(status, after_step(run, &saved_step), done);
         if (asked_to_leave(run, begin))
             break;

@@ -9,6 +9,7 @@
  *   pretrain_hub.c      --load of a folder as the Hugging Face Hub has it: what it says of the model
  *   pretrain_files.c    files of a checkpoint that other programs look for
  *   pretrain_open.c     data, on the stages that read any
+ *   pretrain_batch.c    a batch that grows (--rampup-batch-size)
  *   pretrain_eval.c     micro-batches for the engine; validation
  *   pretrain_save.c     checkpoints, and signals that ask for them
  *   pretrain_setup.c    from options to a model and the engine's arguments, also for `shoal plan`
@@ -72,6 +73,11 @@ struct pretrain_hub {
 /* --dist-ckpt-strictness */
 enum { PRETRAIN_RAISE_ALL, PRETRAIN_LOG_ALL };
 
+/* --rampup-batch-size; start 0: the batch is always the same. */
+struct pretrain_ramp {
+    int64_t start, increment, samples;
+};
+
 struct pretrain_options {
     struct model_flags model;
     struct pretrain_hub hub;
@@ -84,6 +90,8 @@ struct pretrain_options {
     struct shoali_strings data_path;
     const char *data_cache_path, *split;
     bool mock_data, full_validation;
+    struct shoali_strings ramp_words;
+    struct pretrain_ramp ramp;
     /* run */
     const char *deepspeed_config, *save, *load, *load_tag;
     bool deepspeed, finetune, use_checkpoint_args, no_load_optim, exit_signal_handler,
@@ -189,7 +197,8 @@ struct pretrain {
     struct pretrain_setup setup;
     shoal_plan plan;
     int64_t train_batch, micro_batch;
-    int64_t micro_per_step; /* M: global micro-batches of a step */
+    int64_t batch_now;      /* of the next step; 0: not known yet */
+    int64_t micro_per_step; /* M: global micro-batches of a step of train_batch samples */
     char *client_json;
     bool found; /* the checkpoint of --load */
     double final_loss;
@@ -206,6 +215,17 @@ SHOAL_CHECKED shoal_status pretrain_open_data(struct pretrain *run);
 SHOAL_CHECKED shoal_status pretrain_open_loaders(struct pretrain *run);
 /* Host memory of the data set here. */
 int64_t pretrain_data_bytes(const struct pretrain *run);
+
+/* Three words, or none. SHOAL_EINVAL. */
+SHOAL_CHECKED shoal_status pretrain_ramp_read(const struct shoali_strings *words,
+                                              struct pretrain_ramp *ramp);
+/* Whether it leads to `full` in batches that the ranks can divide; SHOAL_ECONFIG. */
+SHOAL_CHECKED shoal_status pretrain_ramp_check(const struct pretrain_ramp *ramp, int64_t full,
+                                               int64_t micro, int64_t data_ranks);
+/* Samples of a step before which `consumed` were. */
+int64_t pretrain_ramp_batch(const struct pretrain_ramp *ramp, int64_t full, int64_t consumed);
+/* Before each step: the batch that it has, and what is read ahead for it. */
+SHOAL_CHECKED shoal_status pretrain_next_batch(struct pretrain *run, bool *changed);
 
 /* Plans the run; SHOAL_ECONFIG when it does not fit this machine, with what would make it fit.
  * Collective, and before anything large is allocated. */

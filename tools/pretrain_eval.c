@@ -36,11 +36,12 @@ shoal_status pretrain_next(void *user, int64_t step, int64_t micro, shoal_batch 
 {
     const struct pretrain_source *source = user;
     struct pretrain *run = source->run;
-    /* an evaluation asks by micro-batch alone: the loader's steps follow each other */
-    if (step < 0) {
-        step = micro / source->per_step;
-        micro %= source->per_step;
-    }
+    /* an evaluation asks by micro-batch alone: the loader's steps follow each other; so do those of
+     * training where the batch grows */
+    if (step >= 0)
+        micro += shoal_engine_consumed_samples(run->engine) / run->micro_batch;
+    step = micro / source->per_step;
+    micro %= source->per_step;
     for (int32_t i = 0; i < run->model->input_count; i++)
         batch->data[i] = run->arrays[i];
     return shoal_loader_get_arrays(source->loader, step, micro, run->arrays);

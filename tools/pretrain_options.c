@@ -73,6 +73,12 @@ static const struct shoali_option rows[] = {
      .max = 1e15,
      .unit = "steps",
      .help = "optimizer steps of the whole training, counted from its beginning; required"},
+    {.key = "rampup-batch-size",
+     .type = SHOALI_STRINGS,
+     .offset = O(ramp_words),
+     .unit = "samples",
+     .help = "START INCREMENT SAMPLES: the batch begins with START samples and grows by INCREMENT, "
+             "in equal shares of the first SAMPLES samples, to train_batch_size"},
     {.key = "eval-interval",
      .type = SHOALI_INT,
      .offset = O(eval_interval),
@@ -495,6 +501,7 @@ shoal_status pretrain_options_init(struct pretrain_options *options,
         goto done;
     SHOAL_TRY(status, model_flags_take(&options->model), done);
     SHOAL_TRY(status, pretrain_hub_check(options, command->trains), done);
+    SHOAL_TRY(status, pretrain_ramp_read(&options->ramp_words, &options->ramp), done);
     options->seq_length = model_flags_int(&options->model, "seq-length");
     options->vocab_size = model_flags_int(&options->model, "vocab-size");
     status = pretrain_data_finish(options, &arena);

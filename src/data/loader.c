@@ -375,19 +375,20 @@ shoal_status shoal_loader_prefetch_sized(shoal_loader *loader, const shoal_prefe
 {
     shoal_status status;
     shoal_prefetch_args list = {0};
-    int64_t span;
+    int64_t span, below = loader->order.args.micro_batches;
     SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_prefetch_args, depth, args, args_size, &list), done);
     if (list.stride == 0)
         list.stride = 1;
+    if (list.per_step > 0 && list.per_step < below)
+        below = list.per_step;
     if (list.first_step < 0 || list.first < 0 || list.count < 1 || list.stride < 1 ||
         !shoali_mul(list.count - 1, list.stride, &span) || !shoali_add(span, list.first, &span) ||
-        span >= loader->order.args.micro_batches) {
+        span >= below || list.per_step < 0 || list.begin < 0) {
         status = SHOAL_FAIL(
             SHOAL_EINVAL,
             "prefetch: %lld micro-batches from %lld in strides of %lld are not all below "
             "%lld",
-            (long long)list.count, (long long)list.first, (long long)list.stride,
-            (long long)loader->order.args.micro_batches);
+            (long long)list.count, (long long)list.first, (long long)list.stride, (long long)below);
         goto done;
     }
     if (list.depth < 1)

@@ -39,6 +39,12 @@ static void make_entry(struct shoali_prefetch *prefetch, int64_t q)
     struct slot *slot = &prefetch->slot[q % list->depth];
     int64_t step = list->first_step + q / list->count;
     int64_t micro = list->first + q % list->count * list->stride;
+    if (list->per_step > 0) {
+        const int64_t all = prefetch->loader.args.micro_batches;
+        const int64_t number = list->begin + q / list->count * list->per_step + micro;
+        step = number / all;
+        micro = number % all;
+    }
     if (shoali_fault("data_prefetch"))
         slot->status = SHOAL_FAIL(SHOAL_EIO, "micro-batch %lld of step %lld could not be read",
                                   (long long)micro, (long long)step);
@@ -159,10 +165,17 @@ int64_t shoali_prefetch_bytes(int64_t batch_bytes, int32_t depth)
                : INT64_MAX;
 }
 
-/* Index of (step, micro) on the list, -1 when it is not there. */
-static int64_t find_entry(const shoal_prefetch_args *list, int64_t step, int64_t micro)
+/* Index of (step, micro), of steps of `all` micro-batches, on the list; -1 when it is not there. */
+static int64_t find_entry(const shoal_prefetch_args *list, int64_t all, int64_t step, int64_t micro)
 {
-    int64_t q, beyond = micro - list->first;
+    int64_t q, beyond;
+    if (list->per_step > 0) {
+        if (!shoali_mul(step, all, &q) || !shoali_add(q, micro - list->begin, &q) || q < 0)
+            return -1;
+        step = list->first_step + q / list->per_step;
+        micro = q % list->per_step;
+    }
+    beyond = micro - list->first;
     if (step < list->first_step || beyond < 0 || beyond % list->stride != 0 ||
         beyond / list->stride >= list->count ||
         !shoali_mul(step - list->first_step, list->count, &q) ||
@@ -175,7 +188,7 @@ shoal_status shoali_prefetch_get(struct shoali_prefetch *prefetch, int64_t step,
                                  int32_t *const *arrays)
 {
     const struct shoali_loader_order *loader = &prefetch->loader;
-    int64_t q = find_entry(&prefetch->list, step, micro);
+    int64_t q = find_entry(&prefetch->list, loader->args.micro_batches, step, micro);
     pthread_mutex_lock(&prefetch->mutex);
     if (q < prefetch->head) {
         pthread_mutex_unlock(&prefetch->mutex);

@@ -49,6 +49,7 @@ static shoal_status read_config(struct shoal_engine *engine, const shoal_engine_
     shoal_status status;
     struct shoali_ds_config *config = &engine->config;
     SHOAL_TRY(status, shoali_batch_triad(config, engine->data_ranks, &engine->batch), done);
+    engine->largest = engine->batch;
     SHOAL_TRY(status,
               shoali_optimizer_make(&config->optimizer, config->document, "optimizer",
                                     &config->arena, &engine->optimizer),
@@ -193,6 +194,19 @@ static void destroy_micro(struct shoali_micro *micro)
     shoali_slot_destroy(micro->slot);
 }
 
+shoal_status shoali_engine_make_step_list(struct shoal_engine *engine, int64_t micro_batches,
+                                          struct shoali_instructions *list)
+{
+    struct shoali_pipeline_args args = engine->stages.args;
+    if (micro_batches > INT32_MAX / 8)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "gradient_accumulation_steps %lld: at most %d are possible",
+                          (long long)micro_batches, INT32_MAX / 8);
+    args.micro_batches = (int32_t)micro_batches;
+    args.training = !engine->inference;
+    return shoali_instructions_make(&args, engine->stages.index, &engine->config.arena, list);
+}
+
 /* What a step does, and an evaluation of one micro-batch. */
 shoal_status shoali_engine_make_lists(struct shoal_engine *engine)
 {
@@ -202,15 +216,7 @@ shoal_status shoali_engine_make_lists(struct shoal_engine *engine)
     /* A plan runs a few micro-batches by hand, of however many there are. */
     const int64_t micro_batches =
         (engine->meta && alone) || engine->inference ? 1 : engine->batch.accumulation;
-    if (micro_batches > INT32_MAX / 8)
-        return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "gradient_accumulation_steps %lld: at most %d are possible",
-                          (long long)micro_batches, INT32_MAX / 8);
-    args.micro_batches = (int32_t)micro_batches;
-    args.training = !engine->inference;
-    SHOAL_TRY(status,
-              shoali_instructions_make(&args, engine->stages.index, &engine->config.arena,
-                                       &engine->train_list),
+    SHOAL_TRY(status, shoali_engine_make_step_list(engine, micro_batches, &engine->train_list),
               done);
     args.micro_batches = 1;
     args.training = false;
@@ -587,6 +593,7 @@ void shoal_engine_destroy(shoal_engine *engine)
     for (int32_t i = 0; i < engine->micro_count; i++)
         destroy_micro(&engine->micro[i]);
     shoali_free(engine->micro);
+    shoali_free(engine->step_list);
     shoali_free(engine->batch_arrays);
     shoali_free(engine->batch_inputs);
     if (engine->packed_weights)

@@ -4,6 +4,7 @@
  *                        slot -> zero
  *   engine_train.c       forward, backward, step, train_batch
  *   engine_execute.c     a list of instructions, run
+ *   engine_batch.c       a batch that changes
  *   engine_eval.c        eval_batch
  *   micro.c              a micro-batch in flight: load, forward, backward
  *   engine_stages.c      a pipeline: layers, boundaries, groups and memory of this rank (stages.h)
@@ -57,12 +58,18 @@ struct shoali_micro_cost {
     int64_t forward_bytes;                               /* that kernels read and write */
 };
 
+/* A step's list by its micro-batches. */
+struct shoali_step_list {
+    int64_t accumulation;
+    struct shoali_instructions list; /* in the configuration's arena */
+};
+
 enum { SHOALI_ENGINE_FILES = 16 };
 
 struct shoal_engine {
     struct shoali_ds_config config;
-    struct shoali_batch_sizes batch;
-    struct shoali_optimizer optimizer; /* of the parameters in no group */
+    struct shoali_batch_sizes batch, largest; /* of a step now; as the engine was created */
+    struct shoali_optimizer optimizer;        /* of the parameters in no group */
     struct shoali_param_groups param_groups;
     struct shoali_param_about *param_about; /* [params] what made the groups; the config's arena */
     struct shoali_schedule schedule;
@@ -93,7 +100,9 @@ struct shoal_engine {
     const void **batch_arrays;
     struct shoal_tensor **batch_inputs;
     struct shoali_instructions train_list, eval_list; /* of a step; of one micro-batch */
-    void *packed_weights;                             /* device; NULL: none */
+    struct shoali_step_list *step_list;               /* owned; of batches that were set */
+    int32_t step_list_count;
+    void *packed_weights; /* device; NULL: none */
     size_t packed_weights_bytes;
     struct shoali_micro_cost micro_cost;
     struct shoali_recompute recompute;
@@ -113,6 +122,9 @@ struct shoal_engine {
     int64_t
         micros_done; /* backward passes of this step: micro-batches, in a pipeline of each chunk */
     int64_t global_steps, applied_steps, skipped_in_a_row, optimizer_ahead;
+    /* Samples that steps had less than the largest batch has: all steps, and those that changed
+     * weights. */
+    int64_t samples_behind, applied_samples_behind;
     bool stop;
     volatile sig_atomic_t stop_asked, save_asked; /* on this rank */
     bool save_requested;                          /* on some rank, since the last save */
@@ -144,6 +156,13 @@ SHOAL_CHECKED shoal_status shoali_engine_need_micros(struct shoal_engine *engine
 
 /* Makes the lists alone. */
 SHOAL_CHECKED shoal_status shoali_engine_make_lists(struct shoal_engine *engine);
+/* The list of a training step of so many micro-batches of this rank. */
+SHOAL_CHECKED shoal_status shoali_engine_make_step_list(struct shoal_engine *engine,
+                                                        int64_t micro_batches,
+                                                        struct shoali_instructions *list);
+/* engine_batch.c: the next update's learning rate; a step of the batch of now is over. */
+double shoali_engine_lr(const struct shoal_engine *engine);
+void shoali_engine_count_samples(struct shoal_engine *engine, bool applied);
 
 /* What a list of instructions works on. */
 struct shoali_execution {

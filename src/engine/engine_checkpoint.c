@@ -39,14 +39,16 @@ shoal_status shoali_engine_numbers(const struct shoal_engine *engine, char **tex
         "{s:I, s:I, s:I, s:f, s:I, s:I, s:s, s:s, s:s, s:s, s:{s:f, s:I, s:I, s:I}}",
         "global_steps", (json_int_t)engine->global_steps, "applied_steps",
         (json_int_t)engine->applied_steps, "skipped_steps", (json_int_t)engine->info.skipped_steps,
-        "lr", shoali_schedule_lr(&engine->schedule, engine->applied_steps - 1), "train_batch_size",
-        (json_int_t)engine->batch.train, "seed", (json_int_t)engine->seed, "dtype",
-        shoal_dtype_name(engine->module.dtype), "optimizer", engine->optimizer.type->name,
-        "reduction", engine->config.reduction == SHOALI_REDUCTION_EXACT ? "exact" : "fast",
-        "kernels", engine->ops.name, "loss_scaler", "scale", scaler.scale, "iteration",
+        "lr", shoali_engine_lr(engine), "train_batch_size", (json_int_t)engine->largest.train,
+        "seed", (json_int_t)engine->seed, "dtype", shoal_dtype_name(engine->module.dtype),
+        "optimizer", engine->optimizer.type->name, "reduction",
+        engine->config.reduction == SHOALI_REDUCTION_EXACT ? "exact" : "fast", "kernels",
+        engine->ops.name, "loss_scaler", "scale", scaler.scale, "iteration",
         (json_int_t)scaler.iteration, "last_overflow", (json_int_t)scaler.last_overflow,
         "hysteresis_left", (json_int_t)scaler.hysteresis_left);
     if (!add_number(object, "optimizer_ahead", engine->optimizer_ahead, 0) ||
+        !add_number(object, "samples_behind", engine->samples_behind, 0) ||
+        !add_number(object, "applied_samples_behind", engine->applied_samples_behind, 0) ||
         !add_number(object, "exact_splits_tensor", engine->config.exact_splits.tensor, 1) ||
         !add_number(object, "exact_splits_sequence", engine->config.exact_splits.sequence, 1)) {
         json_decref(object);
@@ -88,11 +90,14 @@ static shoal_status restore_numbers(struct shoal_engine *engine, const char *tex
     engine->global_steps = steps;
     engine->applied_steps = applied;
     engine->optimizer_ahead = json_integer_value(json_object_get(object, "optimizer_ahead"));
+    engine->samples_behind = json_integer_value(json_object_get(object, "samples_behind"));
+    engine->applied_samples_behind =
+        json_integer_value(json_object_get(object, "applied_samples_behind"));
     engine->info.skipped_steps = skipped;
-    if (train != engine->batch.train)
+    if (train != engine->largest.train)
         SHOALI_WARN("engine",
                     "the checkpoint was trained with train_batch_size %lld, this run uses %lld",
-                    (long long)train, (long long)engine->batch.train);
+                    (long long)train, (long long)engine->largest.train);
     if ((uint64_t)seed != engine->seed)
         SHOALI_WARN("engine",
                     "the checkpoint was trained with seed %lld, this run uses %llu: data order and "
@@ -349,6 +354,7 @@ static void forget_progress(struct shoal_engine *engine)
 {
     shoali_loss_scaler_init(&engine->scaler, &engine->config.fp16);
     engine->applied_steps = engine->optimizer_ahead = 0;
+    engine->applied_samples_behind = 0;
     engine->info.skipped_steps = 0;
 }
 

@@ -264,6 +264,7 @@ static shoal_status take_numbers(struct loading *loading)
     engine->optimizer_ahead =
         numbers->optimizer_step >= 0 ? numbers->optimizer_step - engine->applied_steps : 0;
     engine->info.skipped_steps = skipped;
+    engine->samples_behind = engine->applied_samples_behind = 0;
     if (engine->rank == 0)
         tell(loading);
 done:

@@ -10,7 +10,7 @@ static void print_lines(const struct shoal_engine *engine)
 {
     const shoal_step_info *info = &engine->info;
     char text[512];
-    const double lr = shoali_schedule_lr(&engine->schedule, engine->applied_steps - 1);
+    const double lr = shoali_engine_lr(engine);
     SHOALI_INFO("engine", "%s",
                 shoal_format_step_line(engine->global_steps, info->skipped_steps, lr,
                                        engine->optimizer.beta, 2, text, sizeof text));
@@ -80,5 +80,5 @@ shoal_status shoali_engine_report_step(struct shoal_engine *engine)
     const int32_t count =
         (int32_t)(sizeof events / sizeof events[0]) - (engine->config.wall_clock_breakdown ? 0 : 5);
     return shoal_monitor_write(engine->monitor, engine->global_steps,
-                               engine->global_steps * engine->batch.train, events, count);
+                               shoal_engine_consumed_samples(engine), events, count);
 }

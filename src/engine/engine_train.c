@@ -199,7 +199,7 @@ shoal_status shoali_engine_finish_step(struct shoal_engine *engine)
     info->step = engine->global_steps;
     info->loss = verdict.loss;
     info->grad_norm = verdict.norm;
-    info->lr = shoali_schedule_lr(&engine->schedule, engine->applied_steps - 1);
+    info->lr = shoali_engine_lr(engine);
     info->loss_scale = engine->scaler.scale;
     info->applied = !verdict.overflow;
     info->skipped_steps += verdict.overflow;
@@ -214,6 +214,9 @@ shoal_status shoali_engine_finish_step(struct shoal_engine *engine)
     SHOAL_TRY(status, shoali_engine_hash_step(engine), done);
     engine->micros_done = 0;
     engine->global_steps++;
+    shoali_engine_count_samples(engine, info->applied);
+    info->train_batch_size = engine->batch.train;
+    info->consumed_samples = shoal_engine_consumed_samples(engine);
     SHOAL_TRY(status, shoali_engine_report_step(engine), done);
     status = verdict.overflow ? SHOAL_SKIPPED : SHOAL_OK;
 done:

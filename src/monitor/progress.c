@@ -107,7 +107,7 @@ static void append_eta(struct shoali_str *line, double seconds)
 }
 
 /* Parts of the line in the order in which a narrow window loses them. */
-enum part { GRAD, LR, SCALE, RATE, SKIPPED, ETA, LOSS, PART_COUNT };
+enum part { BATCH, GRAD, LR, SCALE, RATE, SKIPPED, ETA, LOSS, PART_COUNT };
 
 /* All parts from `first` on, and the step. */
 static void compose(const shoal_progress *progress, const shoal_progress_values *values, int first,
@@ -126,6 +126,8 @@ static void compose(const shoal_progress *progress, const shoal_progress_values 
         shoali_str_append(line, "  grad %.3g", values->grad_norm);
     if (values->loss_scale > 0 && values->loss_scale != 1 && first <= SCALE)
         shoali_str_append(line, "  scale %g", values->loss_scale);
+    if (values->batch_size > 0 && first <= BATCH)
+        shoali_str_append(line, "  batch %lld", (long long)values->batch_size);
     if (values->skipped > 0 && first <= SKIPPED)
         shoali_str_append(line, "  skipped %lld", (long long)values->skipped);
     if (!isnan(values->tokens_per_s) && first <= RATE)

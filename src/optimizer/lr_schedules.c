@@ -135,6 +135,12 @@ double shoali_schedule_lr(const struct shoali_schedule *schedule, int64_t i)
     return schedule->type ? schedule->type->lr(schedule, i) : schedule->base_lr;
 }
 
+double shoali_schedule_lr_at(const struct shoali_schedule *schedule, int64_t i, double n)
+{
+    return schedule->type && schedule->type->lr_at ? schedule->type->lr_at(schedule, n)
+                                                   : shoali_schedule_lr(schedule, i);
+}
+
 bool shoali_schedule_momentum(const struct shoali_schedule *schedule, int64_t i, double *momentum)
 {
     if (!schedule->type || !schedule->type->momentum)

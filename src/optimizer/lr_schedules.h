@@ -77,6 +77,8 @@ struct shoali_schedule_type {
     /* optional: resolves defaults that depend on other values, checks them */
     shoal_status (*configure)(struct shoali_schedule *schedule);
     double (*lr)(const struct shoali_schedule *schedule, int64_t i);
+    /* optional: its steps are samples in units of the full batch, n of them before this update */
+    double (*lr_at)(const struct shoali_schedule *schedule, double n);
     /* optional: NULL or a negative result leaves momentum alone */
     double (*momentum)(const struct shoali_schedule *schedule, int64_t i);
 };
@@ -120,6 +122,9 @@ SHOAL_CHECKED shoal_status shoali_schedule_configure(struct shoali_schedule *sch
 
 /* Learning rate at i = last_batch_iteration >= -1. */
 double shoali_schedule_lr(const struct shoali_schedule *schedule, int64_t i);
+/* The same where updates had fewer samples than the full batch: n full batches of them came before.
+ * Megatron's schedules count these, as Megatron does; DeepSpeed's count updates, as DeepSpeed does. */
+double shoali_schedule_lr_at(const struct shoali_schedule *schedule, int64_t i, double n);
 /* True when the schedule cycles momentum: *momentum is beta1 (adam, beta2 then 0.99) or sgd's
  * momentum. */
 bool shoali_schedule_momentum(const struct shoali_schedule *schedule, int64_t i, double *momentum);

@@ -72,12 +72,12 @@ static const struct shoali_section megatron_section = {
 };
 
 /* Part of max - min that is left at num_steps n of the last `length` steps before `end`. */
-static double wsd_left(const struct shoali_megatron_params *params, int64_t n)
+static double wsd_left(const struct shoali_megatron_params *params, double n)
 {
-    int64_t begin = params->lr_decay_iters - params->lr_wsd_decay_iters;
+    const double begin = (double)(params->lr_decay_iters - params->lr_wsd_decay_iters);
     if (n <= begin)
         return 1;
-    double q = (double)(n - begin) / (double)params->lr_wsd_decay_iters;
+    double q = (n - begin) / (double)params->lr_wsd_decay_iters;
     switch ((enum shoali_wsd_style)params->lr_wsd_decay_style) {
     case SHOALI_WSD_LINEAR:
         return 1 - q;
@@ -91,31 +91,35 @@ static double wsd_left(const struct shoali_megatron_params *params, int64_t n)
     return 2 * shoali_pow(0.5, q) - 1;
 }
 
-static double inverse_sqrt_lr(const struct shoali_megatron_params *params, int64_t n)
+static double inverse_sqrt_lr(const struct shoali_megatron_params *params, double n)
 {
     double warmup = fmax((double)params->lr_warmup_iters, 1);
-    return fmax(params->min_lr, params->lr * sqrt(warmup) / sqrt(fmax((double)n, 1)));
+    return fmax(params->min_lr, params->lr * sqrt(warmup) / sqrt(fmax(n, 1)));
 }
 
-static double megatron_lr(const struct shoali_schedule *schedule, int64_t i)
+static double lr_at(const struct shoali_schedule *schedule, double n)
 {
     const struct shoali_megatron_params *params = &schedule->params.megatron;
-    int64_t n = i + 1, warmup = params->lr_warmup_iters, end = params->lr_decay_iters;
+    const double warmup = (double)params->lr_warmup_iters, end = (double)params->lr_decay_iters;
     if (warmup > 0 && n <= warmup)
-        return params->lr_warmup_init +
-               (params->lr - params->lr_warmup_init) * (double)n / (double)warmup;
+        return params->lr_warmup_init + (params->lr - params->lr_warmup_init) * n / warmup;
     if (params->lr_decay_style == SHOALI_DECAY_CONSTANT)
         return params->lr;
     if (n > end)
         return params->min_lr;
     if (params->lr_decay_style == SHOALI_DECAY_INVERSE_SQRT)
         return inverse_sqrt_lr(params, n);
-    double ratio = (double)(n - warmup) / (double)(end - warmup), left = 1 - ratio;
+    double ratio = (n - warmup) / (end - warmup), left = 1 - ratio;
     if (params->lr_decay_style == SHOALI_DECAY_COSINE)
         left = shoali_cosine_fall(ratio);
     else if (params->lr_decay_style == SHOALI_DECAY_WSD)
         left = wsd_left(params, n);
     return params->min_lr + left * (params->lr - params->min_lr);
+}
+
+static double megatron_lr(const struct shoali_schedule *schedule, int64_t i)
+{
+    return lr_at(schedule, (double)(i + 1));
 }
 
 static shoal_status megatron_configure(struct shoali_schedule *schedule)
@@ -152,4 +156,5 @@ const struct shoali_schedule_type shoali_schedule_megatron = {
     .params = &megatron_section,
     .configure = megatron_configure,
     .lr = megatron_lr,
+    .lr_at = lr_at,
 };

@@ -479,10 +479,10 @@ shoal_status shoali_zero_final_gradient(const struct shoali_zero_gradients *grad
         return SHOAL_OK;
     }
     *gradient = gradients->chunk;
-    return shoali_op_from_fixed(&setup->args.exec, &(struct shoali_from_fixed_args){
-                                                       .fixed = (const int64_t *)sums + local,
-                                                       .y = gradients->chunk,
-                                                       .count = count,
-                                                       .unit_log2 = setup->args.unit_log2,
-                                                       .divisor = (double)setup->micro_batches});
+    return shoali_op_from_fixed(
+        &setup->args.exec, &(struct shoali_from_fixed_args){.fixed = (const int64_t *)sums + local,
+                                                            .y = gradients->chunk,
+                                                            .count = count,
+                                                            .unit_log2 = setup->args.unit_log2,
+                                                            .divisor = (double)setup->mean_of});
 }

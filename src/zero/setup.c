@@ -55,7 +55,7 @@ shoal_status shoali_zero_setup_init(struct shoali_zero_setup *setup,
     setup->stage = setup->data_ranks > 1 ? args->stage : 0;
     setup->args.pipeline.stages = args->pipeline.stages > 0 ? args->pipeline.stages : 1;
     setup->passes = count_passes(args);
-    setup->micro_batches = args->gas * setup->data_ranks;
+    setup->micro_batches = setup->mean_of = args->gas * setup->data_ranks;
     setup->fetches = args->stage == 3 && (setup->stage == 3 || args->offload.param);
     if (args->optimizer) {
         setup->optimizer = *args->optimizer;

@@ -35,8 +35,10 @@ struct shoali_zero_setup {
     int32_t data_ranks;    /* that divide the micro-batches: args.group */
     int32_t stage;
     bool fetches, offloads;
-    int64_t passes;        /* backward passes of a step on this rank */
-    int64_t micro_batches; /* of a step, all data ranks together: what a mean divides by */
+    int64_t passes; /* backward passes of a step on this rank */
+    /* Of the largest step, all data ranks together: the range of exact sums. */
+    int64_t micro_batches;
+    int64_t mean_of; /* ... of a step now: what a mean divides by */
 };
 SHOAL_CHECKED shoal_status shoali_zero_setup_init(struct shoali_zero_setup *setup,
                                                   const struct shoali_zero_args *args);

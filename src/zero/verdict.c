@@ -205,9 +205,9 @@ shoal_status shoali_zero_judge_decide(struct shoali_zero_judge *judge, double lo
     verdict->stop = was_asked(words[WORD_ASKS], SHOALI_ZERO_STOP);
     verdict->save = was_asked(words[WORD_ASKS], SHOALI_ZERO_SAVE);
     verdict->failed = was_asked(words[WORD_ASKS], SHOALI_ZERO_FAILED);
-    verdict->loss = words[WORD_LOSS_NOT_FINITE] ? (double)NAN
-                                                : ldexp((double)words[WORD_LOSS], -LOSS_UNIT_LOG2) /
-                                                      (double)setup->micro_batches;
+    verdict->loss = words[WORD_LOSS_NOT_FINITE]
+                        ? (double)NAN
+                        : ldexp((double)words[WORD_LOSS], -LOSS_UNIT_LOG2) / (double)setup->mean_of;
 done:
     return status;
 }

@@ -287,6 +287,14 @@ done:
     return status;
 }
 
+void shoali_zero_set_accumulation(struct shoali_zero *zero, int64_t gas)
+{
+    /* each micro-batch has as many passes as any other */
+    zero->setup.passes = zero->setup.passes / zero->setup.args.gas * gas;
+    zero->setup.args.gas = gas;
+    zero->setup.mean_of = gas * zero->setup.data_ranks;
+}
+
 /* A step, then an evaluation: the buffers of both exist before the first step. */
 static shoal_status make_pool(struct shoali_zero *zero)
 {

@@ -203,6 +203,9 @@ SHOAL_CHECKED shoal_status shoali_zero_create(const struct shoali_zero_args *arg
                                               struct shoali_zero **zero);
 void shoali_zero_destroy(struct shoali_zero *zero);
 
+/* Steps of so many micro-batches from now on, at most as many as at creation: exact sums keep the
+ * range of those. Between steps. */
+void shoali_zero_set_accumulation(struct shoali_zero *zero, int64_t gas);
 /* Seed of a micro-batch's backward for this loss scale: loss_scale/gas, exact: loss_scale. */
 double shoali_zero_seed(struct shoali_zero *zero, double loss_scale);
 /* Adds a micro-batch's loss (device scalar) to the step's fixed-point sum; asynchronous. */
