@@ -401,20 +401,24 @@ void mesh_flags_say(const struct mesh_flags *flags, const char *tool)
 
 /* ---- what they become ------------------------------------------------------------------------ */
 
+static const char *order_of(const struct mesh_flags *flags)
+{
+    return flags->pipeline_before_data ? "tp-cp-ep-pp-dp" : NULL;
+}
+
 shoal_status mesh_flags_open(const struct mesh_flags *flags, shoal_group *group, int32_t ranks,
                              int32_t rank, shoal_mesh **mesh)
 {
-    return shoal_mesh_create(
-        &(shoal_mesh_args){.group = group,
-                           .ranks = ranks,
-                           .rank = rank,
-                           .tensor = (int32_t)flags->tensor,
-                           .context = (int32_t)flags->context,
-                           .expert = (int32_t)flags->expert,
-                           .pipeline = (int32_t)flags->pipeline,
-                           .expert_tensor = (int32_t)flags->expert_tensor,
-                           .order = flags->pipeline_before_data ? "tp-cp-ep-pp-dp" : NULL},
-        mesh);
+    return shoal_mesh_create(&(shoal_mesh_args){.group = group,
+                                                .ranks = ranks,
+                                                .rank = rank,
+                                                .tensor = (int32_t)flags->tensor,
+                                                .context = (int32_t)flags->context,
+                                                .expert = (int32_t)flags->expert,
+                                                .pipeline = (int32_t)flags->pipeline,
+                                                .expert_tensor = (int32_t)flags->expert_tensor,
+                                                .order = order_of(flags)},
+                             mesh);
 }
 
 void mesh_flags_fill(const struct mesh_flags *flags, shoal_engine_args *args)
@@ -429,4 +433,14 @@ void mesh_flags_fill(const struct mesh_flags *flags, shoal_engine_args *args)
     args->last_stage_layers = (int32_t)flags->last;
     args->account_for_embedding = flags->account_for_embedding;
     args->account_for_loss = flags->account_for_loss;
+}
+
+void mesh_flags_fill_plan(const struct mesh_flags *flags, shoal_plan_args *args)
+{
+    args->tensor = (int32_t)flags->tensor;
+    args->context = (int32_t)flags->context;
+    args->expert = (int32_t)flags->expert;
+    args->pipeline = (int32_t)flags->pipeline;
+    args->expert_tensor = (int32_t)flags->expert_tensor;
+    args->order = order_of(flags);
 }

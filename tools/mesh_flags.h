@@ -12,6 +12,7 @@
 
 #include "base/config_table.h"
 #include "shoal/engine.h"
+#include "shoal/plan.h"
 #include "shoal/transformer.h"
 
 struct mesh_flags {
@@ -50,6 +51,8 @@ SHOAL_CHECKED shoal_status mesh_flags_open(const struct mesh_flags *flags, shoal
                                            int32_t ranks, int32_t rank, shoal_mesh **mesh);
 /* Everything but the mesh itself. Strings are borrowed. */
 void mesh_flags_fill(const struct mesh_flags *flags, shoal_engine_args *args);
+/* The mesh, for a plan. */
+void mesh_flags_fill_plan(const struct mesh_flags *flags, shoal_plan_args *args);
 /* More than one rank along any axis but dp. */
 bool mesh_flags_any(const struct mesh_flags *flags);
 

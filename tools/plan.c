@@ -120,7 +120,6 @@ static shoal_status prepare(struct planning *planning)
     }
     SHOAL_TRY(status, pretrain_make_model(options, vocab_size, &planning->model), done);
     SHOAL_TRY(status, pretrain_setup_init(&planning->setup, options, planning->model, NULL), done);
-    SHOAL_TRY(status, plan_take_mesh(planning), done);
 done:
     return status;
 }
@@ -131,7 +130,7 @@ static int32_t worlds_first(const struct planning *planning)
     const struct plan_options *own = &planning->own;
     if (shoali_config_given(&plan_section, own, "world-size"))
         return (int32_t)own->world_size.value[0];
-    return (int32_t)(own->mesh.tensor * own->mesh.pipeline);
+    return (int32_t)(planning->options.mesh.tensor * planning->options.mesh.pipeline);
 }
 
 static shoal_status make_plans(struct planning *planning)
@@ -142,8 +141,9 @@ static shoal_status make_plans(struct planning *planning)
         return SHOAL_FAIL(SHOAL_EINVAL, "%s: --world-size has %d numbers; give 1 to %d",
                           planning->name, (int)worlds->count, PLANS_MAX);
     if ((planning->own.draw || planning->own.search) && worlds->count != 1)
-        return SHOAL_FAIL(SHOAL_EINVAL, "%s: --%s is for one number of ranks, not %d: give one to --world-size",
-                          planning->name, planning->own.draw ? "draw" : "search", (int)worlds->count);
+        return SHOAL_FAIL(
+            SHOAL_EINVAL, "%s: --%s is for one number of ranks, not %d: give one to --world-size",
+            planning->name, planning->own.draw ? "draw" : "search", (int)worlds->count);
     SHOAL_TRY(status, prepare(planning), done);
     if (planning->own.search) {
         SHOAL_TRY(status, plan_search(planning, worlds_first(planning)), done);

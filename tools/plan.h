@@ -14,19 +14,12 @@
 
 enum { PLANS_MAX = 64, EXIT_DOES_NOT_FIT = 3 };
 
-/* Sizes of the mesh, and what its ranks do. */
-struct plan_mesh {
-    int64_t tensor, pipeline, virtual_stages, virtual_layers, group, first_layers, last_layers;
-    bool sequence_parallel, no_async, embedding, loss, pipeline_before_data;
-    const char *schedule, *partition, *layout;
-};
 struct plan_options {
     struct shoali_ints world_size;
     const char *memory_limit, *cluster, *draw;
     int64_t ranks_per_node, results;
     double peak_tflops, memory_bandwidth, network_bandwidth, node_bandwidth, latency_us;
     bool json, search;
-    struct plan_mesh mesh;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 extern const struct shoali_section plan_section;
@@ -67,8 +60,6 @@ struct planning {
     double search_s;
 };
 
-/* The mesh's flags into the arguments of engine and plan. SHOAL_EINVAL: they contradict. */
-SHOAL_CHECKED shoal_status plan_take_mesh(struct planning *planning);
 shoal_plan_args plan_args_of(const struct planning *planning, int32_t world);
 /* What a rank may use: --memory-limit, else the cluster's, else this machine's share. */
 SHOAL_CHECKED shoal_status plan_choose_limit(const struct planning *planning, int32_t world,

@@ -126,9 +126,12 @@ shoal_status plan_search(struct planning *planning, int32_t world)
     struct plan_options *own = &planning->own;
     shoal_plan_args args = plan_args_of(planning, world);
     /* sizes that were not given are what is searched */
-    if (!shoali_config_given(&plan_section, own, "tensor-model-parallel-size"))
+    const struct mesh_flags *mesh = &planning->options.mesh;
+    if (mesh->tensor == 1 &&
+        !shoali_config_given(&mesh_flags_section, mesh, "tensor-model-parallel-size"))
         args.tensor = 0;
-    if (!shoali_config_given(&plan_section, own, "pipeline-model-parallel-size"))
+    if (mesh->pipeline == 1 &&
+        !shoali_config_given(&mesh_flags_section, mesh, "pipeline-model-parallel-size"))
         args.pipeline = 0;
     SHOAL_TRY(status, plan_find_rates(planning, world, true), done);
     SHOAL_TRY(status, plan_choose_limit(planning, world, &limit), done);

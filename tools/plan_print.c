@@ -186,12 +186,12 @@ static void show_kinds(const struct column *column)
     printf("\n%d ranks: tp %d, pp %d, dp %d\n", (int)column->plan.world_size,
            (int)column->plan.tensor_ranks, (int)column->plan.pipeline_stages,
            (int)column->plan.data_ranks);
-    printf("  %5s %5s %7s %12s %12s %9s %12s %12s\n", "stage", "tp", "rank", "device", "activations",
-           "in flight", "sent", "FLOPs");
+    printf("  %5s %5s %7s %12s %12s %9s %12s %12s\n", "stage", "tp", "rank", "device",
+           "activations", "in flight", "sent", "FLOPs");
     for (int32_t i = 0; i < column->kind_count; i++) {
         const shoal_plan *kind = &column->kind[i];
-        const double flops = (double)kind->flops_forward + (double)kind->flops_backward +
-                             (double)kind->flops_replay;
+        const double flops =
+            (double)kind->flops_forward + (double)kind->flops_backward + (double)kind->flops_replay;
         printf("  %5d %5d %7d %12s %12s %9d %12s %12.4g%s\n", (int)kind->pipeline_stage,
                (int)kind->tensor_rank, (int)kind->rank,
                shoali_format_bytes((double)kind->device_bytes, memory),

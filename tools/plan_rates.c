@@ -41,8 +41,8 @@ static bool has_bf16(const struct planning *planning)
     if (status < 0)
         shoali_error_clear(); /* the engine will say it */
     else
-        found = json_is_true(json_object_get(
-            json_object_get(shoali_json_root(document), "bf16"), "enabled"));
+        found = json_is_true(
+            json_object_get(json_object_get(shoali_json_root(document), "bf16"), "enabled"));
     shoali_json_close(document);
     return found;
 }
@@ -55,13 +55,13 @@ static shoal_status measure(struct planning *planning, int32_t ranks)
     shoali_bench_run run = {.repeats = SAMPLES, .seconds = seconds, .sink = take_figure};
     run.user = &flops;
     SHOAL_TRY(status,
-              shoali_bench_gemm(&(shoali_bench_gemm_args){
-                  .run = run,
-                  .dtype = has_bf16(planning) ? SHOAL_BF16 : SHOAL_F32,
-                  .m = ROWS,
-                  .n = COLUMNS,
-                  .k = DEPTH,
-                  .prepacked = 1}),
+              shoali_bench_gemm(
+                  &(shoali_bench_gemm_args){.run = run,
+                                            .dtype = has_bf16(planning) ? SHOAL_BF16 : SHOAL_F32,
+                                            .m = ROWS,
+                                            .n = COLUMNS,
+                                            .k = DEPTH,
+                                            .prepacked = 1}),
               done);
     run.user = &memory;
     SHOAL_TRY(status,

@@ -32,8 +32,8 @@ static void suggest(const shoal_engine_args *engine, const shoal_plan_args *args
              change, shoali_format_bytes((double)verdict.need_bytes, size));
 }
 
-static shoal_status refuse(const struct pretrain *run, const shoal_engine_args *engine,
-                           const shoal_plan_args *args, const shoal_plan_limit *limit)
+static shoal_status refuse(const struct pretrain *run, const shoal_plan_args *args,
+                           const shoal_plan_limit *limit)
 {
     char needed[32], had[32], way[400];
     shoal_plan_verdict verdict;
@@ -42,7 +42,7 @@ static shoal_status refuse(const struct pretrain *run, const shoal_engine_args *
         return SHOAL_FAIL(SHOAL_ECONFIG, "the plan of another rank does not fit its machine");
     shoali_format_bytes((double)verdict.need_bytes, needed);
     shoali_format_bytes((double)verdict.have_bytes, had);
-    suggest(engine, args, limit, way, sizeof way);
+    suggest(&run->setup.args, args, limit, way, sizeof way);
     return SHOAL_FAIL(SHOAL_ECONFIG,
                       "the plan does not fit: this rank needs %s, and %s is %s: %s; --ignore-plan "
                       "starts it all the same",
@@ -55,17 +55,14 @@ shoal_status pretrain_check_plan(struct pretrain *run)
     shoal_plan_limit limit;
     shoal_plan_verdict verdict;
     const int32_t world = run->group ? shoal_comm_size(run->group) : 1;
-    const shoal_plan_args args = {.rank = run->group ? shoal_comm_rank(run->group) : 0,
-                                  .world_size = world,
-                                  .prefetches = true,
-                                  .dataset_bytes = pretrain_data_bytes(run),
-                                  .lean_model = run->setup.lean,
-                                  .lean_model_flag = run->setup.lean_flag};
-    shoal_engine_args engine = run->setup.args;
-    engine.mesh = NULL; /* which is of ranks that exist */
-    if (mesh_flags_any(&run->options.mesh))
-        return SHOAL_OK;
-    SHOAL_TRY(status, shoal_plan_make(&engine, &args, &run->plan), done);
+    shoal_plan_args args = {.rank = run->group ? shoal_comm_rank(run->group) : 0,
+                            .world_size = world,
+                            .prefetches = true,
+                            .dataset_bytes = pretrain_data_bytes(run),
+                            .lean_model = run->setup.lean,
+                            .lean_model_flag = run->setup.lean_flag};
+    mesh_flags_fill_plan(&run->options.mesh, &args);
+    SHOAL_TRY(status, shoal_plan_make(&run->setup.args, &args, &run->plan), done);
     SHOAL_TRY(status, shoal_plan_get_limit(NULL, local_ranks(world), &limit), done);
     shoal_plan_judge(&run->plan, &limit, &verdict);
     int64_t missing = verdict.missing_bytes;
@@ -75,7 +72,7 @@ shoal_status pretrain_check_plan(struct pretrain *run)
                   shoal_all_reduce(run->group, &missing, &missing, 1, SHOAL_I64, SHOAL_MAX, NULL),
                   done);
     if (missing > 0 && !run->options.ignore_plan)
-        status = refuse(run, &engine, &args, &limit);
+        status = refuse(run, &args, &limit);
 done:
     return status;
 }

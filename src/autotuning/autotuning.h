@@ -57,7 +57,7 @@ struct shoali_layer_cost {
     int64_t whole_parameters; /* of all ranks along tp */
     int64_t tied_parameters;  /* second uses */
     double flops_forward, flops_backward, flops_weight, flops_replay;
-    double bytes; /* read and written by a forward */
+    double bytes;                                       /* read and written by a forward */
     double tensor_forward_bytes, tensor_backward_bytes; /* sent along tp; replay: in backward */
     double tensor_forward_calls, tensor_backward_calls;
     int64_t kept_bytes, work_bytes, boundary_bytes;
@@ -65,9 +65,9 @@ struct shoali_layer_cost {
 struct shoali_costs {
     struct shoali_layer_cost *layer; /* of the whole model, in the arena */
     int32_t layer_count;
-    int64_t inputs_bytes; /* of the slot: the batch */
-    int64_t parameters;   /* of the whole model */
-    int32_t tensor;       /* ranks along tp */
+    int64_t inputs_bytes;                        /* of the slot: the batch */
+    int64_t parameters;                          /* of the whole model */
+    int32_t tensor;                              /* ranks along tp */
     double weight_bytes, gradient_bytes, states; /* of an element; states: numbers */
     bool overlaps;
 };

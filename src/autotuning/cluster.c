@@ -44,6 +44,7 @@ shoal_status shoal_cluster_find_sized(const char *name, shoal_plan_rates *rates,
         return SHOAL_OK;
     }
     const char *nearest = shoali_nearest(name, names, ROWS);
-    return SHOAL_FAIL(SHOAL_EINVAL, "there is no cluster \"%s\"%s%s; there are: v100, a100, h100, h200",
-                      name, nearest ? "; nearest is " : "", nearest ? nearest : "");
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "there is no cluster \"%s\"%s%s; there are: v100, a100, h100, h200", name,
+                      nearest ? "; nearest is " : "", nearest ? nearest : "");
 }

@@ -84,8 +84,8 @@ static shoal_status fill_stage(struct drawing *drawing, int32_t stage, shoal_lay
     struct shoali_instructions list;
     int64_t slot = 0;
     *out = (shoal_layout_stage){0};
-    SHOAL_TRY(status,
-              shoali_instructions_make(&drawing->pipeline, stage, &drawing->arena, &list), done);
+    SHOAL_TRY(status, shoali_instructions_make(&drawing->pipeline, stage, &drawing->arena, &list),
+              done);
     for (int32_t k = stage; k < stages->count; k += drawing->pipeline.stages) {
         const int64_t bytes = shoali_stages_slot_bytes(&drawing->costs, stages, k);
         slot = bytes > slot ? bytes : slot;
@@ -135,16 +135,16 @@ shoal_status shoal_layout_draw_sized(const shoal_engine_args *given_engine, size
         shoali_sized_copy(&rates, sizeof rates, given_rates, rates_size);
     SHOAL_TRY(status, shoali_settings_init(&drawing.settings, &engine, &plan), done);
     SHOAL_TRY(status, prepare(&drawing, given_rates ? &rates : NULL), done);
-    found = (shoal_layout_pipeline){
-        .schedule = shoali_pipeline_schedule_name(drawing.pipeline.schedule),
-        .stages = drawing.pipeline.stages,
-        .chunks = drawing.pipeline.chunks,
-        .micro_batches = drawing.pipeline.micro_batches,
-        .seconds = drawing.seconds,
-        .step = drawing.timeline.makespan,
-        .ideal = drawing.timeline.ideal,
-        .bubble = shoali_timeline_bubble(&drawing.timeline),
-        .equal_bubble = shoali_timeline_bubble(&drawing.equal)};
+    found = (shoal_layout_pipeline){.schedule =
+                                        shoali_pipeline_schedule_name(drawing.pipeline.schedule),
+                                    .stages = drawing.pipeline.stages,
+                                    .chunks = drawing.pipeline.chunks,
+                                    .micro_batches = drawing.pipeline.micro_batches,
+                                    .seconds = drawing.seconds,
+                                    .step = drawing.timeline.makespan,
+                                    .ideal = drawing.timeline.ideal,
+                                    .bubble = shoali_timeline_bubble(&drawing.timeline),
+                                    .equal_bubble = shoali_timeline_bubble(&drawing.equal)};
     for (int32_t s = 0; stages && s < found.stages && s < capacity; s++)
         SHOAL_TRY(status, fill_stage(&drawing, s, &stages[s]), done);
     if (svg)

@@ -24,9 +24,9 @@ struct search {
     struct shoali_arena arena, scratch; /* scratch: of one layout */
     int64_t train_batch;
     struct costs_entry *entry; /* the last that was made */
-    shoal_layout kept[KEPT]; /* fastest first */
+    shoal_layout kept[KEPT];   /* fastest first */
     int32_t kept_count;
-    shoal_layout smallest; /* needs least, of those that do not fit */
+    shoal_layout smallest;             /* needs least, of those that do not fit */
     const struct costs_entry *refused; /* the last that cannot be trained */
 };
 
@@ -163,9 +163,8 @@ static double backward_of(const struct shape *shape, int32_t stage)
 /* Memory and time of the rank of one pipeline stage; the layout has those of the worst. */
 static void add_stage(const struct shape *shape, int32_t stage, shoal_layout *layout)
 {
-    struct shoali_state state = {.data = shape->data,
-                                 .stage = layout->stage,
-                                 .micro_batches = layout->accumulation};
+    struct shoali_state state = {
+        .data = shape->data, .stage = layout->stage, .micro_batches = layout->accumulation};
     struct shoali_state_time time;
     double tensor_exposed = 0, tensor_hidden = 0;
     count_state(shape, stage, &state);
@@ -239,9 +238,9 @@ static shoal_status makespan_of(struct search *search, const struct shape *shape
     struct shoali_pipeline_args args = shape->pipeline;
     args.micro_batches = micro_batches;
     SHOAL_TRY(status, shoali_orders_make(&args, &search->scratch, &orders), done);
-    SHOAL_TRY(
-        status,
-        shoali_timeline_make(&orders, &shape->stages.durations, &search->scratch, &timeline), done);
+    SHOAL_TRY(status,
+              shoali_timeline_make(&orders, &shape->stages.durations, &search->scratch, &timeline),
+              done);
     *makespan = timeline.makespan;
 done:
     return status;
@@ -406,8 +405,8 @@ static shoal_status try_all(struct search *search)
     int64_t tensor[CHOICES_MAX], pipeline[CHOICES_MAX];
     const int64_t node = search->rates.ranks_per_node;
     const int64_t most = node > 0 && node < given.world_size ? node : given.world_size;
-    const int32_t tensors = divisors(given.world_size, given.tensor,
-                                     given.tensor > 0 ? given.tensor : most, tensor);
+    const int32_t tensors =
+        divisors(given.world_size, given.tensor, given.tensor > 0 ? given.tensor : most, tensor);
     for (int32_t t = 0; t < tensors; t++) {
         const int32_t stages = divisors(given.world_size / tensor[t], given.pipeline,
                                         search->settings.engine.model->layer_count, pipeline);

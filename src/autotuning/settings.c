@@ -48,8 +48,8 @@ shoal_status shoali_settings_write(const struct shoali_settings *settings, int32
     failed |= json_object_set_new(root, "train_batch_size", json_integer(batch->train));
     failed |=
         json_object_set_new(root, "train_micro_batch_size_per_gpu", json_integer(batch->micro));
-    failed |= json_object_set_new(root, "gradient_accumulation_steps",
-                                  json_integer(batch->accumulation));
+    failed |=
+        json_object_set_new(root, "gradient_accumulation_steps", json_integer(batch->accumulation));
     const shoal_status status =
         shoali_json_write(failed ? NULL : root, JSON_REAL_PRECISION(17), "a layout", text);
     json_decref(root);

@@ -108,8 +108,8 @@ static shoal_status cut(const struct shoali_stages_args *args, struct shoali_are
     if (!layers)
         return SHOAL_ENOMEM;
     for (int32_t l = 0; l < costs->layer_count; l++)
-        layers[l] =
-            (struct shoali_cut_layer){costs->layer[l].type, (double)costs->layer[l].whole_parameters};
+        layers[l] = (struct shoali_cut_layer){costs->layer[l].type,
+                                              (double)costs->layer[l].whole_parameters};
     struct shoali_cut_args how = {.stages = args->pipeline->stages,
                                   .chunks = args->pipeline->chunks,
                                   .layers = layers,
@@ -198,21 +198,21 @@ shoal_status shoali_stages_pipeline(const struct shoali_settings *settings, int6
 {
     shoal_status status;
     const shoal_engine_args *engine = &settings->engine;
-    struct shoali_pipeline_args args = {
-        .schedule = engine->virtual_stages > 1 ? SHOALI_INTERLEAVED : SHOALI_1F1B,
-        .stages = settings->plan.pipeline,
-        .chunks = engine->virtual_stages,
-        .micro_batches = (int32_t)micro_batches,
-        .group = engine->micro_batch_group,
-        .training = true};
+    struct shoali_pipeline_args args = {.schedule = engine->virtual_stages > 1 ? SHOALI_INTERLEAVED
+                                                                               : SHOALI_1F1B,
+                                        .stages = settings->plan.pipeline,
+                                        .chunks = engine->virtual_stages,
+                                        .micro_batches = (int32_t)micro_batches,
+                                        .group = engine->micro_batch_group,
+                                        .training = true};
     if (micro_batches > INT32_MAX / 8)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "a pipeline of %lld micro-batches a step is too long: at most %d are "
                           "possible",
                           (long long)micro_batches, INT32_MAX / 8);
     if (engine->pipeline_schedule)
-        SHOAL_TRY(status,
-                  shoali_pipeline_schedule_find(engine->pipeline_schedule, &args.schedule), done);
+        SHOAL_TRY(status, shoali_pipeline_schedule_find(engine->pipeline_schedule, &args.schedule),
+                  done);
     SHOAL_TRY(status, shoali_pipeline_complete(&args, pipeline), done);
 done:
     return status;

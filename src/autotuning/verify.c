@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-static void describe(const struct shoali_settings *settings, const shoal_layout *layout,
-                     char *text, shoal_engine_args *engine, shoal_plan_args *plan)
+static void describe(const struct shoali_settings *settings, const shoal_layout *layout, char *text,
+                     shoal_engine_args *engine, shoal_plan_args *plan)
 {
     *engine = settings->engine;
     engine->config_path = NULL;
@@ -37,9 +37,9 @@ shoal_status shoali_verify(const struct shoali_settings *settings, const shoal_p
     shoal_mesh *mesh = NULL;
     shoal_engine_args engine;
     shoal_plan_args args;
-    const struct shoali_batch_sizes batch = {
-        layout->micro_batch * layout->accumulation * layout->data, layout->micro_batch,
-        layout->accumulation};
+    const struct shoali_batch_sizes batch = {layout->micro_batch * layout->accumulation *
+                                                 layout->data,
+                                             layout->micro_batch, layout->accumulation};
     *verdict = (shoal_plan_verdict){.missing_bytes = INT64_MIN};
     SHOAL_TRY(status, shoali_settings_write(settings, layout->stage, &batch, &text), done);
     describe(settings, layout, text, &engine, &args);

@@ -106,9 +106,8 @@ static shoal_status split(void *backend, const struct shoali_split_args *args, v
     /* along an axis of a mesh the key is the rank's number; else neighbours make a group */
     const int32_t own = args->key >= 0 && args->key < ranks ? args->key : group->rank % ranks;
     *child = NULL;
-    return args->color < 0
-               ? SHOAL_OK
-               : create(&(shoal_comm_args){.rank = own, .world_size = ranks}, child);
+    return args->color < 0 ? SHOAL_OK
+                           : create(&(shoal_comm_args){.rank = own, .world_size = ranks}, child);
 }
 
 static shoal_status alloc(void *backend, size_t bytes, void **memory)

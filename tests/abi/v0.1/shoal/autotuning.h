@@ -70,10 +70,10 @@ typedef struct shoal_layout {
     int64_t micro_batch, accumulation;
     int64_t memory_bytes; /* device memory of the rank that needs most */
     double step_s, tokens_per_second;
-    double bubble;     /* part of the ideal time */
-    double compute_s;  /* of the busiest rank */
-    double exposed_s;  /* communication that nothing hides: of a step */
-    double hidden_s;   /* ... and that computation hides */
+    double bubble;    /* part of the ideal time */
+    double compute_s; /* of the busiest rank */
+    double exposed_s; /* communication that nothing hides: of a step */
+    double hidden_s;  /* ... and that computation hides */
     double update_s;
     double reserved[4]; /* 0 */
 } shoal_layout;
@@ -82,10 +82,9 @@ typedef struct shoal_layout {
  * configuration: global batch, types, optimizer, overlap and what the layout does not choose; `args`
  * the ranks, and the sizes that are to stay as given (0: any). *count: how many were found, at most
  * `capacity`. SHOAL_END: none fits, and the first one is what needs least. */
-SHOAL_CHECKED SHOAL_INLINE shoal_status
-shoal_layout_search(const shoal_engine_args *engine, const shoal_plan_args *args,
-                    const shoal_plan_rates *rates, const shoal_plan_limit *limit,
-                    shoal_layout *layouts, int32_t capacity, int32_t *count);
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_layout_search(
+    const shoal_engine_args *engine, const shoal_plan_args *args, const shoal_plan_rates *rates,
+    const shoal_plan_limit *limit, shoal_layout *layouts, int32_t capacity, int32_t *count);
 
 /* ---- structs that grow ---------------------------------------------------------------------- */
 /* The functions behind the inline ones above. */
@@ -118,10 +117,9 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_layout_draw(
     return shoal_layout_draw_sized(engine, sizeof *engine, args, sizeof *args, rates, sizeof *rates,
                                    pipeline, sizeof *pipeline, stages, capacity, svg);
 }
-SHOAL_CHECKED SHOAL_INLINE shoal_status
-shoal_layout_search(const shoal_engine_args *engine, const shoal_plan_args *args,
-                    const shoal_plan_rates *rates, const shoal_plan_limit *limit,
-                    shoal_layout *layouts, int32_t capacity, int32_t *count)
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_layout_search(
+    const shoal_engine_args *engine, const shoal_plan_args *args, const shoal_plan_rates *rates,
+    const shoal_plan_limit *limit, shoal_layout *layouts, int32_t capacity, int32_t *count)
 {
     return shoal_layout_search_sized(engine, sizeof *engine, args, sizeof *args, rates,
                                      sizeof *rates, limit, sizeof *limit, layouts, capacity, count);

@@ -132,9 +132,9 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_plan_suggest(const shoal_engine_ar
 /* Seconds of a step on given hardware. */
 typedef struct shoal_plan_rates {
     double flops, memory_bytes,
-        network_bytes; /* per second and rank; 0: not known, costs nothing */
-    double node_bytes; /* what a rank sends to ranks of its own machine; 0: as network_bytes */
-    double latency_s;  /* of a message */
+        network_bytes;      /* per second and rank; 0: not known, costs nothing */
+    double node_bytes;      /* what a rank sends to ranks of its own machine; 0: as network_bytes */
+    double latency_s;       /* of a message */
     int32_t ranks_per_node; /* 0: all ranks are in one machine */
 } shoal_plan_rates;
 typedef struct shoal_plan_time {
