@@ -9,6 +9,10 @@
 #include <string.h>
 
 enum { CHOICES_MAX = 64, MICRO_MAX = 64, KEPT = 64, STEADY = 3 };
+/* Formulas err: first a plan decides about layouts that need a little too much by them. When no plan
+ * of the fastest fits, those that leave more room are looked at. */
+static const double slack[] = {0.05, -0.15, -0.4};
+enum { PASSES = sizeof slack / sizeof slack[0] };
 
 /* What one run without memory said; `known` false: it cannot be trained so. */
 struct costs_entry {
@@ -23,6 +27,7 @@ struct search {
     shoal_plan_limit limit;
     struct shoali_arena arena, scratch; /* scratch: of one layout */
     int64_t train_batch;
+    double slack; /* part of its memory that a layout may lack by formulas */
     struct costs_entry *entry; /* the last that was made */
     shoal_layout kept[KEPT];   /* fastest first */
     int32_t kept_count;
@@ -194,6 +199,13 @@ static void add_stage(const struct shape *shape, int32_t stage, shoal_layout *la
     layout->compute_s = shape->ideal - tensor_exposed;
 }
 
+static void note_smallest(struct search *search, const shoal_layout *layout)
+{
+    const shoal_layout *now = &search->smallest;
+    if (now->memory_bytes == 0 || layout->memory_bytes < now->memory_bytes)
+        search->smallest = *layout;
+}
+
 static void try_stage(struct search *search, const struct shape *shape, int32_t stage)
 {
     shoal_plan_verdict verdict;
@@ -220,11 +232,10 @@ static void try_stage(struct search *search, const struct shape *shape, int32_t 
     const shoal_plan plan = {.world_size = search->settings.plan.world_size,
                              .device_bytes = layout.memory_bytes};
     shoal_plan_judge(&plan, &search->limit, &verdict);
-    if (verdict.missing_bytes <= 0)
+    if (verdict.missing_bytes <= (int64_t)(search->slack * (double)layout.memory_bytes))
         keep(search, &layout);
-    else if (search->smallest.memory_bytes == 0 ||
-             layout.memory_bytes < search->smallest.memory_bytes)
-        search->smallest = layout;
+    else
+        note_smallest(search, &layout);
 }
 
 /* ---- timelines ------------------------------------------------------------------------------ */
@@ -420,23 +431,30 @@ done:
 
 /* ---- the answer ----------------------------------------------------------------------------- */
 
-/* Plans the fastest until as many as asked for are known to fit. What cannot be planned stays as
- * the formulas have it. */
+/* Bytes that are missing, by a plan; what cannot be planned stays as the formulas have it. */
+static int64_t verify(const struct search *search, shoal_layout *layout)
+{
+    shoal_plan_verdict verdict;
+    const int64_t guessed = layout->memory_bytes;
+    const shoal_plan plan = {.world_size = search->settings.plan.world_size,
+                             .device_bytes = guessed};
+    if (shoali_verify(&search->settings, &search->limit, layout, &verdict) < 0) {
+        layout->memory_bytes = guessed;
+        layout->planned = false;
+        shoali_error_clear();
+        shoal_plan_judge(&plan, &search->limit, &verdict);
+    }
+    return verdict.missing_bytes;
+}
+
+/* Plans the fastest until as many as asked for are known to fit. */
 static int32_t choose(struct search *search, shoal_layout *layouts, int32_t capacity)
 {
     int32_t count = 0;
     for (int32_t i = 0; i < search->kept_count && count < capacity; i++) {
         shoal_layout layout = search->kept[i];
-        shoal_plan_verdict verdict;
-        const int64_t guessed = layout.memory_bytes;
-        if (shoali_verify(&search->settings, &search->limit, &layout, &verdict) < 0) {
-            layout.memory_bytes = guessed;
-            layout.planned = false;
-            shoali_error_clear();
-        } else if (verdict.missing_bytes > 0) {
-            if (layout.memory_bytes < search->smallest.memory_bytes ||
-                search->smallest.memory_bytes == 0)
-                search->smallest = layout;
+        if (verify(search, &layout) > 0) {
+            note_smallest(search, &layout);
             continue;
         }
         layouts[count++] = layout;
@@ -464,14 +482,19 @@ static shoal_status find(struct search *search, shoal_layout *layouts, int32_t c
     if (search->settings.plan.world_size < 1)
         search->settings.plan.world_size = 1;
     SHOAL_TRY(status, find_batch(search), done);
-    SHOAL_TRY(status, try_all(search), done);
-    *count = choose(search, layouts, capacity);
+    for (int pass = 0; pass < PASSES && *count == 0; pass++) {
+        search->slack = slack[pass];
+        search->kept_count = 0;
+        SHOAL_TRY(status, try_all(search), done);
+        *count = choose(search, layouts, capacity);
+    }
     if (*count > 0)
         goto done;
     if (search->smallest.memory_bytes == 0) {
         status = say_why(search);
         goto done;
     }
+    (void)verify(search, &search->smallest);
     layouts[(*count)++] = search->smallest;
     status = SHOAL_END;
 done:

@@ -9,14 +9,18 @@ shoal_status shoali_settings_init(struct shoali_settings *settings, const shoal_
                                   const shoal_plan_args *plan)
 {
     shoal_status status;
+    const struct shoali_context context = *shoali_context_get();
+    struct shoali_logger quiet = {.level = SHOAL_LOG_OFF};
     *settings = (struct shoali_settings){.engine = *engine, .plan = *plan};
     if (!engine->model)
         return SHOAL_FAIL(SHOAL_EINVAL, "a layout needs a model");
+    shoali_context_get()->logger = &quiet; /* what there is to say, the run itself will say */
     SHOAL_TRY(status,
               shoali_ds_config_init(&settings->config, engine->config_path, engine->config_text),
               done);
     settings->root = shoali_json_root(settings->config.document);
 done:
+    *shoali_context_get() = context;
     return status;
 }
 
