@@ -9,6 +9,22 @@
 
 /* ---- computing ------------------------------------------------------------------------------ */
 
+shoal_plan_args plan_args_of(const struct planning *planning, int32_t world)
+{
+    const struct mesh_flags *mesh = &planning->options.mesh;
+    return (shoal_plan_args){.world_size = world,
+                             .prefetches = true,
+                             .dataset_bytes = planning->dataset_bytes,
+                             .lean_model = planning->setup.lean,
+                             .lean_model_flag = planning->setup.lean_flag,
+                             .tensor = (int32_t)mesh->tensor,
+                             .context = (int32_t)mesh->context,
+                             .expert = (int32_t)mesh->expert,
+                             .pipeline = (int32_t)mesh->pipeline,
+                             .expert_tensor = (int32_t)mesh->expert_tensor,
+                             .order = mesh->pipeline_before_data ? "tp-cp-ep-pp-dp" : NULL};
+}
+
 shoal_status plan_choose_limit(const struct planning *planning, int32_t world,
                                shoal_plan_limit *limit)
 {
@@ -44,12 +60,7 @@ static shoal_status plan_kinds(struct planning *planning, const shoal_plan_args 
     const int32_t tensor = base->tensor > 1 ? base->tensor : 1;
     const int32_t stages = base->pipeline > 1 ? base->pipeline : 1, edges = tensor > 1 ? 2 : 1;
     SHOAL_TRY(status,
-              shoal_mesh_create(&(shoal_mesh_args){.ranks = base->world_size,
-                                                   .tensor = tensor,
-                                                   .pipeline = stages,
-                                                   .order = base->order},
-                                &mesh),
-              done);
+              mesh_flags_open(&planning->options.mesh, NULL, base->world_size, 0, &mesh), done);
     column->kind = shoali_calloc((size_t)(stages * edges), sizeof *column->kind, "plans");
     if (!column->kind) {
         status = SHOAL_ENOMEM;
@@ -120,6 +131,7 @@ static shoal_status prepare(struct planning *planning)
     }
     SHOAL_TRY(status, pretrain_make_model(options, vocab_size, &planning->model), done);
     SHOAL_TRY(status, pretrain_setup_init(&planning->setup, options, planning->model, NULL), done);
+    mesh_flags_say(&options->mesh, planning->name);
 done:
     return status;
 }
@@ -141,9 +153,8 @@ static shoal_status make_plans(struct planning *planning)
         return SHOAL_FAIL(SHOAL_EINVAL, "%s: --world-size has %d numbers; give 1 to %d",
                           planning->name, (int)worlds->count, PLANS_MAX);
     if ((planning->own.draw || planning->own.search) && worlds->count != 1)
-        return SHOAL_FAIL(
-            SHOAL_EINVAL, "%s: --%s is for one number of ranks, not %d: give one to --world-size",
-            planning->name, planning->own.draw ? "draw" : "search", (int)worlds->count);
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s: --%s is for one number of ranks, not %d: give one to --world-size",
+                          planning->name, planning->own.draw ? "draw" : "search", (int)worlds->count);
     SHOAL_TRY(status, prepare(planning), done);
     if (planning->own.search) {
         SHOAL_TRY(status, plan_search(planning, worlds_first(planning)), done);

@@ -123,14 +123,14 @@ shoal_status plan_search(struct planning *planning, int32_t world)
 {
     shoal_status status;
     shoal_plan_limit limit;
-    struct plan_options *own = &planning->own;
+    const struct plan_options *own = &planning->own;
+    const struct mesh_flags *mesh = &planning->options.mesh;
     shoal_plan_args args = plan_args_of(planning, world);
     /* sizes that were not given are what is searched */
-    const struct mesh_flags *mesh = &planning->options.mesh;
-    if (mesh->tensor == 1 &&
+    if (args.tensor == 1 &&
         !shoali_config_given(&mesh_flags_section, mesh, "tensor-model-parallel-size"))
         args.tensor = 0;
-    if (mesh->pipeline == 1 &&
+    if (args.pipeline == 1 &&
         !shoali_config_given(&mesh_flags_section, mesh, "pipeline-model-parallel-size"))
         args.pipeline = 0;
     SHOAL_TRY(status, plan_find_rates(planning, world, true), done);

@@ -84,19 +84,6 @@ static const struct shoali_option rows[] = {
      .help = "writes who does what when in a step of the pipeline, as FILE.svg"},
 };
 const struct shoali_section plan_section = {.name = "plan",
-                                            .rows = SHOALI_ROWS(rows),
-                                            .struct_bytes = sizeof(struct plan_options),
-                                            .given_offset = O(given)};
-
-/* ---- the mesh ------------------------------------------------------------------------------- */
-
-shoal_plan_args plan_args_of(const struct planning *planning, int32_t world)
-{
-    shoal_plan_args args = {.world_size = world,
-                            .prefetches = true,
-                            .dataset_bytes = planning->dataset_bytes,
-                            .lean_model = planning->setup.lean,
-                            .lean_model_flag = planning->setup.lean_flag};
-    mesh_flags_fill_plan(&planning->options.mesh, &args);
-    return args;
-}
+                                              .rows = SHOALI_ROWS(rows),
+                                              .struct_bytes = sizeof(struct plan_options),
+                                              .given_offset = O(given)};

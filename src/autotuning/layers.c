@@ -73,8 +73,7 @@ static shoal_status forward_end(void *user, struct shoal_tape *tape, struct shoa
     if (!tape->needs_grad)
         return SHOAL_OK;
     if (!scope->layer) {
-        for (int32_t s = scope->parent; s >= 0 && scope->recompute;
-             s = tape->scope[s]->scope.parent)
+        for (int32_t s = scope->parent; s >= 0 && scope->recompute; s = tape->scope[s]->scope.parent)
             if (tape->scope[s]->scope.layer)
                 watch->layer[tape->scope[s]->scope.layer->index].cost.flops_replay +=
                     (double)scope->flops_forward;
@@ -245,7 +244,7 @@ static shoal_status watch_engine(const shoal_engine_args *args, struct watch *wa
                                              .forward_end = forward_end,
                                              .backward_begin = backward_begin,
                                              .backward_end = backward_end};
-    if (args->mesh)
+    if (args->mesh && shoal_mesh_size(args->mesh, SHOAL_AXIS_TP) > 1)
         SHOAL_TRY(status, shoal_mesh_group(args->mesh, SHOAL_AXIS_TP, &watch->tensor), done);
     SHOAL_TRY(status,
               shoali_engine_make(
@@ -289,17 +288,16 @@ shoal_status shoali_costs_make(const struct shoali_settings *settings,
         goto done;
     }
     memset(watch.layer, 0, (size_t)kinds.count * sizeof *watch.layer);
-    if (args->tensor > 1) {
+    if (args->tensor > 1)
         SHOAL_TRY(status, shoali_comm_create_meta(0, args->tensor, NULL, &group), done);
-        SHOAL_TRY(
-            status,
-            shoal_mesh_create(&(shoal_mesh_args){.group = group, .tensor = args->tensor}, &mesh),
-            done);
-    }
     SHOAL_TRY(status,
-              shoali_settings_write(
-                  settings, -1,
-                  &(struct shoali_batch_sizes){args->micro_batch, args->micro_batch, 1}, &text),
+              shoal_mesh_create(&(shoal_mesh_args){.group = group, .tensor = args->tensor}, &mesh),
+              done);
+    SHOAL_TRY(status,
+              shoali_settings_write(settings, -1,
+                                    &(struct shoali_batch_sizes){args->micro_batch,
+                                                                 args->micro_batch, 1},
+                                    &text),
               done);
     arguments(settings, args, &model, mesh, text, &engine);
     SHOAL_TRY(status, watch_engine(&engine, &watch, &kinds, costs), done);

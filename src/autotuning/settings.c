@@ -19,6 +19,12 @@ shoal_status shoali_settings_init(struct shoali_settings *settings, const shoal_
               shoali_ds_config_init(&settings->config, engine->config_path, engine->config_text),
               done);
     settings->root = shoali_json_root(settings->config.document);
+    if (plan->tensor == 0 && plan->pipeline == 0) {
+        shoal_mesh_args mesh = {0};
+        SHOAL_TRY(status, shoali_config_mesh(&settings->config, &mesh), done);
+        settings->plan.tensor = mesh.tensor;
+        settings->plan.pipeline = mesh.pipeline;
+    }
 done:
     *shoali_context_get() = context;
     return status;
@@ -29,6 +35,16 @@ void shoali_settings_fini(struct shoali_settings *settings)
     if (settings->root)
         shoali_ds_config_fini(&settings->config);
     settings->root = NULL;
+}
+
+/* Sizes that the layout has instead. */
+static void delete_mesh(json_t *root)
+{
+    json_object_del(root, "data_parallel_size");
+    json_object_del(json_object_get(root, "pipeline"), "stages");
+    json_t *tensor = json_object_get(root, "tensor_parallel");
+    json_object_del(tensor, "autotp_size");
+    json_object_del(json_object_get(tensor, "tp"), "tp_size");
 }
 
 static int set_stage(json_t *root, int32_t stage)
@@ -47,6 +63,7 @@ shoal_status shoali_settings_write(const struct shoali_settings *settings, int32
     *text = NULL;
     json_t *root = json_deep_copy(settings->root);
     int failed = 0;
+    delete_mesh(root);
     if (stage >= 0)
         failed |= set_stage(root, stage);
     failed |= json_object_set_new(root, "train_batch_size", json_integer(batch->train));

@@ -79,7 +79,8 @@ static struct duration duration_of(const struct shoali_layer_cost *layer,
 static void add_layers(const struct shoali_stages_args *args, struct shoali_stages *stages,
                        int32_t k)
 {
-    const bool beside = !args->settings->engine.no_async_tensor_parallel;
+    const bool beside =
+        shoali_config_tensor_overlap(&args->settings->config, &args->settings->engine);
     stages->forward[k] = stages->backward_input[k] = stages->backward_weight[k] = 0;
     stages->exposed[k] = stages->hidden[k] = 0;
     for (int32_t l = stages->begin[k]; l < stages->begin[k + 1]; l++) {
@@ -102,7 +103,7 @@ static shoal_status cut(const struct shoali_stages_args *args, struct shoali_are
     shoal_status status;
     const struct shoali_costs *costs = args->costs;
     const shoal_engine_args *engine = &args->settings->engine;
-    const char *method = engine->partition_method ? engine->partition_method : "parameters";
+    const char *method;
     struct shoali_cut_layer *layers =
         shoali_arena_alloc(arena, (size_t)costs->layer_count * sizeof *layers);
     if (!layers)
@@ -118,6 +119,7 @@ static shoal_status cut(const struct shoali_stages_args *args, struct shoali_are
                                   .last = engine->last_stage_layers,
                                   .embedding = engine->account_for_embedding,
                                   .loss = engine->account_for_loss};
+    SHOAL_TRY(status, shoali_config_partition(&args->settings->config, engine, &method), done);
     SHOAL_TRY(status, shoali_cut_parse(method, &how.method, &how.text), done);
     SHOAL_TRY(status, shoali_cut_make(&how, begin), done);
 done:

@@ -204,6 +204,12 @@ shoal_status shoali_plan_mesh(const shoal_plan_args *args, shoal_group *group, s
                              mesh);
 }
 
+static bool has_mesh(const shoal_plan_args *args)
+{
+    return args->tensor || args->context || args->expert || args->pipeline || args->expert_tensor ||
+           args->order;
+}
+
 static shoal_status make_plan(const shoal_engine_args *given, const shoal_plan_args *args,
                               shoal_plan *plan)
 {
@@ -221,8 +227,11 @@ static shoal_status make_plan(const shoal_engine_args *given, const shoal_plan_a
                   shoali_comm_create_meta(args->rank, args->world_size, engine_args.group, &group),
                   done);
     engine_args.group = group;
-    SHOAL_TRY(status, shoali_plan_mesh(args, group, &mesh), done);
-    engine_args.mesh = mesh;
+    engine_args.mesh = NULL; /* of ranks that exist */
+    if (has_mesh(args)) { /* else the configuration's */
+        SHOAL_TRY(status, shoali_plan_mesh(args, group, &mesh), done);
+        engine_args.mesh = mesh;
+    }
     SHOAL_TRY(
         status,
         shoali_engine_make(&engine_args, &(struct shoali_engine_making){.meta = true}, &engine),
