@@ -213,7 +213,6 @@ struct shoali_scope {
     int32_t group_layers; /* > 0: these layers are recomputed as one; its path names no stream */
     bool recompute;       /* set by an observer in forward_begin */
     int64_t flops_forward, flops_backward, saved_bytes;
-    int64_t flops_weight; /* of flops_backward: of weights, which defer_weight leaves for later */
 };
 /* Called in the order of registration at begins and in reverse order at ends; a failing observer
  * poisons the tape. Any member NULL. grad_ready: nothing of this tape will be added to the

@@ -17,9 +17,10 @@
  *   work    beyond what it and those before it keep: the most that its forward or backward uses
  *   of a stage's slot: max over its layers l of (kept of all up to l) + work(l)
  *
- * TIME of a computation is the larger of its arithmetic and its memory traffic; a backward reads and
- * writes twice what a forward does. Messages of tensor parallelism belong to the computation that
- * waits for them. Of a backward's two parts, that of weights takes its share of the FLOPs.
+ * TIME of a computation is that of its products at the rate of arithmetic, and of everything else at
+ * the rate of memory; a backward reads and writes twice what a forward does, and adds to the gradients
+ * of all weights. Messages of tensor parallelism belong to the computation that waits for them. Of a
+ * backward's two parts, that of weights takes half of each product's FLOPs.
  *
  * STEP of a rank: the timeline of the pipeline with the messages of tp and pp in it; then those of
  * dp that nothing hides; then the update.
@@ -57,7 +58,7 @@ struct shoali_layer_cost {
     int64_t whole_parameters; /* of all ranks along tp */
     int64_t tied_parameters;  /* second uses */
     double flops_forward, flops_backward, flops_weight, flops_replay;
-    double bytes;                                       /* read and written by a forward */
+    double bytes; /* read and written by a forward, but in products */
     double tensor_forward_bytes, tensor_backward_bytes; /* sent along tp; replay: in backward */
     double tensor_forward_calls, tensor_backward_calls;
     int64_t kept_bytes, work_bytes, boundary_bytes;
@@ -65,9 +66,9 @@ struct shoali_layer_cost {
 struct shoali_costs {
     struct shoali_layer_cost *layer; /* of the whole model, in the arena */
     int32_t layer_count;
-    int64_t inputs_bytes;                        /* of the slot: the batch */
-    int64_t parameters;                          /* of the whole model */
-    int32_t tensor;                              /* ranks along tp */
+    int64_t inputs_bytes; /* of the slot: the batch */
+    int64_t parameters;   /* of the whole model */
+    int32_t tensor;       /* ranks along tp */
     double weight_bytes, gradient_bytes, states; /* of an element; states: numbers */
     bool overlaps;
 };

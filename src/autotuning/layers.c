@@ -10,7 +10,7 @@
 struct seen {
     struct shoali_layer_cost cost;
     int64_t used_before; /* of the slot, when its forward began */
-    double bytes_before, tensor_bytes, tensor_calls;
+    double tensor_bytes, tensor_calls;
 };
 struct watch {
     struct seen *layer;
@@ -33,11 +33,30 @@ static void read_tensor_group(const struct watch *watch, double *bytes, double *
     }
 }
 
-static double recorded_bytes(const struct shoal_tape *tape)
+/* A product's two gradients take the same; what has no other part is of weights alone. */
+static int64_t weight_share(const struct shoali_node *node, int64_t backward)
 {
-    int64_t forward, backward, bytes;
-    shoali_tape_totals(tape, &forward, &backward, &bytes);
-    return (double)bytes;
+    if (!node->row->backward_weight || !node->param[0])
+        return 0;
+    return node->row->backward_input ? backward / 2 : backward;
+}
+
+/* Beyond this many FLOPs to a byte an op is bound by arithmetic. */
+enum { PRODUCT = 8 };
+
+static void add_nodes(const struct shoal_tape *tape, const struct shoali_scope *scope,
+                      struct shoali_layer_cost *cost)
+{
+    cost->flops_weight = cost->bytes = 0;
+    for (int32_t n = scope->first_node; n < tape->node_count; n++) {
+        const struct shoali_node *node = tape->node[n];
+        int64_t forward = 0, backward = 0, bytes = 0;
+        if (!node->row->cost)
+            continue;
+        node->row->cost(tape, node, &forward, &backward, &bytes);
+        cost->flops_weight += (double)(node->needs_backward ? weight_share(node, backward) : 0);
+        cost->bytes += forward < PRODUCT * bytes ? (double)bytes : 0;
+    }
 }
 
 /* What a layer keeps is known when the next one begins: by then its inputs are given back. */
@@ -59,7 +78,6 @@ static shoal_status forward_begin(void *user, struct shoal_tape *tape, struct sh
     struct seen *layer = &watch->layer[scope->layer->index];
     end_kept(watch, tape, scope->layer->index);
     layer->used_before = (int64_t)shoali_slot_used_bytes(tape->args.slot);
-    layer->bytes_before = recorded_bytes(tape);
     layer->cost.work_bytes = 0;
     read_tensor_group(watch, &layer->tensor_bytes, &layer->tensor_calls);
     (void)shoali_slot_take_high(tape->args.slot);
@@ -82,10 +100,9 @@ static shoal_status forward_end(void *user, struct shoal_tape *tape, struct shoa
     struct seen *layer = &watch->layer[scope->layer->index];
     layer->cost.flops_forward = (double)scope->flops_forward;
     layer->cost.flops_backward = (double)scope->flops_backward;
-    layer->cost.flops_weight = (double)scope->flops_weight;
     if (scope->recompute || (scope->parent >= 0 && tape->scope[scope->parent]->scope.recompute))
         layer->cost.flops_replay = (double)scope->flops_forward;
-    layer->cost.bytes = recorded_bytes(tape) - layer->bytes_before;
+    add_nodes(tape, scope, &layer->cost);
     layer->cost.work_bytes = (int64_t)shoali_slot_take_high(tape->args.slot) - layer->used_before;
     read_tensor_group(watch, &bytes, &calls);
     layer->cost.tensor_forward_bytes = bytes - layer->tensor_bytes;

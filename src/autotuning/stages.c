@@ -46,22 +46,23 @@ struct duration {
     double exposed, hidden;
 };
 
-static struct duration duration_of(const struct shoali_layer_cost *layer,
+static struct duration duration_of(const struct shoali_costs *costs,
+                                   const struct shoali_layer_cost *layer,
                                    const struct shoali_speeds *speeds, bool beside)
 {
     const double backward = layer->flops_backward + layer->flops_replay;
-    const double share = backward > 0 ? layer->flops_weight / backward : 0;
     const double replayed =
         layer->flops_forward > 0 ? layer->flops_replay / layer->flops_forward : 0;
     if (!speeds)
         return (struct duration){
             .forward = layer->flops_forward, .backward = backward, .weight = layer->flops_weight};
+    const double gradients =
+        2 * costs->gradient_bytes * (double)(layer->parameters + layer->tied_parameters);
     struct duration duration = {
-        .forward =
-            longer(take(layer->flops_forward, speeds->flops), take(layer->bytes, speeds->memory)),
-        .backward = longer(take(backward, speeds->flops),
-                           take((2 + replayed) * layer->bytes, speeds->memory))};
-    duration.weight = share * duration.backward;
+        .forward = take(layer->flops_forward, speeds->flops) + take(layer->bytes, speeds->memory),
+        .backward = take(backward, speeds->flops) +
+                    take((2 + replayed) * layer->bytes + gradients, speeds->memory),
+        .weight = take(layer->flops_weight, speeds->flops) + take(gradients, speeds->memory)};
     const double there = take(layer->tensor_forward_bytes, speeds->tensor) +
                          layer->tensor_forward_calls * speeds->latency_s;
     const double back = take(layer->tensor_backward_bytes, speeds->tensor) +
@@ -85,7 +86,7 @@ static void add_layers(const struct shoali_stages_args *args, struct shoali_stag
     stages->exposed[k] = stages->hidden[k] = 0;
     for (int32_t l = stages->begin[k]; l < stages->begin[k + 1]; l++) {
         const struct duration one =
-            duration_of(&args->costs->layer[l], args->speeds,
+            duration_of(args->costs, &args->costs->layer[l], args->speeds,
                         beside && !args->settings->engine.sequence_parallel);
         stages->forward[k] += one.forward;
         stages->backward_weight[k] += one.weight;

@@ -161,6 +161,31 @@ static void plan(const shoal_engine_args *engine)
     free(json);
 }
 
+/* A pipeline that nobody runs, and the best layout of four ranks. */
+static void layouts(const shoal_engine_args *engine)
+{
+    shoal_plan_args args = {.world_size = 2, .pipeline = 2};
+    shoal_plan_rates rates;
+    shoal_plan_limit limit;
+    shoal_layout_pipeline pipeline;
+    shoal_layout_stage stage[2];
+    shoal_layout best[2];
+    int32_t count;
+    char *svg = NULL;
+    SPOIL(rates);
+    SPOIL(limit);
+    SPOIL(pipeline);
+    NEED(shoal_cluster_find(shoal_cluster_name(0), &rates, &limit) == SHOAL_OK);
+    NEED(FILLED(rates) && FILLED(limit) && rates.flops > 0);
+    NEED(shoal_layout_draw(engine, &args, &rates, &pipeline, stage, 2, &svg) == SHOAL_OK);
+    NEED(pipeline.stages == 2 && FILLED(pipeline) && strstr(svg, "<svg") != NULL);
+    NEED(stage[0].layers + stage[1].layers == 2);
+    free(svg);
+    args.pipeline = 1;
+    NEED(shoal_layout_search(engine, &args, &rates, &limit, best, 2, &count) == SHOAL_OK);
+    NEED(count > 0 && best[0].step_s > 0 && best[0].data * best[0].tensor == 2);
+}
+
 static void own_model(const char *folder)
 {
     const shoal_layer_type first = {.name = "first", .declare = declare, .forward = forward_first},
@@ -189,6 +214,7 @@ static void own_model(const char *folder)
     train(&args, folder);
     args.mesh = NULL;
     plan(&args);
+    layouts(&args);
     shoal_mesh_destroy(mesh);
     shoal_comm_destroy(group);
 }

@@ -226,14 +226,6 @@ done:
     return status;
 }
 
-/* A product's two gradients take the same; what has no other part is of weights alone. */
-static int64_t weight_share(const struct shoali_node *node, int64_t backward)
-{
-    if (!node->row->backward_weight || !node->param[0])
-        return 0;
-    return node->row->backward_input ? backward / 2 : backward;
-}
-
 static void account(struct shoal_tape *tape, const struct shoali_node *node)
 {
     int64_t forward = 0, backward = 0, bytes = 0;
@@ -241,14 +233,12 @@ static void account(struct shoal_tape *tape, const struct shoali_node *node)
         node->row->cost(tape, node, &forward, &backward, &bytes);
     if (!node->needs_backward)
         backward = 0;
-    const int64_t weight = weight_share(node, backward);
     tape->flops_forward += forward;
     tape->flops_backward += backward;
     tape->cost_bytes += bytes;
     for (int32_t s = node->scope; s >= 0; s = tape->scope[s]->scope.parent) {
         tape->scope[s]->scope.flops_forward += forward;
         tape->scope[s]->scope.flops_backward += backward;
-        tape->scope[s]->scope.flops_weight += weight;
     }
 }
 

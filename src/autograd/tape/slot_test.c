@@ -105,6 +105,26 @@ static void test_neighbours_join(void **state)
     shoali_slot_destroy(slot);
 }
 
+static void test_high_is_of_the_time_since(void **state)
+{
+    (void)state;
+    struct shoali_slot *slot;
+    int32_t a, b;
+    rig_ok(shoali_slot_create(NULL, 0, &slot));
+    rig_ok(shoali_slot_alloc(slot, 640, &a));
+    rig_ok(shoali_slot_alloc(slot, 128, &b));
+    shoali_slot_free(slot, a);
+    assert_int_equal(shoali_slot_take_high(slot), 768);
+    assert_int_equal(shoali_slot_take_high(slot), 128); /* what is still there */
+    rig_ok(shoali_slot_alloc(slot, 64, &a));
+    shoali_slot_free(slot, a);
+    shoali_slot_free(slot, b);
+    assert_int_equal(shoali_slot_take_high(slot), 192);
+    assert_int_equal(shoali_slot_take_high(slot), 0);
+    assert_int_equal(shoali_slot_peak_bytes(slot), 768);
+    shoali_slot_destroy(slot);
+}
+
 static void test_growth_is_counted(void **state)
 {
     (void)state;
@@ -138,6 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_meta_and_real_place_alike),
         cmocka_unit_test(test_neighbours_join),
+        cmocka_unit_test(test_high_is_of_the_time_since),
         cmocka_unit_test(test_growth_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
