@@ -97,31 +97,31 @@ struct shoali_speeds {
 void shoali_speeds_of(const shoal_plan_rates *rates, const shoal_mesh *mesh,
                       struct shoali_speeds *speeds);
 
-struct shoali_stages_args {
+struct shoali_virtual_stages_args {
     const struct shoali_costs *costs;
     const struct shoali_pipeline_args *pipeline; /* complete */
     const struct shoali_speeds *speeds;          /* NULL: durations in FLOPs */
     const struct shoali_settings *settings;      /* how layers are cut */
 };
 /* By virtual stage; memory from the arena. */
-struct shoali_stages {
+struct shoali_virtual_stages {
     int32_t count;
     int32_t *begin; /* [count + 1], its first layer */
     double *forward, *backward_input, *backward_weight;
     double *exposed, *hidden; /* of a micro-batch: time of messages along tp, in the above or not */
     struct shoali_durations durations;
 };
-SHOAL_CHECKED shoal_status shoali_stages_make(const struct shoali_stages_args *args,
+SHOAL_CHECKED shoal_status shoali_virtual_stages_make(const struct shoali_virtual_stages_args *args,
                                               struct shoali_arena *arena,
-                                              struct shoali_stages *stages);
+                                              struct shoali_virtual_stages *stages);
 /* What the slot of a virtual stage needs. */
-int64_t shoali_stages_slot_bytes(const struct shoali_costs *costs,
-                                 const struct shoali_stages *stages, int32_t virtual_stage);
+int64_t shoali_virtual_stages_slot_bytes(const struct shoali_costs *costs,
+                                 const struct shoali_virtual_stages *stages, int32_t virtual_stage);
 /* Micro-batches of one chunk that a stage has in flight at most, as published. */
-int32_t shoali_stages_in_flight(const struct shoali_pipeline_args *pipeline, int32_t stage);
+int32_t shoali_virtual_stages_in_flight(const struct shoali_pipeline_args *pipeline, int32_t stage);
 /* The pipeline that the engine's arguments ask for; micro_batches of a step. SHOAL_EINVAL as
  * shoali_pipeline_complete. */
-SHOAL_CHECKED shoal_status shoali_stages_pipeline(const struct shoali_settings *settings,
+SHOAL_CHECKED shoal_status shoali_virtual_stages_pipeline(const struct shoali_settings *settings,
                                                   int64_t micro_batches,
                                                   struct shoali_pipeline_args *pipeline);
 

@@ -15,7 +15,7 @@ struct drawing {
     struct shoali_pipeline_args pipeline;
     struct shoali_speeds speeds;
     bool seconds;
-    struct shoali_stages stages;
+    struct shoali_virtual_stages stages;
     struct shoali_orders orders;
     struct shoali_timeline timeline, equal;
 };
@@ -46,7 +46,7 @@ static shoal_status prepare(struct drawing *drawing, const shoal_plan_rates *rat
     SHOAL_TRY(status, read_mesh(drawing, rates), done);
     SHOAL_TRY(
         status,
-        shoali_stages_pipeline(&drawing->settings, drawing->batch.accumulation, &drawing->pipeline),
+        shoali_virtual_stages_pipeline(&drawing->settings, drawing->batch.accumulation, &drawing->pipeline),
         done);
     SHOAL_TRY(status,
               shoali_costs_make(&drawing->settings,
@@ -58,8 +58,8 @@ static shoal_status prepare(struct drawing *drawing, const shoal_plan_rates *rat
                                 &drawing->arena, &drawing->costs),
               done);
     SHOAL_TRY(status,
-              shoali_stages_make(
-                  &(struct shoali_stages_args){.costs = &drawing->costs,
+              shoali_virtual_stages_make(
+                  &(struct shoali_virtual_stages_args){.costs = &drawing->costs,
                                                .pipeline = &drawing->pipeline,
                                                .speeds = drawing->seconds ? &drawing->speeds : NULL,
                                                .settings = &drawing->settings},
@@ -80,14 +80,14 @@ done:
 static shoal_status fill_stage(struct drawing *drawing, int32_t stage, shoal_layout_stage *out)
 {
     shoal_status status;
-    const struct shoali_stages *stages = &drawing->stages;
+    const struct shoali_virtual_stages *stages = &drawing->stages;
     struct shoali_instructions list;
     int64_t slot = 0;
     *out = (shoal_layout_stage){0};
     SHOAL_TRY(status, shoali_instructions_make(&drawing->pipeline, stage, &drawing->arena, &list),
               done);
     for (int32_t k = stage; k < stages->count; k += drawing->pipeline.stages) {
-        const int64_t bytes = shoali_stages_slot_bytes(&drawing->costs, stages, k);
+        const int64_t bytes = shoali_virtual_stages_slot_bytes(&drawing->costs, stages, k);
         slot = bytes > slot ? bytes : slot;
         out->layers += stages->begin[k + 1] - stages->begin[k];
         out->forward += stages->forward[k];

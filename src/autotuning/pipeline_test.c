@@ -96,7 +96,7 @@ static void test_in_flight_is_what_is_published(void **state)
             SHOAL_OK);
         int32_t layers = 0;
         for (int32_t s = 0; s < one->stages; s++) {
-            assert_int_equal(stage[s].in_flight, shoali_stages_in_flight(&args, s));
+            assert_int_equal(stage[s].in_flight, shoali_virtual_stages_in_flight(&args, s));
             if (schedule == SHOALI_1F1B && one->micro_batches >= one->stages)
                 assert_int_equal(stage[s].in_flight, one->stages - s);
             layers += stage[s].layers;

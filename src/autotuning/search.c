@@ -104,7 +104,7 @@ struct shape {
     struct shoali_costs_args cost_args;
     struct shoali_speeds speeds;
     struct shoali_pipeline_args pipeline;
-    struct shoali_stages stages;
+    struct shoali_virtual_stages stages;
     int32_t data;
     double makespan, ideal, last_backward;
 };
@@ -132,10 +132,10 @@ static int64_t activations(const struct shape *shape, int32_t stage)
 {
     int64_t most = 0;
     for (int32_t k = stage; k < shape->stages.count; k += shape->pipeline.stages) {
-        const int64_t bytes = shoali_stages_slot_bytes(shape->costs, &shape->stages, k);
+        const int64_t bytes = shoali_virtual_stages_slot_bytes(shape->costs, &shape->stages, k);
         most = bytes > most ? bytes : most;
     }
-    return most * shoali_stages_in_flight(&shape->pipeline, stage);
+    return most * shoali_virtual_stages_in_flight(&shape->pipeline, stage);
 }
 
 static void count_state(const struct shape *shape, int32_t stage, struct shoali_state *state)
@@ -293,11 +293,11 @@ static shoal_status try_shape(struct search *search, struct shape *shape)
 {
     shoal_status status;
     shoali_arena_reset(&search->scratch);
-    const struct shoali_stages_args args = {.costs = shape->costs,
+    const struct shoali_virtual_stages_args args = {.costs = shape->costs,
                                             .pipeline = &shape->pipeline,
                                             .speeds = &shape->speeds,
                                             .settings = &search->settings};
-    status = shoali_stages_make(&args, &search->scratch, &shape->stages);
+    status = shoali_virtual_stages_make(&args, &search->scratch, &shape->stages);
     if (status < 0 && status != SHOAL_ENOMEM) {
         shoali_error_clear();
         return SHOAL_OK;

@@ -77,7 +77,7 @@ static struct duration duration_of(const struct shoali_costs *costs,
     return duration;
 }
 
-static void add_layers(const struct shoali_stages_args *args, struct shoali_stages *stages,
+static void add_layers(const struct shoali_virtual_stages_args *args, struct shoali_virtual_stages *stages,
                        int32_t k)
 {
     const bool beside =
@@ -98,7 +98,7 @@ static void add_layers(const struct shoali_stages_args *args, struct shoali_stag
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-static shoal_status cut(const struct shoali_stages_args *args, struct shoali_arena *arena,
+static shoal_status cut(const struct shoali_virtual_stages_args *args, struct shoali_arena *arena,
                         int32_t *begin)
 {
     shoal_status status;
@@ -129,7 +129,7 @@ done:
 
 /* ---- stages --------------------------------------------------------------------------------- */
 
-static double most_transferred(const struct shoali_costs *costs, const struct shoali_stages *stages)
+static double most_transferred(const struct shoali_costs *costs, const struct shoali_virtual_stages *stages)
 {
     double most = 0;
     for (int32_t k = 1; k < stages->count; k++)
@@ -138,13 +138,13 @@ static double most_transferred(const struct shoali_costs *costs, const struct sh
     return most;
 }
 
-shoal_status shoali_stages_make(const struct shoali_stages_args *args, struct shoali_arena *arena,
-                                struct shoali_stages *stages)
+shoal_status shoali_virtual_stages_make(const struct shoali_virtual_stages_args *args, struct shoali_arena *arena,
+                                struct shoali_virtual_stages *stages)
 {
     shoal_status status;
     const int32_t count = args->pipeline->stages * args->pipeline->chunks;
     const size_t room = (size_t)count * sizeof(double);
-    *stages = (struct shoali_stages){
+    *stages = (struct shoali_virtual_stages){
         .count = count,
         .begin = shoali_arena_alloc(arena, ((size_t)count + 1) * sizeof *stages->begin)};
     double **const lists[] = {&stages->forward, &stages->backward_input, &stages->backward_weight,
@@ -168,8 +168,8 @@ done:
     return status;
 }
 
-int64_t shoali_stages_slot_bytes(const struct shoali_costs *costs,
-                                 const struct shoali_stages *stages, int32_t virtual_stage)
+int64_t shoali_virtual_stages_slot_bytes(const struct shoali_costs *costs,
+                                 const struct shoali_virtual_stages *stages, int32_t virtual_stage)
 {
     const int32_t first = stages->begin[virtual_stage];
     int64_t most = 0;
@@ -182,7 +182,7 @@ int64_t shoali_stages_slot_bytes(const struct shoali_costs *costs,
     return most;
 }
 
-int32_t shoali_stages_in_flight(const struct shoali_pipeline_args *pipeline, int32_t stage)
+int32_t shoali_virtual_stages_in_flight(const struct shoali_pipeline_args *pipeline, int32_t stage)
 {
     const int32_t all = pipeline->micro_batches * pipeline->chunks;
     const int32_t behind = pipeline->stages - stage - 1;
@@ -196,7 +196,7 @@ int32_t shoali_stages_in_flight(const struct shoali_pipeline_args *pipeline, int
     return count < all ? count : all;
 }
 
-shoal_status shoali_stages_pipeline(const struct shoali_settings *settings, int64_t micro_batches,
+shoal_status shoali_virtual_stages_pipeline(const struct shoali_settings *settings, int64_t micro_batches,
                                     struct shoali_pipeline_args *pipeline)
 {
     shoal_status status;
