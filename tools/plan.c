@@ -59,8 +59,8 @@ static shoal_status plan_kinds(struct planning *planning, const shoal_plan_args 
     shoal_plan_verdict verdict;
     const int32_t tensor = base->tensor > 1 ? base->tensor : 1;
     const int32_t stages = base->pipeline > 1 ? base->pipeline : 1, edges = tensor > 1 ? 2 : 1;
-    SHOAL_TRY(status,
-              mesh_flags_open(&planning->options.mesh, NULL, base->world_size, 0, &mesh), done);
+    SHOAL_TRY(status, mesh_flags_open(&planning->options.mesh, NULL, base->world_size, 0, &mesh),
+              done);
     column->kind = shoali_calloc((size_t)(stages * edges), sizeof *column->kind, "plans");
     if (!column->kind) {
         status = SHOAL_ENOMEM;
@@ -153,8 +153,9 @@ static shoal_status make_plans(struct planning *planning)
         return SHOAL_FAIL(SHOAL_EINVAL, "%s: --world-size has %d numbers; give 1 to %d",
                           planning->name, (int)worlds->count, PLANS_MAX);
     if ((planning->own.draw || planning->own.search) && worlds->count != 1)
-        return SHOAL_FAIL(SHOAL_EINVAL, "%s: --%s is for one number of ranks, not %d: give one to --world-size",
-                          planning->name, planning->own.draw ? "draw" : "search", (int)worlds->count);
+        return SHOAL_FAIL(
+            SHOAL_EINVAL, "%s: --%s is for one number of ranks, not %d: give one to --world-size",
+            planning->name, planning->own.draw ? "draw" : "search", (int)worlds->count);
     SHOAL_TRY(status, prepare(planning), done);
     if (planning->own.search) {
         SHOAL_TRY(status, plan_search(planning, worlds_first(planning)), done);

@@ -66,9 +66,9 @@ struct shoali_layer_cost {
 struct shoali_costs {
     struct shoali_layer_cost *layer; /* of the whole model, in the arena */
     int32_t layer_count;
-    int64_t inputs_bytes; /* of the slot: the batch */
-    int64_t parameters;   /* of the whole model */
-    int32_t tensor;       /* ranks along tp */
+    int64_t inputs_bytes;                        /* of the slot: the batch */
+    int64_t parameters;                          /* of the whole model */
+    int32_t tensor;                              /* ranks along tp */
     double weight_bytes, gradient_bytes, states; /* of an element; states: numbers */
     bool overlaps;
 };
@@ -112,18 +112,19 @@ struct shoali_virtual_stages {
     struct shoali_durations durations;
 };
 SHOAL_CHECKED shoal_status shoali_virtual_stages_make(const struct shoali_virtual_stages_args *args,
-                                              struct shoali_arena *arena,
-                                              struct shoali_virtual_stages *stages);
+                                                      struct shoali_arena *arena,
+                                                      struct shoali_virtual_stages *stages);
 /* What the slot of a virtual stage needs. */
 int64_t shoali_virtual_stages_slot_bytes(const struct shoali_costs *costs,
-                                 const struct shoali_virtual_stages *stages, int32_t virtual_stage);
+                                         const struct shoali_virtual_stages *stages,
+                                         int32_t virtual_stage);
 /* Micro-batches of one chunk that a stage has in flight at most, as published. */
 int32_t shoali_virtual_stages_in_flight(const struct shoali_pipeline_args *pipeline, int32_t stage);
 /* The pipeline that the engine's arguments ask for; micro_batches of a step. SHOAL_EINVAL as
  * shoali_pipeline_complete. */
 SHOAL_CHECKED shoal_status shoali_virtual_stages_pipeline(const struct shoali_settings *settings,
-                                                  int64_t micro_batches,
-                                                  struct shoali_pipeline_args *pipeline);
+                                                          int64_t micro_batches,
+                                                          struct shoali_pipeline_args *pipeline);
 
 /* ---- zero ----------------------------------------------------------------------------------- */
 

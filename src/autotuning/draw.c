@@ -44,10 +44,10 @@ static shoal_status prepare(struct drawing *drawing, const shoal_plan_rates *rat
     shoal_status status;
     const shoal_plan_args *plan = &drawing->settings.plan;
     SHOAL_TRY(status, read_mesh(drawing, rates), done);
-    SHOAL_TRY(
-        status,
-        shoali_virtual_stages_pipeline(&drawing->settings, drawing->batch.accumulation, &drawing->pipeline),
-        done);
+    SHOAL_TRY(status,
+              shoali_virtual_stages_pipeline(&drawing->settings, drawing->batch.accumulation,
+                                             &drawing->pipeline),
+              done);
     SHOAL_TRY(status,
               shoali_costs_make(&drawing->settings,
                                 &(struct shoali_costs_args){
@@ -60,9 +60,10 @@ static shoal_status prepare(struct drawing *drawing, const shoal_plan_rates *rat
     SHOAL_TRY(status,
               shoali_virtual_stages_make(
                   &(struct shoali_virtual_stages_args){.costs = &drawing->costs,
-                                               .pipeline = &drawing->pipeline,
-                                               .speeds = drawing->seconds ? &drawing->speeds : NULL,
-                                               .settings = &drawing->settings},
+                                                       .pipeline = &drawing->pipeline,
+                                                       .speeds = drawing->seconds ? &drawing->speeds
+                                                                                  : NULL,
+                                                       .settings = &drawing->settings},
                   &drawing->arena, &drawing->stages),
               done);
     SHOAL_TRY(status, shoali_orders_make(&drawing->pipeline, &drawing->arena, &drawing->orders),

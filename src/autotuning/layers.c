@@ -91,7 +91,8 @@ static shoal_status forward_end(void *user, struct shoal_tape *tape, struct shoa
     if (!tape->needs_grad)
         return SHOAL_OK;
     if (!scope->layer) {
-        for (int32_t s = scope->parent; s >= 0 && scope->recompute; s = tape->scope[s]->scope.parent)
+        for (int32_t s = scope->parent; s >= 0 && scope->recompute;
+             s = tape->scope[s]->scope.parent)
             if (tape->scope[s]->scope.layer)
                 watch->layer[tape->scope[s]->scope.layer->index].cost.flops_replay +=
                     (double)scope->flops_forward;
@@ -311,10 +312,9 @@ shoal_status shoali_costs_make(const struct shoali_settings *settings,
               shoal_mesh_create(&(shoal_mesh_args){.group = group, .tensor = args->tensor}, &mesh),
               done);
     SHOAL_TRY(status,
-              shoali_settings_write(settings, -1,
-                                    &(struct shoali_batch_sizes){args->micro_batch,
-                                                                 args->micro_batch, 1},
-                                    &text),
+              shoali_settings_write(
+                  settings, -1,
+                  &(struct shoali_batch_sizes){args->micro_batch, args->micro_batch, 1}, &text),
               done);
     arguments(settings, args, &model, mesh, text, &engine);
     SHOAL_TRY(status, watch_engine(&engine, &watch, &kinds, costs), done);

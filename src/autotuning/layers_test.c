@@ -10,8 +10,8 @@ static struct shoali_costs costs_of(const shoal_model *model, int64_t micro, con
     struct shoali_costs costs;
     const shoal_engine_args engine = {
         .model = model, .config_text = test_config(text, sizeof text, micro, micro, more)};
-    assert_int_equal(
-        shoali_settings_init(&settings, &engine, &(shoal_plan_args){.world_size = 1}), SHOAL_OK);
+    assert_int_equal(shoali_settings_init(&settings, &engine, &(shoal_plan_args){.world_size = 1}),
+                     SHOAL_OK);
     assert_int_equal(
         shoali_costs_make(
             &settings,
@@ -28,10 +28,10 @@ static shoal_plan plan_of(const shoal_model *model, int64_t micro, const char *r
 {
     char text[512];
     shoal_plan plan;
-    const shoal_engine_args engine = {
-        .model = model,
-        .config_text = test_config(text, sizeof text, micro, micro, more),
-        .recompute_granularity = recompute};
+    const shoal_engine_args engine = {.model = model,
+                                      .config_text =
+                                          test_config(text, sizeof text, micro, micro, more),
+                                      .recompute_granularity = recompute};
     assert_int_equal(shoal_plan_make(&engine, &(shoal_plan_args){.world_size = 1}, &plan),
                      SHOAL_OK);
     return plan;

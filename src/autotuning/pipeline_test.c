@@ -55,14 +55,15 @@ static void test_planned_bubble_of_equal_stages(void **state)
     /* a head of 2 x 32 x 96 FLOPs a token weighs as 1/4 of a block of 24 x 32^2 + attention */
     shoal_model *model = test_gpt(12, 32, 4, 16, 8);
     const struct subject subject = {"1f1b", 4, 0, 8};
-    assert_int_equal(draw(model, &subject, &rates, "layout:Ettt|ttt|ttt|tttL", &pipeline, stage,
-                          NULL),
-                     SHOAL_OK);
+    assert_int_equal(
+        draw(model, &subject, &rates, "layout:Ettt|ttt|ttt|tttL", &pipeline, stage, NULL),
+        SHOAL_OK);
     assert_true(pipeline.seconds);
     for (int s = 1; s < 3; s++)
         assert_true(stage[s].forward == stage[1].forward && stage[s].layers == 3);
     /* the head's own time is all that differs from (p-1)/m */
-    const double head = (stage[3].forward + stage[3].backward) / (stage[1].forward + stage[1].backward);
+    const double head =
+        (stage[3].forward + stage[3].backward) / (stage[1].forward + stage[1].backward);
     assert_true(head > 1 && head < 1.1);
     assert_true(fabs(pipeline.bubble - 3.0 / 8) < 0.1 * 3.0 / 8);
     assert_true(fabs(pipeline.equal_bubble - 3.0 / 8) < 1e-12);
@@ -74,8 +75,8 @@ static void test_in_flight_is_what_is_published(void **state)
     (void)state;
     shoal_model *model = test_gpt(16, 32, 4, 16, 50);
     const struct subject subjects[] = {
-        {"gpipe", 4, 0, 8},       {"1f1b", 4, 0, 8},  {"1f1b", 4, 0, 2},  {"zb-h1", 4, 0, 8},
-        {"interleaved", 4, 2, 8}, {NULL, 4, 4, 16},   {NULL, 2, 4, 4},
+        {"gpipe", 4, 0, 8},       {"1f1b", 4, 0, 8}, {"1f1b", 4, 0, 2}, {"zb-h1", 4, 0, 8},
+        {"interleaved", 4, 2, 8}, {NULL, 4, 4, 16},  {NULL, 2, 4, 4},
     };
     for (size_t i = 0; i < sizeof subjects / sizeof subjects[0]; i++) {
         const struct subject *one = &subjects[i];
@@ -85,15 +86,14 @@ static void test_in_flight_is_what_is_published(void **state)
         struct shoali_pipeline_args args;
         assert_int_equal(draw(model, one, NULL, NULL, &pipeline, stage, NULL), SHOAL_OK);
         assert_int_equal(shoali_pipeline_schedule_find(pipeline.schedule, &schedule), SHOAL_OK);
-        assert_int_equal(
-            shoali_pipeline_complete(&(struct shoali_pipeline_args){.schedule = schedule,
-                                                                    .stages = one->stages,
-                                                                    .chunks = one->chunks,
-                                                                    .micro_batches =
-                                                                        one->micro_batches,
-                                                                    .training = true},
-                                     &args),
-            SHOAL_OK);
+        assert_int_equal(shoali_pipeline_complete(
+                             &(struct shoali_pipeline_args){.schedule = schedule,
+                                                            .stages = one->stages,
+                                                            .chunks = one->chunks,
+                                                            .micro_batches = one->micro_batches,
+                                                            .training = true},
+                             &args),
+                         SHOAL_OK);
         int32_t layers = 0;
         for (int32_t s = 0; s < one->stages; s++) {
             assert_int_equal(stage[s].in_flight, shoali_virtual_stages_in_flight(&args, s));
@@ -143,8 +143,8 @@ static void test_mistakes(void **state)
         {{NULL, 2, 0, 8}, "evenly", "even"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_true(draw(model, &cases[i].subject, NULL, cases[i].partition, &pipeline, NULL,
-                         &svg) < 0);
+        assert_true(
+            draw(model, &cases[i].subject, NULL, cases[i].partition, &pipeline, NULL, &svg) < 0);
         if (!strstr(shoal_error_message(), cases[i].says))
             fail_msg("%s: not \"%s\"", shoal_error_message(), cases[i].says);
         assert_null(svg);

@@ -27,7 +27,7 @@ struct search {
     shoal_plan_limit limit;
     struct shoali_arena arena, scratch; /* scratch: of one layout */
     int64_t train_batch;
-    double slack; /* part of its memory that a layout may lack by formulas */
+    double slack;              /* part of its memory that a layout may lack by formulas */
     struct costs_entry *entry; /* the last that was made */
     shoal_layout kept[KEPT];   /* fastest first */
     int32_t kept_count;
@@ -294,9 +294,9 @@ static shoal_status try_shape(struct search *search, struct shape *shape)
     shoal_status status;
     shoali_arena_reset(&search->scratch);
     const struct shoali_virtual_stages_args args = {.costs = shape->costs,
-                                            .pipeline = &shape->pipeline,
-                                            .speeds = &shape->speeds,
-                                            .settings = &search->settings};
+                                                    .pipeline = &shape->pipeline,
+                                                    .speeds = &shape->speeds,
+                                                    .settings = &search->settings};
     status = shoali_virtual_stages_make(&args, &search->scratch, &shape->stages);
     if (status < 0 && status != SHOAL_ENOMEM) {
         shoali_error_clear();

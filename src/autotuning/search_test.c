@@ -51,11 +51,10 @@ static void compare_states(const shoal_model *model, const char *more, int32_t d
         .model = model, .config_text = test_config(text, sizeof text, data, 1, stages)};
     const shoal_plan_args args = {.world_size = data};
     assert_int_equal(shoali_settings_init(&settings, &engine, &args), SHOAL_OK);
-    assert_int_equal(
-        shoali_costs_make(&settings,
-                          &(struct shoali_costs_args){.tensor = 1, .micro_batch = 1},
-                          &arena, &costs),
-        SHOAL_OK);
+    assert_int_equal(shoali_costs_make(&settings,
+                                       &(struct shoali_costs_args){.tensor = 1, .micro_batch = 1},
+                                       &arena, &costs),
+                     SHOAL_OK);
     assert_int_equal(shoal_plan_make(&engine, &args, &plan), SHOAL_OK);
     struct shoali_state state = {.parameters = costs.parameters, .data = data, .stage = stage};
     for (int32_t l = 0; l < costs.layer_count; l++)

@@ -77,8 +77,8 @@ static struct duration duration_of(const struct shoali_costs *costs,
     return duration;
 }
 
-static void add_layers(const struct shoali_virtual_stages_args *args, struct shoali_virtual_stages *stages,
-                       int32_t k)
+static void add_layers(const struct shoali_virtual_stages_args *args,
+                       struct shoali_virtual_stages *stages, int32_t k)
 {
     const bool beside =
         shoali_config_tensor_overlap(&args->settings->config, &args->settings->engine);
@@ -129,7 +129,8 @@ done:
 
 /* ---- stages --------------------------------------------------------------------------------- */
 
-static double most_transferred(const struct shoali_costs *costs, const struct shoali_virtual_stages *stages)
+static double most_transferred(const struct shoali_costs *costs,
+                               const struct shoali_virtual_stages *stages)
 {
     double most = 0;
     for (int32_t k = 1; k < stages->count; k++)
@@ -138,8 +139,9 @@ static double most_transferred(const struct shoali_costs *costs, const struct sh
     return most;
 }
 
-shoal_status shoali_virtual_stages_make(const struct shoali_virtual_stages_args *args, struct shoali_arena *arena,
-                                struct shoali_virtual_stages *stages)
+shoal_status shoali_virtual_stages_make(const struct shoali_virtual_stages_args *args,
+                                        struct shoali_arena *arena,
+                                        struct shoali_virtual_stages *stages)
 {
     shoal_status status;
     const int32_t count = args->pipeline->stages * args->pipeline->chunks;
@@ -169,7 +171,8 @@ done:
 }
 
 int64_t shoali_virtual_stages_slot_bytes(const struct shoali_costs *costs,
-                                 const struct shoali_virtual_stages *stages, int32_t virtual_stage)
+                                         const struct shoali_virtual_stages *stages,
+                                         int32_t virtual_stage)
 {
     const int32_t first = stages->begin[virtual_stage];
     int64_t most = 0;
@@ -196,8 +199,9 @@ int32_t shoali_virtual_stages_in_flight(const struct shoali_pipeline_args *pipel
     return count < all ? count : all;
 }
 
-shoal_status shoali_virtual_stages_pipeline(const struct shoali_settings *settings, int64_t micro_batches,
-                                    struct shoali_pipeline_args *pipeline)
+shoal_status shoali_virtual_stages_pipeline(const struct shoali_settings *settings,
+                                            int64_t micro_batches,
+                                            struct shoali_pipeline_args *pipeline)
 {
     shoal_status status;
     const shoal_engine_args *engine = &settings->engine;

@@ -34,10 +34,11 @@ static inline shoal_model *test_gpt(int64_t layers, int64_t hidden, int64_t head
 static inline const char *test_config(char *text, size_t bytes, int64_t batch, int64_t micro,
                                       const char *more)
 {
-    snprintf(text, bytes,
-             "{\"train_batch_size\": %lld, \"train_micro_batch_size_per_gpu\": %lld, \"optimizer\": "
-             "{\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}}%s}",
-             (long long)batch, (long long)micro, more);
+    snprintf(
+        text, bytes,
+        "{\"train_batch_size\": %lld, \"train_micro_batch_size_per_gpu\": %lld, \"optimizer\": "
+        "{\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}}%s}",
+        (long long)batch, (long long)micro, more);
     return text;
 }
 

@@ -164,6 +164,7 @@ done:
 static shoal_status write_text(struct hashing *hashing, bool fresh)
 {
     const struct shoal_engine *engine = hashing->engine;
+    const bool fast = engine->config.reduction != SHOALI_REDUCTION_EXACT;
     const struct shoali_hashes_facts facts = {
         .dtype = shoal_dtype_name(engine->module.dtype),
         .kernels = engine->ops.name,
@@ -171,7 +172,9 @@ static shoal_status write_text(struct hashing *hashing, bool fresh)
         .tensors = engine->module.param_count,
         .elements = engine->module.whole_count,
         .tensor_splits = engine->config.exact_splits.tensor,
-        .sequence_splits = engine->config.exact_splits.sequence};
+        .sequence_splits = engine->config.exact_splits.sequence,
+        .accumulation = fast ? engine->batch.accumulation : 1,
+        .tensor_ranks = fast ? shoal_mesh_size(engine->mesh, SHOAL_AXIS_TP) : 1};
     if (engine->rank != 0)
         return SHOAL_OK;
     return shoali_hashes_write(engine->output_path, fresh, &facts, &hashing->text);

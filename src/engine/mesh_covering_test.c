@@ -4,7 +4,8 @@
  * exact_splits, else a run whose difference from one rank's is what rounding explains.
  *
  * Every pair of values is tried by default, every triple with SHOAL_TEST_FULL=1; SHOAL_TEST_FULL=FROM-TO
- * tries only cells [FROM, TO) of those. What arithmetic forbids is said in `forbids` below, one rule
+ * tries only cells [FROM, TO) of those. SHOAL_TEST_CELL="tp 2, dp 3" tries one cell, of the first values
+ * but those; a failure prints it. What arithmetic forbids is said in `forbids` below, one rule
  * each: docs/RATIONALE.md lists them, and the engine refuses them by a sentence.
  */
 #include "engine/test_gpt.h"
@@ -379,6 +380,31 @@ static void compare_cell(const struct cell *cell)
     drop_hashes(path);
 }
 
+/* A cell as cell_name says it. */
+static void read_cell(const char *text, struct cell *cell)
+{
+    const int32_t one_f_one_b = 1;
+    char part[64];
+    int length;
+    *cell = (struct cell){.value = {[SCHEDULE] = one_f_one_b}};
+    for (; sscanf(text, " %63[^,]%n", part, &length) == 1; text += length + (text[length] == ',')) {
+        bool found = false;
+        for (int32_t f = 0; f < FACTORS; f++)
+            for (int8_t v = 0; v < dimensions[f].count; v++) {
+                char word[64];
+                snprintf(word, sizeof word, "%s %s", dimensions[f].name, dimensions[f].value[v]);
+                if (strcmp(word, part) == 0) {
+                    cell->value[f] = v;
+                    found = true;
+                }
+            }
+        if (!found)
+            fail_msg("SHOAL_TEST_CELL: there is no \"%s\"", part);
+    }
+    if (forbids(cell))
+        fail_msg("SHOAL_TEST_CELL: arithmetic forbids it");
+}
+
 static void test_everything_together(void **state)
 {
     (void)state;
@@ -389,7 +415,13 @@ static void test_everything_together(void **state)
     int from = 0, to = INT32_MAX;
     assert_true(!triples || strcmp(full, "1") == 0 || sscanf(full, "%d-%d", &from, &to) == 2);
     const int32_t count = make_covering_array(seed, triples ? 3 : 2, cells);
+    const char *one = getenv("SHOAL_TEST_CELL");
     int32_t tried = 0;
+    if (one) {
+        read_cell(one, &cells[0]);
+        from = 0;
+        to = 1;
+    }
     for (int32_t i = from; i < count && i < to; i++, tried++)
         compare_cell(&cells[i]);
     printf("covering array of every %s (seed %llu): %d of %d cells of %d steps\n",

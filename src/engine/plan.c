@@ -228,7 +228,7 @@ static shoal_status make_plan(const shoal_engine_args *given, const shoal_plan_a
                   done);
     engine_args.group = group;
     engine_args.mesh = NULL; /* of ranks that exist */
-    if (has_mesh(args)) { /* else the configuration's */
+    if (has_mesh(args)) {    /* else the configuration's */
         SHOAL_TRY(status, shoali_plan_mesh(args, group, &mesh), done);
         engine_args.mesh = mesh;
     }

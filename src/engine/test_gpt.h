@@ -28,7 +28,7 @@
 
 #include <cmocka.h>
 
-enum { GPT_RANKS_MAX = 8, GPT_STEPS_MAX = 64, GPT_VOCAB = 31, GPT_SEQ = 16, GPT_SAMPLES_MAX = 8 };
+enum { GPT_RANKS_MAX = 16, GPT_STEPS_MAX = 64, GPT_VOCAB = 31, GPT_SEQ = 16, GPT_SAMPLES_MAX = 8 };
 
 struct gpt_seat;
 /* What all ranks share. Zero is a good default for everything but `steps`. */

@@ -83,6 +83,12 @@ static void append_value(struct shoali_str *out, const char *key, double value)
         shoali_str_append(out, isnan(value) ? "\"nan\"" : value > 0 ? "\"inf\"" : "\"-inf\"");
 }
 
+static void append_beyond_one(struct shoali_str *out, const char *key, int64_t value)
+{
+    if (value > 1)
+        shoali_str_append(out, ",\"%s\":%lld", key, (long long)value);
+}
+
 static void append_facts(struct shoali_str *out, const struct shoali_hashes_facts *facts)
 {
     shoali_str_append(
@@ -91,10 +97,10 @@ static void append_facts(struct shoali_str *out, const struct shoali_hashes_fact
         "\"kernels\":\"%s\",\"micro_batches\":%lld,\"tensors\":%lld,\"elements\":%lld",
         facts->dtype, facts->kernels, (long long)facts->micro_batches, (long long)facts->tensors,
         (long long)facts->elements);
-    if (facts->tensor_splits > 1)
-        shoali_str_append(out, ",\"tensor_splits\":%lld", (long long)facts->tensor_splits);
-    if (facts->sequence_splits > 1)
-        shoali_str_append(out, ",\"sequence_splits\":%lld", (long long)facts->sequence_splits);
+    append_beyond_one(out, "tensor_splits", facts->tensor_splits);
+    append_beyond_one(out, "sequence_splits", facts->sequence_splits);
+    append_beyond_one(out, "accumulation", facts->accumulation);
+    append_beyond_one(out, "tensor_ranks", facts->tensor_ranks);
     shoali_str_append(out, "}\n");
 }
 

@@ -54,13 +54,16 @@ void shoali_fingerprint_finish(const struct shoali_fingerprint *sums, int64_t la
 
 /* ---- lines ---- */
 
-/* What bounds rounding, the same for all layouts. */
+/* What bounds rounding; of exact sums the same for all layouts. */
 struct shoali_hashes_facts {
     const char *dtype;     /* of weights and activations: "F32" */
     const char *kernels;   /* which ones computed: "cpu-avx2" */
     int64_t micro_batches; /* of a step */
     int64_t tensors, elements;
     int64_t tensor_splits, sequence_splits; /* of exact sums (exact_splits); 1 are not written */
+    /* Of fast sums: micro-batches of a rank, by which losses are divided before backward; ranks that
+     * share a matrix. 1 are not written. */
+    int64_t accumulation, tensor_ranks;
 };
 struct shoali_hashes_step {
     int64_t step;      /* from 1 */

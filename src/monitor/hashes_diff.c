@@ -45,8 +45,8 @@ static bool same(const json_t *a, const json_t *b, const char *key)
     return json_equal(json_object_get(a, key), json_object_get(b, key));
 }
 
-/* Logical splits of a run's exact sums. */
-static int64_t splits(const struct shoali_hashes_file *file, const char *key)
+/* A fact that is not written when it is 1. */
+static int64_t fact(const struct shoali_hashes_file *file, const char *key)
 {
     const json_t *value = json_object_get(file->facts, key);
     return value ? json_integer_value(value) : 1;
@@ -55,8 +55,8 @@ static int64_t splits(const struct shoali_hashes_file *file, const char *key)
 /* Runs of other splits join other partial sums: that their bits differ is no news. */
 static bool same_splits(const struct comparison *c)
 {
-    return splits(&c->a, "tensor_splits") == splits(&c->b, "tensor_splits") &&
-           splits(&c->a, "sequence_splits") == splits(&c->b, "sequence_splits");
+    return fact(&c->a, "tensor_splits") == fact(&c->b, "tensor_splits") &&
+           fact(&c->a, "sequence_splits") == fact(&c->b, "sequence_splits");
 }
 
 static void tell_splits(const struct comparison *c)
@@ -66,12 +66,22 @@ static void tell_splits(const struct comparison *c)
             c->out,
             "exact_splits of %s: tensor %lld, sequence %lld; of %s: tensor %lld, sequence %lld: "
             "differences are expected\n",
-            c->a.path, (long long)splits(&c->a, "tensor_splits"),
-            (long long)splits(&c->a, "sequence_splits"), c->b.path,
-            (long long)splits(&c->b, "tensor_splits"), (long long)splits(&c->b, "sequence_splits"));
+            c->a.path, (long long)fact(&c->a, "tensor_splits"),
+            (long long)fact(&c->a, "sequence_splits"), c->b.path,
+            (long long)fact(&c->b, "tensor_splits"), (long long)fact(&c->b, "sequence_splits"));
 }
 
 /* ---- what rounding can do ---- */
+
+/* The gradients of activations are the same bits but for a power of two: losses are divided by numbers
+ * whose ratio is one, and nothing on their way is summed over ranks. */
+static bool same_roundings(const struct comparison *c)
+{
+    const int64_t a = fact(&c->a, "accumulation"), b = fact(&c->b, "accumulation");
+    const int64_t more = a > b ? a : b, less = a > b ? b : a;
+    const int64_t ratio = less > 0 && more % less == 0 ? more / less : 3;
+    return (ratio & (ratio - 1)) == 0 && fact(&c->a, "tensor_ranks") == fact(&c->b, "tensor_ranks");
+}
 
 static double roundoff_of(const char *dtype)
 {
@@ -82,14 +92,15 @@ static double roundoff_of(const char *dtype)
 
 /* Ways to sum M contributions differ by at most 2 M roundoffs of the contributions' size, which is
  * about sqrt(M) times the size of their mean when they are mostly noise; each passed at most one
- * rounding more per tensor on its way. Other kernels and other splits round activations elsewhere, too. */
+ * rounding more per tensor on its way. Other kernels, splits and layouts round activations elsewhere,
+ * too. */
 static void set_bounds(struct comparison *c, const char *dtype_a, const char *dtype_b)
 {
     const double micro_batches =
         fmax(number(c->a.facts, "micro_batches"), number(c->b.facts, "micro_batches"));
     const double tensors = number(c->a.facts, "tensors");
-    const bool alike =
-        same(c->a.facts, c->b.facts, "kernels") && same_splits(c) && strcmp(dtype_a, dtype_b) == 0;
+    const bool alike = same(c->a.facts, c->b.facts, "kernels") && same_splits(c) &&
+                       same_roundings(c) && strcmp(dtype_a, dtype_b) == 0;
     c->roundoff = fmax(roundoff_of(dtype_a), roundoff_of(dtype_b));
     c->sum_rounding =
         2 * (alike ? FP32_ROUNDOFF : c->roundoff) * (micro_batches + tensors) * sqrt(micro_batches);
