@@ -74,13 +74,15 @@ static void tell_splits(const struct comparison *c)
 /* ---- what rounding can do ---- */
 
 /* The gradients of activations are the same bits but for a power of two: losses are divided by numbers
- * whose ratio is one, and nothing on their way is summed over ranks. */
-static bool same_roundings(const struct comparison *c)
+ * whose ratio is one (F16: by the same one, as small numbers lose bits there), and nothing on their
+ * way is summed over ranks. */
+static bool same_roundings(const struct comparison *c, const char *dtype)
 {
     const int64_t a = fact(&c->a, "accumulation"), b = fact(&c->b, "accumulation");
     const int64_t more = a > b ? a : b, less = a > b ? b : a;
     const int64_t ratio = less > 0 && more % less == 0 ? more / less : 3;
-    return (ratio & (ratio - 1)) == 0 && fact(&c->a, "tensor_ranks") == fact(&c->b, "tensor_ranks");
+    const bool scaled = (ratio & (ratio - 1)) == 0 && (ratio == 1 || strcmp(dtype, "F16") != 0);
+    return scaled && fact(&c->a, "tensor_ranks") == fact(&c->b, "tensor_ranks");
 }
 
 static double roundoff_of(const char *dtype)
@@ -100,7 +102,7 @@ static void set_bounds(struct comparison *c, const char *dtype_a, const char *dt
         fmax(number(c->a.facts, "micro_batches"), number(c->b.facts, "micro_batches"));
     const double tensors = number(c->a.facts, "tensors");
     const bool alike = same(c->a.facts, c->b.facts, "kernels") && same_splits(c) &&
-                       same_roundings(c) && strcmp(dtype_a, dtype_b) == 0;
+                       same_roundings(c, dtype_a) && strcmp(dtype_a, dtype_b) == 0;
     c->roundoff = fmax(roundoff_of(dtype_a), roundoff_of(dtype_b));
     c->sum_rounding =
         2 * (alike ? FP32_ROUNDOFF : c->roundoff) * (micro_batches + tensors) * sqrt(micro_batches);
