@@ -305,7 +305,7 @@ done:
 static shoal_status measure_micro(struct shoal_engine *engine)
 {
     shoal_status status;
-    const struct shoali_stages *stages = &engine->stages;
+    const struct shoali_engine_stages *stages = &engine->stages;
     struct shoal_tensor *in[SHOALI_CROSSINGS_MAX], *out[SHOALI_CROSSINGS_MAX];
     struct shoali_micro micro = {.in = in, .out = out};
     /* zero places the sinks later; what they cost in workspace depends on their type alone */

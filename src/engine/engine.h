@@ -81,7 +81,7 @@ struct shoal_engine {
     int32_t rank, world;       /* in it: who speaks, and names in messages */
     shoal_group *data_group;   /* of the ranks that share weights and divide samples; NULL: one */
     shoal_group *expert_group; /* the same for parameters that are split along ep */
-    struct shoali_stages stages;
+    struct shoali_engine_stages stages;
     shoal_axes admitted; /* axes other than dp; see shoali_engine_making */
     int32_t data_rank, data_ranks;
     bool loss_elsewhere; /* another rank computes the same losses, and adds them */

@@ -175,7 +175,7 @@ struct shoali_step_of {
 
 static char *buffer_of(const struct shoali_step_of *of)
 {
-    const struct shoali_stages *stages = &of->engine->stages;
+    const struct shoali_engine_stages *stages = &of->engine->stages;
     const size_t slots = stages->received_bytes + stages->gradient_bytes;
     return stages->memory + (size_t)of->engine->micro_count * slots +
            (size_t)of->one->buffer * stages->buffer_bytes;

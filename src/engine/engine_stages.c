@@ -14,7 +14,7 @@ static void *allocate(struct shoal_engine *engine, int64_t count, size_t item)
     return shoali_arena_alloc(&engine->config.arena, ((size_t)count + 1) * item);
 }
 
-static int32_t virtual_stages(const struct shoali_stages *stages)
+static int32_t virtual_stages(const struct shoali_engine_stages *stages)
 {
     return stages->count * stages->args.chunks;
 }
@@ -24,7 +24,7 @@ static int32_t virtual_stages(const struct shoali_stages *stages)
 shoal_status shoali_stages_init(struct shoal_engine *engine, const shoal_engine_args *args)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_stages *stages = &engine->stages;
+    struct shoali_engine_stages *stages = &engine->stages;
     const bool computes_alike = engine->admitted & SHOAL_AXIS_PP;
     stages->count = computes_alike ? 1 : shoal_mesh_size(engine->mesh, SHOAL_AXIS_PP);
     stages->args = (struct shoali_pipeline_args){.stages = stages->count, .chunks = 1};
@@ -57,7 +57,7 @@ static double weigh(const struct shoal_layer *layer)
 static shoal_status cut_layers(struct shoal_engine *engine, const shoal_engine_args *args)
 {
     shoal_status status;
-    struct shoali_stages *stages = &engine->stages;
+    struct shoali_engine_stages *stages = &engine->stages;
     const struct shoali_module *module = &engine->module;
     struct shoali_cut_args cut = {.stages = stages->count,
                                   .chunks = stages->args.chunks,
@@ -148,7 +148,7 @@ static shoal_status visit_stage(struct shoal_engine *engine, struct shoal_tape *
                                 shoal_boundary *left)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_stages *stages = &engine->stages;
+    struct shoali_engine_stages *stages = &engine->stages;
     const int64_t reads = shoali_tape_batch_reads(tape);
     SHOAL_TRY(status,
               shoali_tape_forward_layers(tape, &engine->module, stages->begin[index],
@@ -164,7 +164,7 @@ static shoal_status visit_boundaries(struct shoal_engine *engine, struct shoal_t
                                      bool again)
 {
     shoal_status status;
-    struct shoali_stages *stages = &engine->stages;
+    struct shoali_engine_stages *stages = &engine->stages;
     shoal_boundary left = {0};
     const struct shoali_micro_load load = {.samples = engine->batch.micro,
                                            .first_sample = again ? engine->batch.micro : 0,
@@ -207,7 +207,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-static void make_chunk(struct shoali_stages *stages, int32_t index)
+static void make_chunk(struct shoali_engine_stages *stages, int32_t index)
 {
     struct shoali_chunk *chunk = &stages->chunk[index];
     const int32_t own = index * stages->count + stages->index;
@@ -246,7 +246,7 @@ static bool declares(const struct shoal_layer *layer, const struct shoal_param *
 static int32_t find_holders(const struct shoal_engine *engine, const struct shoal_param *param,
                             bool *held)
 {
-    const struct shoali_stages *stages = &engine->stages;
+    const struct shoali_engine_stages *stages = &engine->stages;
     int32_t count = 0;
     for (int32_t s = 0; s < stages->count; s++)
         held[s] = false;
@@ -265,7 +265,7 @@ static shoal_status find_group(struct shoal_engine *engine, const bool *held, in
                                bool *sets, shoal_group **group)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_stages *stages = &engine->stages;
+    struct shoali_engine_stages *stages = &engine->stages;
     const size_t width = (size_t)stages->count;
     *group = stages->group;
     if (count == stages->count)
@@ -291,7 +291,7 @@ done:
 static shoal_status find_tied(struct shoal_engine *engine)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_stages *stages = &engine->stages;
+    struct shoali_engine_stages *stages = &engine->stages;
     const struct shoali_module *module = &engine->module;
     int32_t most = 0;
     for (int32_t i = 0; i < module->param_count; i++)
@@ -324,7 +324,7 @@ done:
 
 static shoal_status keep_layers(struct shoal_engine *engine)
 {
-    struct shoali_stages *stages = &engine->stages;
+    struct shoali_engine_stages *stages = &engine->stages;
     const int32_t chunks = stages->args.chunks;
     struct shoali_layer_run *runs = allocate(engine, chunks, sizeof *runs);
     if (!runs)
@@ -337,7 +337,7 @@ static shoal_status keep_layers(struct shoal_engine *engine)
 shoal_status shoali_stages_cut(struct shoal_engine *engine, const shoal_engine_args *args)
 {
     shoal_status status;
-    struct shoali_stages *stages = &engine->stages;
+    struct shoali_engine_stages *stages = &engine->stages;
     if (stages->count == 1)
         return SHOAL_OK;
     stages->boundary = allocate(engine, virtual_stages(stages), sizeof *stages->boundary);
@@ -380,7 +380,7 @@ static bool is_pass(enum shoali_instruction_kind kind, struct shoali_zero_pass *
 
 shoal_status shoali_stages_describe(struct shoal_engine *engine, struct shoali_zero_args *args)
 {
-    struct shoali_stages *stages = &engine->stages;
+    struct shoali_engine_stages *stages = &engine->stages;
     const struct shoali_instructions *made = &engine->train_list;
     if (stages->count == 1)
         return SHOAL_OK;
@@ -408,7 +408,7 @@ shoal_status shoali_stages_describe(struct shoal_engine *engine, struct shoali_z
 shoal_status shoali_stages_place(struct shoal_engine *engine)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_stages *stages = &engine->stages;
+    struct shoali_engine_stages *stages = &engine->stages;
     if (stages->count == 1)
         return SHOAL_OK;
     const size_t slot = stages->received_bytes + stages->gradient_bytes;
@@ -434,7 +434,7 @@ done:
 
 void shoali_stages_fini(struct shoal_engine *engine)
 {
-    struct shoali_stages *stages = &engine->stages;
+    struct shoali_engine_stages *stages = &engine->stages;
     if (stages->memory)
         shoali_device_free(engine->device, stages->memory);
     for (int32_t i = stages->made_count; i > 0; i--)

@@ -60,7 +60,7 @@ struct shoali_chunk {
     bool reads_batch;                       /* some layer asks for an input of the model */
     int32_t before, behind;                 /* stages that it hears from and sends to */
 };
-struct shoali_stages {
+struct shoali_engine_stages {
     int32_t count, index;             /* of stages; this one. count 1: there is no pipeline */
     struct shoali_pipeline_args args; /* schedule, stages, chunks, group */
     shoal_group *group;               /* the stages of this rank's pipeline, in order */
