@@ -207,6 +207,9 @@ SHOAL_CHECKED shoal_status shoali_stages_describe(struct shoal_engine *engine,
                                                   struct shoali_zero_args *args);
 /* Memory of slots and buffers; the slots exist. */
 SHOAL_CHECKED shoal_status shoali_stages_place(struct shoal_engine *engine);
+/* Adds what the groups of stages have sent. */
+SHOAL_CHECKED shoal_status shoali_stages_counters(const struct shoal_engine *engine,
+                                                  struct shoali_comm_counters *counters);
 void shoali_stages_fini(struct shoal_engine *engine);
 /* engine_pipeline.c: one instruction. */
 SHOAL_CHECKED shoal_status shoali_pipeline_execute(struct shoal_engine *engine,

@@ -87,7 +87,7 @@ void shoal_engine_get_memory_info_sized(const shoal_engine *engine, shoal_memory
         .gradients_bytes = zero.gradients_bytes,
         .states_bytes = zero.states_bytes,
         .activations_bytes = activations + (engine->recompute.cpu ? 0 : kept),
-        .buffers_bytes = zero.buffers_bytes,
+        .buffers_bytes = zero.buffers_bytes + (int64_t)engine->stages.memory_bytes,
         .device_peak_bytes = counters.peak_bytes,
         .arena_growths = growths,
         .device_alloc_count = counters.alloc_count,

@@ -62,7 +62,6 @@ static shoal_status cut_layers(struct shoal_engine *engine, const shoal_engine_a
     struct shoali_cut_args cut = {.stages = stages->count,
                                   .chunks = stages->args.chunks,
                                   .layer_count = module->layer_count,
-                                  .method = SHOALI_CUT_PARAMETERS,
                                   .first = args->first_stage_layers,
                                   .last = args->last_stage_layers,
                                   .embedding = args->account_for_embedding,
@@ -76,8 +75,9 @@ static shoal_status cut_layers(struct shoal_engine *engine, const shoal_engine_a
             module->layer[l].type->name ? module->layer[l].type->name : "",
             weigh(&module->layer[l])};
     cut.layers = layers;
-    if (args->partition_method)
-        SHOAL_TRY(status, shoali_cut_parse(args->partition_method, &cut.method, &cut.text), done);
+    const char *method;
+    SHOAL_TRY(status, shoali_config_partition(&engine->config, args, &method), done);
+    SHOAL_TRY(status, shoali_cut_parse(method, &cut.method, &cut.text), done);
     SHOAL_TRY(status, shoali_cut_make(&cut, stages->begin), done);
 done:
     return status;
@@ -427,6 +427,28 @@ shoal_status shoali_stages_place(struct shoal_engine *engine)
         micro->out = allocate(engine, stages->most_crossings, sizeof *micro->out);
         if (!micro->in || !micro->out)
             status = SHOAL_ENOMEM;
+    }
+done:
+    return status;
+}
+
+shoal_status shoali_stages_counters(const struct shoal_engine *engine,
+                                    struct shoali_comm_counters *counters)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_engine_stages *stages = &engine->stages;
+    for (int32_t i = -1; i < stages->made_count; i++) {
+        shoal_group *group = i < 0 ? stages->group : stages->made[i];
+        struct shoali_comm_counters more;
+        if (!group)
+            continue;
+        SHOAL_TRY(status, shoali_comm_settle(group), done);
+        shoali_comm_get_counters(group, &more);
+        for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++) {
+            counters->calls[k] += more.calls[k];
+            counters->elements[k] += more.elements[k];
+            counters->bytes[k] += more.bytes[k];
+        }
     }
 done:
     return status;

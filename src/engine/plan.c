@@ -80,6 +80,75 @@ done:
     return status;
 }
 
+/* ---- the step of a pipeline's stage ---------------------------------------------------------- */
+
+static shoal_status give_nothing(void *user, int64_t step, int64_t micro, shoal_batch *batch)
+{
+    const struct shoal_engine *engine = user;
+    (void)step;
+    (void)micro;
+    for (int32_t i = 0; i < engine->model->input_count; i++)
+        batch->data[i] = SHOALI_META_ADDRESS;
+    return SHOAL_OK;
+}
+
+static shoal_status count_all(struct shoal_engine *engine, struct shoali_comm_counters *counters)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_zero_counters(engine->zero, counters), done);
+    SHOAL_TRY(status, shoali_stages_counters(engine, counters), done);
+done:
+    return status;
+}
+
+/* What a step of so many micro-batches sends. */
+static shoal_status run_list(struct shoal_engine *engine, int64_t micro_batches,
+                             struct shoali_comm_counters *sent)
+{
+    shoal_status status;
+    struct shoali_pipeline_args args = engine->stages.args;
+    struct shoali_instructions list;
+    struct shoali_comm_counters begin, end;
+    args.micro_batches = (int32_t)micro_batches;
+    args.training = true;
+    *sent = (struct shoali_comm_counters){0};
+    SHOAL_TRY(status,
+              shoali_instructions_make(&args, engine->stages.index, &engine->config.arena, &list),
+              done);
+    SHOAL_TRY(status, count_all(engine, &begin), done);
+    SHOAL_TRY(status,
+              shoali_engine_execute(engine, &(struct shoali_execution){.instructions = &list,
+                                                                       .source = give_nothing,
+                                                                       .user = engine}),
+              done);
+    SHOAL_TRY(status, count_all(engine, &end), done);
+    add_counters(sent, &end, &begin, 1);
+    sent->shared_bytes = end.shared_bytes;
+done:
+    return status;
+}
+
+/* Once a stage has as many micro-batches in flight as it ever has, each further group of them sends
+ * the same: the difference between two steps, one of which has a group more, stands for them. */
+static shoal_status run_stage(struct shoal_engine *engine, struct shoali_comm_counters *sent)
+{
+    shoal_status status;
+    struct shoali_pipeline_args args;
+    struct shoali_comm_counters more;
+    const int64_t count = engine->batch.accumulation;
+    SHOAL_TRY(status, shoali_pipeline_complete(&engine->stages.args, &args), done);
+    const int64_t group = args.chunks > 1 ? args.group : 1;
+    const int64_t fewer = 2 * (group > args.stages ? group : args.stages) + count % group;
+    if (count <= fewer + group)
+        return run_list(engine, count, sent);
+    SHOAL_TRY(status, run_list(engine, fewer, sent), done);
+    SHOAL_TRY(status, run_list(engine, fewer + group, &more), done);
+    const struct shoali_comm_counters base = *sent;
+    add_counters(sent, &more, &base, (count - fewer) / group);
+done:
+    return status;
+}
+
 /* ---- what it counted ------------------------------------------------------------------------ */
 
 static void fill_traffic(const struct shoali_comm_counters *sent, shoal_plan *plan)
@@ -106,8 +175,9 @@ static void fill_memory(const struct shoal_engine *engine, int64_t shared_bytes,
     plan->gradients_bytes = info.gradients_bytes;
     plan->master_bytes = info.master_bytes;
     plan->states_bytes = info.states_bytes - info.master_bytes;
-    plan->activations_bytes =
-        engine->micro_cost.slot_bytes + (engine->recompute.cpu ? 0 : engine->micro_cost.kept_bytes);
+    plan->activations_bytes = times(engine->micro_cost.slot_bytes +
+                                        (engine->recompute.cpu ? 0 : engine->micro_cost.kept_bytes),
+                                    engine->micro_count);
     plan->buffers_bytes = info.buffers_bytes;
     plan->packed_weights_bytes = info.packed_weights_bytes;
     plan->device_bytes = info.packed_weights_bytes + info.weights_bytes + info.gradients_bytes +
@@ -238,7 +308,11 @@ static shoal_status make_plan(const shoal_engine_args *given, const shoal_plan_a
         done);
     for (int32_t i = 0; i < engine->model->input_count; i++)
         engine->batch_arrays[i] = SHOALI_META_ADDRESS; /* there is no batch: nothing may read it */
-    SHOAL_TRY(status, run_step(engine, &(shoal_batch){.data = engine->batch_arrays}, &sent), done);
+    SHOAL_TRY(status,
+              engine->stages.count > 1
+                  ? run_stage(engine, &sent)
+                  : run_step(engine, &(shoal_batch){.data = engine->batch_arrays}, &sent),
+              done);
     plan->data_bytes = args->prefetches ? data_bytes(engine, args->dataset_bytes) : 0;
     fill(engine, &sent, plan);
     status = SHOAL_OK;
