@@ -1,262 +1,7 @@
 /* Pipelines: an engine whose layers are spread over stages is, to everybody outside, the engine of one
  * rank. With "reduction": "exact" losses, norms, weights, states, hashes and files are the same bits
  * for every schedule, cut, number of stages and data ranks, and ZeRO stage. */
-#include "base/test_folder.h"
-#include "engine/test_gpt.h"
-
-enum { STEPS = 3, OPTIONS = 1024, VALUES_MAX = 4096, CELLS = 24 };
-
-/* ---- a run ----------------------------------------------------------------------------------- */
-
-/* Zero is one stage, 1F1B, parameters. */
-struct cell {
-    int32_t pipeline, virtual_stages, group, data;
-    const char *schedule, *partition;
-    const char *options; /* members of ds_config.json */
-    const char *recompute, *optimizer;
-    int32_t first_layers, last_layers;
-    bool untied, inference, backwards; /* backwards: pp varies fastest */
-    double dropout;
-    int64_t layers, micro_batches, samples;
-    int64_t end;             /* steps */
-    const char *load, *save; /* folders; NULL: no */
-    const char *output;      /* folder of the hashes */
-    const char *accelerator;
-    shoal_status (*make)(const struct gpt_run *run, shoal_model **model);
-    bool (*follow)(struct gpt_seat *seat, struct cell *cell); /* NULL: train and read */
-    const char *sentence;                                     /* of a refusal */
-};
-/* What everybody outside can see. */
-struct seen {
-    shoal_step_info info[STEPS];
-    uint64_t start, loaded, end, values;
-    double loss[2]; /* of evaluations */
-    shoal_memory_info first, last;
-};
-static struct seen seen[GPT_RANKS_MAX];
-static struct gpt_seat seats[GPT_RANKS_MAX];
-
-/* Everything that a getter gives of every parameter, in one number. */
-static bool read_all(struct gpt_seat *seat, bool stepped, uint64_t *hash)
-{
-    static const char *const states[] = {"exp_avg", "exp_avg_sq"};
-    float values[VALUES_MAX];
-    const char *name;
-    *hash = 0;
-    for (int32_t p = 0; (name = shoal_engine_param_name(seat->engine, p)); p++) {
-        const struct shoal_param *param = seat->engine->module.param[p];
-        const size_t bytes = (size_t)shoal_param_count(param) * sizeof(float);
-        EXPECT(shoal_param_count(param) <= VALUES_MAX);
-        for (int32_t s = 0; s < 2; s++)
-            if (shoal_engine_get_state(seat->engine, name, states[s], values) == SHOAL_OK)
-                *hash = shoali_hash64_seeded(values, bytes, *hash);
-        if (stepped) {
-            EXPECT(shoal_engine_get_gradient(seat->engine, name, values) == SHOAL_OK);
-            *hash = shoali_hash64_seeded(values, bytes, *hash);
-        }
-        EXPECT(shoal_engine_get_param(seat->engine, name, values) == SHOAL_OK);
-        *hash = shoali_hash64_seeded(values, bytes, *hash);
-    }
-    return true;
-}
-
-static bool follow(struct gpt_seat *seat, const struct cell *cell)
-{
-    struct seen *is = &seen[seat->rank];
-    EXPECT(shoal_engine_fingerprint(seat->engine, &is->start) == SHOAL_OK);
-    if (cell->load)
-        EXPECT(shoal_engine_load_checkpoint(seat->engine, cell->load, "half", 0, NULL) == SHOAL_OK);
-    EXPECT(shoal_engine_fingerprint(seat->engine, &is->loaded) == SHOAL_OK);
-    EXPECT(shoal_engine_eval_batch(seat->engine, gpt_next, seat, 5, &is->loss[0]) == SHOAL_OK);
-    shoal_engine_get_memory_info(seat->engine, &is->first);
-    bool stepped = false;
-    for (int64_t s = shoal_engine_global_steps(seat->engine); s < cell->end; s++) {
-        EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat, &is->info[s]) == SHOAL_OK);
-        stepped = true;
-    }
-    shoal_engine_get_memory_info(seat->engine, &is->last);
-    EXPECT(read_all(seat, stepped, &is->values));
-    EXPECT(shoal_engine_eval_batch(seat->engine, gpt_next, seat, 5, &is->loss[1]) == SHOAL_OK);
-    EXPECT(shoal_engine_fingerprint(seat->engine, &is->end) == SHOAL_OK);
-    if (cell->save)
-        EXPECT(shoal_engine_save_checkpoint(seat->engine, cell->save, "half", NULL) == SHOAL_OK);
-    return true;
-}
-
-static bool live(struct gpt_seat *seat)
-{
-    struct cell *cell = seat->run->user;
-    shoal_mesh *mesh = NULL;
-    char config[2 * OPTIONS];
-    memset(&seen[seat->rank], 0, sizeof seen[0]);
-    gpt_config_text(seat->run, config, sizeof config);
-    EXPECT(gpt_make_model(seat->run, &seat->model) == SHOAL_OK);
-    EXPECT(shoal_mesh_create(&(shoal_mesh_args){.group = seat->group,
-                                                .pipeline = cell->pipeline,
-                                                .order = cell->backwards ? "pp-dp" : NULL},
-                             &mesh) == SHOAL_OK);
-    const shoal_status made =
-        shoal_engine_create(&(shoal_engine_args){.model = seat->model,
-                                                 .config_text = config,
-                                                 .mesh = mesh,
-                                                 .seed = 11,
-                                                 .threads = 1,
-                                                 .accelerator = cell->accelerator,
-                                                 .output_path = cell->output,
-                                                 .recompute_granularity = cell->recompute,
-                                                 .inference = cell->inference,
-                                                 .saves = 1,
-                                                 .pipeline_schedule = cell->schedule,
-                                                 .virtual_stages = cell->virtual_stages,
-                                                 .micro_batch_group = cell->group,
-                                                 .partition_method = cell->partition,
-                                                 .first_stage_layers = cell->first_layers,
-                                                 .last_stage_layers = cell->last_layers},
-                            &seat->engine);
-    bool done;
-    if (cell->sentence) {
-        done = made < 0 && strstr(shoal_error_message(), cell->sentence) != NULL;
-        if (!done)
-            fprintf(stderr, "not \"%s\" but \"%s\"\n", cell->sentence, shoal_error_message());
-    } else {
-        EXPECT(made == SHOAL_OK);
-        done = cell->follow ? cell->follow(seat, cell) : follow(seat, cell);
-        if (!done && seat->group)
-            shoal_comm_abort(seat->group, SHOAL_EINTERNAL);
-    }
-    shoal_engine_destroy(seat->engine);
-    seat->engine = NULL;
-    shoal_mesh_destroy(mesh);
-    return done;
-}
-
-static int32_t ranks_of(const struct cell *cell)
-{
-    return cell->pipeline * cell->data;
-}
-
-static void run(struct cell *cell)
-{
-    cell->pipeline = cell->pipeline ? cell->pipeline : 1;
-    cell->data = cell->data ? cell->data : 1;
-    gpt_run_ranks((struct gpt_run){.ranks = ranks_of(cell),
-                                   .micro_batches = cell->micro_batches ? cell->micro_batches : 4,
-                                   .samples = cell->samples,
-                                   .layers = cell->layers ? cell->layers : 4,
-                                   .options = cell->options,
-                                   .optimizer = cell->optimizer,
-                                   .dropout = cell->dropout,
-                                   .untied = cell->untied,
-                                   .make = cell->make,
-                                   .run = live,
-                                   .user = cell},
-                  seats);
-}
-
-/* ---- what is the same ------------------------------------------------------------------------ */
-
-static char *path_of(const char *name)
-{
-    static struct {
-        char name[16], path[128];
-    } known[16];
-    int at = 0;
-    while (known[at].name[0] && strcmp(known[at].name, name) != 0)
-        at++;
-    snprintf(known[at].name, sizeof known[at].name, "%s", name);
-    snprintf(known[at].path, sizeof known[at].path, "%s/%s", folder, name);
-    return known[at].path;
-}
-
-static char *fresh(const char *name)
-{
-    char command[256];
-    char *path = path_of(name);
-    snprintf(command, sizeof command, "rm -rf %s", path);
-    assert_int_equal(system(command), 0);
-    return path;
-}
-
-static void assert_same_file(const char *a, const char *b)
-{
-    char command[512];
-    snprintf(command, sizeof command, "diff -rq %s %s >&2", a, b);
-    if (system(command) != 0)
-        fail_msg("%s and %s differ", a, b);
-}
-
-static const char *name_of(const struct cell *cell)
-{
-    static char text[512];
-    snprintf(text, sizeof text, "pp %d dp %d v %d group %d %s %s {%s}%s%s", (int)cell->pipeline,
-             (int)cell->data, (int)cell->virtual_stages, (int)cell->group,
-             cell->schedule ? cell->schedule : "-", cell->partition ? cell->partition : "-",
-             cell->options ? cell->options : "", cell->untied ? " untied" : "",
-             cell->recompute ? cell->recompute : "");
-    return text;
-}
-
-static void assert_seen(const struct cell *cell, const struct seen *want)
-{
-    for (int32_t r = 0; r < ranks_of(cell); r++) {
-        const struct seen *got = &seen[r];
-        for (int64_t s = 0; s < cell->end; s++)
-            if ((memcmp(&got->info[s].loss, &want->info[s].loss, sizeof(double)) != 0 ||
-                 memcmp(&got->info[s].grad_norm, &want->info[s].grad_norm, sizeof(double)) != 0) &&
-                (!cell->load || s >= 1))
-                fail_msg("%s: rank %d, step %d: loss %.17g norm %.17g, not %.17g %.17g",
-                         name_of(cell), (int)r, (int)s, got->info[s].loss, got->info[s].grad_norm,
-                         want->info[s].loss, want->info[s].grad_norm);
-        if (got->start != want->start || got->values != want->values || got->end != want->end ||
-            memcmp(&got->loss[1], &want->loss[1], sizeof want->loss[1]) != 0)
-            fail_msg("%s: rank %d: start %d values %d end %d evaluation %.17g not %.17g",
-                     name_of(cell), (int)r, got->start == want->start, got->values == want->values,
-                     got->end == want->end, got->loss[1], want->loss[1]);
-    }
-}
-
-#define ZERO(stage, more) "\"zero_optimization\":{\"stage\":" #stage more "}"
-#define EXACT "\"gradient_clipping\":0.5,\"reduction\":\"exact\","
-#define HASHES "\"hashes\":true,"
-#define BF16 "\"bf16\":{\"enabled\":true},"
-#define FP16 "\"fp16\":{\"enabled\":true,\"initial_scale_power\":8},"
-#define SMALL ",\"reduce_bucket_size\":1000,\"allgather_bucket_size\":1000"
-#define FETCH ",\"stage3_param_persistence_threshold\":0"
-#define OVERLAP ",\"overlap_comm\":true"
-#define CPU(what) ",\"offload_" what "\":{\"device\":\"cpu\",\"buffer_count\":4}"
-
-/* ---- schedules -------------------------------------------------------------------------------- */
-
-/* One rank, then each cell: the same bits, hashes and files. */
-static void check_cells(struct cell one, const struct cell *cells, size_t count)
-{
-    one.end = STEPS;
-    one.output = fresh("hashes");
-    one.save = fresh("saved");
-    run(&one);
-    const struct seen want = seen[0];
-    assert_true(want.info[0].grad_norm > 0.5); /* it clips, so the norm is in every weight */
-    for (size_t i = 0; i < count; i++) {
-        struct cell cell = one;
-        cell.pipeline = cells[i].pipeline;
-        cell.data = cells[i].data;
-        cell.virtual_stages = cells[i].virtual_stages;
-        cell.group = cells[i].group;
-        cell.schedule = cells[i].schedule;
-        cell.partition = cells[i].partition;
-        cell.first_layers = cells[i].first_layers;
-        cell.last_layers = cells[i].last_layers;
-        cell.backwards = cells[i].backwards;
-        cell.options = cells[i].options ? cells[i].options : one.options;
-        cell.recompute = cells[i].recompute;
-        cell.output = fresh("cell-hashes");
-        cell.save = fresh("cell-saved");
-        run(&cell);
-        assert_seen(&cell, &want);
-        assert_same_file(path_of("hashes"), cell.output);
-        assert_same_file(path_of("saved"), cell.save);
-    }
-}
+#include "engine/test_pipeline.h"
 
 static void test_schedules(void **state)
 {
@@ -329,12 +74,120 @@ static void test_zero(void **state)
                 sizeof cells / sizeof cells[0]);
 }
 
+/* ---- precision -------------------------------------------------------------------------------- */
+
+/* Options without "reduction": "exact": a model without tied parameters adds gradients in the order of
+ * one rank, whatever the stage. */
+static void test_fast(void **state)
+{
+    static const char *const options[] = {ZERO(0, ""), BF16 ZERO(1, SMALL), FP16 ZERO(2, ""),
+                                          BF16 ZERO(3, FETCH)};
+    static const struct cell cells[] = {{.pipeline = 2, .schedule = "gpipe"},
+                                        {.pipeline = 2, .data = 2},
+                                        {.pipeline = 3, .schedule = "zb-h1"},
+                                        {.pipeline = 2, .virtual_stages = 2, .data = 2}};
+    (void)state;
+    for (size_t i = 0; i < 4; i++)
+        for (size_t c = 0; c < 4; c++) {
+            struct cell one = {
+                .options = options[i], .end = STEPS, .untied = true, .data = cells[c].data};
+            run(&one);
+            const struct seen want = seen[0];
+            struct cell cell = one;
+            cell.pipeline = cells[c].pipeline;
+            cell.schedule = cells[c].schedule;
+            cell.virtual_stages = cells[c].virtual_stages;
+            run(&cell);
+            assert_seen(&cell, &want);
+        }
+}
+
+static void test_16_bit(void **state)
+{
+    static const struct cell cells[] = {
+        {.pipeline = 2},
+        {.pipeline = 2, .data = 2, .options = HASHES EXACT BF16 ZERO(1, OVERLAP)},
+        {.pipeline = 3, .schedule = "zb-h1"},
+        {.pipeline = 2, .data = 2, .options = HASHES EXACT BF16 ZERO(3, FETCH CPU("optimizer"))}};
+    static const struct cell halves[] = {
+        {.pipeline = 2, .virtual_stages = 2},
+        {.pipeline = 2, .data = 2, .options = HASHES EXACT FP16 ZERO(2, OVERLAP)}};
+    (void)state;
+    check_cells((struct cell){.options = HASHES EXACT BF16 ZERO(0, "")}, cells, 4);
+    check_cells((struct cell){.options = HASHES EXACT FP16 ZERO(0, ""), .dropout = 0.1}, halves, 2);
+}
+
+/* ---- optimizers that look at whole tensors ---------------------------------------------------- */
+
+static void test_whole_tensors(void **state)
+{
+    static const char *const optimizers[] = {
+        "{\"type\":\"Lamb\",\"params\":{\"lr\":0.01}}",
+        "{\"type\":\"Adafactor\",\"params\":{\"weight_decay\":0.1}}"};
+    static const struct cell cells[] = {
+        {.pipeline = 2},
+        {.pipeline = 3, .schedule = "zb-h1"},
+        {.pipeline = 2, .data = 2, .options = HASHES EXACT ZERO(1, SMALL)},
+        {.pipeline = 2,
+         .data = 2,
+         .virtual_stages = 2,
+         .options = HASHES EXACT ZERO(3, FETCH CPU("optimizer"))}};
+    (void)state;
+    for (size_t i = 0; i < 2; i++)
+        check_cells((struct cell){.options = HASHES EXACT ZERO(0, ""), .optimizer = optimizers[i]},
+                    cells, 4);
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------------ */
+
+/* From every layout to every other, and on; the files of the half are those of one rank. */
+static void test_any_layout_loads(void **state)
+{
+    static const struct cell all[] = {
+        {.pipeline = 1, .data = 1},
+        {.pipeline = 2, .data = 1, .options = EXACT BF16 ZERO(0, "")},
+        {.pipeline = 3, .data = 1, .schedule = "zb-h1"},
+        {.pipeline = 2, .data = 2, .virtual_stages = 2, .options = EXACT BF16 ZERO(3, FETCH)},
+        {.pipeline = 1, .data = 3, .options = EXACT BF16 ZERO(2, "")},
+        {.pipeline = 4,
+         .data = 2,
+         .options = EXACT BF16 ZERO(1, "") ",\"checkpoint\":{\"writer\":{\"decoupled\":true}}"}};
+    enum { ALL = sizeof all / sizeof all[0] };
+    (void)state;
+    struct cell task = {.options = EXACT BF16 ZERO(0, ""), .end = STEPS, .micro_batches = 12};
+    run(&task);
+    const struct seen want = seen[0];
+    for (size_t from = 0; from < ALL; from++) {
+        struct cell half = all[from];
+        half.options = half.options ? half.options : task.options;
+        half.micro_batches = 12;
+        half.end = 1;
+        half.save = fresh(from == 0 ? "half" : "half-again");
+        run(&half);
+        if (from > 0)
+            assert_same_file(path_of("half"), half.save);
+        for (size_t to = 0; to < ALL; to++) {
+            struct cell on = all[to];
+            on.options = on.options ? on.options : task.options;
+            on.micro_batches = 12;
+            on.end = STEPS;
+            on.load = half.save;
+            run(&on);
+            assert_seen(&on, &want);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_schedules),
         cmocka_unit_test(test_few_micro_batches),
         cmocka_unit_test(test_zero),
+        cmocka_unit_test(test_fast),
+        cmocka_unit_test(test_16_bit),
+        cmocka_unit_test(test_whole_tensors),
+        cmocka_unit_test(test_any_layout_loads),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
