@@ -2,27 +2,6 @@
 #include "plan.h"
 
 #define O(member) offsetof(struct plan_options, member)
-<<<<<<< HEAD
-=======
-#define SIZE(flag, member, text)                                                                  \
-    {                                                                                             \
-        .key = flag, .type = SHOALI_INT, .offset = O(mesh.member), .default_number = 1, .min = 1, \
-        .max = 1 << 20, .help = text                                                              \
-    }
-#define COUNT(flag, member, text)                                                            \
-    {                                                                                        \
-        .key = flag, .type = SHOALI_INT, .offset = O(mesh.member), .min = 0, .max = 1 << 20, \
-        .help = text                                                                         \
-    }
-#define SWITCH(flag, member, text)                                               \
-    {                                                                            \
-        .key = flag, .type = SHOALI_BOOL, .offset = O(mesh.member), .help = text \
-    }
-#define TEXT(flag, member, text)                                                   \
-    {                                                                              \
-        .key = flag, .type = SHOALI_STRING, .offset = O(mesh.member), .help = text \
-    }
->>>>>>> a553ab6 (engine: what a pipeline's rank knows is struct shoali_engine_stages)
 static const struct shoali_option rows[] = {
     {.key = "world-size",
      .type = SHOALI_INTS,
@@ -105,76 +84,6 @@ static const struct shoali_option rows[] = {
      .help = "writes who does what when in a step of the pipeline, as FILE.svg"},
 };
 const struct shoali_section plan_section = {.name = "plan",
-                                            .rows = SHOALI_ROWS(rows),
-                                            .struct_bytes = sizeof(struct plan_options),
-                                            .given_offset = O(given)};
-<<<<<<< HEAD
-=======
-
-/* ---- the mesh ------------------------------------------------------------------------------- */
-
-static shoal_status find_chunks(const struct planning *planning, int32_t *chunks)
-{
-    const struct plan_mesh *mesh = &planning->own.mesh;
-    const int64_t layers = model_flags_int(&planning->options.model, "num-layers");
-    const int64_t whole = mesh->pipeline * mesh->virtual_layers;
-    *chunks = (int32_t)mesh->virtual_stages;
-    if (mesh->virtual_layers == 0)
-        return SHOAL_OK;
-    if (mesh->virtual_stages > 0)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "--num-layers-per-virtual-pipeline-stage and "
-                          "--num-virtual-stages-per-pipeline-rank say the same: give one of them");
-    if (layers % whole != 0)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "--num-layers-per-virtual-pipeline-stage %lld: %lld layers do not divide "
-                          "into %lld stages with chunks of that",
-                          (long long)mesh->virtual_layers, (long long)layers,
-                          (long long)mesh->pipeline);
-    *chunks = (int32_t)(layers / whole);
-    return SHOAL_OK;
-}
-
-shoal_status plan_take_mesh(struct planning *planning)
-{
-    shoal_status status;
-    const struct plan_mesh *mesh = &planning->own.mesh;
-    shoal_engine_args *args = &planning->setup.args;
-    SHOAL_TRY(status, find_chunks(planning, &args->virtual_stages), done);
-    args->sequence_parallel = mesh->sequence_parallel;
-    args->no_async_tensor_parallel = mesh->no_async;
-    args->pipeline_schedule = mesh->schedule;
-    args->micro_batch_group = (int32_t)mesh->group;
-    args->partition_method = mesh->partition;
-    args->first_stage_layers = (int32_t)mesh->first_layers;
-    args->last_stage_layers = (int32_t)mesh->last_layers;
-    args->account_for_embedding = mesh->embedding;
-    args->account_for_loss = mesh->loss;
-    if (mesh->layout && mesh->partition)
-        return SHOAL_FAIL(SHOAL_EINVAL, "--pipeline-model-parallel-layout and --partition-method "
-                                        "both cut the layers: give one of them");
-    if (mesh->layout) {
-        args->partition_method =
-            shoali_arena_printf(&planning->options.arena, "layout:%s", mesh->layout);
-        status = args->partition_method ? SHOAL_OK : SHOAL_ENOMEM;
-    } else if (!mesh->partition &&
-               (mesh->first_layers || mesh->last_layers || mesh->embedding || mesh->loss)) {
-        args->partition_method = "even";
-    }
-done:
-    return status;
-}
-
-shoal_plan_args plan_args_of(const struct planning *planning, int32_t world)
-{
-    const struct plan_mesh *mesh = &planning->own.mesh;
-    return (shoal_plan_args){.world_size = world,
-                             .prefetches = true,
-                             .dataset_bytes = planning->dataset_bytes,
-                             .lean_model = planning->setup.lean,
-                             .lean_model_flag = planning->setup.lean_flag,
-                             .tensor = (int32_t)mesh->tensor,
-                             .pipeline = (int32_t)mesh->pipeline,
-                             .order = mesh->pipeline_before_data ? "tp-cp-ep-pp-dp" : NULL};
-}
->>>>>>> a553ab6 (engine: what a pipeline's rank knows is struct shoali_engine_stages)
+                                              .rows = SHOALI_ROWS(rows),
+                                              .struct_bytes = sizeof(struct plan_options),
+                                              .given_offset = O(given)};

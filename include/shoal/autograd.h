@@ -64,6 +64,10 @@ typedef struct shoal_param_spec {
     const char
         *tied_to; /* full global name of the primary declared earlier: this is a second use of it */
     shoal_param_split split[SHOAL_SPLITS]; /* of different dims; with tied_to as the primary's */
+    /* Ranks that are a multiple of a part's units divide each unit among those that share it, in
+     * pieces of so many indices (heads of a query group); pieces of a whole unit: each of them has
+     * it (the group's key and value head). 0: a rank has whole units, or none. */
+    int64_t split_fine[SHOAL_SPLITS][SHOAL_SPLIT_PARTS];
 } shoal_param_spec;
 
 /* Declares the layer's next parameter; its index is the number of earlier declarations of this

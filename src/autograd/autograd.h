@@ -45,6 +45,7 @@
 #define SHOALI_AUTOGRAD_H
 
 #include "autograd/kv_cache.h"
+#include "autograd/tensor_parallel.h"
 #include "comm/comm.h"
 #include "shoal/autograd.h"
 #include "tensor/shard.h"
@@ -85,8 +86,13 @@ struct shoal_param {
     int64_t begin;       /* its first element in the flat space of what this rank holds of all */
     int64_t whole_begin; /* the same where all are whole */
     const struct shoali_shard *shard; /* which elements of the whole those are; NULL: all */
-    shoal_axes cut_by; /* axes of several ranks that cut it; with SHOAL_AXIS_EXPERT: of the expert
+    shoal_axes cut_by;  /* axes of several ranks that cut it; with SHOAL_AXIS_EXPERT: of the expert
                           generator, because one of its splits is of ep */
+    int32_t tensor_dim; /* that tp cuts, if cut_by says so; columns: how */
+    struct shoali_columns columns;
+    /* Each rank along tp makes a part of its gradient, of its heads or positions. Ops say so when
+     * they are recorded, the first time without memory, before any gradient is summed. */
+    bool sum_over_tensor, not_sum_over_tensor;
     shoal_init_kind init;
     double init_a, init_b, lr_mult;
     unsigned tags;
@@ -255,6 +261,7 @@ struct shoali_tape_args {
     uint64_t seed;
     const struct shoali_observer *observers; /* borrowed */
     int32_t observer_count;
+    struct shoali_tensor_parallel tensor_parallel; /* zeros: one rank */
 };
 SHOAL_CHECKED shoal_status shoali_tape_create(const struct shoali_tape_args *args,
                                               struct shoal_tape **tape);
@@ -387,7 +394,14 @@ struct shoali_op_row {
 #define SHOALI_ROW_HOST_SYNC 1u
 #define SHOALI_ROW_SIDE_EFFECT 2u /* not replayed */
 #define SHOALI_ROW_COLLECTIVE 4u
-#define SHOALI_ROW_VIEW 8u /* output 0 shares input 0's memory */
+#define SHOALI_ROW_VIEW 8u    /* output 0 shares input 0's memory */
+#define SHOALI_ROW_HELPER 16u /* a part of another op: counts for no random stream */
+#define SHOALI_ROW_HURRIED \
+    32u                          /* its backward_post comes before the backward_weight of the node \
+                                  recorded next, if that reads its result first */
+#define SHOALI_ROW_COLUMNS 64u   /* takes inputs whose last dim is cut (tensor_parallel.h) */
+#define SHOALI_ROW_SEQUENCE 128u /* ... whose sequence is */
+#define SHOALI_ROW_NOTES_PARAMS 256u /* infer calls shoali_tensor_note_param itself */
 
 struct shoali_record_args {
     const struct shoali_op_row *row;
@@ -418,6 +432,9 @@ struct shoali_stream shoali_node_random(const struct shoal_tape *tape,
 /* In forward_post and backward_post: starts the node's one collective, unless in meta mode. */
 SHOAL_CHECKED shoal_status shoali_node_post(struct shoal_tape *tape, struct shoali_node *node,
                                             shoal_group *group, const struct shoali_post *post);
+/* Memory of the slot from then on until the post is over, behind its finish. */
+SHOAL_CHECKED shoal_status shoali_node_scratch(struct shoal_tape *tape, struct shoali_node *node,
+                                               size_t bytes, void **memory);
 /* In backward: gradient of output 0 (NULL: none reached it - the row is then not called). */
 const void *shoali_node_grad(struct shoal_tape *tape, const struct shoali_node *node,
                              int32_t output);

@@ -142,7 +142,7 @@ static const struct shoali_axis_place *find_place(const struct shoal_declaration
 }
 
 static shoal_status cut_by(struct shoali_shard *shard, const shoal_param_split *split,
-                           const struct shoali_axis_place *place)
+                           const int64_t *fine, const struct shoali_axis_place *place)
 {
     struct shoali_cut cut = {.dim = split->dim,
                              .ways = place->ways,
@@ -151,6 +151,7 @@ static shoal_status cut_by(struct shoali_shard *shard, const shoal_param_split *
     _Static_assert(SHOAL_SPLIT_PARTS == SHOALI_SHARD_INTERVALS, "a part becomes an interval");
     memcpy(cut.part, split->part, sizeof cut.part);
     memcpy(cut.unit, split->unit, sizeof cut.unit);
+    memcpy(cut.fine, fine, sizeof cut.fine);
     return shoali_shard_cut(shard, &cut);
 }
 
@@ -170,10 +171,46 @@ static shoal_status make_shard(const struct shoal_declaration *declaration,
             find_place(declaration, spec->split[i].axis | generator);
         if (place == NULL || place->ways == 1)
             continue;
-        const shoal_status status = cut_by(shard, &spec->split[i], place);
+        const shoal_status status = cut_by(shard, &spec->split[i], spec->split_fine[i], place);
         if (status < 0)
             return shoali_error_prefix(status, "parameter %s", name);
         *axes |= spec->split[i].axis;
+    }
+    return SHOAL_OK;
+}
+
+/* What tp does to a dim, part by part, beside the shard, which may join parts. */
+static shoal_status describe_columns(const struct shoal_declaration *declaration,
+                                     const shoal_param_spec *spec, struct shoal_param *param)
+{
+    const struct shoali_axis_place *place = find_place(declaration, SHOAL_AXIS_TP);
+    struct shoali_columns *columns = &param->columns;
+    int32_t s = 0;
+    while (s < SHOAL_SPLITS && spec->split[s].axis != SHOAL_AXIS_TP)
+        s++;
+    if ((param->cut_by & (SHOAL_AXIS_TP | SHOAL_AXIS_EXPERT)) != SHOAL_AXIS_TP)
+        return SHOAL_OK;
+    SHOAL_ASSERT(s < SHOAL_SPLITS && place != NULL);
+    const shoal_param_split *split = &spec->split[s];
+    param->tensor_dim = split->dim;
+    columns->parts = split->part_count > 0 ? split->part_count : 1;
+    for (int32_t p = 0; p < columns->parts; p++) {
+        int32_t sharers;
+        columns->whole[p] = split->part_count > 0 ? split->part[p] : spec->shape.dim[split->dim];
+        columns->unit[p] = split->unit[p] > 0 ? split->unit[p] : 1;
+        columns->fine[p] = spec->split_fine[s][p];
+        const struct shoali_interval mine =
+            shoali_shard_share(columns->whole[p], columns->unit[p], columns->fine[p], place->ways,
+                               place->index, &sharers);
+        columns->first[p] = mine.begin;
+        columns->count[p] = mine.count;
+        if (p > 0 && sharers != columns->sharers)
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "parameter %s holds parts that %d ranks share and others that they "
+                              "divide; with so few units of a part it cannot be one matrix: use "
+                              "fewer ranks along tp",
+                              param->name, (int)place->ways);
+        columns->sharers = sharers;
     }
     return SHOAL_OK;
 }
@@ -237,6 +274,7 @@ static shoal_status cut_param(const struct shoal_declaration *declaration,
     SHOAL_TRY(status, make_shard(declaration, spec, param->name, &shard, &param->cut_by), done);
     param->shape = shard.local;
     param->count = shoal_shape_count(&shard.local);
+    SHOAL_TRY(status, describe_columns(declaration, spec, param), done);
     if ((param->cut_by & ~SHOAL_AXIS_EXPERT) == 0)
         return SHOAL_OK;
     struct shoali_shard *kept = shoali_arena_alloc(&declaration->module->arena, sizeof *kept);
@@ -299,7 +337,7 @@ shoal_status shoal_declare_param_sized(shoal_declaration *declaration, const sho
 {
     shoal_status status;
     shoal_param_spec own = {0};
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_param_spec, split, spec, spec_size, &own), done);
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_param_spec, split_fine, spec, spec_size, &own), done);
     if (own.name == NULL || own.name[0] == '\0')
         status = SHOAL_FAIL(SHOAL_EINVAL, "layer %s declares a parameter without a name",
                             declaration->layer->name);

@@ -11,15 +11,36 @@
  * parameters are cut (shoal_param_split) and its forward stays one piece of code: sizes in it, such
  * as numbers of heads, are those of the whole.
  *
- * A tensor that is cut along its last dim says so: its block lies in a larger whole. All other tensors
- * are on all ranks alike ("replicated"), or with sequence parallelism cut along the sequence.
+ * A tensor that is cut along its last dim says so (shoal_tensor.columns), and rows that compute on
+ * such carry SHOALI_ROW_COLUMNS: element-wise ones, gated units, attention and what is done to heads,
+ * the loss. All other tensors are on all ranks alike ("replicated"), or with sequence parallelism cut
+ * along the sequence (sequence_part; SHOALI_ROW_SEQUENCE). An input of any other row is gathered
+ * before it; then all ranks compute the same, and the gradient of a rank's part is its part of the
+ * gradient.
+ *
+ * HOW. An op with a cut parameter is recorded as several nodes, of which the op's own computes on
+ * this rank's part and the others (rows/tensor.c, rows/columns.c) talk:
+ *   enter    before a column: x as it is. Backward sums x's gradient, beside the kernels of the
+ *            weight's gradient (SHOALI_ROW_HURRIED), unless `overlap` is off. The bits are the same.
+ *   leave    behind a row: the sum over tp; then, each rounded to the type of activations, bias,
+ *            activation, residual. Backward hands the gradient on. A bias is added once, and
+ *            is replicated.
+ *   gather, take   a whole out of each rank's columns; and back.
+ * Those nodes count for no random stream (SHOALI_ROW_HELPER): dropout draws the same masks with any
+ * number of ranks, from coordinates in the whole; in attention, of whole heads.
+ *
+ * HEADS, UNEVEN SHARES. Dims are divided in whole units, the first ranks having one more. Ranks that
+ * outnumber the groups of query heads divide a group, and all of them have its key and value head,
+ * whose gradient is then a sum over those that share it.
  *
  * SEQUENCE PARALLEL. What is between a row and the next column (norms, dropout, residual sums) works
  * on T/t positions of each sample: rank r has the r-th part. A column weight gathers its input along
  * the sequence, a row weight's sum is scattered along it; backward does the opposite. Gradients of
- * parameters that are not cut are then sums over tp (shoal_param.sum_over_tensor).
+ * parameters that are not cut are then sums over tp (shoal_param.sum_over_tensor): zero sums them
+ * over the ranks of dp and tp together, as if tp divided the samples, too.
  *
- * SUMS. fast: messages have the type of activations, sums are in rank order. exact: S logical splits
+ * SUMS. fast: messages have the type of activations, sums are in rank order. All go through
+ * shoali_tensor_post. exact: S logical splits
  * (the key exact_splits.tensor, a power of two, tp divides it); rank r of t stands for the S/t splits
  * from r S/t on. A sum over a cut dim is S partial sums in fp32, each in the order of one dot
  * product, joined by the binary tree over S leaves, rounded to the type of activations once: on one
@@ -32,6 +53,12 @@
 #define SHOALI_TENSOR_PARALLEL_H
 
 #include "comm/comm.h"
+#include "tensor/tensor.h"
+
+struct shoal_param;
+struct shoal_tape;
+struct shoali_node;
+struct shoali_record_args;
 
 struct shoali_tensor_parallel {
     shoal_group *group;  /* along tp, borrowed; NULL: one rank, or meta mode */
@@ -42,5 +69,25 @@ struct shoali_tensor_parallel {
     int32_t splits;          /* exact: S; 0: 1 */
     int32_t sequence_splits; /* exact: declared blocks of the sequence; 0: 1 */
 };
+
+enum shoali_tensor_kind {
+    SHOALI_TENSOR_SUM,     /* out [count] = sum of in [count] */
+    SHOALI_TENSOR_SCATTER, /* out [count] = the own part of the sum of in [ranks][count] */
+    SHOALI_TENSOR_GATHER   /* out [ranks][count] = in [count] of all; in may be its place in out */
+};
+/* What a node posts along tp, in forward_post or backward_post. */
+SHOAL_CHECKED shoal_status shoali_tensor_post(struct shoal_tape *tape, struct shoali_node *node,
+                                              const void *in, void *out, int64_t count,
+                                              shoal_dtype dtype, enum shoali_tensor_kind kind);
+
+/* Replaces inputs that the row cannot take as they are by what is gathered of them. */
+SHOAL_CHECKED shoal_status shoali_tensor_make_whole(struct shoal_tape *tape,
+                                                    struct shoali_record_args *record);
+/* Remembers whether the gradients that the node will make of its parameters are parts of sums over
+ * tp. SHOAL_EINVAL: another node's are not. */
+SHOAL_CHECKED shoal_status shoali_tensor_note_params(struct shoal_tape *tape,
+                                                     const struct shoali_node *node);
+/* The same of one parameter. */
+SHOAL_CHECKED shoal_status shoali_tensor_note_param(struct shoal_param *param, bool is_part);
 
 #endif

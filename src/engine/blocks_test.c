@@ -505,8 +505,6 @@ static void refuse(struct sizes mesh, const char *optimizer, bool admitted, cons
 static void test_refused(void **state)
 {
     (void)state;
-    refuse((struct sizes){2, 1, 1, 1}, "AdamW", false,
-           "the engine divides samples and layers alone yet");
     refuse((struct sizes){1, 1, 2, 2}, "AdamW", false,
            "parameter first.weight is split along an axis of 2 ranks");
     refuse((struct sizes){2, 1, 1, 1}, "Lamb", true, "this rank holds a block of `first.weight`");

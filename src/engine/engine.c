@@ -122,7 +122,9 @@ shoal_status shoali_engine_create_tape(struct shoal_engine *engine, struct shoal
         .seed = engine->seed,
         .observers = engine->observers,
         .observer_count = observers,
+        .tensor_parallel = engine->tensor_parallel,
     };
+    args.tensor_parallel.exact = engine->config.reduction == SHOALI_REDUCTION_EXACT;
     if (meta)
         args.exec.stream = NULL;
     return shoali_tape_create(&args, tape);
@@ -600,6 +602,7 @@ void shoal_engine_destroy(shoal_engine *engine)
         shoali_device_free(engine->device, engine->packed_weights);
     shoali_zero_destroy(engine->zero);
     shoali_stages_fini(engine);
+    shoal_comm_destroy(engine->sharers);
     shoali_module_fini(&engine->module);
     if (engine->exec.stream)
         shoali_stream_destroy(engine->exec.stream);

@@ -64,7 +64,7 @@ struct shoali_step_list {
     struct shoali_instructions list; /* in the configuration's arena */
 };
 
-enum { SHOALI_ENGINE_FILES = 16 };
+enum { SHOALI_ENGINE_FILES = 16, SHOALI_ENGINE_CUTS = 3 };
 
 struct shoal_engine {
     struct shoali_ds_config config;
@@ -75,13 +75,18 @@ struct shoal_engine {
     struct shoali_schedule schedule;
     struct shoali_loss_scaler scaler;
     const shoal_model *model;
-    shoal_mesh *mesh;          /* borrowed, or own_mesh: all ranks along dp */
-    shoal_mesh *own_mesh;      /* NULL: the caller's */
-    shoal_group *group;        /* all ranks of the mesh; borrowed; NULL: one rank */
-    int32_t rank, world;       /* in it: who speaks, and names in messages */
-    shoal_group *data_group;   /* of the ranks that share weights and divide samples; NULL: one */
-    shoal_group *expert_group; /* the same for parameters that are split along ep */
+    shoal_mesh *mesh;        /* borrowed, or own_mesh: all ranks along dp */
+    shoal_mesh *own_mesh;    /* NULL: the caller's */
+    shoal_group *group;      /* all ranks of the mesh; borrowed; NULL: one rank */
+    int32_t rank, world;     /* in it: who speaks, and names in messages */
+    shoal_group *data_group; /* of the ranks that share weights and divide samples; NULL: one */
+    /* Where ranks that hold the same of a parameter are others: -1 for those split along ep, else
+     * how many neighbours along tp belong to them; and the groups. */
+    shoal_group *cuts[SHOALI_ENGINE_CUTS];
+    int32_t cut_sharers[SHOALI_ENGINE_CUTS];
     struct shoali_engine_stages stages;
+    shoal_group *sharers; /* owned; NULL: no such, or all of tp */
+    struct shoali_tensor_parallel tensor_parallel;
     shoal_axes admitted; /* axes other than dp; see shoali_engine_making */
     int32_t data_rank, data_ranks;
     bool loss_elsewhere; /* another rank computes the same losses, and adds them */
@@ -238,8 +243,8 @@ SHOAL_CHECKED shoal_status shoali_plan_mesh(const shoal_plan_args *args, shoal_g
 /* What shoal_engine_create leaves zero. */
 struct shoali_engine_making {
     bool meta; /* for a plan: args->group is from shoali_comm_create_meta or NULL */
-    /* Axes other than dp of which the mesh may have ranks. They cut parameters; but as no layer
-     * computes with a part yet, their ranks compute the same micro-batches (those along ep, which are
+    /* Axes other than dp and tp of which the mesh may have ranks. They cut parameters; but as no
+     * layer computes with a part yet, their ranks compute the same micro-batches (those along ep, which are
      * along dp, too, their own). For tests, with layers that gather what they compute with. */
     shoal_axes admitted;
     /* Of all tapes, before the others: sees what each layer costs. Borrowed until destroy. */

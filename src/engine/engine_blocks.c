@@ -3,10 +3,26 @@
 
 enum { PLACES_MAX = 2 * 4 };
 
-/* Axes of the dense generator whose ranks compute the same micro-batches. */
+/* Axes of the dense generator whose ranks compute the same micro-batches: along tp each a part of
+ * every layer. */
 static shoal_axes same_axes(const struct shoal_engine *engine)
 {
-    return engine->admitted & ~SHOAL_AXIS_EP;
+    return (engine->admitted | SHOAL_AXIS_TP) & ~SHOAL_AXIS_EP;
+}
+
+static shoal_status open_tensor_parallel(struct shoal_engine *engine, const shoal_engine_args *args)
+{
+    struct shoali_tensor_parallel *tp = &engine->tensor_parallel;
+    const int32_t ranks = shoal_mesh_size(engine->mesh, SHOAL_AXIS_TP);
+    if (ranks == 1)
+        return SHOAL_OK;
+    *tp = (struct shoali_tensor_parallel){
+        .ranks = ranks,
+        .rank = shoal_mesh_coordinate(engine->mesh, SHOAL_AXIS_TP, engine->rank),
+        .sequence = args->sequence_parallel,
+        .overlap = !args->no_async_tensor_parallel,
+    };
+    return shoal_mesh_group(engine->mesh, SHOAL_AXIS_TP, &tp->group);
 }
 
 /* The mesh given, else the one that the configuration asks for; and what this engine asks it. */
@@ -30,12 +46,14 @@ shoal_status shoali_engine_open_mesh(struct shoal_engine *engine, const shoal_en
             engine->stages.count !=
         engine->world) {
         char where[64];
-        status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                            "the engine divides samples and layers alone yet, and of the mesh's %d "
-                            "ranks %d are along dp and %d along pp (this one is %s): give a mesh "
-                            "without other axes",
-                            (int)engine->world, (int)engine->data_ranks, (int)engine->stages.count,
-                            shoal_mesh_format(engine->mesh, engine->rank, where, sizeof where));
+        status = SHOAL_FAIL(
+            SHOAL_EUNSUPPORTED,
+            "the engine divides samples, matrices and layers alone yet, and of the mesh's "
+            "%d ranks %d are along dp, %d along tp and %d along pp (this one is %s): "
+            "give a mesh without other axes",
+            (int)engine->world, (int)engine->data_ranks,
+            (int)shoal_mesh_size(engine->mesh, SHOAL_AXIS_TP), (int)engine->stages.count,
+            shoal_mesh_format(engine->mesh, engine->rank, where, sizeof where));
         goto done;
     }
     if (engine->world > 1 && !engine->group) {
@@ -49,6 +67,7 @@ shoal_status shoali_engine_open_mesh(struct shoal_engine *engine, const shoal_en
               shoal_mesh_group(engine->mesh, (SHOAL_AXIS_DP | SHOAL_AXIS_CP) & ~engine->admitted,
                                &engine->data_group),
               done);
+    SHOAL_TRY(status, open_tensor_parallel(engine, args), done);
 done:
     return status;
 }
@@ -69,7 +88,7 @@ static shoal_status check_cuts(const struct shoal_engine *engine)
 {
     for (int32_t i = 0; i < engine->module.param_count; i++) {
         const struct shoal_param *param = engine->module.param[i];
-        if (param->cut_by & ~(engine->admitted | SHOAL_AXIS_EXPERT))
+        if (param->cut_by & ~(engine->admitted | SHOAL_AXIS_TP | SHOAL_AXIS_EXPERT))
             return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
                               "parameter %s is split along an axis of %d ranks, and no layer "
                               "computes with a part of it yet: give a mesh where that axis has one "
@@ -98,14 +117,75 @@ done:
 
 /* ---- zero ------------------------------------------------------------------------------------ */
 
-/* Along the axes that do not cut it ranks hold the same of a parameter; the first counts it. */
+/* Neighbours along tp that hold the same of a parameter, and of which each makes a part of its
+ * gradient; 1: those that hold the same make the same. */
+static int32_t sharers_of(const struct shoal_engine *engine, const struct shoal_param *param)
+{
+    if (param->sum_over_tensor)
+        return engine->tensor_parallel.ranks;
+    return param->columns.sharers > 1 ? param->columns.sharers : 1;
+}
+
+/* Along the axes that do not cut it ranks hold the same of a parameter; the first counts it. Those
+ * along tp that sum their gradients divide it, as those along dp do. */
 static bool is_counted_elsewhere(const struct shoal_engine *engine, const struct shoal_param *param)
 {
     const shoal_axes expert = param->cut_by & SHOAL_AXIS_EXPERT;
-    const shoal_axes along = expert ? engine->admitted | SHOAL_AXIS_EP : same_axes(engine);
     if (engine->stages.count > 1 && engine->stages.index > engine->stages.first_stage[param->index])
         return param->count > 0 && engine->module.param[param->index]->uses > 1;
+    shoal_axes along = expert ? engine->admitted | SHOAL_AXIS_EP : same_axes(engine);
+    if (sharers_of(engine, param) > 1)
+        along &= ~SHOAL_AXIS_TP;
     return shoal_mesh_coordinate(engine->mesh, (along & ~param->cut_by) | expert, engine->rank) > 0;
+}
+
+/* The ranks of dp, and of `sharers` neighbours along tp, whose gradients are summed. */
+static shoal_status open_sharers(struct shoal_engine *engine, int32_t sharers, shoal_group **group)
+{
+    shoal_status status;
+    const struct shoali_tensor_parallel *tp = &engine->tensor_parallel;
+    const shoal_axes data = SHOAL_AXIS_DP | SHOAL_AXIS_TP;
+    shoal_group *all;
+    SHOAL_TRY(status, shoal_mesh_group(engine->mesh, data, &all), done);
+    *group = all;
+    if (sharers == tp->ranks || engine->sharers)
+        *group = sharers == tp->ranks ? all : engine->sharers;
+    else {
+        SHOAL_TRY(status,
+                  shoal_comm_split(all, tp->rank / sharers, shoal_comm_rank(all), &engine->sharers),
+                  done);
+        *group = engine->sharers;
+    }
+done:
+    return status;
+}
+
+/* Which of the lists of groups a parameter's is: 0 that of dp, else 1 more than its index. */
+static shoal_status find_cut(struct shoal_engine *engine, const struct shoal_param *param,
+                             struct shoali_zero_args *args, int32_t *cut)
+{
+    shoal_status status = SHOAL_OK;
+    const bool expert = (param->cut_by & SHOAL_AXIS_EXPERT) != 0;
+    const int32_t sharers = expert ? -1 : sharers_of(engine, param);
+    *cut = 0;
+    if (sharers == 1)
+        return SHOAL_OK;
+    for (int32_t i = 0; i < args->cut_count && *cut == 0; i++)
+        if (engine->cut_sharers[i] == sharers)
+            *cut = i + 1;
+    if (*cut > 0)
+        return SHOAL_OK;
+    SHOAL_ASSERT(args->cut_count < SHOALI_ENGINE_CUTS);
+    shoal_group **group = &engine->cuts[args->cut_count];
+    if (expert)
+        SHOAL_TRY(status, shoal_mesh_group(engine->mesh, SHOAL_AXIS_DP | SHOAL_AXIS_EXPERT, group),
+                  done);
+    else
+        SHOAL_TRY(status, open_sharers(engine, sharers, group), done);
+    engine->cut_sharers[args->cut_count++] = sharers;
+    *cut = args->cut_count;
+done:
+    return status;
 }
 
 shoal_status shoali_engine_share_blocks(struct shoal_engine *engine, struct shoali_zero_args *args)
@@ -115,25 +195,18 @@ shoal_status shoali_engine_share_blocks(struct shoal_engine *engine, struct shoa
     const size_t count = (size_t)module->param_count + 1;
     int32_t *cut_of = shoali_arena_alloc(&engine->config.arena, count * sizeof *cut_of);
     bool *elsewhere = shoali_arena_alloc(&engine->config.arena, count * sizeof *elsewhere);
-    bool expert = false, any = false;
+    bool any = false;
     if (!cut_of || !elsewhere)
         return SHOAL_ENOMEM;
     for (int32_t i = 0; i < module->param_count; i++) {
-        cut_of[i] = (module->param[i]->cut_by & SHOAL_AXIS_EXPERT) != 0;
+        SHOAL_TRY(status, find_cut(engine, module->param[i], args, &cut_of[i]), done);
         elsewhere[i] = is_counted_elsewhere(engine, module->param[i]);
-        expert = expert || cut_of[i];
         any = any || elsewhere[i];
     }
-    if (expert)
-        SHOAL_TRY(status,
-                  shoal_mesh_group(engine->mesh, SHOAL_AXIS_DP | SHOAL_AXIS_EXPERT,
-                                   &engine->expert_group),
-                  done);
     args->group = engine->data_group;
     args->everyone = engine->group;
-    args->cuts = expert ? &engine->expert_group : NULL;
-    args->cut_count = expert;
-    args->cut_of = expert ? cut_of : NULL;
+    args->cuts = args->cut_count > 0 ? engine->cuts : NULL;
+    args->cut_of = args->cut_count > 0 ? cut_of : NULL;
     engine->loss_elsewhere =
         shoal_mesh_coordinate(engine->mesh, same_axes(engine), engine->rank) > 0;
     args->loss_elsewhere = engine->loss_elsewhere;

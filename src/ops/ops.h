@@ -283,7 +283,8 @@ SHOALI_KERNEL(attention_backward);
 
 /* out[r,:] = table[ids[r],:] + (positions ? positions[(r % period) + first_position,:] : 0). Ids
  * must be in [0,rows_in_table): others set *bad_id to r+1 (an int64 on the device, pre-set to 0)
- * and give zeros. [bits] */
+ * and give zeros. With whole_rows > 0 the table is rows [first_row, first_row + table_rows) of so many:
+ * ids of the others give -0, which changes no bit of what it is added to. [bits] */
 struct shoali_embedding_args {
     const int32_t *ids;
     const void *table, *positions;
@@ -291,6 +292,7 @@ struct shoali_embedding_args {
     int64_t *bad_id;
     int64_t rows, columns, table_rows, period, first_position;
     shoal_dtype dtype;
+    int64_t first_row, whole_rows;
 };
 SHOALI_KERNEL(embedding);
 /* dtable[ids[r],:] += dout[r,:], r increasing; with accumulate 0 the whole gradient is zeroed
@@ -302,6 +304,7 @@ struct shoali_embedding_backward_args {
     int64_t rows, columns, table_rows, position_rows, period, first_position;
     int32_t accumulate_table, accumulate_positions;
     shoal_dtype dtype;
+    int64_t first_row; /* of the table in its whole; ids of other rows give nothing */
 };
 SHOALI_KERNEL(embedding_backward);
 
@@ -363,6 +366,19 @@ struct shoali_cross_entropy_tile_backward_args {
     shoal_dtype dtype, dtype_out;
 };
 SHOALI_KERNEL(cross_entropy_tile_backward);
+
+/* The row losses out of `ways` parts of the vocabulary, each [3][rows]: largest m, sum s, and the
+ * target's logit or 0, as cross_entropy_tile leaves them between tiles. M = max of m, in order s =
+ * fma(s_p, exp(m_p - M), s), logit = sum; lse = M + log(s), loss = lse - logit; target -1: loss 0; a
+ * target of `vocabulary` or more: NaN. [bits] */
+struct shoali_cross_entropy_join_args {
+    const float *parts; /* [ways][3][rows]; F64: doubles */
+    const int32_t *targets;
+    float *loss, *lse; /* [rows] */
+    int64_t rows, ways, vocabulary;
+    shoal_dtype dtype;
+};
+SHOALI_KERNEL(cross_entropy_join);
 
 /* Softmax over the last dim; lane order. Backward: dx = y*(dy - sum(y*dy)). [bits] */
 struct shoali_softmax_args {

@@ -461,15 +461,15 @@ static void test_embedding(void **state)
     const double *dout = doubles(R * C, -1, 1);
     const int32_t ids[R] = {0, 4, 4, 1, 0, 2, 4};
     int64_t bad_id = 0;
-    const struct shoali_embedding_args args = {ids, table, positions, out, &bad_id,  R,
-                                               C,   V,     PERIOD,    2,   SHOAL_F64};
+    const struct shoali_embedding_args args = {ids, table,  positions, out,       &bad_id, R, C,
+                                               V,   PERIOD, 2,         SHOAL_F64, 0,       0};
     shoali_ref_embedding(&args, NULL);
     assert_int_equal(bad_id, 0);
     for (int i = 0; i < R * C; i++)
         assert_true(out[i] ==
                     table[ids[i / C] * C + i % C] + positions[(i / C % PERIOD + 2) * C + i % C]);
     const struct shoali_embedding_backward_args back = {
-        ids, dout, (float *)dtable, (float *)dpositions, R, C, V, P, PERIOD, 2, 0, 0, SHOAL_F64};
+        ids, dout, (float *)dtable, (float *)dpositions, R, C, V, P, PERIOD, 2, 0, 0, SHOAL_F64, 0};
     shoali_ref_embedding_backward(&back, NULL);
     struct function f = {forward_embedding, &args, table, V * C, out, dout, R * C};
     check_gradient(&f, dtable, "dtable");

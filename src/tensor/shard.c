@@ -51,6 +51,12 @@ static shoal_status check_cut(const struct shoali_shard *shard, const struct sho
                               "%lld",
                               (int)cut->dim, shoali_shape_format(&shard->global, text), (int)p,
                               (long long)cut->part[p], (long long)unit);
+        if (cut->fine[p] > 0 && unit % cut->fine[p] != 0)
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "dim %d of shape %s: units of %lld indices of part %d are not made "
+                              "of pieces of %lld",
+                              (int)cut->dim, shoali_shape_format(&shard->global, text),
+                              (long long)unit, (int)p, (long long)cut->fine[p]);
         sum += cut->part[p];
     }
     if (cut->part_count > 0 && sum != shard->global.dim[cut->dim])
@@ -59,12 +65,26 @@ static shoal_status check_cut(const struct shoali_shard *shard, const struct sho
     return SHOAL_OK;
 }
 
-/* The index-th share of `count` indices in whole units. */
-static struct shoali_interval share(int64_t count, int64_t unit, int32_t ways, int32_t index)
+struct shoali_interval shoali_shard_share(int64_t count, int64_t unit, int64_t fine, int32_t ways,
+                                          int32_t index, int32_t *sharers)
 {
     const int64_t units = count / unit, each = units / ways, more = units % ways;
     const int64_t before = each * index + (index < more ? index : more);
-    return (struct shoali_interval){before * unit, (each + (index < more)) * unit};
+    if (sharers)
+        *sharers = 1;
+    if (fine <= 0 || units == 0 || units >= ways || ways % units != 0)
+        return (struct shoali_interval){before * unit, (each + (index < more)) * unit};
+    const int32_t together = (int32_t)(ways / units);
+    const int64_t begin = index / together * unit;
+    if (fine == unit) {
+        if (sharers)
+            *sharers = together;
+        return (struct shoali_interval){begin, unit};
+    }
+    struct shoali_interval piece =
+        shoali_shard_share(unit, fine, 0, together, index % together, NULL);
+    piece.begin += begin;
+    return piece;
 }
 
 shoal_status shoali_shard_cut(struct shoali_shard *shard, const struct shoali_cut *cut)
@@ -76,8 +96,8 @@ shoal_status shoali_shard_cut(struct shoali_shard *shard, const struct shoali_cu
     int64_t begin = 0, local = 0;
     for (int32_t p = 0; p < parts; p++) {
         const int64_t part = cut->part_count > 0 ? cut->part[p] : shard->global.dim[d];
-        struct shoali_interval one =
-            share(part, cut->unit[p] > 0 ? cut->unit[p] : 1, cut->ways, cut->index);
+        struct shoali_interval one = shoali_shard_share(part, cut->unit[p] > 0 ? cut->unit[p] : 1,
+                                                        cut->fine[p], cut->ways, cut->index, NULL);
         one.begin += begin;
         begin += part;
         local += one.count;

@@ -62,7 +62,12 @@ struct shoali_cut {
     int32_t part_count;
     int64_t part[SHOALI_SHARD_INTERVALS]; /* indices of each; they add up to the dim */
     int64_t unit[SHOALI_SHARD_INTERVALS]; /* 0: 1 */
+    int64_t fine[SHOALI_SHARD_INTERVALS]; /* of fewer units than ways, as shoal_param_spec says */
 };
+/* What the index-th of `ways` has of a part of `count` indices; *sharers (may be NULL) is how many
+ * neighbours have the same. */
+struct shoali_interval shoali_shard_share(int64_t count, int64_t unit, int64_t fine, int32_t ways,
+                                          int32_t index, int32_t *sharers);
 /* Cuts a dim that is whole. SHOAL_EINVAL with a sentence naming the dim and the sizes when the
  * parts do not add up or are no whole number of units. */
 SHOAL_CHECKED shoal_status shoali_shard_cut(struct shoali_shard *shard,

@@ -86,11 +86,23 @@ static inline int64_t shoali_runs_at(const struct shoali_runs *runs, int64_t i, 
     return (int64_t)(at & INT64_MAX);
 }
 
+/* How ranks along tp divide a last dim, or that of a parameter: in parts behind each other, each
+ * divided on its own. parts 0: it is whole. */
+enum { SHOALI_COLUMNS_PARTS = 4 };
+struct shoali_columns {
+    int32_t parts, sharers; /* neighbours that have the same: of keys and values; 0: 1 */
+    int64_t whole[SHOALI_COLUMNS_PARTS], first[SHOALI_COLUMNS_PARTS], count[SHOALI_COLUMNS_PARTS];
+    int64_t unit[SHOALI_COLUMNS_PARTS],
+        fine[SHOALI_COLUMNS_PARTS]; /* by which others have theirs */
+};
+
 /* The tensor as autograd's ops see it. Host code never dereferences `data`. */
 struct shoal_tensor {
     shoal_dtype dtype;
     shoal_shape shape;                   /* of the local block */
     struct shoali_block block;           /* where it lies in its whole */
+    struct shoali_columns columns;       /* parts: tp cuts its last dim */
+    bool sequence_part;                  /* tp cuts its dim 1: sequence parallel */
     void *data;                          /* device address; NULL in meta mode and when dropped */
     struct shoali_device_stream *stream; /* borrowed: reads are ordered after its work; NULL meta */
     /* Before the host reads: completes what is still on its way to `data`; NULL: nothing can be. */

@@ -23,23 +23,40 @@ done:
     return status;
 }
 
-/* bias NULL: none. */
-static shoal_status declare_matrix(shoal_declaration *declaration, const char *weight,
-                                   const char *bias, int64_t out, int64_t in, double std)
+/* Along tp, in units of `unit` indices of a dim; 0: all ranks have it. */
+static shoal_param_split split_of(int32_t dim, int64_t size, int64_t unit)
+{
+    if (unit == 0)
+        return (shoal_param_split){0};
+    return (shoal_param_split){
+        .axis = SHOAL_AXIS_TP, .dim = dim, .part_count = 1, .part = {size}, .unit = {unit}};
+}
+
+/* [out, in]. bias NULL: none. out_unit: the outputs are divided along tp; in_unit: the inputs. */
+struct matrix {
+    const char *weight, *bias;
+    int64_t out, in;
+    double std;
+    int64_t out_unit, in_unit;
+};
+
+static shoal_status declare_matrix(shoal_declaration *declaration, const struct matrix *matrix)
 {
     shoal_status status;
-    SHOAL_TRY(status,
-              shoal_declare_param(declaration, &(shoal_param_spec){.name = weight,
-                                                                   .shape = shoal_shape_2(out, in),
-                                                                   .init = SHOAL_INIT_NORMAL,
-                                                                   .init_b = std}),
-              done);
-    if (bias)
-        SHOAL_TRY(status,
-                  shoal_declare_param(declaration, &(shoal_param_spec){.name = bias,
-                                                                       .shape = shoal_shape_1(out),
-                                                                       .init = SHOAL_INIT_ZEROS}),
-                  done);
+    const shoal_param_split by_out = split_of(0, matrix->out, matrix->out_unit);
+    const shoal_param_spec weight = {
+        .name = matrix->weight,
+        .shape = shoal_shape_2(matrix->out, matrix->in),
+        .init = SHOAL_INIT_NORMAL,
+        .init_b = matrix->std,
+        .split = {matrix->in_unit ? split_of(1, matrix->in, matrix->in_unit) : by_out}};
+    const shoal_param_spec bias = {.name = matrix->bias,
+                                   .shape = shoal_shape_1(matrix->out),
+                                   .init = SHOAL_INIT_ZEROS,
+                                   .split = {by_out}};
+    SHOAL_TRY(status, shoal_declare_param(declaration, &weight), done);
+    if (matrix->bias)
+        SHOAL_TRY(status, shoal_declare_param(declaration, &bias), done);
 done:
     return status;
 }
@@ -55,15 +72,23 @@ static shoal_status declare_embedding(const void *opaque, shoal_declaration *dec
     const double std = config->init_method_std;
     shoal_status status;
     SHOAL_TRY(status,
-              declare_matrix(declaration, "word_embeddings.weight", NULL,
-                             shoali_bert_padded_vocab(config), hidden, std),
+              declare_matrix(declaration, &(struct matrix){.weight = "word_embeddings.weight",
+                                                           .out = shoali_bert_padded_vocab(config),
+                                                           .in = hidden,
+                                                           .std = std,
+                                                           .out_unit = 1}),
               done);
     SHOAL_TRY(status,
-              declare_matrix(declaration, "position_embeddings.weight", NULL,
-                             config->max_position_embeddings, hidden, std),
+              declare_matrix(declaration, &(struct matrix){.weight = "position_embeddings.weight",
+                                                           .out = config->max_position_embeddings,
+                                                           .in = hidden,
+                                                           .std = std}),
               done);
     SHOAL_TRY(status,
-              declare_matrix(declaration, "token_type_embeddings.weight", NULL, 2, hidden, std),
+              declare_matrix(declaration, &(struct matrix){.weight = "token_type_embeddings.weight",
+                                                           .out = 2,
+                                                           .in = hidden,
+                                                           .std = std}),
               done);
     if (!config->pre_norm)
         SHOAL_TRY(status, declare_norm(declaration, "LayerNorm.weight", "LayerNorm.bias", hidden),
@@ -109,30 +134,50 @@ static shoal_status declare_block(const void *opaque, shoal_declaration *declara
     /* without a norm behind each sum the residual stream would grow with the layers */
     const double out_std = config->pre_norm ? std / sqrt(2.0 * (double)config->num_layers) : std;
     const bool pre = config->pre_norm;
+    const int64_t head = hidden / config->num_attention_heads;
     shoal_status status;
     static const char *const self[][2] = {
         {"attention.self.query.weight", "attention.self.query.bias"},
         {"attention.self.key.weight", "attention.self.key.bias"},
         {"attention.self.value.weight", "attention.self.value.bias"}};
     for (int i = 0; i < 3; i++)
-        SHOAL_TRY(status, declare_matrix(declaration, self[i][0], self[i][1], hidden, hidden, std),
+        SHOAL_TRY(status,
+                  declare_matrix(declaration, &(struct matrix){.weight = self[i][0],
+                                                               .bias = self[i][1],
+                                                               .out = hidden,
+                                                               .in = hidden,
+                                                               .std = std,
+                                                               .out_unit = head}),
                   done);
-    SHOAL_TRY(status,
-              declare_matrix(declaration, "attention.output.dense.weight",
-                             "attention.output.dense.bias", hidden, hidden, out_std),
-              done);
+    SHOAL_TRY(
+        status,
+        declare_matrix(declaration, &(struct matrix){.weight = "attention.output.dense.weight",
+                                                     .bias = "attention.output.dense.bias",
+                                                     .out = hidden,
+                                                     .in = hidden,
+                                                     .std = out_std,
+                                                     .in_unit = head}),
+        done);
     SHOAL_TRY(status,
               declare_norm(declaration,
                            pre ? "attention.ln.weight" : "attention.output.LayerNorm.weight",
                            pre ? "attention.ln.bias" : "attention.output.LayerNorm.bias", hidden),
               done);
     SHOAL_TRY(status,
-              declare_matrix(declaration, "intermediate.dense.weight", "intermediate.dense.bias",
-                             ffn, hidden, std),
+              declare_matrix(declaration, &(struct matrix){.weight = "intermediate.dense.weight",
+                                                           .bias = "intermediate.dense.bias",
+                                                           .out = ffn,
+                                                           .in = hidden,
+                                                           .std = std,
+                                                           .out_unit = 1}),
               done);
     SHOAL_TRY(status,
-              declare_matrix(declaration, "output.dense.weight", "output.dense.bias", hidden, ffn,
-                             out_std),
+              declare_matrix(declaration, &(struct matrix){.weight = "output.dense.weight",
+                                                           .bias = "output.dense.bias",
+                                                           .out = hidden,
+                                                           .in = ffn,
+                                                           .std = out_std,
+                                                           .in_unit = 1}),
               done);
     SHOAL_TRY(status,
               declare_norm(declaration, pre ? "ln.weight" : "output.LayerNorm.weight",
@@ -238,14 +283,16 @@ static shoal_status declare_decoder(const struct shoali_bert_config *config,
                                       .shape = shoal_shape_2(vocabulary, config->hidden_size),
                                       .init = SHOAL_INIT_NORMAL,
                                       .init_b = config->init_method_std,
-                                      .tied_to = "bert.embeddings.word_embeddings.weight"}),
+                                      .tied_to = "bert.embeddings.word_embeddings.weight",
+                                      .split = {split_of(0, vocabulary, 1)}}),
               done);
-    SHOAL_TRY(
-        status,
-        shoal_declare_param(declaration, &(shoal_param_spec){.name = "predictions.bias",
-                                                             .shape = shoal_shape_1(vocabulary),
-                                                             .init = SHOAL_INIT_ZEROS}),
-        done);
+    SHOAL_TRY(status,
+              shoal_declare_param(declaration,
+                                  &(shoal_param_spec){.name = "predictions.bias",
+                                                      .shape = shoal_shape_1(vocabulary),
+                                                      .init = SHOAL_INIT_ZEROS,
+                                                      .split = {split_of(0, vocabulary, 1)}}),
+              done);
 done:
     return status;
 }
@@ -256,23 +303,34 @@ static shoal_status declare_head(const void *opaque, shoal_declaration *declarat
     const int64_t hidden = config->hidden_size;
     const double std = config->init_method_std;
     shoal_status status;
-    SHOAL_TRY(status,
-              declare_matrix(declaration, "predictions.transform.dense.weight",
-                             "predictions.transform.dense.bias", hidden, hidden, std),
-              done);
+    SHOAL_TRY(
+        status,
+        declare_matrix(declaration, &(struct matrix){.weight = "predictions.transform.dense.weight",
+                                                     .bias = "predictions.transform.dense.bias",
+                                                     .out = hidden,
+                                                     .in = hidden,
+                                                     .std = std}),
+        done);
     SHOAL_TRY(status,
               declare_norm(declaration, "predictions.transform.LayerNorm.weight",
                            "predictions.transform.LayerNorm.bias", hidden),
               done);
     SHOAL_TRY(status, declare_decoder(config, declaration), done);
     if (config->binary_head) {
+        SHOAL_TRY(
+            status,
+            declare_matrix(declaration, &(struct matrix){.weight = "/bert.pooler.dense.weight",
+                                                         .bias = "/bert.pooler.dense.bias",
+                                                         .out = hidden,
+                                                         .in = hidden,
+                                                         .std = std}),
+            done);
         SHOAL_TRY(status,
-                  declare_matrix(declaration, "/bert.pooler.dense.weight",
-                                 "/bert.pooler.dense.bias", hidden, hidden, std),
-                  done);
-        SHOAL_TRY(status,
-                  declare_matrix(declaration, "seq_relationship.weight", "seq_relationship.bias", 2,
-                                 hidden, std),
+                  declare_matrix(declaration, &(struct matrix){.weight = "seq_relationship.weight",
+                                                               .bias = "seq_relationship.bias",
+                                                               .out = 2,
+                                                               .in = hidden,
+                                                               .std = std}),
                   done);
     }
     if (config->pre_norm)

@@ -9,26 +9,41 @@ struct block_params {
     shoal_param *ln_2_w, *ln_2_b, *fc_w, *fc_b, *proj_w, *proj_b;
 };
 
+/* How tp divides it, and its bias, if that is along the dim. */
+static shoal_param_split split_of(int32_t dim, int32_t parts, int64_t part, int64_t unit)
+{
+    shoal_param_split split = {.axis = SHOAL_AXIS_TP, .dim = dim, .part_count = parts};
+    for (int32_t p = 0; p < parts; p++) {
+        split.part[p] = part;
+        split.unit[p] = unit;
+    }
+    return split;
+}
+
 static shoal_status declare_pair(shoal_declaration *declaration, const shoal_gpt_config *config,
                                  const char *weight, const char *bias, shoal_shape shape,
-                                 shoal_init_kind init, double std)
+                                 shoal_init_kind init, double std, shoal_param_split split)
 {
     shoal_status status;
-    SHOAL_TRY(status,
-              shoal_declare_param(
-                  declaration,
-                  &(shoal_param_spec){.name = weight, .shape = shape, .init = init, .init_b = std}),
-              done);
+    const int32_t last = shape.ndim - 1;
+    const shoal_param_spec matrix = {
+        .name = weight, .shape = shape, .init = init, .init_b = std, .split = {split}};
+    shoal_param_spec vector = {
+        .name = bias, .shape = shoal_shape_1(shape.dim[last]), .init = SHOAL_INIT_ZEROS};
+    if (split.axis != 0 && split.dim == last) {
+        vector.split[0] = split;
+        vector.split[0].dim = 0;
+    }
+    SHOAL_TRY(status, shoal_declare_param(declaration, &matrix), done);
     if (config->add_bias_linear)
-        SHOAL_TRY(
-            status,
-            shoal_declare_param(
-                declaration, &(shoal_param_spec){.name = bias,
-                                                 .shape = shoal_shape_1(shape.dim[shape.ndim - 1]),
-                                                 .init = SHOAL_INIT_ZEROS}),
-            done);
+        SHOAL_TRY(status, shoal_declare_param(declaration, &vector), done);
 done:
     return status;
+}
+
+static shoal_param_split vocabulary_split(const shoal_gpt_config *config)
+{
+    return split_of(0, 1, shoali_gpt_padded_vocab(config), 1);
 }
 
 static shoal_status declare_embedding(const void *opaque, shoal_declaration *declaration)
@@ -42,7 +57,8 @@ static shoal_status declare_embedding(const void *opaque, shoal_declaration *dec
                                              .shape = shoal_shape_2(shoali_gpt_padded_vocab(config),
                                                                     config->hidden_size),
                                              .init = SHOAL_INIT_NORMAL,
-                                             .init_b = config->init_method_std}),
+                                             .init_b = config->init_method_std,
+                                             .split = {vocabulary_split(config)}}),
         done);
     SHOAL_TRY(
         status,
@@ -73,30 +89,36 @@ static shoal_status declare_block(const void *opaque, shoal_declaration *declara
     const int64_t hidden = config->hidden_size, ffn = config->ffn_hidden_size;
     const double std = config->init_method_std;
     const double scaled = std / sqrt(2.0 * (double)config->num_layers);
+    const int64_t head = hidden / config->num_attention_heads;
+    const shoal_param_split none = {0};
     shoal_status status;
     SHOAL_TRY(status,
               declare_pair(declaration, config, "ln_1.weight", "ln_1.bias", shoal_shape_1(hidden),
-                           SHOAL_INIT_ONES, 0),
+                           SHOAL_INIT_ONES, 0, none),
               done);
     SHOAL_TRY(status,
               declare_pair(declaration, config, "attn.c_attn.weight", "attn.c_attn.bias",
-                           shoal_shape_2(hidden, 3 * hidden), SHOAL_INIT_NORMAL, std),
+                           shoal_shape_2(hidden, 3 * hidden), SHOAL_INIT_NORMAL, std,
+                           split_of(1, 3, hidden, head)),
               done);
     SHOAL_TRY(status,
               declare_pair(declaration, config, "attn.c_proj.weight", "attn.c_proj.bias",
-                           shoal_shape_2(hidden, hidden), SHOAL_INIT_NORMAL, scaled),
+                           shoal_shape_2(hidden, hidden), SHOAL_INIT_NORMAL, scaled,
+                           split_of(0, 1, hidden, head)),
               done);
     SHOAL_TRY(status,
               declare_pair(declaration, config, "ln_2.weight", "ln_2.bias", shoal_shape_1(hidden),
-                           SHOAL_INIT_ONES, 0),
+                           SHOAL_INIT_ONES, 0, none),
               done);
     SHOAL_TRY(status,
               declare_pair(declaration, config, "mlp.c_fc.weight", "mlp.c_fc.bias",
-                           shoal_shape_2(hidden, ffn), SHOAL_INIT_NORMAL, std),
+                           shoal_shape_2(hidden, ffn), SHOAL_INIT_NORMAL, std,
+                           split_of(1, 1, ffn, 1)),
               done);
     SHOAL_TRY(status,
               declare_pair(declaration, config, "mlp.c_proj.weight", "mlp.c_proj.bias",
-                           shoal_shape_2(ffn, hidden), SHOAL_INIT_NORMAL, scaled),
+                           shoal_shape_2(ffn, hidden), SHOAL_INIT_NORMAL, scaled,
+                           split_of(0, 1, ffn, 1)),
               done);
 done:
     return status;
@@ -157,7 +179,8 @@ static shoal_status declare_head(const void *opaque, shoal_declaration *declarat
     shoal_status status;
     SHOAL_TRY(status,
               declare_pair(declaration, config, "/transformer.ln_f.weight",
-                           "/transformer.ln_f.bias", shoal_shape_1(hidden), SHOAL_INIT_ONES, 0),
+                           "/transformer.ln_f.bias", shoal_shape_1(hidden), SHOAL_INIT_ONES, 0,
+                           (shoal_param_split){0}),
               done);
     const bool untied = config->untie_embeddings;
     SHOAL_TRY(
@@ -168,7 +191,8 @@ static shoal_status declare_head(const void *opaque, shoal_declaration *declarat
                                 .shape = shoal_shape_2(shoali_gpt_padded_vocab(config), hidden),
                                 .init = SHOAL_INIT_NORMAL,
                                 .init_b = config->init_method_std,
-                                .tied_to = untied ? NULL : "transformer.wte.weight"}),
+                                .tied_to = untied ? NULL : "transformer.wte.weight",
+                                .split = {vocabulary_split(config)}}),
         done);
 done:
     return status;

@@ -10,6 +10,7 @@ struct pair {
     shoal_init_kind init;
     double std;
     shoal_param_split split;
+    int64_t fine;
 };
 
 static shoal_status declare(shoal_declaration *declaration, const struct pair *pair)
@@ -19,14 +20,17 @@ static shoal_status declare(shoal_declaration *declaration, const struct pair *p
                                      .shape = pair->shape,
                                      .init = pair->init,
                                      .init_b = pair->std,
-                                     .split = {pair->split}};
+                                     .split = {pair->split},
+                                     .split_fine = {{pair->fine}}};
     SHOAL_TRY(status, shoal_declare_param(declaration, &weight), done);
     if (!pair->bias)
         return SHOAL_OK;
     shoal_param_spec bias = {
         .name = pair->bias, .shape = shoal_shape_1(pair->shape.dim[0]), .init = SHOAL_INIT_ZEROS};
-    if (pair->split.dim == 0)
+    if (pair->split.dim == 0) {
         bias.split[0] = pair->split;
+        bias.split_fine[0][0] = pair->fine;
+    }
     SHOAL_TRY(status, shoal_declare_param(declaration, &bias), done);
 done:
     return status;
@@ -41,9 +45,9 @@ static struct pair norm_pair(const struct shoali_llama_config *config, const cha
                          .init = config->apply_layernorm_1p ? SHOAL_INIT_ZEROS : SHOAL_INIT_ONES};
 }
 
-/* [out, in], cut along `dim` in units. */
+/* [out, in], cut along `dim` in units; ranks that outnumber them share one in pieces of `fine`. */
 static struct pair linear_pair(const char *weight, const char *bias, int64_t out, int64_t in,
-                               double std, int32_t dim, int64_t unit)
+                               double std, int32_t dim, int64_t unit, int64_t fine)
 {
     return (struct pair){
         .weight = weight,
@@ -56,6 +60,7 @@ static struct pair linear_pair(const char *weight, const char *bias, int64_t out
                   .part_count = 1,
                   .part = {dim == 0 ? out : in},
                   .unit = {unit}},
+        .fine = fine,
     };
 }
 
@@ -125,18 +130,19 @@ static shoal_status declare_attention(const struct shoali_llama_config *config,
     const int64_t hidden = config->hidden_size, size = config->kv_channels;
     const int64_t q = config->num_attention_heads * size, kv = config->num_query_groups * size;
     const double std = config->init_method_std, deep = sqrt(2.0 * (double)config->num_layers);
+    const int64_t group = q / config->num_query_groups;
     const bool all = !config->disable_bias_linear, qkv = all || config->add_qkv_bias;
     const bool out = all || config->add_attention_output_bias;
     const struct pair pairs[] = {
         norm_pair(config, "input_layernorm.weight", "input_layernorm.bias", hidden),
         linear_pair("self_attn.q_proj.weight", qkv ? "self_attn.q_proj.bias" : NULL, q, hidden, std,
-                    0, size),
+                    0, group, size),
         linear_pair("self_attn.k_proj.weight", qkv ? "self_attn.k_proj.bias" : NULL, kv, hidden,
-                    std, 0, size),
+                    std, 0, size, size),
         linear_pair("self_attn.v_proj.weight", qkv ? "self_attn.v_proj.bias" : NULL, kv, hidden,
-                    std, 0, size),
+                    std, 0, size, size),
         linear_pair("self_attn.o_proj.weight", out ? "self_attn.o_proj.bias" : NULL, hidden, q,
-                    std / deep, 1, size),
+                    std / deep, 1, group, size),
     };
     const struct pair norms[] = {
         norm_pair(config, "self_attn.q_norm.weight", "self_attn.q_norm.bias", size),
@@ -160,11 +166,11 @@ static shoal_status declare_mlp(const struct shoali_llama_config *config,
     const struct pair before = norm_pair(config, "post_attention_layernorm.weight",
                                          "post_attention_layernorm.bias", hidden);
     const struct pair gate = linear_pair("mlp.gate_proj.weight", bias ? "mlp.gate_proj.bias" : NULL,
-                                         ffn, hidden, std, 0, 1);
-    const struct pair up =
-        linear_pair("mlp.up_proj.weight", bias ? "mlp.up_proj.bias" : NULL, ffn, hidden, std, 0, 1);
+                                         ffn, hidden, std, 0, 1, 0);
+    const struct pair up = linear_pair("mlp.up_proj.weight", bias ? "mlp.up_proj.bias" : NULL, ffn,
+                                       hidden, std, 0, 1, 0);
     const struct pair down = linear_pair("mlp.down_proj.weight", bias ? "mlp.down_proj.bias" : NULL,
-                                         hidden, ffn, std / deep, 1, 1);
+                                         hidden, ffn, std / deep, 1, 1, 0);
     shoal_status status;
     SHOAL_TRY(status, declare(declaration, &before), done);
     if (shoali_llama_gated(config))

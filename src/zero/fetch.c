@@ -68,7 +68,7 @@ static shoal_status refresh(struct shoali_zero_weights *weights, int32_t index)
         SHOAL_TRY(status, shoali_zero_param_store_load(weights->store, index, unit->data), done);
     if (second)
         *second = weights->jobs->away[job.group].nearby != NULL;
-    if (weights->setup->data_ranks > 1)
+    if (weights->setup->most_ranks > 1)
         SHOAL_TRY(status, shoali_zero_post(weights->jobs, &job, &unit->gathering), done);
 done:
     return status;

@@ -139,7 +139,7 @@ shoal_status shoali_zero_jobs_init(struct shoali_zero_jobs *jobs,
 {
     shoal_status status = SHOAL_OK;
     struct shoali_device *device = setup->args.device;
-    const bool beside = setup->args.overlap && setup->data_ranks > 1;
+    const bool beside = setup->args.overlap && setup->most_ranks > 1;
     *jobs = (struct shoali_zero_jobs){
         .setup = setup, .layout = layout, .stream = setup->args.exec.stream};
     if (beside) {

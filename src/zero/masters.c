@@ -214,7 +214,7 @@ shoal_status shoali_zero_masters_initialise(struct shoali_zero_masters *masters)
 {
     shoal_status status = SHOAL_OK;
     const struct shoali_zero_setup *setup = masters->setup;
-    const bool together = setup->stage == 0 && setup->data_ranks > 1;
+    const bool together = setup->stage == 0 && setup->most_ranks > 1;
     for (int32_t u = 0; u < masters->layout->unit_count && together; u++)
         SHOAL_TRY(status, fill_together(masters, u), done);
     if (!together)

@@ -417,7 +417,7 @@ shoal_status shoali_zero_gradients_sum(struct shoali_zero_gradients *gradients, 
             SHOAL_TRY(status, find_missing(gradients, u), done);
         SHOAL_TRY(status, zero_never_run(gradients, u), done);
     }
-    if (setup->stage < 2 && setup->data_ranks > 1)
+    if (setup->stage < 2 && setup->most_ranks > 1)
         SHOAL_TRY(status, send_messages(gradients, 0), done);
     SHOAL_TRY(status, shoali_zero_gradients_settle(gradients), done);
     SHOAL_TRY(status, shoali_zero_mics_reduce(gradients->jobs, gradients->part), done);

@@ -52,7 +52,12 @@ shoal_status shoali_zero_setup_init(struct shoali_zero_setup *setup,
     setup->rank = setup->everyone ? shoal_comm_rank(setup->everyone) : 0;
     setup->world = setup->everyone ? shoal_comm_size(setup->everyone) : 1;
     setup->data_ranks = args->group ? shoal_comm_size(args->group) : 1;
-    setup->stage = setup->data_ranks > 1 ? args->stage : 0;
+    setup->most_ranks = setup->data_ranks;
+    for (int32_t g = 0; g < args->cut_count; g++) {
+        const int32_t size = args->cuts[g] ? shoal_comm_size(args->cuts[g]) : 1;
+        setup->most_ranks = size > setup->most_ranks ? size : setup->most_ranks;
+    }
+    setup->stage = setup->most_ranks > 1 ? args->stage : 0;
     setup->args.pipeline.stages = args->pipeline.stages > 0 ? args->pipeline.stages : 1;
     setup->passes = count_passes(args);
     setup->micro_batches = setup->mean_of = args->gas * setup->data_ranks;

@@ -33,6 +33,7 @@ struct shoali_zero_setup {
     shoal_group *everyone; /* of the verdict; NULL: one rank */
     int32_t rank, world;   /* in it */
     int32_t data_ranks;    /* that divide the micro-batches: args.group */
+    int32_t most_ranks;    /* of the largest group that a parameter is cut over */
     int32_t stage;
     bool fetches, offloads;
     int64_t passes; /* backward passes of a step on this rank */

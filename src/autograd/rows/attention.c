@@ -2,7 +2,8 @@
 #include "autograd/rows/rows.h"
 
 struct attention_attr {
-    int64_t heads, kv_heads;
+    int64_t heads, kv_heads;         /* that are here */
+    int64_t first_head, whole_heads; /* query heads, where tp divides them */
     double scale, dropout;
     int32_t full;
     int64_t window;
@@ -36,6 +37,10 @@ static bool find_mask(const struct shoal_tensor *qkv, struct attention_attr *att
     mask.first_key = mask.first_query;
     mask.heads = whole / packed * attr->heads;
     mask.first_head = offset / packed * attr->heads;
+    if (qkv->columns.parts > 0) {
+        mask.heads = attr->whole_heads;
+        mask.first_head = attr->first_head;
+    }
     attr->mask = mask;
     return true;
 }
@@ -111,6 +116,12 @@ static shoal_status attention_infer(struct shoal_tape *tape, struct shoali_node 
         goto done;
     }
     place_heads(node, attr);
+    if (qkv->columns.parts > 0) {
+        struct shoali_columns queries = qkv->columns;
+        queries.parts = 1;
+        queries.sharers = 1;
+        shoali_tensor_set_columns(node, &queries);
+    }
     if (attr->generating)
         SHOAL_TRY(status,
                   shoali_kv_cache_next(tape->generation->cache,
@@ -304,6 +315,7 @@ static const struct shoali_op_row attention_row = {
     .cost = attention_cost,
     .saves_inputs = 1u << QKV | 1u << KEY_COUNT,
     .saves_outputs = 1u << RESULT | 1u << LSE,
+    .flags = SHOALI_ROW_COLUMNS,
 };
 
 shoal_tensor *shoal_attention_sized(shoal_tape *tape, shoal_tensor *qkv,
@@ -314,9 +326,14 @@ shoal_tensor *shoal_attention_sized(shoal_tape *tape, shoal_tensor *qkv,
         SHOALI_SIZED_READ(shoal_attention_args, full, args, args_size, &own);
     if (status < 0)
         return shoali_tape_poison(tape, status);
+    struct shoali_heads mine;
+    qkv = shoali_tensor_need_heads(tape, qkv, own.heads,
+                                   own.kv_heads > 0 ? own.kv_heads : own.heads, &mine);
     const struct attention_attr attr = {
-        .heads = own.heads,
-        .kv_heads = own.kv_heads > 0 ? own.kv_heads : own.heads,
+        .heads = mine.heads,
+        .kv_heads = mine.kv_heads,
+        .first_head = mine.first_head,
+        .whole_heads = mine.whole_heads,
         .scale = own.scale,
         .dropout = tape->training ? own.dropout : 0,
         .full = own.full,

@@ -18,6 +18,24 @@ static bool is_trailing_block(const shoal_shape *a, const shoal_shape *b)
     return true;
 }
 
+/* Along tp both have the same part, or b is the same for all and needs no gradient, which would be a
+ * sum over ranks. */
+static shoal_status check_parts(const struct shoali_node *node)
+{
+    const struct shoal_tensor *a = &node->in[A]->tensor, *b = &node->in[B]->tensor;
+    const bool alike = shoali_columns_equal(&a->columns, &b->columns) &&
+                       a->sequence_part == b->sequence_part && a->shape.ndim == b->shape.ndim;
+    const bool apart =
+        a->columns.parts > 0 || b->columns.parts > 0 || a->sequence_part || b->sequence_part;
+    const bool plain = b->columns.parts == 0 && !b->sequence_part && !b->needs_grad;
+    if (alike || plain || !apart)
+        return SHOAL_OK;
+    return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                      "%s: tp divides one of the operands and not the other; give both the whole, "
+                      "or make both by weights that are split in the same way",
+                      node->row->name);
+}
+
 static shoal_status binary_infer(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status;
@@ -35,6 +53,7 @@ static shoal_status binary_infer(struct shoal_tape *tape, struct shoali_node *no
                             shoali_shape_format(&b->shape, b_text));
         goto done;
     }
+    SHOAL_TRY(status, check_parts(node), done);
     attr->count = shoali_count(a);
     attr->b_count = shoali_count(b);
     SHOAL_TRY(status, shoali_row_output_like_first(tape, node), done);
@@ -205,6 +224,7 @@ static const struct shoali_op_row add_row = {
     .forward = binary_forward,
     .backward_input = add_backward,
     .cost = shoali_cost_elementwise,
+    .flags = SHOALI_ROW_COLUMNS | SHOALI_ROW_SEQUENCE,
 };
 static const struct shoali_op_row mul_row = {
     SHOALI_ROW_HEAD,
@@ -214,6 +234,7 @@ static const struct shoali_op_row mul_row = {
     .backward_input = mul_backward,
     .cost = shoali_cost_elementwise,
     .saves_inputs = 1u << A | 1u << B,
+    .flags = SHOALI_ROW_COLUMNS | SHOALI_ROW_SEQUENCE,
 };
 static const struct shoali_op_row div_row = {
     SHOALI_ROW_HEAD,
@@ -224,6 +245,7 @@ static const struct shoali_op_row div_row = {
     .cost = shoali_cost_elementwise,
     .saves_inputs = 1u << B,
     .saves_outputs = 1u,
+    .flags = SHOALI_ROW_COLUMNS | SHOALI_ROW_SEQUENCE,
 };
 
 static shoal_tensor *record_binary(shoal_tape *tape, const struct shoali_op_row *row,

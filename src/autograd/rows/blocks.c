@@ -28,6 +28,7 @@ void shoali_block_leading(struct shoali_node *node, int32_t leading)
     bool fits = shoali_block_append(&block, &in, 0, first[leading]);
     for (int32_t d = leading; fits && d < out->shape.ndim; d++)
         fits = shoali_block_append_whole(&block, out->shape.dim[d]);
+    out->sequence_part = leading > 1 && node->in[0]->tensor.sequence_part;
     if (fits)
         out->block = block;
 }

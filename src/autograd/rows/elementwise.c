@@ -95,6 +95,7 @@ static const struct shoali_op_row unary_row = {
     .backward_input = unary_backward,
     .cost = shoali_cost_elementwise,
     .saves_inputs = 1u,
+    .flags = SHOALI_ROW_COLUMNS | SHOALI_ROW_SEQUENCE,
 };
 
 static shoal_tensor *record_unary(shoal_tape *tape, shoal_tensor *x, enum shoali_unary kind,
@@ -163,6 +164,20 @@ shoal_tensor *shoal_add_scalar(shoal_tape *tape, shoal_tensor *x, double value)
 
 /* ---- gated linear unit ---- */
 
+/* Of two parts that tp divides alike one is left. */
+static shoal_status halve_columns(struct shoali_node *node)
+{
+    struct shoali_columns half = node->in[0]->tensor.columns;
+    if (half.parts != 2 || half.whole[0] != half.whole[1] || half.first[0] != half.first[1] ||
+        half.count[0] != half.count[1])
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "glu: tp divides x, but not into a part of each of its halves; give the "
+                          "weight that makes both two parts of equal units");
+    half.parts = 1;
+    shoali_tensor_set_columns(node, &half);
+    return SHOAL_OK;
+}
+
 static shoal_status glu_infer(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status;
@@ -183,6 +198,8 @@ static shoal_status glu_infer(struct shoal_tape *tape, struct shoali_node *node)
     SHOAL_TRY(status, shoali_node_output(tape, node, 0, node->in[0]->tensor.dtype, &shape, -1),
               done);
     shoali_block_leading(node, shape.ndim - 1);
+    if (node->in[0]->tensor.columns.parts > 0)
+        SHOAL_TRY(status, halve_columns(node), done);
 done:
     return status;
 }
@@ -240,6 +257,7 @@ static const struct shoali_op_row glu_row = {
     .backward_input = glu_backward,
     .cost = glu_cost,
     .saves_inputs = 1u,
+    .flags = SHOALI_ROW_COLUMNS | SHOALI_ROW_SEQUENCE,
 };
 
 shoal_tensor *shoal_glu(shoal_tape *tape, shoal_tensor *x, shoal_activation activation)
@@ -275,6 +293,13 @@ static shoal_status dropout_infer(struct shoal_tape *tape, struct shoali_node *n
     if (node->in[RESIDUAL] != NULL)
         SHOAL_TRY(status, shoali_row_need_like_first(node, RESIDUAL), done);
     SHOAL_TRY(status, shoali_row_output_like_first(tape, node), done);
+    if (node->in[X]->tensor.columns.parts > 1) {
+        status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                            "dropout: tp divides x in %d parts, which are no block of the whole; "
+                            "drop out what is made of each part",
+                            (int)node->in[X]->tensor.columns.parts);
+        goto done;
+    }
     attr->first_element = shoali_block_runs(&node->out[0]->tensor.block, &attr->runs);
 done:
     return status;
@@ -331,6 +356,7 @@ static const struct shoali_op_row dropout_row = {
     .forward = dropout_forward,
     .backward_input = dropout_backward,
     .cost = shoali_cost_elementwise,
+    .flags = SHOALI_ROW_COLUMNS | SHOALI_ROW_SEQUENCE,
 };
 
 shoal_tensor *shoal_dropout(shoal_tape *tape, shoal_tensor *x, double probability,

@@ -4,6 +4,7 @@
 struct linear_attr {
     shoal_activation activation;
     int32_t weight_out_in;
+    enum shoali_tensor_rule rule;
     int64_t rows, in, out; /* set by infer */
 };
 
@@ -57,6 +58,10 @@ static shoal_status linear_infer(struct shoal_tape *tape, struct shoali_node *no
     }
     SHOAL_TRY(status, shoali_node_output(tape, node, RESULT, x->dtype, &shape, -1), done);
     shoali_block_leading(node, shape.ndim - 1);
+    if (attr->rule == SHOALI_TENSOR_COLUMN)
+        shoali_tensor_set_columns(node, &node->param[WEIGHT]->columns);
+    else
+        node->out[RESULT]->tensor.columns = (struct shoali_columns){0};
     if (attr->activation != SHOAL_ACTIVATION_NONE && node->needs_backward)
         SHOAL_TRY(status, shoali_node_output(tape, node, PREACT, x->dtype, &shape, -1), done);
     if (!shoali_param_wants_grad(node->param[WEIGHT]))
@@ -258,7 +263,72 @@ static const struct shoali_op_row linear_row = {
     .cost = linear_cost,
     .saves_inputs = 1u << X,
     .saves_outputs = 1u << PREACT,
+    .flags = SHOALI_ROW_SEQUENCE,
 };
+
+/* The part of a row weight: its columns of x, and a share of each output. */
+static const struct shoali_op_row linear_of_columns_row = {
+    SHOALI_ROW_HEAD,
+    .name = "linear",
+    .infer = linear_infer,
+    .forward = linear_forward,
+    .backward_input = linear_backward_input,
+    .backward_weight = linear_backward_weight,
+    .cost = linear_cost,
+    .saves_inputs = 1u << X,
+    .saves_outputs = 1u << PREACT,
+    .flags = SHOALI_ROW_COLUMNS,
+};
+
+static shoal_tensor *record_linear(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
+                                   const shoal_linear_args *args, enum shoali_tensor_rule rule)
+{
+    const struct linear_attr attr = {
+        .activation = args->activation, .weight_out_in = args->weight_out_in, .rule = rule};
+    return shoali_tape_record(
+        tape, &(struct shoali_record_args){
+                  .row = rule == SHOALI_TENSOR_ROW ? &linear_of_columns_row : &linear_row,
+                  .inputs = {[X] = x, [RESIDUAL] = args->residual},
+                  .params = {[WEIGHT] = weight, [BIAS] = args->bias},
+                  .attr = &attr,
+                  .attr_bytes = sizeof attr,
+              });
+}
+
+static shoal_tensor *record_column(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
+                                   const shoal_linear_args *args)
+{
+    shoal_tensor *whole = x;
+    if (x != NULL && x->columns.parts > 0)
+        whole = shoali_tensor_gather_columns(tape, x);
+    shoal_tensor *entered = shoali_tensor_enter(tape, whole);
+    shoal_tensor *y = record_linear(tape, entered, weight, args, SHOALI_TENSOR_COLUMN);
+    shoali_tensor_done(tape, entered, x);
+    return y;
+}
+
+/* Bias, activation and residual come behind the sum. */
+static shoal_tensor *record_row(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
+                                const shoal_linear_args *args)
+{
+    shoal_tensor *mine = x;
+    const shoal_linear_args product = {.weight_out_in = args->weight_out_in};
+    if (x != NULL && x->columns.parts == 0)
+        mine = shoali_tensor_take_columns(tape, x, &weight->columns);
+    if (mine != NULL && !shoali_columns_equal(&mine->columns, &weight->columns))
+        return shoali_tape_poison(
+            tape, SHOAL_FAIL(SHOAL_EINVAL,
+                             "linear: the last dim of x and the inputs of weight %s are divided "
+                             "along tp in different ways; give the weight that made x and this one "
+                             "the same parts and units",
+                             weight->name));
+    shoal_tensor *partial = record_linear(tape, mine, weight, &product, SHOALI_TENSOR_ROW);
+    shoali_tensor_done(tape, mine, x);
+    return shoali_tensor_leave(tape, partial,
+                               &(struct shoali_leave_args){.bias = args->bias,
+                                                           .residual = args->residual,
+                                                           .activation = args->activation});
+}
 
 shoal_tensor *shoal_linear_sized(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
                                  const shoal_linear_args *args, size_t args_size)
@@ -268,13 +338,13 @@ shoal_tensor *shoal_linear_sized(shoal_tape *tape, shoal_tensor *x, shoal_param 
         SHOALI_SIZED_READ(shoal_linear_args, weight_out_in, args, args_size, &own);
     if (status < 0)
         return shoali_tape_poison(tape, status);
-    const struct linear_attr attr = {.activation = own.activation,
-                                     .weight_out_in = own.weight_out_in};
-    return shoali_tape_record(tape, &(struct shoali_record_args){
-                                        .row = &linear_row,
-                                        .inputs = {[X] = x, [RESIDUAL] = own.residual},
-                                        .params = {[WEIGHT] = weight, [BIAS] = own.bias},
-                                        .attr = &attr,
-                                        .attr_bytes = sizeof attr,
-                                    });
+    const enum shoali_tensor_rule rule =
+        shoali_tensor_rule(tape, weight, own.weight_out_in ? 0 : 1);
+    if (rule != SHOALI_TENSOR_WHOLE && shoali_tensor_check_shares(tape, weight) < 0)
+        return shoali_tape_poison(tape, SHOAL_EINVAL);
+    if (rule == SHOALI_TENSOR_ROW)
+        return record_row(tape, x, weight, &own);
+    if (rule == SHOALI_TENSOR_COLUMN)
+        return record_column(tape, x, weight, &own);
+    return record_linear(tape, x, weight, &own, rule);
 }

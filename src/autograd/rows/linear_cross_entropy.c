@@ -10,7 +10,7 @@
  * products in increasing order in fp32 and is rounded once; an element of dweight is one product of
  * one tile. So nothing depends on threads or on memory, only on TILE, which is part of the result.
  */
-#include "autograd/rows/rows.h"
+#include "autograd/rows/cut_loss.h"
 
 /* Columns of a tile: a product as wide as its inner dimension is long, and 4 KB of logits per row.
  */
@@ -20,6 +20,7 @@ enum { PADDING = 16 };
 
 struct head_attr {
     int64_t rows, in, vocabulary; /* set by infer */
+    int64_t first, whole;         /* where tp divides the vocabulary; set by infer */
 };
 
 enum { X, TARGETS };
@@ -49,8 +50,15 @@ static shoal_status head_infer(struct shoal_tape *tape, struct shoali_node *node
     attr->rows = shoali_row_count(x);
     attr->vocabulary = weight->shape.dim[0];
     shoal_shape logits = x->shape;
-    logits.dim[logits.ndim - 1] = attr->vocabulary;
+    const bool cut = node->row->forward_post != NULL;
+    attr->first = cut ? weight->columns.first[0] : 0;
+    attr->whole = cut ? weight->columns.whole[0] : attr->vocabulary;
+    logits.dim[logits.ndim - 1] = attr->whole;
     SHOAL_TRY(status, shoali_row_need_targets(node, TARGETS, &logits), done);
+    if (cut) {
+        status = shoali_cut_loss_outputs(tape, node, TARGETS, x->dtype);
+        goto done;
+    }
     const struct shoal_tensor *targets = &node->in[TARGETS]->tensor;
     const shoal_dtype wide = shoali_wide(x->dtype);
     const shoal_shape scalar = {0}, rows = shoal_shape_1(attr->rows);
@@ -153,6 +161,36 @@ done:
     return status;
 }
 
+/* ---- forward where tp divides the vocabulary ---- */
+
+static shoal_status cut_post(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct head_attr *attr = shoali_node_attr(node);
+    struct shoali_cross_entropy_tile_args args = {.dtype = node->out[LSE]->tensor.dtype};
+    void *logits = NULL;
+    SHOAL_TRY(status, tile_workspace(tape, node, &logits), done);
+    SHOAL_TRY(status, shoali_cut_loss_begin(tape, node, &args), done);
+    args.logits = logits;
+    args.stride = tile_stride(attr);
+    for (int64_t first = 0; first < attr->vocabulary; first += TILE) {
+        args.columns = tile_columns(attr, first);
+        args.first = attr->first + first;
+        SHOAL_TRY(status, tile_logits(tape, node, first, logits), done);
+        SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_tile, &args), done);
+    }
+    SHOAL_TRY(status, shoali_cut_loss_post(tape, node), done);
+done:
+    shoali_tape_workspace_free(tape, logits);
+    return status;
+}
+
+static shoal_status cut_finish(struct shoal_tape *tape, struct shoali_node *node)
+{
+    const struct head_attr *attr = shoali_node_attr(node);
+    return shoali_cut_loss_join(tape, node, attr->whole);
+}
+
 /* ---- backward ---- */
 
 /* Elements between rows of the gradient, which begin where the logits' rows do. */
@@ -180,7 +218,7 @@ static shoal_status tile_gradient(struct shoal_tape *tape, const struct shoali_n
         .columns = tile_columns(attr, first),
         .stride = tile_stride(attr),
         .stride_out = gradient_stride(node),
-        .first = first,
+        .first = attr->first + first,
         .dtype = shoali_wide(dtype),
         .dtype_out = dtype,
     };
@@ -315,13 +353,42 @@ static const struct shoali_op_row head_row = {
     .saves_outputs = 1u << LSE | 1u << COUNT,
 };
 
+static const struct shoali_op_row cut_row = {
+    SHOALI_ROW_HEAD,
+    .name = "linear_cross_entropy",
+    .infer = head_infer,
+    .forward_post = cut_post,
+    .forward_finish = cut_finish,
+    .backward_input = head_backward,
+    .cost = head_cost,
+    .saves_inputs = 1u << X | 1u << TARGETS,
+    .saves_outputs = 1u << LSE | 1u << COUNT,
+    .flags = SHOALI_ROW_COLLECTIVE,
+};
+
 shoal_tensor *shoal_linear_cross_entropy(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
                                          shoal_tensor *targets)
 {
     const struct head_attr attr = {0};
-    return shoali_tape_record(tape, &(struct shoali_record_args){.row = &head_row,
-                                                                 .inputs = {x, targets},
-                                                                 .params = {weight},
-                                                                 .attr = &attr,
-                                                                 .attr_bytes = sizeof attr});
+    struct shoali_record_args record = {.row = &head_row,
+                                        .inputs = {x, targets},
+                                        .params = {weight},
+                                        .attr = &attr,
+                                        .attr_bytes = sizeof attr};
+    const enum shoali_tensor_rule rule = shoali_tensor_rule(tape, weight, 0);
+    if (rule == SHOALI_TENSOR_WHOLE)
+        return shoali_tape_record(tape, &record);
+    if (rule == SHOALI_TENSOR_ROW || weight->columns.parts != 1)
+        return shoali_tape_poison(
+            tape, SHOAL_FAIL(SHOAL_EINVAL,
+                             "linear_cross_entropy: tp must divide the classes of weight %s, its "
+                             "first dim, as one part",
+                             weight->name));
+    if (shoali_tensor_check_shares(tape, weight) < 0)
+        return shoali_tape_poison(tape, SHOAL_EINVAL);
+    record.row = &cut_row;
+    record.inputs[0] = shoali_tensor_enter(tape, x);
+    shoal_tensor *loss = shoali_tape_record(tape, &record);
+    shoali_tensor_done(tape, record.inputs[0], x);
+    return loss;
 }

@@ -9,6 +9,7 @@
 
 struct linears_attr {
     int32_t count, weight_out_in;
+    bool cut;                                          /* the weights are columns */
     int64_t rows, in, total, first[SHOAL_LINEARS + 1]; /* set by infer */
 };
 
@@ -40,6 +41,30 @@ done:
     return status;
 }
 
+/* The output's parts are the weights'. */
+static shoal_status join_columns(struct shoali_node *node, const struct linears_attr *attr)
+{
+    struct shoali_columns all = {0};
+    for (int32_t i = 0; i < attr->count; i++) {
+        const struct shoali_columns *one = &node->param[i]->columns;
+        for (int32_t p = 0; p < one->parts; p++, all.parts++) {
+            if (all.parts == SHOALI_COLUMNS_PARTS)
+                return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                                  "linears: weights of more than %d parts together, which tp "
+                                  "divides; declare a weight for each part",
+                                  SHOALI_COLUMNS_PARTS);
+            all.whole[all.parts] = one->whole[p];
+            all.first[all.parts] = one->first[p];
+            all.count[all.parts] = one->count[p];
+            all.unit[all.parts] = one->unit[p];
+            all.fine[all.parts] = one->fine[p];
+        }
+        all.sharers = one->sharers > all.sharers ? one->sharers : all.sharers;
+    }
+    shoali_tensor_set_columns(node, &all);
+    return SHOAL_OK;
+}
+
 static shoal_status linears_infer(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status;
@@ -67,6 +92,9 @@ static shoal_status linears_infer(struct shoal_tape *tape, struct shoali_node *n
     shape.dim[shape.ndim - 1] = attr->total;
     SHOAL_TRY(status, shoali_node_output(tape, node, 0, x->dtype, &shape, -1), done);
     shoali_block_leading(node, shape.ndim - 1);
+    node->out[0]->tensor.columns = (struct shoali_columns){0};
+    if (attr->cut)
+        SHOAL_TRY(status, join_columns(node, attr), done);
     if (!wanted)
         node->saves_inputs = 0;
 done:
@@ -265,7 +293,29 @@ static const struct shoali_op_row linears_row = {
     .backward_weight = linears_backward_weight,
     .cost = linears_cost,
     .saves_inputs = 1u,
+    .flags = SHOALI_ROW_SEQUENCE,
 };
+
+/* All weights are columns along tp, or none is. */
+static shoal_status find_rule(const struct shoal_tape *tape,
+                              const struct shoali_record_args *record, struct linears_attr *attr)
+{
+    const int32_t out_dim = attr->weight_out_in != 0 ? 0 : 1;
+    for (int32_t i = 0; i < attr->count; i++) {
+        const bool column =
+            shoali_tensor_rule(tape, record->params[i], out_dim) == SHOALI_TENSOR_COLUMN;
+        if (shoali_tensor_rule(tape, record->params[i], out_dim) == SHOALI_TENSOR_ROW ||
+            (i > 0 && column != attr->cut))
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "linears: tp divides %s and %s in different ways; split the outputs "
+                              "of all of them, or of none",
+                              record->params[0]->name, record->params[i]->name);
+        attr->cut = column;
+        if (column && shoali_tensor_check_shares(tape, record->params[i]) < 0)
+            return SHOAL_EINVAL;
+    }
+    return SHOAL_OK;
+}
 
 shoal_tensor *shoal_linears_sized(shoal_tape *tape, shoal_tensor *x, const shoal_linears_args *args,
                                   size_t args_size)
@@ -284,5 +334,14 @@ shoal_tensor *shoal_linears_sized(shoal_tape *tape, shoal_tensor *x, const shoal
         record.params[i] = own.weight[i];
         record.params[BIASES + i] = own.bias[i];
     }
-    return shoali_tape_record(tape, &record);
+    if (find_rule(tape, &record, &attr) < 0)
+        return shoali_tape_poison(tape, SHOAL_EINVAL);
+    if (attr.cut && x != NULL && x->columns.parts > 0)
+        record.inputs[0] = shoali_tensor_gather_columns(tape, x);
+    if (attr.cut)
+        record.inputs[0] = shoali_tensor_enter(tape, record.inputs[0]);
+    shoal_tensor *y = shoali_tape_record(tape, &record);
+    if (attr.cut)
+        shoali_tensor_done(tape, record.inputs[0], x);
+    return y;
 }

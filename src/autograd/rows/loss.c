@@ -1,5 +1,5 @@
 /* loss.c - softmax and the losses. */
-#include "autograd/rows/rows.h"
+#include "autograd/rows/cut_loss.h"
 
 /* ---- softmax ---- */
 
@@ -207,6 +207,8 @@ static const struct shoali_op_row cross_entropy_row = {
 
 shoal_tensor *shoal_cross_entropy(shoal_tape *tape, shoal_tensor *logits, shoal_tensor *targets)
 {
+    if (tape->status >= 0 && logits != NULL && logits->columns.parts == 1)
+        return shoali_cut_cross_entropy(tape, logits, targets);
     return shoali_tape_record(
         tape, &(struct shoali_record_args){.row = &cross_entropy_row, .inputs = {logits, targets}});
 }

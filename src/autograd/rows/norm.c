@@ -134,6 +134,7 @@ static const struct shoali_op_row layer_norm_row = {
     .cost = norm_cost,
     .saves_inputs = 1u,
     .saves_outputs = 1u << MEAN | 1u << RSTD,
+    .flags = SHOALI_ROW_SEQUENCE,
 };
 
 static const struct shoali_op_row rms_norm_row = {
@@ -145,6 +146,7 @@ static const struct shoali_op_row rms_norm_row = {
     .cost = norm_cost,
     .saves_inputs = 1u,
     .saves_outputs = 1u << MEAN | 1u << RSTD,
+    .flags = SHOALI_ROW_SEQUENCE,
 };
 
 static shoal_tensor *record_norm(shoal_tape *tape, shoal_tensor *x, const shoal_norm_args *args)

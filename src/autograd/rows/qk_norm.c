@@ -40,6 +40,11 @@ static shoal_status qk_norm_infer(struct shoal_tape *tape, struct shoali_node *n
     for (int32_t i = Q_GAMMA; i <= K_BETA; i++)
         if (i == Q_GAMMA || i == K_GAMMA || node->param[i] != NULL)
             SHOAL_TRY(status, shoali_row_need_param(node, i, qkv->dtype, &gamma), done);
+    /* each rank has the gradient that its heads give */
+    for (int32_t i = Q_GAMMA; i <= K_BETA; i++)
+        if (node->param[i] != NULL && shoali_tensor_is_cut(tape) && node->needs_backward)
+            SHOAL_TRY(status, shoali_tensor_note_param(node->param[i], qkv->columns.parts > 0),
+                      done);
     SHOAL_TRY(status, shoali_row_output_like_first(tape, node), done);
     SHOAL_TRY(status, shoali_node_output(tape, node, MEAN, shoali_wide(qkv->dtype), &rows, -1),
               done);
@@ -198,6 +203,7 @@ static const struct shoali_op_row qk_norm_row = {
     .cost = qk_norm_cost,
     .saves_inputs = 1u,
     .saves_outputs = 1u << MEAN | 1u << RSTD,
+    .flags = SHOALI_ROW_COLUMNS | SHOALI_ROW_NOTES_PARAMS,
 };
 
 shoal_tensor *shoal_qk_norm_sized(shoal_tape *tape, shoal_tensor *qkv,
@@ -208,9 +214,12 @@ shoal_tensor *shoal_qk_norm_sized(shoal_tape *tape, shoal_tensor *qkv,
         SHOALI_SIZED_READ(shoal_qk_norm_args, gamma_plus_one, args, args_size, &own);
     if (status < 0)
         return shoali_tape_poison(tape, status);
+    struct shoali_heads mine;
+    qkv = shoali_tensor_need_heads(tape, qkv, own.heads,
+                                   own.kv_heads > 0 ? own.kv_heads : own.heads, &mine);
     const struct qk_norm_attr attr = {
-        .heads = own.heads,
-        .kv_heads = own.kv_heads > 0 ? own.kv_heads : own.heads,
+        .heads = mine.heads,
+        .kv_heads = mine.kv_heads,
         .eps = own.eps,
         .rms = own.rms,
         .gamma_plus_one = own.gamma_plus_one,

@@ -205,6 +205,7 @@ static const struct shoali_op_row rotary_row = {
     .forward = rotary_forward,
     .backward_input = rotary_backward,
     .cost = rotary_cost,
+    .flags = SHOALI_ROW_COLUMNS,
 };
 
 shoal_tensor *shoal_rotary_sized(shoal_tape *tape, shoal_tensor *qkv, const shoal_rotary_args *args,
@@ -215,9 +216,12 @@ shoal_tensor *shoal_rotary_sized(shoal_tape *tape, shoal_tensor *qkv, const shoa
         SHOALI_SIZED_READ(shoal_rotary_args, interleaved, args, args_size, &own);
     if (status < 0)
         return shoali_tape_poison(tape, status);
+    struct shoali_heads mine;
+    qkv = shoali_tensor_need_heads(tape, qkv, own.heads,
+                                   own.kv_heads > 0 ? own.kv_heads : own.heads, &mine);
     struct rotary_attr attr = {
-        .heads = own.heads,
-        .kv_heads = own.kv_heads > 0 ? own.kv_heads : own.heads,
+        .heads = mine.heads,
+        .kv_heads = mine.kv_heads,
         .rotary_size = own.rotary_size,
         .interleaved = own.interleaved,
     };

@@ -90,6 +90,55 @@ void shoali_block_joined(struct shoali_node *node, int32_t dim);
 bool shoali_block_dim(const struct shoal_tensor *tensor, int32_t dim, int64_t *global,
                       int64_t *offset);
 
+/* ---- tp: rows/tensor.c, rows/columns.c; autograd/tensor_parallel.h ---- */
+
+static inline bool shoali_tensor_is_cut(const struct shoal_tape *tape)
+{
+    return tape->args.tensor_parallel.ranks > 1;
+}
+enum shoali_tensor_rule { SHOALI_TENSOR_WHOLE, SHOALI_TENSOR_COLUMN, SHOALI_TENSOR_ROW };
+/* How tp cuts a matrix whose outputs are along out_dim. */
+enum shoali_tensor_rule shoali_tensor_rule(const struct shoal_tape *tape,
+                                           const struct shoal_param *weight, int32_t out_dim);
+/* SHOAL_EINVAL: some rank has nothing of it; on all ranks alike. */
+SHOAL_CHECKED shoal_status shoali_tensor_check_shares(const struct shoal_tape *tape,
+                                                      const struct shoal_param *weight);
+/* x as a column weight reads it. Its user closes it (shoali_tensor_done), if it is another. */
+shoal_tensor *shoali_tensor_enter(shoal_tape *tape, shoal_tensor *x);
+struct shoali_leave_args {
+    struct shoal_param *bias;
+    shoal_tensor *residual;
+    shoal_activation activation;
+};
+/* act(sum over tp of x + bias) + residual; with sequence parallelism of this rank's positions. Closes
+ * x. */
+shoal_tensor *shoali_tensor_leave(shoal_tape *tape, shoal_tensor *x,
+                                  const struct shoali_leave_args *args);
+/* Gives back what no one but recorded nodes will read; if it is not `kept`. */
+void shoali_tensor_done(shoal_tape *tape, shoal_tensor *x, const shoal_tensor *kept);
+/* The whole of a last dim, of a sequence; own columns of a replicated x, divided as `columns`. */
+shoal_tensor *shoali_tensor_gather_columns(shoal_tape *tape, shoal_tensor *x);
+shoal_tensor *shoali_tensor_gather_sequence(shoal_tape *tape, shoal_tensor *x);
+shoal_tensor *shoali_tensor_take_columns(shoal_tape *tape, shoal_tensor *x,
+                                         const struct shoali_columns *columns);
+/* Own positions of a replicated x, where sequences are divided; else x. Closes x. */
+shoal_tensor *shoali_tensor_take_sequence(shoal_tape *tape, shoal_tensor *x);
+/* Whether what leaves a row weight is this rank's positions of x alone. */
+bool shoali_tensor_scatters(const struct shoal_tape *tape, const shoal_tensor *x);
+/* Says that output 0's last dim is so divided. */
+void shoali_tensor_set_columns(struct shoali_node *node, const struct shoali_columns *columns);
+bool shoali_columns_equal(const struct shoali_columns *a, const struct shoali_columns *b);
+/* This rank's heads of packed qkv, of the whole's `heads` and `kv_heads`. Without cut columns all. */
+struct shoali_heads {
+    int64_t heads, kv_heads, first_head, whole_heads;
+};
+/* False: qkv is cut, but not into whole heads. */
+bool shoali_tensor_heads(const shoal_tensor *qkv, int64_t heads, int64_t kv_heads,
+                         struct shoali_heads *mine);
+/* For public ops on packed qkv: gathers qkv if heads are not divided, and counts those that are here. */
+shoal_tensor *shoali_tensor_need_heads(shoal_tape *tape, shoal_tensor *qkv, int64_t heads,
+                                       int64_t kv_heads, struct shoali_heads *mine);
+
 /* Launches a kernel of ops.h, unless in meta mode. The fronts settle the empty cases. */
 #define SHOALI_RUN(tape, kernel, args) \
     SHOALI_LAUNCH(tape, shoali_op_##kernel(shoali_tape_exec(tape), args))

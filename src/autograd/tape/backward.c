@@ -35,6 +35,24 @@ static bool any_param_wants_grad(const struct shoali_node *node)
     return false;
 }
 
+static shoal_status backward_node(struct shoal_tape *tape, struct shoali_node *node);
+
+/* The node before, whose collective goes beside this one's weight gradient: what it sends is ready. */
+static shoal_status hurry_sender(struct shoal_tape *tape, const struct shoali_node *node)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_node *before = node->index > 0 ? tape->node[node->index - 1] : NULL;
+    if (before == NULL || (before->row->flags & SHOALI_ROW_HURRIED) == 0 ||
+        before->out[0] != node->in[0] || before->scope != node->scope || !before->needs_backward)
+        return SHOAL_OK;
+    before->hurried = true;
+    SHOAL_TRY(status, backward_node(tape, before), done);
+    if (before->pending && !tape->args.tensor_parallel.overlap)
+        SHOAL_TRY(status, shoali_pending_finish(tape, before), done);
+done:
+    return status;
+}
+
 static shoal_status backward_node(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status = SHOAL_OK;
@@ -54,6 +72,7 @@ static shoal_status backward_node(struct shoal_tape *tape, struct shoali_node *n
                 node->weight_deferred = true;
                 return SHOAL_OK;
             }
+            SHOAL_TRY(status, hurry_sender(tape, node), done);
             SHOAL_TRY(status, run_part(tape, node, node->row->backward_weight), done);
         }
     }
@@ -103,7 +122,8 @@ static shoal_status walk(struct shoal_tape *tape)
     for (int32_t e = tape->event_count - 1; e >= 0; e--) {
         const int32_t event = tape->event[e];
         if (event >= 0) {
-            SHOAL_TRY(status, backward_node(tape, tape->node[event]), done);
+            if (!tape->node[event]->hurried)
+                SHOAL_TRY(status, backward_node(tape, tape->node[event]), done);
             continue;
         }
         const int32_t index = (-1 - event) / 2;

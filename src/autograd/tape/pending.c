@@ -54,9 +54,23 @@ static void delist(struct shoal_tape *tape, struct shoali_node *node)
         if (!node->pending_backward)
             shoali_tensor_unref(tape, tensor);
     }
+    shoali_slot_free(tape->args.slot, node->scratch);
+    node->scratch = SHOALI_NO_SEGMENT;
 }
 
 /* ---- begin ---- */
+
+shoal_status shoali_node_scratch(struct shoal_tape *tape, struct shoali_node *node, size_t bytes,
+                                 void **memory)
+{
+    shoal_status status;
+    SHOAL_ASSERT(node->scratch == SHOALI_NO_SEGMENT);
+    *memory = NULL;
+    SHOAL_TRY(status, shoali_slot_alloc(tape->args.slot, bytes, &node->scratch), done);
+    *memory = shoali_slot_address(tape->args.slot, node->scratch);
+done:
+    return status;
+}
 
 shoal_status shoali_node_post(struct shoal_tape *tape, struct shoali_node *node, shoal_group *group,
                               const struct shoali_post *post)

@@ -142,7 +142,7 @@ done:
     return status;
 }
 
-static struct shoali_node *new_node(struct shoal_tape *tape)
+static struct shoali_node *new_node(struct shoal_tape *tape, const struct shoali_op_row *row)
 {
     if (shoali_grow(&tape->node, &tape->node_capacity, sizeof(*tape->node), tape->node_count + 1,
                     "nodes") < 0)
@@ -152,7 +152,11 @@ static struct shoali_node *new_node(struct shoal_tape *tape)
         return NULL;
     node->index = tape->node_count;
     node->scope = tape->open_scope;
-    node->ordinal = node->scope >= 0 ? tape->scope[node->scope]->ordinals++ : tape->root_ordinals++;
+    int32_t *ordinals =
+        node->scope >= 0 ? &tape->scope[node->scope]->ordinals : &tape->root_ordinals;
+    node->ordinal = *ordinals;
+    *ordinals += (row->flags & SHOALI_ROW_HELPER) == 0;
+    node->scratch = SHOALI_NO_SEGMENT;
     node->pass_input = -1;
     return node;
 }
@@ -249,6 +253,7 @@ static shoal_status record_node(struct shoal_tape *tape, struct shoali_node *nod
     SHOAL_TRY(status, fill_node(tape, node, record), done);
     SHOAL_TRY(status, shoali_pending_finish_inputs(tape, node), done);
     SHOAL_TRY(status, record->row->infer(tape, node), done);
+    SHOAL_TRY(status, shoali_tensor_note_params(tape, node), done);
     SHOAL_TRY(status, place_outputs(tape, node), done);
     shoali_node_save(node);
     SHOAL_TRY(status, shoali_node_forward(tape, node), done);
@@ -276,10 +281,13 @@ struct shoal_tensor *shoali_tape_record(struct shoal_tape *tape,
                                              "%s: the tape's backward has run; begin it again to "
                                              "record",
                                              record->row->name));
-    struct shoali_node *node = new_node(tape);
+    struct shoali_record_args own = *record;
+    if (shoali_tensor_make_whole(tape, &own) < 0)
+        return NULL;
+    struct shoali_node *node = new_node(tape, own.row);
     if (node == NULL)
         return shoali_tape_poison(tape, SHOAL_ENOMEM);
-    SHOAL_TRY(status, record_node(tape, node, record), done);
+    SHOAL_TRY(status, record_node(tape, node, &own), done);
 done:
     if (status >= 0)
         return &node->out[0]->tensor;

@@ -77,8 +77,9 @@ struct shoali_node {
     unsigned params_done; /* bit i: the contribution of parameter i was made */
     int32_t pass_input;   /* takes the output's gradient at the end; -1 none */
     bool needs_backward, weight_deferred, replayed;
-    bool pending, pending_backward;
-    struct shoali_comm_pending *collective; /* split rows; in the arena */
+    bool pending, pending_backward, hurried; /* hurried: its backward has begun already */
+    int32_t scratch;                         /* of the slot; SHOALI_NO_SEGMENT: none */
+    struct shoali_comm_pending *collective;  /* split rows; in the arena */
 };
 
 /* One parameter on one tape. */

@@ -374,12 +374,13 @@ static void attention_backward(struct trial *t)
 static void embedding(struct trial *t)
 {
     const bool with_positions = pick(t, 2) != 0, with_bad = pick(t, 2) != 0;
+    const int64_t others = 3 * pick(t, 2); /* rows of the whole on either side of the table's */
     const int64_t rows = pick_rows(t), columns = pick_size(t), table_rows = 9;
-    int32_t *ids = ints(t, rows, 0, table_rows);
+    int32_t *ids = ints(t, rows, 0, table_rows + 2 * others);
     int64_t *bad_id = block(t, 1, SHOAL_I64);
     *bad_id = 0;
     if (with_bad)
-        ids[rows / 2] = rows % 2 ? -1 : (int32_t)table_rows;
+        ids[rows / 2] = rows % 2 ? -1 : (int32_t)(table_rows + 2 * others);
     const struct shoali_embedding_args args = {
         .ids = ids,
         .table = floats(t, table_rows * columns, t->dtype),
@@ -392,6 +393,8 @@ static void embedding(struct trial *t)
         .period = 10,
         .first_position = 2,
         .dtype = t->dtype,
+        .first_row = others,
+        .whole_rows = others > 0 ? table_rows + 2 * others : 0,
     };
     call(t, &args);
     give(t, args.out, rows * columns, t->dtype);
@@ -403,9 +406,10 @@ static void embedding_backward(struct trial *t)
     const int64_t wanted = pick(t, 3);
     const int32_t accumulate_table = (int32_t)pick(t, 2);
     const int32_t accumulate_positions = (int32_t)pick(t, 2);
+    const int64_t others = 3 * pick(t, 2);
     const int64_t rows = pick_rows(t) - 1, columns = pick_size(t), table_rows = 9;
     const struct shoali_embedding_backward_args args = {
-        .ids = ints(t, rows, 0, table_rows),
+        .ids = ints(t, rows, 0, table_rows + 2 * others),
         .dout = floats(t, rows * columns, t->dtype),
         .dtable = wanted != 1 ? floats(t, table_rows * columns, SHOAL_F32) : NULL,
         .dpositions = wanted != 2 ? floats(t, 12 * columns, SHOAL_F32) : NULL,
@@ -418,6 +422,7 @@ static void embedding_backward(struct trial *t)
         .accumulate_table = accumulate_table,
         .accumulate_positions = accumulate_positions,
         .dtype = t->dtype,
+        .first_row = others,
     };
     call(t, &args);
     if (args.dtable != NULL)
@@ -539,6 +544,25 @@ static void cross_entropy_tile_backward(struct trial *t)
         give(t, args.dlogits, rows * stride, t->dtype);
 }
 
+static void cross_entropy_join(struct trial *t)
+{
+    const int64_t rows = pick_rows(t), ways = 1 + pick(t, 4), vocabulary = 40;
+    float *parts = floats_between(t, 3 * ways * rows, SHOAL_F32, 0, 20);
+    const struct shoali_cross_entropy_join_args args = {
+        .parts = parts,
+        .targets = ints(t, rows, -1, vocabulary + 1), /* one class too many: NaN */
+        .loss = block(t, rows, SHOAL_F32),
+        .lse = block(t, rows, SHOAL_F32),
+        .rows = rows,
+        .ways = ways,
+        .vocabulary = vocabulary,
+        .dtype = SHOAL_F32,
+    };
+    call(t, &args);
+    give(t, args.loss, rows, SHOAL_F32);
+    give(t, args.lse, rows, SHOAL_F32);
+}
+
 static void softmax(struct trial *t)
 {
     const int32_t backward = (int32_t)pick(t, 2), accumulate = (int32_t)pick(t, 2);
@@ -572,13 +596,14 @@ const struct conformance_case shaped_cases[] = {
     CASE(rotary, rotary, 13824, FLOATS32, 0),
     CASE(attention, attention, 188160, FLOATS32, 24),
     CASE(attention_backward, attention_backward, 188160, FLOATS32, 12),
-    CASE(embedding, embedding, 400, FLOATS32, 0),
-    CASE(embedding_backward, embedding_backward, 1200, FLOATS32, 0),
+    CASE(embedding, embedding, 800, FLOATS32, 0),
+    CASE(embedding_backward, embedding_backward, 2400, FLOATS32, 0),
     CASE(cross_entropy, cross_entropy, 200, FLOATS32, 0),
     CASE(loss_mean, loss_mean, 20, ONLY_F32, 0),
     CASE(cross_entropy_backward, cross_entropy_backward, 400, FLOATS32, 0),
     CASE(cross_entropy_tile, cross_entropy_tile, 200, FLOATS32, 0),
     CASE(cross_entropy_tile_backward, cross_entropy_tile_backward, 800, FLOATS32, 0),
+    CASE(cross_entropy_join, cross_entropy_join, 80, ONLY_F32, 0),
     CASE(softmax, softmax, 400, FLOATS32, 0),
 };
 const size_t shaped_case_count = SHOALI_COUNT_OF(shaped_cases);

@@ -16,16 +16,17 @@ static void embedding_range(const void *block, int64_t begin, int64_t end)
     const struct shoali_embedding_args *args = block;
     const int64_t columns = args->columns;
     for (int64_t r = begin; r < end; r++) {
-        const int64_t id = args->ids[r];
+        const int64_t id = args->ids[r] - args->first_row;
         const bool good = id >= 0 && id < args->table_rows;
-        if (!good)
+        const bool other = !good && args->ids[r] >= 0 && args->ids[r] < args->whole_rows;
+        if (!good && !other)
             report_bad(args->bad_id, r + 1);
         const bool add = good && args->positions;
         const int64_t position = add ? r % args->period + args->first_position : 0;
         for (int64_t c = 0; c < columns; c += 16) {
             const int64_t lanes = SHOALI_MIN(16, columns - c);
             v16 v = good ? lanes_load(args->table, id * columns + c, lanes, args->dtype)
-                         : v16_set1(0.0f);
+                         : v16_set1(other ? -0.0f : 0.0f);
             if (add)
                 v = v16_add(
                     v, lanes_load(args->positions, position * columns + c, lanes, args->dtype));
@@ -65,7 +66,7 @@ static void embedding_backward_range(const void *block, int64_t begin, int64_t e
     const struct shoali_embedding_backward_args *args = block;
     const int64_t columns = args->columns;
     for (int64_t r = 0; r < args->rows; r++) {
-        const int64_t id = args->ids[r];
+        const int64_t id = args->ids[r] - args->first_row;
         const int64_t position = args->dpositions ? r % args->period + args->first_position : 0;
         if (id < 0 || id >= args->table_rows)
             continue;

@@ -263,6 +263,44 @@ shoali_op_cross_entropy_tile_backward(const struct shoali_exec *exec,
     return shoali_kernel_launch(exec, &shoali_kernel_cross_entropy_tile_backward, args);
 }
 
+/* ---- cross_entropy_join ---- */
+
+static int64_t join_parts(const void *block)
+{
+    const struct shoali_cross_entropy_join_args *args = block;
+    return 3 * args->ways * args->rows;
+}
+
+static shoal_status check_join(const void *block)
+{
+    const struct shoali_cross_entropy_join_args *args = block;
+    return shoali_check_at_least("cross_entropy_join", "ways", args->ways, 1);
+}
+
+#define OF_REAL SHOALI_REAL_OF(cross_entropy_join, dtype)
+const struct shoali_kernel shoali_kernel_cross_entropy_join = {
+    .type = {.name = "cross_entropy_join",
+             .args_bytes = sizeof(struct shoali_cross_entropy_join_args),
+             .pointers = {SHOALI_IN(cross_entropy_join, parts, OF_REAL,
+                                    SHOALI_COUNT_BY(join_parts)),
+                          SHOALI_IN(cross_entropy_join, targets, TARGETS,
+                                    SHOALI_COUNT(cross_entropy_join, rows)),
+                          SHOALI_OUT(cross_entropy_join, loss, OF_REAL,
+                                     SHOALI_COUNT(cross_entropy_join, rows)),
+                          SHOALI_OUT(cross_entropy_join, lse, OF_REAL,
+                                     SHOALI_COUNT(cross_entropy_join, rows))}},
+    .dtypes = {SHOALI_DTYPE(cross_entropy_join, dtype, SHOALI_DTYPE_FLOAT)},
+    .products = {{{SHOALI_SIZE(cross_entropy_join, rows), SHOALI_SIZE(cross_entropy_join, ways)}}},
+    .check = check_join,
+};
+#undef OF_REAL
+
+shoal_status shoali_op_cross_entropy_join(const struct shoali_exec *exec,
+                                          const struct shoali_cross_entropy_join_args *args)
+{
+    return shoali_kernel_launch(exec, &shoali_kernel_cross_entropy_join, args);
+}
+
 /* ---- softmax ---- */
 
 static int64_t softmax_all(const void *block)

@@ -60,6 +60,16 @@ void shoali_ref_cross_entropy_tile_backward(const void *args,
         cross_entropy_tile_backward_f32(a);
 }
 
+void shoali_ref_cross_entropy_join(const void *args, const struct shoali_kernel_context *context)
+{
+    (void)context;
+    const struct shoali_cross_entropy_join_args *a = args;
+    if (a->dtype == SHOAL_F64)
+        cross_entropy_join_f64(a);
+    else
+        cross_entropy_join_f32(a);
+}
+
 void shoali_ref_softmax(const void *args, const struct shoali_kernel_context *context)
 {
     (void)context;

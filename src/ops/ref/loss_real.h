@@ -116,6 +116,29 @@ R(cross_entropy_tile_backward)(const struct shoali_cross_entropy_tile_backward_a
     }
 }
 
+static void R(cross_entropy_join)(const struct shoali_cross_entropy_join_args *args)
+{
+    const REAL *parts = (const REAL *)args->parts;
+    const int64_t rows = args->rows;
+    for (int64_t row = 0; row < rows; row++) {
+        REAL largest = -(REAL)INFINITY, sum = 0, logit = 0;
+        for (int64_t p = 0; p < args->ways; p++)
+            largest = R(max)(parts[3 * p * rows + row], largest);
+        for (int64_t p = 0; p < args->ways; p++) {
+            const REAL *part = parts + 3 * p * rows + row;
+            sum = R(fma)(part[rows], R(exp)(part[0] - largest), sum);
+            logit += part[2 * rows];
+        }
+        const REAL lse = largest + R(log)(sum);
+        const int32_t target = args->targets[row];
+        REAL loss = target >= 0 ? lse - logit : 0;
+        if (target >= args->vocabulary)
+            loss = (REAL)NAN;
+        ((REAL *)args->lse)[row] = lse;
+        ((REAL *)args->loss)[row] = loss;
+    }
+}
+
 static void R(softmax_store)(const struct shoali_softmax_args *args, int64_t at, REAL v)
 {
     if (args->accumulate)

@@ -27,6 +27,7 @@
     KERNEL(cross_entropy_backward)      \
     KERNEL(cross_entropy_tile)          \
     KERNEL(cross_entropy_tile_backward) \
+    KERNEL(cross_entropy_join)          \
     KERNEL(softmax)                     \
     KERNEL(dropout)                     \
     KERNEL(unary)                       \

@@ -1,0 +1,203 @@
+/* cut_loss.c - losses of logits whose vocabulary tp divides. */
+#include "autograd/rows/cut_loss.h"
+
+#include <math.h>
+
+enum { LOGITS, TARGETS };
+
+static shoal_dtype wide_of(const struct shoali_node *node)
+{
+    return node->out[SHOALI_LOSS_LSE]->tensor.dtype;
+}
+
+static int64_t rows_of(const struct shoali_node *node)
+{
+    return shoali_count(&node->out[SHOALI_LOSS_LSE]->tensor);
+}
+
+shoal_status shoali_cut_loss_outputs(struct shoal_tape *tape, struct shoali_node *node,
+                                     int32_t index, shoal_dtype dtype)
+{
+    shoal_status status;
+    const struct shoal_tensor *targets = &node->in[index]->tensor;
+    const shoal_dtype wide = shoali_wide(dtype);
+    const int32_t ranks = tape->args.tensor_parallel.ranks;
+    const int64_t count = shoali_count(targets);
+    const shoal_shape scalar = {0}, rows = shoal_shape_1(count);
+    const shoal_shape parts = shoal_shape_3(ranks, 3, count);
+    SHOAL_TRY(status, shoali_node_output(tape, node, SHOALI_LOSS_RESULT, wide, &scalar, 1), done);
+    SHOAL_TRY(status, shoali_node_output(tape, node, SHOALI_LOSS_LSE, wide, &rows, targets->bound),
+              done);
+    SHOAL_TRY(status, shoali_node_output(tape, node, SHOALI_LOSS_COUNT, wide, &scalar, 1), done);
+    SHOAL_TRY(
+        status,
+        shoali_node_output(tape, node, SHOALI_LOSS_PARTS, wide, &parts, 3 * ranks * targets->bound),
+        done);
+done:
+    return status;
+}
+
+static void *own_part(const struct shoal_tape *tape, const struct shoali_node *node)
+{
+    return shoali_at(node->out[SHOALI_LOSS_PARTS]->tensor.data,
+                     3 * rows_of(node) * tape->args.tensor_parallel.rank, wide_of(node));
+}
+
+shoal_status shoali_cut_loss_begin(struct shoal_tape *tape, struct shoali_node *node,
+                                   struct shoali_cross_entropy_tile_args *tile)
+{
+    shoal_status status = SHOAL_OK;
+    const int64_t rows = rows_of(node);
+    const shoal_dtype wide = wide_of(node);
+    void *own = own_part(tape, node);
+    tile->targets = node->in[TARGETS]->tensor.data;
+    tile->largest = own;
+    tile->lse = shoali_at(own, rows, wide);
+    tile->loss = shoali_at(own, 2 * rows, wide);
+    tile->rows = rows;
+    tile->vocabulary = INT64_MAX; /* no tile is the last: the join is */
+    const struct shoali_set_args largest = {
+        .y = own, .count = rows, .value = -(double)INFINITY, .dtype = wide};
+    const struct shoali_set_args others = {.y = tile->lse, .count = 2 * rows, .dtype = wide};
+    if (rows > 0) {
+        SHOAL_TRY(status, SHOALI_RUN(tape, set, &largest), done);
+        SHOAL_TRY(status, SHOALI_RUN(tape, set, &others), done);
+    }
+done:
+    return status;
+}
+
+shoal_status shoali_cut_loss_post(struct shoal_tape *tape, struct shoali_node *node)
+{
+    return shoali_tensor_post(tape, node, own_part(tape, node),
+                              node->out[SHOALI_LOSS_PARTS]->tensor.data, 3 * rows_of(node),
+                              wide_of(node), SHOALI_TENSOR_GATHER);
+}
+
+shoal_status shoali_cut_loss_join(struct shoal_tape *tape, struct shoali_node *node,
+                                  int64_t vocabulary)
+{
+    shoal_status status;
+    void *loss;
+    SHOAL_TRY(status, shoali_tape_workspace(tape, node->out[SHOALI_LOSS_LSE]->bytes, &loss), done);
+    const struct shoali_cross_entropy_join_args join = {
+        .parts = node->out[SHOALI_LOSS_PARTS]->tensor.data,
+        .targets = node->in[TARGETS]->tensor.data,
+        .loss = loss,
+        .lse = node->out[SHOALI_LOSS_LSE]->tensor.data,
+        .rows = rows_of(node),
+        .ways = tape->args.tensor_parallel.ranks,
+        .vocabulary = vocabulary,
+        .dtype = wide_of(node),
+    };
+    const struct shoali_loss_mean_args mean = {
+        .loss = loss,
+        .targets = join.targets,
+        .mean = node->out[SHOALI_LOSS_RESULT]->tensor.data,
+        .count = node->out[SHOALI_LOSS_COUNT]->tensor.data,
+        .rows = join.rows,
+        .dtype = join.dtype,
+    };
+    SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_join, &join), done);
+    SHOAL_TRY(status, SHOALI_RUN(tape, loss_mean, &mean), done);
+done:
+    shoali_tape_workspace_free(tape, loss);
+    return status;
+}
+
+/* ---- cross-entropy ---- */
+
+static shoal_status cut_infer(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_row_need_float(node, LOGITS), done);
+    const struct shoal_tensor *logits = &node->in[LOGITS]->tensor;
+    shoal_shape whole = logits->shape;
+    whole.dim[whole.ndim - 1] = logits->columns.whole[0];
+    SHOAL_TRY(status, shoali_row_need_targets(node, TARGETS, &whole), done);
+    SHOAL_TRY(status, shoali_cut_loss_outputs(tape, node, TARGETS, logits->dtype), done);
+done:
+    return status;
+}
+
+static shoal_status cut_post(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct shoal_tensor *logits = &node->in[LOGITS]->tensor;
+    struct shoali_cross_entropy_tile_args tile = {
+        .logits = logits->data,
+        .columns = shoali_last_dim(&logits->shape),
+        .stride = shoali_last_dim(&logits->shape),
+        .first = logits->columns.first[0],
+        .dtype = logits->dtype,
+    };
+    SHOAL_TRY(status, shoali_cut_loss_begin(tape, node, &tile), done);
+    SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_tile, &tile), done);
+    SHOAL_TRY(status, shoali_cut_loss_post(tape, node), done);
+done:
+    return status;
+}
+
+static shoal_status cut_finish(struct shoal_tape *tape, struct shoali_node *node)
+{
+    return shoali_cut_loss_join(tape, node, node->in[LOGITS]->tensor.columns.whole[0]);
+}
+
+static shoal_status cut_backward(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct shoal_tensor *logits = &node->in[LOGITS]->tensor;
+    const void *values = logits->data;
+    const int64_t columns = shoali_last_dim(&logits->shape);
+    void *to;
+    bool accumulate;
+    SHOAL_TRY(status, shoali_grad_begin_over(tape, node, LOGITS, &to, &accumulate), done);
+    const struct shoali_cross_entropy_tile_backward_args args = {
+        .logits = values,
+        .targets = node->in[TARGETS]->tensor.data,
+        .lse = node->out[SHOALI_LOSS_LSE]->tensor.data,
+        .dloss = shoali_node_grad(tape, node, SHOALI_LOSS_RESULT),
+        .count = node->out[SHOALI_LOSS_COUNT]->tensor.data,
+        .dlogits = to,
+        .rows = rows_of(node),
+        .columns = columns,
+        .stride = columns,
+        .stride_out = columns,
+        .first = logits->columns.first[0],
+        .dtype = logits->dtype,
+        .dtype_out = logits->dtype,
+    };
+    if (to != NULL)
+        SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_tile_backward, &args), done);
+    SHOAL_TRY(status, shoali_grad_end(tape, node, LOGITS), done);
+done:
+    return status;
+}
+
+static void cut_cost(const struct shoal_tape *tape, const struct shoali_node *node,
+                     int64_t *flops_forward, int64_t *flops_backward, int64_t *bytes)
+{
+    (void)tape;
+    *flops_forward = *flops_backward = 4 * shoali_count(&node->in[LOGITS]->tensor);
+    *bytes = shoali_cost_bytes(node);
+}
+
+static const struct shoali_op_row cut_row = {
+    SHOALI_ROW_HEAD,
+    .name = "cross_entropy",
+    .infer = cut_infer,
+    .forward_post = cut_post,
+    .forward_finish = cut_finish,
+    .backward_input = cut_backward,
+    .cost = cut_cost,
+    .saves_inputs = 1u << LOGITS | 1u << TARGETS,
+    .saves_outputs = 1u << SHOALI_LOSS_LSE | 1u << SHOALI_LOSS_COUNT,
+    .flags = SHOALI_ROW_COLLECTIVE | SHOALI_ROW_COLUMNS,
+};
+
+shoal_tensor *shoali_cut_cross_entropy(shoal_tape *tape, shoal_tensor *logits,
+                                       shoal_tensor *targets)
+{
+    return shoali_tape_record(
+        tape, &(struct shoali_record_args){.row = &cut_row, .inputs = {logits, targets}});
+}
