@@ -337,7 +337,7 @@ shoal_status shoal_declare_param_sized(shoal_declaration *declaration, const sho
 {
     shoal_status status;
     shoal_param_spec own = {0};
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_param_spec, split_fine, spec, spec_size, &own), done);
+    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_param_spec, split, spec, spec_size, &own), done);
     if (own.name == NULL || own.name[0] == '\0')
         status = SHOAL_FAIL(SHOAL_EINVAL, "layer %s declares a parameter without a name",
                             declaration->layer->name);

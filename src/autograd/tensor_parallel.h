@@ -80,6 +80,8 @@ SHOAL_CHECKED shoal_status shoali_tensor_post(struct shoal_tape *tape, struct sh
                                               const void *in, void *out, int64_t count,
                                               shoal_dtype dtype, enum shoali_tensor_kind kind);
 
+/* x with its whole last dim on all ranks; x itself if it is not cut. */
+struct shoal_tensor *shoali_tensor_gather_columns(struct shoal_tape *tape, struct shoal_tensor *x);
 /* Replaces inputs that the row cannot take as they are by what is gathered of them. */
 SHOAL_CHECKED shoal_status shoali_tensor_make_whole(struct shoal_tape *tape,
                                                     struct shoali_record_args *record);

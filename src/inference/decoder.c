@@ -30,6 +30,9 @@ static shoal_status run_layers(struct shoali_decoder *decoder, struct shoal_tape
     shoali_tape_set_batch(tape, inputs, 2);
     SHOAL_TRY(status, shoali_tape_forward_layers(tape, module, 0, module->layer_count, boundary),
               done);
+    if (boundary->count == 1)
+        boundary->tensor[0] = shoali_tensor_gather_columns(tape, boundary->tensor[0]);
+    SHOAL_TRY(status, shoali_tape_status(tape), done);
     const struct shoal_tensor *logits = boundary->tensor[0];
     if (boundary->count != 1 || logits->shape.ndim != 2 || logits->shape.dim[0] != pass->asked)
         status = SHOAL_FAIL(SHOAL_EINVAL,
@@ -212,7 +215,8 @@ shoal_status shoali_decoder_init(struct shoali_decoder *decoder, shoal_engine *e
                                     .module = &engine->module,
                                     .dtype = engine->module.dtype,
                                     .observers = &decoder->observer,
-                                    .observer_count = 1};
+                                    .observer_count = 1,
+                                    .tensor_parallel = engine->tensor_parallel};
     SHOAL_TRY(status, allocate_host(decoder), done);
     SHOAL_TRY(status, shoali_kv_cache_create(engine->device, sequences, positions, &decoder->cache),
               done);

@@ -103,6 +103,7 @@ static shoal_status open_engine(shoal_generator *generator, struct opening *open
                                                        .threads = opening->args->threads,
                                                        .accelerator = opening->args->accelerator,
                                                        .ops = opening->args->ops,
+                                                       .mesh = opening->args->mesh,
                                                        .inference = 1,
                                                        .blank_weights = true},
                                   &generator->owned),

@@ -116,8 +116,7 @@ shoal_tensor *shoali_tensor_leave(shoal_tape *tape, shoal_tensor *x,
                                   const struct shoali_leave_args *args);
 /* Gives back what no one but recorded nodes will read; if it is not `kept`. */
 void shoali_tensor_done(shoal_tape *tape, shoal_tensor *x, const shoal_tensor *kept);
-/* The whole of a last dim, of a sequence; own columns of a replicated x, divided as `columns`. */
-shoal_tensor *shoali_tensor_gather_columns(shoal_tape *tape, shoal_tensor *x);
+/* The whole of a sequence (of a last dim: shoali_tensor_gather_columns); own columns of a replicated x, divided as `columns`. */
 shoal_tensor *shoali_tensor_gather_sequence(shoal_tape *tape, shoal_tensor *x);
 shoal_tensor *shoali_tensor_take_columns(shoal_tape *tape, shoal_tensor *x,
                                          const struct shoali_columns *columns);
