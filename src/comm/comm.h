@@ -95,11 +95,22 @@ struct shoali_record {
     char here[SHOALI_HERE_BYTES]; /* the call site, its last parts when long */
 };
 /* One rank's part of an agreement. `world_rank` is the name that messages use. */
+struct shoali_seat_shared; /* what a rank says of itself */
 struct shoali_seat {
     int32_t world_rank;
+    const struct shoali_seat_shared *shared; /* NULL: nothing is known */
     const struct shoali_record *record;
     const int64_t *send_counts, *recv_counts; /* all_to_all_v; [ranks] */
 };
+
+/* For messages; text has room for SHOALI_PLACE_BYTES, and is returned. "" without a name or an
+ * instruction, else with `before` in front: "tp 1, pp 0", "send_gradient of micro-batch 3 of step
+ * 7". And: "rank 2", "rank 2 (tp 1, pp 0)". */
+enum { SHOALI_PLACE_BYTES = 128 };
+const char *shoali_seat_name(const struct shoali_seat_shared *seat, const char *before, char *text);
+const char *shoali_seat_doing(const struct shoali_seat_shared *seat, const char *before,
+                              char *text);
+const char *shoali_rank_format(const struct shoali_seat *seat, char *text);
 
 /* One posted operation, as wrappers and backends see it. SHOALI_SPLIT and SHOALI_COMM_ALLOC are
  * posted as barriers that announce these calls. */
@@ -148,6 +159,8 @@ struct shoali_comm_ops {
     /* The group is used by a second thread of each rank: its waits spin only when there are two
      * cores per rank. */
     void (*second_thread)(void *backend);
+    /* What messages of all ranks call this one besides its number; NULL: there are no others. */
+    void (*set_name)(void *backend, const char *name);
 };
 #define SHOALI_COMM_ABI 2u
 extern const struct shoali_comm_ops shoali_comm_self, shoali_comm_thread, shoali_comm_shm;
@@ -186,6 +199,9 @@ SHOAL_CHECKED shoal_status shoali_comm_post(shoal_group *group, const struct sho
 SHOAL_CHECKED shoal_status shoali_comm_split(shoal_group *parent,
                                              const struct shoali_split_args *args,
                                              shoal_group **group);
+/* This rank's name in its world, for messages of every rank: "tp 1, pp 0", at most 48 characters. Not
+ * collective; before the world is used by a second thread. */
+void shoali_comm_set_name(shoal_group *group, const char *name);
 /* Says that the group belongs to a communication thread beside the rank's computing one. */
 void shoali_comm_second_thread(shoal_group *group);
 

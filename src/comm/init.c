@@ -252,6 +252,12 @@ void shoal_comm_abort(shoal_group *group, shoal_status status)
     group->ops->abort(group->object, status, *sentence ? sentence : shoal_status_name(status));
 }
 
+void shoali_comm_set_name(shoal_group *group, const char *name)
+{
+    if (group->ops->set_name)
+        group->ops->set_name(group->object, name);
+}
+
 void shoali_comm_second_thread(shoal_group *group)
 {
     group->ops->second_thread(group->object);

@@ -97,6 +97,16 @@ static shoal_status compare_stages(const struct shoal_mesh *mesh, const char *or
     return SHOAL_OK;
 }
 
+/* Where ranks differ in more than their share of the data, a number alone says little. */
+static void say_name(const struct shoal_mesh *mesh)
+{
+    char name[64];
+    if (mesh->group == NULL || mesh->ranks == 1 ||
+        shoal_mesh_size(mesh, SHOAL_AXIS_DP) == mesh->ranks)
+        return;
+    shoali_comm_set_name(mesh->group, shoal_mesh_format(mesh, mesh->rank, name, sizeof name));
+}
+
 /* ---- the object ----------------------------------------------------------------------------- */
 
 static shoal_status make_mesh(const shoal_mesh_args *args, shoal_mesh **mesh)
@@ -122,6 +132,7 @@ static shoal_status make_mesh(const shoal_mesh_args *args, shoal_mesh **mesh)
     SHOAL_TRY(status, shoali_generator_set(&made->dense, order, &dense), done);
     SHOAL_TRY(status, shoali_generator_set(&made->expert, order, &expert), done);
     SHOAL_TRY(status, compare_stages(made, order), done);
+    say_name(made);
     *mesh = made;
     made = NULL;
 done:

@@ -78,6 +78,91 @@ static bool dies_in_all_reduce(struct rank_seat *seat)
     return true;
 }
 
+/* A rank with a name, in an instruction of a pipeline, is named with both; in a group of a few ranks,
+ * too, and by those whose message it does not take. */
+static bool dies_with_a_name(struct rank_seat *seat)
+{
+    char name[64];
+    float data[4] = {0};
+    shoal_group *pair = NULL;
+    const int32_t victim = seat->ranks->killed;
+    snprintf(name, sizeof(name), "tp %d, pp %d, dp 1", (int)seat->rank % 2, (int)seat->rank / 2);
+    shoali_comm_set_name(seat->group, name);
+    EXPECT(shoal_comm_split(seat->group, seat->rank / 2, seat->rank, &pair) == SHOAL_OK);
+    shoali_context_get()->instruction = "send_activation";
+    shoali_context_get()->micro = 3;
+    shoali_context_get()->step = 7;
+    EXPECT(shoal_all_reduce(pair, data, data, 4, SHOAL_F32, SHOAL_SUM, NULL) == SHOAL_OK);
+    if (seat->rank == victim)
+        raise(SIGKILL);
+    shoal_status status = SHOAL_OK;
+    if (seat->rank / 2 == victim / 2)
+        status = shoal_send(pair, data, 4, SHOAL_F32, 1 - seat->rank % 2, NULL);
+    else
+        status = shoal_barrier(seat->group);
+    /* a short message may be on its way before anybody looks */
+    if (status == SHOAL_OK)
+        status = shoal_barrier(seat->group);
+    EXPECT(status == SHOAL_EPEER);
+    snprintf(name, sizeof(name), ", tp %d, pp %d, dp 1) is gone", (int)victim % 2, (int)victim / 2);
+    EXPECT(says(name));
+    EXPECT(says("is gone, last seen in send_activation of micro-batch 3 of step 7: "));
+    shoal_comm_destroy(pair);
+    return true;
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    for (int32_t victim = 1; victim < 4; victim++)
+        run(dies_with_a_name, 4, victim, false, 60);
+}
+
+/* Two neighbours that do not mean the same message, and a rank that gives up. */
+static bool differs_with_names(struct rank_seat *seat)
+{
+    char name[32];
+    float data[8] = {0};
+    snprintf(name, sizeof(name), "pp %d", (int)seat->rank);
+    shoali_comm_set_name(seat->group, name);
+    shoali_context_get()->micro = 5;
+    shoali_context_get()->instruction = seat->rank == 0 ? "send_activation" : "recv_activation";
+    shoal_status status = seat->rank == 0 ? shoal_send(seat->group, data, 8, SHOAL_F32, 1, NULL)
+                                          : shoal_recv(seat->group, data, 6, SHOAL_F32, 0, NULL);
+    if (status == SHOAL_OK) /* the sender's piece was taken before it was looked at */
+        status = shoal_barrier(seat->group);
+    EXPECT(status == SHOAL_EMISMATCH || status == SHOAL_EPEER);
+    EXPECT(says("rank 0 (pp 0) posted send of 8 F32") &&
+           says("rank 1 (pp 1) posted recv of 6 F32"));
+    EXPECT(says("in recv_activation of micro-batch 5"));
+    return true;
+}
+
+static bool fails_with_a_name(struct rank_seat *seat)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "pp %d", (int)seat->rank);
+    shoali_comm_set_name(seat->group, name);
+    EXPECT(shoal_barrier(seat->group) == SHOAL_OK);
+    shoali_context_get()->micro = 2;
+    shoali_context_get()->instruction = "forward";
+    if (seat->rank == 1) {
+        shoal_comm_abort(seat->group, SHOAL_FAIL(SHOAL_EIO, "the disk is wet"));
+        return true;
+    }
+    EXPECT(shoal_barrier(seat->group) == SHOAL_EPEER);
+    EXPECT(says("rank 1 (pp 1) failed in forward of micro-batch 2"));
+    EXPECT(says(": the disk is wet"));
+    return true;
+}
+
+static void test_names_of_what_differs(void **state)
+{
+    (void)state;
+    run(differs_with_names, 2, -1, false, 60);
+    run(fails_with_a_name, 2, -1, false, 60);
+}
+
 /* The same in a stream of a device: the collective is staged through pinned memory, and the dead rank
  * is the device's failure. */
 static bool dies_in_a_stream(struct rank_seat *seat)
@@ -436,6 +521,7 @@ int main(void)
     setenv("SHOAL_JOB_ID", job, 1);
     unsetenv("SHOAL_COMM");
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_names_of_what_differs),
         cmocka_unit_test(killed_ranks),      cmocka_unit_test(orderly_ends),
         cmocka_unit_test(too_little_memory), cmocka_unit_test(wrong_environment),
         cmocka_unit_test(wrong_arguments),   cmocka_unit_test(stopped_ranks),

@@ -101,6 +101,7 @@ static shoal_status ask_agreement(const struct shoali_slots_group *group,
     for (int32_t r = 0; r < group->size; r++) {
         const int64_t *counts = group->slot[r].counts[group->round % 2];
         seats[r] = (struct shoali_seat){.world_rank = group->shared->world_rank[r],
+                                        .shared = shoali_slots_seat(group, r),
                                         .record = &shoali_group_wire(group, r)->record,
                                         .send_counts = counts,
                                         .recv_counts = counts + SHOALI_MAX_RANKS};

@@ -69,16 +69,20 @@ static shoal_status check_first(const struct shoali_slots_group *group,
                                 const struct shoali_record *sent)
 {
     const struct shoali_seat seats[2] = {
-        {.world_rank = group->shared->world_rank[request->post.peer], .record = sent},
-        {.world_rank = group->world->rank, .record = &request->wire.record}};
+        {.world_rank = group->shared->world_rank[request->post.peer],
+         .shared = shoali_slots_seat(group, request->post.peer),
+         .record = sent},
+        {.world_rank = group->world->rank,
+         .shared = shoali_slots_seat(group, group->rank),
+         .record = &request->wire.record}};
     shoal_status status = request->post.agree ? request->post.agree(seats, 2) : SHOAL_OK;
     size_t sent_bytes = (size_t)sent->count * shoal_dtype_bytes((shoal_dtype)sent->dtype);
-    char own[256], theirs[256];
+    char own[256], theirs[256], a[SHOALI_PLACE_BYTES], b[SHOALI_PLACE_BYTES];
     if (status == SHOAL_OK && sent_bytes != request->bytes)
-        status =
-            SHOAL_FAIL(SHOAL_EMISMATCH, "rank %d posted %s, rank %d posted %s: the sizes differ",
-                       (int)seats[0].world_rank, shoali_record_format(sent, theirs),
-                       (int)seats[1].world_rank, shoali_record_format(seats[1].record, own));
+        status = SHOAL_FAIL(SHOAL_EMISMATCH, "%s posted %s, %s posted %s: the sizes differ",
+                            shoali_rank_format(&seats[0], a), shoali_record_format(sent, theirs),
+                            shoali_rank_format(&seats[1], b),
+                            shoali_record_format(seats[1].record, own));
     return status;
 }
 

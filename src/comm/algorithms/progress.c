@@ -128,6 +128,7 @@ shoal_status shoali_slots_post(void *backend, const struct shoali_post *post, vo
     shoal_status status = SHOAL_OK;
     *out = NULL;
     SHOAL_TRY(status, shoali_world_verdict(group->world), done);
+    shoali_world_say_place(group->world);
     for (int32_t i = 0; i < SHOALI_MAX_REQUESTS && !request; i++)
         if (group->request[i].state == SHOALI_REQUEST_FREE)
             request = &group->request[i];
@@ -151,19 +152,21 @@ done:
     return status;
 }
 
-/* "rank 2" or "ranks 2, 3": those that have not arrived at the group's round; the first or -1. */
+/* "rank 2" or "ranks 2 (tp 0, pp 1), 3 (tp 1, pp 1)": those that have not arrived at the group's round; the first or -1. */
 static int32_t list_missing(const struct shoali_slots_group *group, char *text, size_t bytes)
 {
-    char list[120] = "";
+    char list[360] = "", name[SHOALI_PLACE_BYTES];
     int32_t first = -1, count = 0, at = 0;
     for (int32_t r = 0; r < group->size; r++) {
         if (shoali_group_has_arrived(group, r))
             continue;
         if (first < 0)
             first = r;
-        if ((size_t)at + 16 < sizeof(list))
-            at += snprintf(list + at, sizeof(list) - (size_t)at, "%s%d", count ? ", " : "",
-                           (int)group->shared->world_rank[r]);
+        if ((size_t)at + sizeof(name) < sizeof(list)) {
+            shoali_seat_name(shoali_slots_seat(group, r), " (", name);
+            at += snprintf(list + at, sizeof(list) - (size_t)at, "%s%d%s%s", count ? ", " : "",
+                           (int)group->shared->world_rank[r], name, name[0] ? ")" : "");
+        }
         count++;
     }
     snprintf(text, bytes, "%s %s", count > 1 ? "ranks" : "rank", list);
@@ -175,12 +178,14 @@ static void describe_timeout(const struct shoali_slots_group *group,
 {
     static const char advice[] = "if it is only slow, raise the timeout (DEEPSPEED_TIMEOUT, in "
                                  "minutes)";
-    char own[256], last[256], missing[128] = "";
+    char own[256], last[256], missing[400] = "", peer[SHOALI_PLACE_BYTES];
     double seconds = (double)group->world->timeout_ns * 1e-9;
     if (is_message(request)) {
-        snprintf(text, bytes, "%s: rank %d did not %s within %.1f s; %s",
-                 shoali_record_format(&request->wire.record, own),
-                 (int)group->shared->world_rank[request->post.peer],
+        const struct shoali_seat seat = {.world_rank =
+                                             group->shared->world_rank[request->post.peer],
+                                         .shared = shoali_slots_seat(group, request->post.peer)};
+        snprintf(text, bytes, "%s: %s did not %s within %.1f s; %s",
+                 shoali_record_format(&request->wire.record, own), shoali_rank_format(&seat, peer),
                  request->post.kind == SHOALI_SEND ? "receive" : "send", seconds, advice);
         return;
     }
@@ -219,13 +224,15 @@ static void forgive_absence(struct shoali_slots_request *request, int64_t looked
 static void check_health(struct shoali_slots_group *group, struct shoali_slots_request *request)
 {
     struct shoali_slots_world *world = group->world;
-    char text[SHOALI_SENTENCE_BYTES];
+    char text[SHOALI_SENTENCE_BYTES], name[SHOALI_PLACE_BYTES], doing[SHOALI_PLACE_BYTES];
     int32_t dead = world->host->find_dead ? world->host->find_dead(world->user) : -1;
     if (dead >= 0) {
+        const struct shoali_seat_shared *seat = &world->shared->seat[dead];
         snprintf(text, sizeof(text),
-                 "rank %d (pid %d) is gone: it was killed or left without shoal_comm_destroy; its "
-                 "own output says more",
-                 (int)dead, (int)atomic_load(&world->shared->seat[dead].pid));
+                 "rank %d (pid %d%s) is gone%s: it was killed or left without shoal_comm_destroy; "
+                 "its own output says more",
+                 (int)dead, (int)atomic_load(&seat->pid), shoali_seat_name(seat, ", ", name),
+                 shoali_seat_doing(seat, ", last seen in ", doing));
         shoali_world_condemn(world, -1, SHOAL_EPEER, text);
     } else if (world->timeout_ns > 0 &&
                shoali_now_ns() - request->waiting_since_ns >= world->timeout_ns) {
@@ -403,6 +410,7 @@ void shoali_slots_second_thread(void *backend)
 void shoali_slots_abort(void *backend, shoal_status status, const char *sentence)
 {
     struct shoali_slots_group *group = backend;
+    shoali_world_say_place(group->world);
     shoali_world_condemn(group->world, group->world->rank, status, sentence);
     shoali_group_ring_all(group);
 }

@@ -42,7 +42,9 @@ enum {
     SHOALI_MAX_REQUESTS = 17,                     /* 16 outstanding and one that is waited for */
     SHOALI_SMALL_BYTES = 65536,
     SHOALI_SENTENCE_BYTES = 1024,
-    SHOALI_LINE_BYTES = 128 /* two cache lines: the adjacent one is fetched too */
+    SHOALI_LINE_BYTES = 128, /* two cache lines: the adjacent one is fetched too */
+    SHOALI_NAME_WORDS = 6,
+    SHOALI_DOING_WORDS = 3
 };
 
 /* ---- in shared memory ----------------------------------------------------------------------- */
@@ -54,6 +56,10 @@ struct shoali_seat_shared {
     _Atomic uint32_t joined; /* the fields below are valid */
     _Atomic uint32_t left;
     cpu_set_t cores;
+    /* names.c: texts in words; step and micro-batch are valid where `doing` is no empty text */
+    _Alignas(SHOALI_LINE_BYTES) _Atomic uint64_t doing[SHOALI_DOING_WORDS];
+    _Atomic int64_t micro, step;
+    _Atomic uint64_t name[SHOALI_NAME_WORDS];
 };
 struct shoali_world_shared {
     _Atomic uint32_t verdict; /* enum shoali_verdict_state; the next three are valid when SET */
@@ -230,6 +236,17 @@ void shoali_world_condemn(struct shoali_slots_world *world, int32_t rank, shoal_
                           const char *sentence);
 /* SHOAL_OK, or the verdict as this rank's error. */
 SHOAL_CHECKED shoal_status shoali_world_verdict(struct shoali_slots_world *world);
+
+/* What the rank of the group says of itself. */
+static inline const struct shoali_seat_shared *
+shoali_slots_seat(const struct shoali_slots_group *group, int32_t rank)
+{
+    return &group->world->shared->seat[group->shared->world_rank[rank]];
+}
+
+/* names.c: what the calling thread does (its context), for messages about this rank. */
+void shoali_world_say_place(struct shoali_slots_world *world);
+void shoali_slots_set_name(void *group, const char *name);
 
 /* group.c */
 size_t shoali_group_bytes(int32_t size);

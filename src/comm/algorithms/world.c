@@ -128,8 +128,12 @@ shoal_status shoali_world_verdict(struct shoali_slots_world *world)
     const struct shoali_world_shared *shared = world->shared;
     if (atomic_load(&shared->verdict) != SHOALI_VERDICT_SET)
         return SHOAL_OK;
-    if (shared->verdict_rank >= 0 && shared->verdict_rank != world->rank)
-        return SHOAL_FAIL(SHOAL_EPEER, "rank %d failed: %s", (int)shared->verdict_rank,
-                          shared->verdict_sentence);
+    if (shared->verdict_rank >= 0 && shared->verdict_rank != world->rank) {
+        char name[SHOALI_PLACE_BYTES], doing[SHOALI_PLACE_BYTES];
+        const struct shoali_seat_shared *seat = &shared->seat[shared->verdict_rank];
+        const struct shoali_seat failed = {.world_rank = shared->verdict_rank, .shared = seat};
+        return SHOAL_FAIL(SHOAL_EPEER, "%s failed%s: %s", shoali_rank_format(&failed, name),
+                          shoali_seat_doing(seat, " in ", doing), shared->verdict_sentence);
+    }
     return SHOAL_FAIL((shoal_status)shared->verdict_status, "%s", shared->verdict_sentence);
 }

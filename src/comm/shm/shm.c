@@ -287,4 +287,5 @@ const struct shoali_comm_ops shoali_comm_shm = {
     .free = shoali_slots_free,
     .abort = shoali_slots_abort,
     .second_thread = shoali_slots_second_thread,
+    .set_name = shoali_slots_set_name,
 };

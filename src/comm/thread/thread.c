@@ -257,4 +257,5 @@ const struct shoali_comm_ops shoali_comm_thread = {
     .free = shoali_slots_free,
     .abort = shoali_slots_abort,
     .second_thread = shoali_slots_second_thread,
+    .set_name = shoali_slots_set_name,
 };

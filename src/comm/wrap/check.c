@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT_BYTES = 256 };
+enum { TEXT_BYTES = 512 };
 
 static const char *const reduce_names[] = {"sum", "min", "max", "prod", "bor", "avg", "sum_tree"};
 
@@ -24,7 +24,8 @@ static void describe(const struct shoali_seat *seat, bool details, char text[TEX
 {
     const struct shoali_record *record = seat->record;
     enum shoali_collective kind = (enum shoali_collective)record->kind;
-    int at = snprintf(text, TEXT_BYTES, "rank %d posted %s", (int)seat->world_rank,
+    char place[SHOALI_PLACE_BYTES];
+    int at = snprintf(text, TEXT_BYTES, "%s posted %s", shoali_rank_format(seat, place),
                       shoali_collective_name(kind));
     if (kind == SHOALI_ALL_TO_ALL_V)
         at += snprintf(text + at, (size_t)(TEXT_BYTES - at), " of %s",
@@ -36,7 +37,8 @@ static void describe(const struct shoali_seat *seat, bool details, char text[TEX
         at += snprintf(text + at, (size_t)(TEXT_BYTES - at), " from root %d", (int)record->peer);
     else if (details && record->op >= 0 && record->op <= SHOAL_SUM_TREE)
         at += snprintf(text + at, (size_t)(TEXT_BYTES - at), " with %s", reduce_names[record->op]);
-    snprintf(text + at, (size_t)(TEXT_BYTES - at), " at %s", short_here(record->here));
+    snprintf(text + at, (size_t)(TEXT_BYTES - at), " at %s%s", short_here(record->here),
+             shoali_seat_doing(seat->shared, " in ", place));
 }
 
 static shoal_status disagree(const struct shoali_seat *a, const struct shoali_seat *b)
@@ -150,4 +152,5 @@ const struct shoali_comm_ops shoali_comm_check = {
     .free = shoali_wrap_free,
     .abort = shoali_wrap_abort,
     .second_thread = shoali_wrap_second_thread,
+    .set_name = shoali_wrap_set_name,
 };

@@ -109,4 +109,5 @@ const struct shoali_comm_ops shoali_comm_record = {
     .free = shoali_wrap_free,
     .abort = shoali_wrap_abort,
     .second_thread = shoali_wrap_second_thread,
+    .set_name = shoali_wrap_set_name,
 };

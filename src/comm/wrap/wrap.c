@@ -75,6 +75,13 @@ void shoali_wrap_abort(void *object, shoal_status status, const char *sentence)
     wrap->inner_ops->abort(wrap->inner, status, sentence);
 }
 
+void shoali_wrap_set_name(void *object, const char *name)
+{
+    struct shoali_wrap *wrap = object;
+    if (wrap->inner_ops->set_name)
+        wrap->inner_ops->set_name(wrap->inner, name);
+}
+
 void shoali_wrap_second_thread(void *object)
 {
     struct shoali_wrap *wrap = object;
