@@ -141,6 +141,15 @@ static void tell_lost_output(struct pretrain *run)
             strerror(error));
 }
 
+/* A run whose ranks do not all do the same says who does what; without memory for it, nothing. */
+static void show_mesh(const struct pretrain *run)
+{
+    char *text = NULL;
+    if (shoal_engine_describe_mesh(run->engine, &text) == SHOAL_OK)
+        fputs(text, stdout);
+    free(text);
+}
+
 static void show_header(struct pretrain *run)
 {
     const struct pretrain_options *options = &run->options;
@@ -158,12 +167,15 @@ static void show_header(struct pretrain *run)
            (int)shoal_dataset_vocab_size(run->dataset));
     if (shoal_dataset_path(run->dataset))
         printf("tokens: %s\n", shoal_dataset_path(run->dataset));
-    printf("batch: %lld sample%s of %lld token%s = %lld micro-batch%s of %lld, on %d rank%s\n",
+    show_mesh(run);
+    const int32_t ranks = shoal_mesh_size(run->mesh, SHOAL_AXIS_DP);
+    printf("batch: %lld sample%s of %lld token%s = %lld micro-batch%s of %lld, on %d%s rank%s\n",
            (long long)run->train_batch, run->train_batch > 1 ? "s" : "",
            (long long)options->seq_length, options->seq_length > 1 ? "s" : "",
            (long long)run->micro_per_step, run->micro_per_step > 1 ? "es" : "",
-           (long long)run->micro_batch, (int)shoal_engine_world_size(run->engine),
-           shoal_engine_world_size(run->engine) > 1 ? "s" : "");
+           (long long)run->micro_batch, (int)ranks,
+           ranks < shoal_engine_world_size(run->engine) ? " data-parallel" : "",
+           ranks > 1 ? "s" : "");
     const bool next_token = pretrain_samples(options) == SHOAL_SAMPLE_NEXT_TOKEN;
     if (run->valid && next_token &&
         shoal_dataset_unigram_entropy(run->dataset, SHOAL_SPLIT_VALID, &entropy) >= 0)

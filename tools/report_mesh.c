@@ -164,31 +164,17 @@ static void list_embeddings(const shoal_mesh *mesh, struct listing *out)
     shoali_str_append(&out->text, "\n");
 }
 
-static void list_sizes(const shoal_mesh *mesh, const struct mesh_options *options,
-                       struct listing *out)
-{
-    shoali_str_append(&out->text, "%d rank%s", shoal_mesh_ranks(mesh),
-                      shoal_mesh_ranks(mesh) == 1 ? "" : "s");
-    for (int i = 0; i < AXES; i++) {
-        const shoal_axes axis = 1u << i | (1u << i == SHOAL_AXIS_EP ? SHOAL_AXIS_EXPERT : 0);
-        const int32_t size = shoal_mesh_size(mesh, axis);
-        if (size > 1)
-            shoali_str_append(&out->text, ", %s %d", axis_names[i], size);
-    }
-    shoali_str_append(&out->text, "; numbered %s\n\n",
-                      options->mesh.pipeline_before_data ? "tp-cp-ep-pp-dp" : "tp-cp-ep-dp-pp");
-}
-
 static shoal_status list(const struct mesh_options *options, struct listing *out)
 {
     shoal_status status;
+    char line[128];
     shoal_mesh *mesh = NULL;
     int32_t *ranks = shoali_calloc((size_t)options->world_size, sizeof *ranks, "ranks of a mesh");
     if (!ranks)
         return SHOAL_ENOMEM;
     SHOAL_TRY(status, mesh_flags_open(&options->mesh, NULL, (int32_t)options->world_size, 0, &mesh),
               done);
-    list_sizes(mesh, options, out);
+    shoali_str_append(&out->text, "%s\n\n", shoal_mesh_describe(mesh, line, sizeof line));
     for (int i = 0; i < SETS; i++) {
         const shoal_axes axes = essence(mesh, options, sets[i]);
         bool known = axes == 0;

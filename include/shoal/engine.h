@@ -209,6 +209,12 @@ SHOAL_API const char *shoal_engine_param_name(const shoal_engine *engine, int32_
  * Returns `text`; a line longer than `bytes` is cut. "" for inference. */
 SHOAL_API const char *shoal_engine_describe_weight_decay(const shoal_engine *engine, char *text,
                                                          size_t bytes);
+/* What people want to know of the mesh after the start: its sizes and the order of its ranks, of a
+ * pipeline each stage's layers and parameters, the schedule and what it loses. Lines, each with its
+ * end; "" where all ranks divide the samples alone. The same on every rank; not collective. *text is
+ * owned by the caller: free(). */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_describe_mesh(const shoal_engine *engine,
+                                                                char **text);
 /* 64-bit fingerprint of weights (masters) and optimizer states, layout-free. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_fingerprint(shoal_engine *engine, uint64_t *hash);
 

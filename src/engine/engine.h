@@ -10,6 +10,7 @@
  *   engine_stages.c      a pipeline: layers, boundaries, groups and memory of this rank (stages.h)
  *   engine_pipeline.c    and what its instructions do
  *   engine_blocks.c      who shares which block of a parameter, by the mesh
+ *   engine_describe.c    the mesh as people read it
  *   engine_access.c      getters, parameters, fingerprint
  *   engine_checkpoint.c  save and load through checkpoint/
  *   engine_tensors.c     what a checkpoint has of this rank

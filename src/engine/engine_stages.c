@@ -21,6 +21,31 @@ static int32_t virtual_stages(const struct shoali_engine_stages *stages)
 
 /* ---- stages --------------------------------------------------------------------------------- */
 
+/* A layout says itself how many chunks it has. */
+static shoal_status count_chunks(const struct shoal_engine *engine, const shoal_engine_args *args,
+                                 int32_t *chunks)
+{
+    shoal_status status;
+    enum shoali_cut_method method;
+    const char *partition, *text;
+    int32_t parts;
+    *chunks = args->virtual_stages > 0 ? args->virtual_stages : 1;
+    SHOAL_TRY(status, shoali_config_partition(&engine->config, args, &partition), done);
+    SHOAL_TRY(status, shoali_cut_parse(partition, &method, &text), done);
+    if (method != SHOALI_CUT_LAYOUT || args->virtual_stages > 0)
+        return SHOAL_OK;
+    SHOAL_TRY(status, shoali_cut_layout_parts(text, args->model->layer_count, &parts), done);
+    if (parts % engine->stages.count)
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "the pipeline layout \"%s\" has %d stages, which %d pipeline ranks cannot "
+            "share evenly",
+            text, (int)parts, (int)engine->stages.count);
+    *chunks = parts / engine->stages.count;
+done:
+    return status;
+}
+
 shoal_status shoali_stages_init(struct shoal_engine *engine, const shoal_engine_args *args)
 {
     shoal_status status = SHOAL_OK;
@@ -31,7 +56,7 @@ shoal_status shoali_stages_init(struct shoal_engine *engine, const shoal_engine_
     if (stages->count == 1)
         return SHOAL_OK;
     stages->index = shoal_mesh_coordinate(engine->mesh, SHOAL_AXIS_PP, engine->rank);
-    stages->args.chunks = args->virtual_stages > 0 ? args->virtual_stages : 1;
+    SHOAL_TRY(status, count_chunks(engine, args, &stages->args.chunks), done);
     stages->args.group = args->micro_batch_group;
     stages->args.schedule = stages->args.chunks > 1 ? SHOALI_INTERLEAVED : SHOALI_1F1B;
     if (args->pipeline_schedule)

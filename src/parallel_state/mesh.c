@@ -248,6 +248,34 @@ const char *shoal_mesh_format(const shoal_mesh *mesh, int32_t rank, char *buffer
     return buffer;
 }
 
+/* Behind what is there, as far as it fits. */
+static void append(char *buffer, size_t bytes, const char *between, const char *word)
+{
+    const size_t used = strlen(buffer);
+    snprintf(buffer + used, bytes - used, "%s%s", between, word);
+}
+
+const char *shoal_mesh_describe(const shoal_mesh *mesh, char *buffer, size_t bytes)
+{
+    static const shoal_axes axes[] = {SHOAL_AXIS_TP, SHOAL_AXIS_CP,
+                                      SHOAL_AXIS_EP | SHOAL_AXIS_EXPERT, SHOAL_AXIS_DP,
+                                      SHOAL_AXIS_PP};
+    char word[32];
+    if (bytes == 0)
+        return buffer;
+    snprintf(buffer, bytes, "%d rank%s", (int)mesh->ranks, mesh->ranks == 1 ? "" : "s");
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
+        const int32_t size = shoal_mesh_size(mesh, axes[i]);
+        snprintf(word, sizeof word, "%s %d", shoali_axis_name(axes[i] & ~SHOAL_AXIS_EXPERT),
+                 (int)size);
+        if (size > 1)
+            append(buffer, bytes, ", ", word);
+    }
+    for (int32_t i = 0; i < mesh->dense.count; i++)
+        append(buffer, bytes, i == 0 ? "; numbered " : "-", shoali_axis_name(mesh->dense.axis[i]));
+    return buffer;
+}
+
 /* ---- communicators -------------------------------------------------------------------------- */
 
 /* A group's split; `members` is its size on the ranks that are in one. Kept under `key`. */

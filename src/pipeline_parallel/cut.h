@@ -56,6 +56,9 @@ void shoali_cut_uniform(int32_t count, int32_t parts, int32_t *begin);
 /* By weights, as above. O(count^2 parts) time, O(count parts) memory. */
 SHOAL_CHECKED shoal_status shoali_cut_balanced(const double *weights, int32_t count, int32_t parts,
                                                int32_t *begin);
+/* Virtual stages that a layout has; of a model of so many layers, which the text must not exceed. */
+SHOAL_CHECKED shoal_status shoali_cut_layout_parts(const char *text, int32_t layer_count,
+                                                   int32_t *parts);
 /* Layers per virtual stage by a layout; counts[stages * chunks] of all symbols. Decoder layers and
  * virtual stages must be as many as args says. */
 SHOAL_CHECKED shoal_status shoali_cut_layout(const struct shoali_cut_args *args, int32_t *counts);

@@ -106,6 +106,25 @@ static void test_methods(void **state)
     assert_cut(&args, BEGINS(0, 4, 6, 9, 11));
 }
 
+static void test_parts_of_layouts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t parts;
+    } cases[] = {{"EtL", 1}, {"Et*3|(tt|)*2tL", 4}, {"Et|t|t|tL", 4}, {"E|||(t|)*2 L", 6}};
+    int32_t parts;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(shoali_cut_layout_parts(cases[i].text, 12, &parts), SHOAL_OK);
+        assert_int_equal(parts, cases[i].parts);
+    }
+    assert_int_equal(shoali_cut_layout_parts("Et|(t", 12, &parts), SHOAL_EINVAL);
+    assert_int_equal(shoali_cut_layout_parts("E((|*1000000)*1000000)*1000000L", 12, &parts),
+                     SHOAL_EINVAL);
+    assert_int_equal(shoali_cut_layout_parts("E((t*1000000)*1000000)*1000000L", 12, &parts),
+                     SHOAL_EINVAL);
+}
+
 static void test_layouts(void **state)
 {
     (void)state;
@@ -201,9 +220,10 @@ static void test_mistakes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_uniform), cmocka_unit_test(test_balanced),
-        cmocka_unit_test(test_methods), cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_all),     cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_uniform),          cmocka_unit_test(test_balanced),
+        cmocka_unit_test(test_methods),          cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_parts_of_layouts), cmocka_unit_test(test_all),
+        cmocka_unit_test(test_mistakes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,12 +4,12 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { REPEATS_MAX = 1000000, DEPTH_MAX = 16 };
+enum { REPEATS_MAX = 1000000, DEPTH_MAX = 16, PARTS_MAX = 1 << 20 };
 
 struct reader {
     const struct shoali_cut_args *args;
     const char *at;
-    int32_t *counts; /* of each virtual stage, all symbols */
+    int32_t *counts; /* of each virtual stage, all symbols; NULL: only stages are counted */
     int32_t stage;   /* now */
     int32_t embeddings, decoders, heads;
 };
@@ -70,7 +70,8 @@ static shoal_status put(struct reader *reader, const char *at, int32_t repeats)
         return fail_at(reader, at, "has another head");
     reader->embeddings += *at == 'E';
     reader->heads += *at == 'L';
-    reader->counts[reader->stage] += repeats;
+    if (reader->counts)
+        reader->counts[reader->stage] += repeats;
     if (*at == 't')
         reader->decoders += repeats;
     if (reader->decoders > reader->args->layer_count)
@@ -106,6 +107,16 @@ static shoal_status read_items(struct reader *reader, int depth)
         }
     }
 done:
+    return status;
+}
+
+shoal_status shoali_cut_layout_parts(const char *text, int32_t layer_count, int32_t *parts)
+{
+    const struct shoali_cut_args args = {
+        .stages = PARTS_MAX, .chunks = 1, .layer_count = layer_count, .text = text};
+    struct reader reader = {.args = &args, .at = text};
+    const shoal_status status = read_items(&reader, 0);
+    *parts = reader.stage + 1;
     return status;
 }
 
