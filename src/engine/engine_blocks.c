@@ -131,8 +131,9 @@ static int32_t sharers_of(const struct shoal_engine *engine, const struct shoal_
 static bool is_counted_elsewhere(const struct shoal_engine *engine, const struct shoal_param *param)
 {
     const shoal_axes expert = param->cut_by & SHOAL_AXIS_EXPERT;
-    if (engine->stages.count > 1 && engine->stages.index > engine->stages.first_stage[param->index])
-        return param->count > 0 && engine->module.param[param->index]->uses > 1;
+    const bool tied = engine->stages.count > 1 && param->uses > 1;
+    if (tied && engine->stages.index > engine->stages.first_stage[param->index])
+        return param->count > 0;
     shoal_axes along = expert ? engine->admitted | SHOAL_AXIS_EP : same_axes(engine);
     if (sharers_of(engine, param) > 1)
         along &= ~SHOAL_AXIS_TP;

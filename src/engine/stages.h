@@ -74,7 +74,7 @@ struct shoali_engine_stages {
     int32_t buffer_count;
     struct shoali_zero_tied *tied; /* parameters of several stages */
     int32_t tied_count;
-    int32_t *first_stage; /* [params] that holds it */
+    int32_t *first_stage; /* [params] of tied ones: that holds it */
     shoal_group **made;   /* owned: over some of the stages */
     int32_t made_count;
     struct shoali_zero_pass *pass;
