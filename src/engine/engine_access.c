@@ -64,6 +64,14 @@ bool shoal_engine_stop_requested(const shoal_engine *engine)
     return engine->stop;
 }
 
+/* A pipeline's slots are all as large as its largest chunk needs, whichever chunks they had. */
+static int64_t slot_bytes(const struct shoal_engine *engine, const struct shoali_slot *slot,
+                          int64_t planned)
+{
+    const int64_t peak = (int64_t)shoali_slot_peak_bytes(slot);
+    return slot && engine->stages.count > 1 && peak < planned ? planned : peak;
+}
+
 void shoal_engine_get_memory_info_sized(const shoal_engine *engine, shoal_memory_info *info,
                                         size_t info_size)
 {
@@ -75,8 +83,8 @@ void shoal_engine_get_memory_info_sized(const shoal_engine *engine, shoal_memory
     int64_t activations = 0, kept = 0, growths = 0;
     for (int32_t i = 0; i < engine->micro_count; i++) {
         const struct shoali_micro *micro = &engine->micro[i];
-        activations += (int64_t)shoali_slot_peak_bytes(micro->slot);
-        kept += (int64_t)shoali_slot_peak_bytes(micro->kept_slot);
+        activations += slot_bytes(engine, micro->slot, engine->micro_cost.slot_bytes);
+        kept += slot_bytes(engine, micro->kept_slot, engine->micro_cost.kept_bytes);
         growths +=
             shoali_slot_growth_count(micro->slot) + shoali_slot_growth_count(micro->kept_slot);
     }

@@ -90,6 +90,26 @@ static inline bool follow(struct gpt_seat *seat, const struct cell *cell)
     return true;
 }
 
+static inline shoal_engine_args cell_args(const struct gpt_seat *seat, const struct cell *cell,
+                                          const char *config)
+{
+    return (shoal_engine_args){.model = cell->model ? cell->model : seat->model,
+                               .config_text = config,
+                               .seed = 11,
+                               .threads = 1,
+                               .accelerator = cell->accelerator,
+                               .output_path = cell->output,
+                               .recompute_granularity = cell->recompute,
+                               .inference = cell->inference,
+                               .saves = 1,
+                               .pipeline_schedule = cell->schedule,
+                               .virtual_stages = cell->virtual_stages,
+                               .micro_batch_group = cell->group,
+                               .partition_method = cell->partition,
+                               .first_stage_layers = cell->first_layers,
+                               .last_stage_layers = cell->last_layers};
+}
+
 static inline bool live(struct gpt_seat *seat)
 {
     struct cell *cell = seat->run->user;
@@ -103,24 +123,9 @@ static inline bool live(struct gpt_seat *seat)
                                                 .pipeline = cell->pipeline,
                                                 .order = cell->backwards ? "pp-dp" : NULL},
                              &mesh) == SHOAL_OK);
-    const shoal_status made =
-        shoal_engine_create(&(shoal_engine_args){.model = cell->model ? cell->model : seat->model,
-                                                 .config_text = config,
-                                                 .mesh = mesh,
-                                                 .seed = 11,
-                                                 .threads = 1,
-                                                 .accelerator = cell->accelerator,
-                                                 .output_path = cell->output,
-                                                 .recompute_granularity = cell->recompute,
-                                                 .inference = cell->inference,
-                                                 .saves = 1,
-                                                 .pipeline_schedule = cell->schedule,
-                                                 .virtual_stages = cell->virtual_stages,
-                                                 .micro_batch_group = cell->group,
-                                                 .partition_method = cell->partition,
-                                                 .first_stage_layers = cell->first_layers,
-                                                 .last_stage_layers = cell->last_layers},
-                            &seat->engine);
+    shoal_engine_args args = cell_args(seat, cell, config);
+    args.mesh = mesh;
+    const shoal_status made = shoal_engine_create(&args, &seat->engine);
     bool done;
     if (cell->sentence) {
         done = made < 0 && strstr(shoal_error_message(), cell->sentence) != NULL;
