@@ -21,6 +21,7 @@
 #define KILL_WAIT_NS INT64_C(600000000)
 #define SWEEP_NS INT64_C(10000000)
 #define SAVING_NS INT64_C(50000000)
+#define LISTEN_NS INT64_C(300000000)
 #define FOREVER_NS INT64_C(-1)
 
 /* A number of the ranks or of the guard, which stay zombies until the end. */
@@ -287,11 +288,26 @@ static bool is_saving(const struct shoali_job *job)
            shoali_leftover_processes(job, SHOALI_COUNT) > 0;
 }
 
+/* A rank that was killed said nothing. The others look for such ranks when they wait for it: one of
+ * them says which it was and in what, if it is not ended before. */
+static void listen_to_ranks(struct shoali_job *job)
+{
+    const int64_t deadline = shoali_deadline_ns(LISTEN_NS);
+    const int32_t running = job->running;
+    if (job->culprit < 0 || job->rank[job->culprit].signal == 0)
+        return;
+    while (!job->impatient && job->running == running && !shoali_deadline_passed(deadline)) {
+        wait_signals(job, deadline - shoali_now_ns());
+        collect(job);
+    }
+}
+
 static void stop(struct shoali_job *job)
 {
-    int64_t deadline = shoali_deadline_ns(grace_of(job));
     for (int32_t i = 0; i < job->ranks; i++)
         job->rank[i].stopped = job->rank[i].running;
+    listen_to_ranks(job);
+    int64_t deadline = shoali_deadline_ns(grace_of(job));
     job->term_sent = true;
     send_all(job, SIGTERM);
     (void)shoali_leftover_processes(job, SHOALI_ASK);

@@ -233,11 +233,13 @@ static void check_health(struct shoali_slots_group *group, struct shoali_slots_r
                  "its own output says more",
                  (int)dead, (int)atomic_load(&seat->pid), shoali_seat_name(seat, ", ", name),
                  shoali_seat_doing(seat, ", last seen in ", doing));
-        shoali_world_condemn(world, -1, SHOAL_EPEER, text);
+        /* All ranks get this sentence, and may be ended before they say it: the first one does. */
+        if (shoali_world_condemn(world, -1, SHOAL_EPEER, text))
+            SHOALI_ERROR("comm", "%s", text);
     } else if (world->timeout_ns > 0 &&
                shoali_now_ns() - request->waiting_since_ns >= world->timeout_ns) {
         describe_timeout(group, request, text, sizeof(text));
-        shoali_world_condemn(world, -1, SHOAL_ETIMEOUT, text);
+        (void)shoali_world_condemn(world, -1, SHOAL_ETIMEOUT, text);
     } else {
         return;
     }
@@ -411,6 +413,6 @@ void shoali_slots_abort(void *backend, shoal_status status, const char *sentence
 {
     struct shoali_slots_group *group = backend;
     shoali_world_say_place(group->world);
-    shoali_world_condemn(group->world, group->world->rank, status, sentence);
+    (void)shoali_world_condemn(group->world, group->world->rank, status, sentence);
     shoali_group_ring_all(group);
 }

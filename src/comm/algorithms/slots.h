@@ -231,8 +231,8 @@ SHOAL_CHECKED bool shoali_world_join(struct shoali_world_shared *shared, int32_t
 void shoali_world_ready(struct shoali_slots_world *world);
 void shoali_world_retain(struct shoali_slots_world *world);
 void shoali_world_release(struct shoali_slots_world *world);
-/* Sets the verdict unless there is one; rank -1: found by the ranks together. */
-void shoali_world_condemn(struct shoali_slots_world *world, int32_t rank, shoal_status status,
+/* Sets the verdict unless there is one, which is the answer; rank -1: found by the ranks together. */
+bool shoali_world_condemn(struct shoali_slots_world *world, int32_t rank, shoal_status status,
                           const char *sentence);
 /* SHOAL_OK, or the verdict as this rank's error. */
 SHOAL_CHECKED shoal_status shoali_world_verdict(struct shoali_slots_world *world);

@@ -105,7 +105,7 @@ static void await_writer(struct shoali_slots_world *world)
     }
 }
 
-void shoali_world_condemn(struct shoali_slots_world *world, int32_t rank, shoal_status status,
+bool shoali_world_condemn(struct shoali_slots_world *world, int32_t rank, shoal_status status,
                           const char *sentence)
 {
     struct shoali_world_shared *shared = world->shared;
@@ -113,7 +113,7 @@ void shoali_world_condemn(struct shoali_slots_world *world, int32_t rank, shoal_
     if (!atomic_compare_exchange_strong(&shared->verdict, &none, SHOALI_VERDICT_WRITING)) {
         await_writer(world);
         if (atomic_load(&shared->verdict) == SHOALI_VERDICT_SET)
-            return;
+            return false;
     }
     char text[SHOALI_SENTENCE_BYTES];
     snprintf(text, sizeof(text), "%s", sentence); /* aside: it may be the record's own text */
@@ -121,6 +121,7 @@ void shoali_world_condemn(struct shoali_slots_world *world, int32_t rank, shoal_
     shared->verdict_rank = rank;
     memcpy(shared->verdict_sentence, text, sizeof(text));
     atomic_store(&shared->verdict, SHOALI_VERDICT_SET);
+    return true;
 }
 
 shoal_status shoali_world_verdict(struct shoali_slots_world *world)
