@@ -156,11 +156,10 @@ static shoal_status make_plans(struct planning *planning)
         return SHOAL_FAIL(
             SHOAL_EINVAL, "%s: --%s is for one number of ranks, not %d: give one to --world-size",
             planning->name, planning->own.draw ? "draw" : "search", (int)worlds->count);
+    SHOAL_TRY(status, plan_check_draw(planning), done);
     SHOAL_TRY(status, prepare(planning), done);
-    if (planning->own.search) {
-        SHOAL_TRY(status, plan_search(planning, worlds_first(planning)), done);
-        return SHOAL_OK;
-    }
+    if (planning->own.search)
+        return plan_search(planning, worlds_first(planning));
     planning->column = shoali_calloc((size_t)worlds->count, sizeof *planning->column, "plans");
     if (!planning->column) {
         status = SHOAL_ENOMEM;
@@ -173,6 +172,7 @@ static shoal_status make_plans(struct planning *planning)
                                               : worlds_first(planning),
                               &planning->column[planning->count]),
                   done);
+    SHOAL_TRY(status, plan_write_picture(planning), done);
 done:
     return status;
 }
@@ -230,6 +230,7 @@ done:;
     for (int32_t i = 0; planning.column && i < planning.own.world_size.count; i++) {
         shoali_free(planning.column[i].kind);
         shoali_free(planning.column[i].stage);
+        free(planning.column[i].svg);
     }
     shoali_free(planning.column);
     shoali_free(planning.layout);

@@ -41,6 +41,7 @@ struct column {
     /* with a pipeline */
     shoal_layout_pipeline pipeline;
     shoal_layout_stage *stage; /* [pipeline.stages]; owned; NULL: none */
+    char *svg;                 /* with --draw; owned */
 };
 struct planning {
     char name[96]; /* "shoal plan gpt" */
@@ -69,6 +70,9 @@ SHOAL_CHECKED shoal_status plan_choose_limit(const struct planning *planning, in
  * `world` ranks. */
 SHOAL_CHECKED shoal_status plan_find_rates(struct planning *planning, int32_t world, bool needed);
 
+/* Before anything is planned: whether --draw can be done. Afterwards: to its file. */
+SHOAL_CHECKED shoal_status plan_check_draw(const struct planning *planning);
+SHOAL_CHECKED shoal_status plan_write_picture(const struct planning *planning);
 /* Stages and bubble of a column's pipeline; with --draw the picture. */
 SHOAL_CHECKED shoal_status plan_draw(struct planning *planning, int32_t world,
                                      struct column *column);

@@ -13,23 +13,40 @@
 
 /* ---- pictures ------------------------------------------------------------------------------- */
 
-static shoal_status check_name(const char *path)
+shoal_status plan_check_draw(const struct planning *planning)
 {
-    const size_t bytes = strlen(path);
-    if (bytes > 4 && strcmp(path + bytes - 4, ".svg") == 0)
+    const char *path = planning->own.draw;
+    const size_t bytes = path ? strlen(path) : 0;
+    if (!path)
         return SHOAL_OK;
-    return SHOAL_FAIL(SHOAL_EINVAL,
-                      "--draw \"%s\": a picture is written as SVG: give a name that ends in .svg",
-                      path);
+    if (bytes <= 4 || strcmp(path + bytes - 4, ".svg") != 0)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "%s: --draw \"%s\": a picture is written as SVG: give a name that ends "
+                          "in .svg",
+                          planning->name, path);
+    if (planning->own.search)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "%s: --draw is for one pipeline, and --search looks at many: draw what "
+                          "it names",
+                          planning->name);
+    if (planning->options.mesh.pipeline <= 1)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "%s: --draw draws a pipeline: give --pipeline-model-parallel-size of 2 "
+                          "or more",
+                          planning->name);
+    return SHOAL_OK;
 }
 
-static shoal_status write_picture(const char *path, const char *svg)
+shoal_status plan_write_picture(const struct planning *planning)
 {
+    const char *path = planning->own.draw;
+    if (!path)
+        return SHOAL_OK;
     FILE *file = fopen(path, "w");
-    const bool failed = !file || fputs(svg, file) == EOF;
+    const bool failed = !file || fputs(planning->column->svg, file) == EOF;
     const int why = errno;
     if ((file && fclose(file) != 0) || failed)
-        return SHOAL_FAIL(SHOAL_EIO, "--draw: cannot write \"%s\": %s", path,
+        return SHOAL_FAIL(SHOAL_EIO, "%s: --draw cannot write \"%s\": %s", planning->name, path,
                           strerror(failed ? why : errno));
     return SHOAL_OK;
 }
@@ -37,31 +54,18 @@ static shoal_status write_picture(const char *path, const char *svg)
 shoal_status plan_draw(struct planning *planning, int32_t world, struct column *column)
 {
     shoal_status status = SHOAL_OK;
-    char *svg = NULL;
-    const char *path = planning->own.draw;
     const shoal_plan_args args = plan_args_of(planning, world);
-    if (path)
-        SHOAL_TRY(status, check_name(path), done);
-    if (path && args.pipeline <= 1) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "--draw draws a pipeline: give "
-                                          "--pipeline-model-parallel-size of 2 or more");
-        goto done;
-    }
     if (args.pipeline <= 1)
-        goto done;
+        return SHOAL_OK;
     column->stage = shoali_calloc((size_t)args.pipeline, sizeof *column->stage, "stages");
-    if (!column->stage) {
-        status = SHOAL_ENOMEM;
-        goto done;
-    }
+    if (!column->stage)
+        return SHOAL_ENOMEM;
     SHOAL_TRY(status,
               shoal_layout_draw(&planning->setup.args, &args, &planning->rates, &column->pipeline,
-                                column->stage, args.pipeline, path ? &svg : NULL),
+                                column->stage, args.pipeline,
+                                planning->own.draw ? &column->svg : NULL),
               done);
-    if (path)
-        SHOAL_TRY(status, write_picture(path, svg), done);
 done:
-    free(svg);
     return status;
 }
 

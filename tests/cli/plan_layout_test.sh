@@ -43,8 +43,11 @@ says " s); of equal stages 18.75 %"
 # ---- mistakes ----
 expect 2 $gpt --pipeline-model-parallel-size 4 --draw schedule.png
 says "--draw \"schedule.png\"" ".svg"
-expect 2 $gpt --pipeline-model-parallel-size 4 --draw nowhere/schedule.svg
-says "nowhere/schedule.svg" "No such file or directory"
+expect 1 $gpt --pipeline-model-parallel-size 4 --memory-limit 1GiB --draw nowhere/schedule.svg
+says "shoal plan gpt: --draw cannot write \"nowhere/schedule.svg\": No such file or directory"
+[ "$(grep -c shoal <<<"$output")" = 1 ] || complain "more than a sentence: $output"
+expect 2 $gpt --pipeline-model-parallel-size 4 --draw schedule.svg --search
+says "--search looks at many"
 expect 2 $gpt --draw schedule.svg
 says "--pipeline-model-parallel-size"
 expect 2 $gpt --pipeline-model-parallel-size 4 --world-size 4,8 --draw schedule.svg
