@@ -154,9 +154,8 @@ static void draw(uint64_t seed, uint64_t number, struct cell *cell)
     static const char *const schedules[] = {"gpipe", "1f1b", "zb-h1", "interleaved"};
     uint64_t state = gpt_mix(seed) + number;
     *cell = (struct cell){.number = number, .tensor = 1, .pipeline = 1 + pick(&state, 4)};
-    cell->data = 1 + pick(&state, GPT_RANKS_MAX / cell->pipeline < 3
-                                      ? GPT_RANKS_MAX / cell->pipeline
-                                      : 3);
+    cell->data =
+        1 + pick(&state, GPT_RANKS_MAX / cell->pipeline < 3 ? GPT_RANKS_MAX / cell->pipeline : 3);
     cell->stage = pick(&state, 4);
     cell->overlap = pick(&state, 2);
     cell->bf16 = pick(&state, 2);
@@ -184,13 +183,15 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
 
 static void test_random_meshes(void **state)
 {
-    const uint64_t seed = number_of("SHOAL_TEST_SEED", 20), cells = number_of("SHOAL_TEST_CELLS", CELLS);
+    const uint64_t seed = number_of("SHOAL_TEST_SEED", 20),
+                   cells = number_of("SHOAL_TEST_CELLS", CELLS);
     (void)state;
     printf("seed %" PRIu64 ", %" PRIu64 " cells\n", seed, cells);
     for (uint64_t n = 0; n < cells; n++) {
         struct cell cell;
         draw(seed, n, &cell);
-        printf("cell %" PRIu64 ": pp %d dp %d, %s of %d, stage %d, %lld micro-batches of %lld%s%s%s%s\n",
+        printf("cell %" PRIu64
+               ": pp %d dp %d, %s of %d, stage %d, %lld micro-batches of %lld%s%s%s%s\n",
                n, (int)cell.pipeline, (int)cell.data, cell.schedule ? cell.schedule : "no pipeline",
                (int)cell.chunks, (int)cell.stage, (long long)cell.accumulation,
                (long long)cell.samples, cell.overlap ? ", overlap" : "", cell.bf16 ? ", bf16" : "",
