@@ -238,6 +238,9 @@ SHOAL_CHECKED shoal_status shoali_engine_read_args(const shoal_engine_args *args
                                                    shoal_engine_args *own);
 SHOAL_CHECKED shoal_status shoali_plan_read_args(const shoal_plan_args *args, size_t args_size,
                                                  shoal_plan_args *own);
+/* plan.c: what all groups of the engine sent so far: ZeRO's, the pipeline's, that of all ranks. */
+SHOAL_CHECKED shoal_status shoali_engine_counters(struct shoal_engine *engine,
+                                                  struct shoali_comm_counters *counters);
 /* The mesh of a plan's ranks, over `group` or, NULL, arithmetic alone. *mesh is owned. */
 SHOAL_CHECKED shoal_status shoali_plan_mesh(const shoal_plan_args *args, shoal_group *group,
                                             shoal_mesh **mesh);

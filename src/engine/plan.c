@@ -92,11 +92,20 @@ static shoal_status give_nothing(void *user, int64_t step, int64_t micro, shoal_
     return SHOAL_OK;
 }
 
-static shoal_status count_all(struct shoal_engine *engine, struct shoali_comm_counters *counters)
+shoal_status shoali_engine_counters(struct shoal_engine *engine,
+                                    struct shoali_comm_counters *counters)
 {
     shoal_status status;
+    struct shoali_comm_counters more;
     SHOAL_TRY(status, shoali_zero_counters(engine->zero, counters), done);
     SHOAL_TRY(status, shoali_stages_counters(engine, counters), done);
+    /* a group of all ranks along an axis is the mesh's own */
+    if (!engine->group || engine->group == engine->data_group ||
+        engine->group == engine->stages.group)
+        goto done;
+    SHOAL_TRY(status, shoali_comm_settle(engine->group), done);
+    shoali_comm_get_counters(engine->group, &more);
+    add_counters(counters, &more, &(struct shoali_comm_counters){0}, 1);
 done:
     return status;
 }
@@ -115,13 +124,13 @@ static shoal_status run_list(struct shoal_engine *engine, int64_t micro_batches,
     SHOAL_TRY(status,
               shoali_instructions_make(&args, engine->stages.index, &engine->config.arena, &list),
               done);
-    SHOAL_TRY(status, count_all(engine, &begin), done);
+    SHOAL_TRY(status, shoali_engine_counters(engine, &begin), done);
     SHOAL_TRY(status,
               shoali_engine_execute(engine, &(struct shoali_execution){.instructions = &list,
                                                                        .source = give_nothing,
                                                                        .user = engine}),
               done);
-    SHOAL_TRY(status, count_all(engine, &end), done);
+    SHOAL_TRY(status, shoali_engine_counters(engine, &end), done);
     add_counters(sent, &end, &begin, 1);
     sent->shared_bytes = end.shared_bytes;
 done:
