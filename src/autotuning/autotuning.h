@@ -16,6 +16,7 @@
  *   kept    bytes of the slot that its forward leaves for its backward
  *   work    beyond what it and those before it keep: the most that its forward or backward uses
  *   of a stage's slot: max over its layers l of (kept of all up to l) + work(l)
+ *   deferred  what the first part of its backward leaves for the second, which is of weights
  *
  * TIME of a computation is that of its products at the rate of arithmetic, and of everything else at
  * the rate of memory; a backward reads and writes twice what a forward does, and adds to the gradients
@@ -57,11 +58,13 @@ struct shoali_layer_cost {
     int64_t parameters;       /* of this rank, tied ones where they are declared first */
     int64_t whole_parameters; /* of all ranks along tp */
     int64_t tied_parameters;  /* second uses */
+    double weight;            /* of the cut: what it trains, tied parameters at each use */
     double flops_forward, flops_backward, flops_weight, flops_replay;
     double bytes; /* read and written by a forward, but in products */
     double tensor_forward_bytes, tensor_backward_bytes; /* sent along tp; replay: in backward */
     double tensor_forward_calls, tensor_backward_calls;
     int64_t kept_bytes, work_bytes, boundary_bytes;
+    int64_t deferred_bytes, deferred_work_bytes; /* the same where weight gradients come later */
 };
 struct shoali_costs {
     struct shoali_layer_cost *layer; /* of the whole model, in the arena */
@@ -114,10 +117,10 @@ struct shoali_virtual_stages {
 SHOAL_CHECKED shoal_status shoali_virtual_stages_make(const struct shoali_virtual_stages_args *args,
                                                       struct shoali_arena *arena,
                                                       struct shoali_virtual_stages *stages);
-/* What the slot of a virtual stage needs. */
+/* What the slot of a virtual stage needs; deferred: its weight gradients come later (zb-h1). */
 int64_t shoali_virtual_stages_slot_bytes(const struct shoali_costs *costs,
                                          const struct shoali_virtual_stages *stages,
-                                         int32_t virtual_stage);
+                                         int32_t virtual_stage, bool deferred);
 /* Micro-batches of one chunk that a stage has in flight at most, as published. */
 int32_t shoali_virtual_stages_in_flight(const struct shoali_pipeline_args *pipeline, int32_t stage);
 /* The pipeline that the engine's arguments ask for; micro_batches of a step. SHOAL_EINVAL as

@@ -88,7 +88,8 @@ static shoal_status fill_stage(struct drawing *drawing, int32_t stage, shoal_lay
     SHOAL_TRY(status, shoali_instructions_make(&drawing->pipeline, stage, &drawing->arena, &list),
               done);
     for (int32_t k = stage; k < stages->count; k += drawing->pipeline.stages) {
-        const int64_t bytes = shoali_virtual_stages_slot_bytes(&drawing->costs, stages, k);
+        const int64_t bytes = shoali_virtual_stages_slot_bytes(
+            &drawing->costs, stages, k, drawing->pipeline.schedule == SHOALI_ZB_H1);
         slot = bytes > slot ? bytes : slot;
         out->layers += stages->begin[k + 1] - stages->begin[k];
         out->forward += stages->forward[k];

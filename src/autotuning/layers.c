@@ -10,12 +10,14 @@
 struct seen {
     struct shoali_layer_cost cost;
     int64_t used_before; /* of the slot, when its forward began */
+    int64_t used_between; /* when its backward began */
     double tensor_bytes, tensor_calls;
 };
 struct watch {
     struct seen *layer;
     int32_t layer_count;
     shoal_group *tensor; /* NULL: one rank */
+    bool deferring;      /* the backward that runs leaves weight gradients for later */
 };
 
 /* ---- watching ------------------------------------------------------------------------------- */
@@ -119,9 +121,19 @@ static shoal_status backward_begin(void *user, struct shoal_tape *tape, struct s
     struct seen *layer = &watch->layer[scope->layer->index];
     if (scope->layer->index == watch->layer_count - 1)
         end_kept(watch, tape, watch->layer_count);
+    layer->used_between = (int64_t)shoali_slot_used_bytes(tape->args.slot);
     read_tensor_group(watch, &layer->tensor_bytes, &layer->tensor_calls);
     (void)shoali_slot_take_high(tape->args.slot);
     return SHOAL_OK;
+}
+
+/* Other layers' memory stays as it is meanwhile. */
+static void end_deferred(struct seen *layer, const struct shoal_tape *tape, int64_t high)
+{
+    const int64_t now = (int64_t)shoali_slot_used_bytes(tape->args.slot);
+    const int64_t left = layer->cost.kept_bytes + now - layer->used_between;
+    layer->cost.deferred_bytes = left > 0 ? left : 0;
+    layer->cost.deferred_work_bytes = high - (now > layer->used_between ? now : layer->used_between);
 }
 
 static shoal_status backward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
@@ -131,7 +143,12 @@ static shoal_status backward_end(void *user, struct shoal_tape *tape, struct sho
     if (!scope->layer)
         return SHOAL_OK;
     struct seen *layer = &watch->layer[scope->layer->index];
-    const int64_t high = (int64_t)shoali_slot_take_high(tape->args.slot) - layer->used_before;
+    const int64_t most = (int64_t)shoali_slot_take_high(tape->args.slot);
+    if (watch->deferring) {
+        end_deferred(layer, tape, most);
+        return SHOAL_OK;
+    }
+    const int64_t high = most - layer->used_before;
     if (high > layer->cost.work_bytes)
         layer->cost.work_bytes = high;
     read_tensor_group(watch, &bytes, &calls);
@@ -179,15 +196,45 @@ static shoal_status find_kinds(const shoal_model *model, struct shoali_arena *ar
 
 /* ---- running -------------------------------------------------------------------------------- */
 
-/* One micro-batch, forward and backward. */
-static shoal_status run(struct shoal_engine *engine)
+/* They are added up, of inner scopes. */
+static void forget_replays(struct watch *watch)
+{
+    for (int32_t l = 0; l < watch->layer_count; l++)
+        watch->layer[l].cost.flops_replay = 0;
+}
+
+/* The second part of a pipeline's backward apart from the first, as zb-h1 has it. */
+static shoal_status run_deferred(struct shoal_engine *engine)
 {
     shoal_status status;
+    struct shoali_micro *micro = &engine->micro[0];
+    SHOAL_TRY(status, shoali_zero_micro_begin(engine->zero, 0), done);
+    SHOAL_TRY(status, shoali_zero_add_loss(engine->zero, micro->loss->data), done);
+    SHOAL_TRY(status,
+              shoali_tape_backward(micro->tape, &(struct shoali_backward){.outputs = &micro->loss,
+                                                                          .output_count = 1,
+                                                                          .seed_value = 1.0,
+                                                                          .defer_weight = true}),
+              done);
+    SHOAL_TRY(status, shoali_tape_backward_weight(micro->tape), done);
+    shoali_micro_end(micro);
+done:
+    return status;
+}
+
+/* Two micro-batches, forward and backward, the first with weight gradients at its end. */
+static shoal_status run(struct shoal_engine *engine, struct watch *watch)
+{
+    shoal_status status;
+    const shoal_batch batch = {.data = engine->batch_arrays};
     for (int32_t i = 0; i < engine->model->input_count; i++)
         engine->batch_arrays[i] = SHOALI_META_ADDRESS; /* nothing reads it */
-    SHOAL_TRY(status,
-              shoal_engine_forward(engine, &(shoal_batch){.data = engine->batch_arrays}, NULL),
-              done);
+    SHOAL_TRY(status, shoal_engine_forward(engine, &batch, NULL), done);
+    watch->deferring = true;
+    SHOAL_TRY(status, run_deferred(engine), done);
+    watch->deferring = false;
+    forget_replays(watch);
+    SHOAL_TRY(status, shoal_engine_forward(engine, &batch, NULL), done);
     SHOAL_TRY(status, shoal_engine_backward(engine), done);
 done:
     return status;
@@ -200,6 +247,8 @@ static void count_parameters(const struct shoal_engine *engine, struct watch *wa
         struct shoali_layer_cost *cost = &watch->layer[l].cost;
         for (int32_t i = 0; i < engine->module.layer[l].param_count; i++) {
             const struct shoal_param *param = engine->module.layer[l].param[i];
+            if (!(param->tags & SHOAL_PARAM_FROZEN))
+                cost->weight += (double)shoal_param_count(param);
             if (seen[param->index])
                 cost->tied_parameters += param->count;
             else
@@ -268,9 +317,7 @@ static shoal_status watch_engine(const shoal_engine_args *args, struct watch *wa
               shoali_engine_make(
                   args, &(struct shoali_engine_making){.meta = true, .watch = &observer}, &engine),
               done);
-    for (int32_t l = 0; l < watch->layer_count; l++)
-        watch->layer[l].cost.flops_replay = 0;
-    SHOAL_TRY(status, run(engine), done);
+    SHOAL_TRY(status, run(engine, watch), done);
     count_parameters(engine, watch);
     fill(engine, watch, kinds, costs);
 done:
@@ -314,7 +361,8 @@ shoal_status shoali_costs_make(const struct shoali_settings *settings,
     SHOAL_TRY(status,
               shoali_settings_write(
                   settings, -1,
-                  &(struct shoali_batch_sizes){args->micro_batch, args->micro_batch, 1}, &text),
+                  &(struct shoali_batch_sizes){2 * args->micro_batch, args->micro_batch, 2},
+                  &text),
               done);
     arguments(settings, args, &model, mesh, text, &engine);
     SHOAL_TRY(status, watch_engine(&engine, &watch, &kinds, costs), done);

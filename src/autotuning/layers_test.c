@@ -96,7 +96,7 @@ static void test_slots(void **state)
         const shoal_plan plan = plan_of(model, 4, recompute[i], "");
         int32_t begin[] = {0, costs.layer_count};
         const struct shoali_virtual_stages stages = {.count = 1, .begin = begin};
-        const double slot = (double)shoali_virtual_stages_slot_bytes(&costs, &stages, 0);
+        const double slot = (double)shoali_virtual_stages_slot_bytes(&costs, &stages, 0, false);
         assert_true(slot <= (double)plan.activations_bytes);
         assert_true(slot >= (i == 0 ? 1 : 0.9) * (double)plan.activations_bytes);
     }

@@ -132,7 +132,8 @@ static int64_t activations(const struct shape *shape, int32_t stage)
 {
     int64_t most = 0;
     for (int32_t k = stage; k < shape->stages.count; k += shape->pipeline.stages) {
-        const int64_t bytes = shoali_virtual_stages_slot_bytes(shape->costs, &shape->stages, k);
+        const int64_t bytes = shoali_virtual_stages_slot_bytes(
+            shape->costs, &shape->stages, k, shape->pipeline.schedule == SHOALI_ZB_H1);
         most = bytes > most ? bytes : most;
     }
     return most * shoali_virtual_stages_in_flight(&shape->pipeline, stage);

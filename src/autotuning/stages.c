@@ -111,7 +111,7 @@ static shoal_status cut(const struct shoali_virtual_stages_args *args, struct sh
         return SHOAL_ENOMEM;
     for (int32_t l = 0; l < costs->layer_count; l++)
         layers[l] = (struct shoali_cut_layer){costs->layer[l].type,
-                                              (double)costs->layer[l].whole_parameters};
+                                              costs->layer[l].weight};
     struct shoali_cut_args how = {.stages = args->pipeline->stages,
                                   .chunks = args->pipeline->chunks,
                                   .layers = layers,
@@ -170,19 +170,38 @@ done:
     return status;
 }
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* While weight gradients are deferred, a layer has what it keeps, and then what it leaves. */
+static int64_t deferred_slot_bytes(const struct shoali_costs *costs,
+                                   const struct shoali_virtual_stages *stages,
+                                   int32_t virtual_stage, int64_t inputs)
+{
+    int64_t kept = inputs, work = 0;
+    for (int32_t l = stages->begin[virtual_stage]; l < stages->begin[virtual_stage + 1]; l++) {
+        kept += larger(costs->layer[l].kept_bytes, costs->layer[l].deferred_bytes);
+        work = larger(work, costs->layer[l].deferred_work_bytes);
+    }
+    return kept + work;
+}
+
 int64_t shoali_virtual_stages_slot_bytes(const struct shoali_costs *costs,
                                          const struct shoali_virtual_stages *stages,
-                                         int32_t virtual_stage)
+                                         int32_t virtual_stage, bool deferred)
 {
     const int32_t first = stages->begin[virtual_stage];
-    int64_t most = 0;
-    int64_t kept = first > 0 ? costs->layer[first - 1].boundary_bytes : costs->inputs_bytes;
+    const int64_t inputs = first > 0 ? costs->layer[first - 1].boundary_bytes : costs->inputs_bytes;
+    int64_t most = 0, kept = inputs;
     for (int32_t l = first; l < stages->begin[virtual_stage + 1]; l++) {
         kept += costs->layer[l].kept_bytes;
-        if (kept + costs->layer[l].work_bytes > most)
-            most = kept + costs->layer[l].work_bytes;
+        most = larger(most, kept + costs->layer[l].work_bytes);
     }
-    return most;
+    return deferred
+               ? larger(most, deferred_slot_bytes(costs, stages, virtual_stage, inputs))
+               : most;
 }
 
 int32_t shoali_virtual_stages_in_flight(const struct shoali_pipeline_args *pipeline, int32_t stage)
