@@ -169,6 +169,11 @@ static void write_flags(const shoal_layout *layout, char *text, size_t bytes)
                           (int)layout->pipeline, layout->schedule);
     if (layout->chunks > 1)
         shoali_str_append(&out, " --num-virtual-stages-per-pipeline-rank %d", (int)layout->chunks);
+    if (layout->micro_batch_group)
+        shoali_str_append(&out, " --microbatch-group-size-per-virtual-pipeline-stage %d",
+                          (int)layout->micro_batch_group);
+    if (layout->partition)
+        shoali_str_append(&out, " --partition-method %s", layout->partition);
     if (layout->recompute)
         shoali_str_append(&out, " --recompute-granularity %s", layout->recompute);
     shoali_str_append(&out, " --micro-batch-size %lld", (long long)layout->micro_batch);
@@ -209,6 +214,7 @@ static int layout_json(const shoal_layout *layout, json_t *list)
         {"accumulation", json_integer(layout->accumulation)},
         {"sequence_parallel", json_boolean(layout->sequence_parallel)},
         {"recompute", layout->recompute ? json_string(layout->recompute) : json_null()},
+        {"partition", layout->partition ? json_string(layout->partition) : json_null()},
         {"schedule", layout->schedule ? json_string(layout->schedule) : json_null()},
         {"device_bytes", json_integer(layout->memory_bytes)},
         {"planned", json_boolean(layout->planned)},

@@ -95,7 +95,8 @@ static shoal_status fill_stage(struct drawing *drawing, int32_t stage, shoal_lay
         out->forward += stages->forward[k];
         out->backward += stages->backward_input[k] + stages->backward_weight[k];
         for (int32_t l = stages->begin[k]; l < stages->begin[k + 1]; l++)
-            out->parameters += drawing->costs.layer[l].parameters;
+            out->parameters += drawing->costs.layer[l].parameters +
+                               (stage > 0 ? drawing->costs.layer[l].tied_parameters : 0);
     }
     out->in_flight = list.slots;
     out->activations_bytes = list.slots * slot;

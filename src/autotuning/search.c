@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { CHOICES_MAX = 64, MICRO_MAX = 64, KEPT = 64, STEADY = 3 };
 /* Formulas err: first a plan decides about layouts that need a little too much by them. When no plan
@@ -102,6 +103,8 @@ static shoal_status find_costs(struct search *search, const struct shoali_costs_
 struct shape {
     const struct shoali_costs *costs;
     struct shoali_costs_args cost_args;
+    const char *partition; /* NULL: as given */
+    int32_t group;         /* 0: as many as stages */
     struct shoali_speeds speeds;
     struct shoali_pipeline_args pipeline;
     struct shoali_virtual_stages stages;
@@ -220,6 +223,8 @@ static void try_stage(struct search *search, const struct shape *shape, int32_t 
                         ? shoali_pipeline_schedule_name(shape->pipeline.schedule)
                         : NULL,
         .recompute = shape->cost_args.recompute,
+        .partition = shape->pipeline.stages > 1 ? shape->partition : NULL,
+        .micro_batch_group = shape->group,
         .sequence_parallel = shape->cost_args.sequence_parallel,
         .micro_batch = shape->cost_args.micro_batch,
         .accumulation = shape->pipeline.micro_batches,
@@ -317,22 +322,56 @@ done:
 
 /* ---- loops ---------------------------------------------------------------------------------- */
 
+/* By the method that is given, else by each that suits any model. */
+static shoal_status try_cuts(struct search *search, struct shape *shape)
+{
+    static const char *const methods[] = {"parameters", "uniform"};
+    shoal_status status;
+    shoal_engine_args *engine = &search->settings.engine;
+    const char *key = search->settings.config.pipeline.partition;
+    const bool given = engine->partition_method || (key && strcasecmp(key, "best") != 0);
+    shape->partition = NULL;
+    if (given || shape->pipeline.stages == 1)
+        return try_shape(search, shape);
+    for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+        engine->partition_method = shape->partition = methods[m];
+        status = try_shape(search, shape);
+        engine->partition_method = NULL;
+        SHOAL_TRY(status, status, done);
+    }
+    status = SHOAL_OK;
+done:
+    return status;
+}
+
+/* Micro-batches of a chunk in turn: as given, else as many as stages, else the least that divides. */
+static int32_t find_group(const struct search *search, int32_t chunks, int64_t micro_batches)
+{
+    const int64_t p = search->settings.plan.pipeline;
+    int64_t group = search->settings.engine.micro_batch_group;
+    if (group > 0 || chunks == 1 || micro_batches % p == 0)
+        return (int32_t)group;
+    for (group = p; group < micro_batches && micro_batches % group != 0;)
+        group++;
+    return (int32_t)group;
+}
+
 static shoal_status try_schedule(struct search *search, struct shape *shape,
                                  enum shoali_pipeline_schedule schedule, int32_t chunks,
                                  int64_t micro_batches)
 {
-    const shoal_engine_args *engine = &search->settings.engine;
+    const char *given = search->settings.engine.pipeline_schedule;
+    shape->group = find_group(search, chunks, micro_batches);
     const struct shoali_pipeline_args args = {.schedule = schedule,
                                               .stages = search->settings.plan.pipeline,
                                               .chunks = chunks,
                                               .micro_batches = (int32_t)micro_batches,
-                                              .group = engine->micro_batch_group,
+                                              .group = shape->group,
                                               .training = true};
-    if (engine->pipeline_schedule &&
-        strcmp(engine->pipeline_schedule, shoali_pipeline_schedule_name(schedule)) != 0)
+    if (given && strcmp(given, shoali_pipeline_schedule_name(schedule)) != 0)
         return SHOAL_OK;
     if (shoali_pipeline_complete(&args, &shape->pipeline) >= 0)
-        return try_shape(search, shape);
+        return try_cuts(search, shape);
     shoali_error_clear();
     return SHOAL_OK;
 }
@@ -343,13 +382,14 @@ static shoal_status try_schedules(struct search *search, struct shape *shape, in
     const int32_t p = search->settings.plan.pipeline, layers = shape->costs->layer_count;
     const int32_t given = search->settings.engine.virtual_stages;
     if (p == 1) {
+        shape->group = 0;
         shape->pipeline = (struct shoali_pipeline_args){.schedule = SHOALI_1F1B,
                                                         .stages = 1,
                                                         .chunks = 1,
                                                         .micro_batches = (int32_t)micro_batches,
                                                         .group = 1,
                                                         .training = true};
-        return try_shape(search, shape);
+        return try_cuts(search, shape);
     }
     if (given <= 1) {
         SHOAL_TRY(status, try_schedule(search, shape, SHOALI_1F1B, 1, micro_batches), done);

@@ -18,6 +18,9 @@ static void describe(const struct shoali_settings *settings, const shoal_layout 
     engine->sequence_parallel = layout->sequence_parallel;
     engine->pipeline_schedule = layout->schedule;
     engine->virtual_stages = layout->chunks > 1 ? layout->chunks : 0;
+    engine->micro_batch_group = layout->micro_batch_group;
+    if (layout->partition)
+        engine->partition_method = layout->partition;
     *plan = settings->plan;
     plan->tensor = layout->tensor;
     plan->pipeline = layout->pipeline;
