@@ -112,9 +112,27 @@ struct shape {
     double makespan, ideal, last_backward;
 };
 
+/* Two methods may cut at the same layers. */
+static bool is_kept(const struct search *search, const shoal_layout *layout)
+{
+    for (int32_t i = 0; i < search->kept_count; i++) {
+        const shoal_layout *same = &search->kept[i];
+        if (same->tensor == layout->tensor && same->pipeline == layout->pipeline &&
+            same->chunks == layout->chunks && same->stage == layout->stage &&
+            same->schedule == layout->schedule && same->recompute == layout->recompute &&
+            same->sequence_parallel == layout->sequence_parallel &&
+            same->micro_batch == layout->micro_batch && same->step_s == layout->step_s &&
+            same->memory_bytes == layout->memory_bytes)
+            return true;
+    }
+    return false;
+}
+
 static void keep(struct search *search, const shoal_layout *layout)
 {
     int32_t at = search->kept_count;
+    if (is_kept(search, layout))
+        return;
     while (at > 0 && search->kept[at - 1].step_s > layout->step_s)
         at--;
     if (at >= KEPT)
