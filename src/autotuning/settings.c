@@ -22,8 +22,9 @@ shoal_status shoali_settings_init(struct shoali_settings *settings, const shoal_
     if (plan->tensor == 0 && plan->pipeline == 0) {
         shoal_mesh_args mesh = {0};
         SHOAL_TRY(status, shoali_config_mesh(&settings->config, &mesh), done);
-        settings->plan.tensor = mesh.tensor;
-        settings->plan.pipeline = mesh.pipeline;
+        /* 1 is what a key that is not given says, too */
+        settings->plan.tensor = mesh.tensor > 1 ? mesh.tensor : 0;
+        settings->plan.pipeline = mesh.pipeline > 1 ? mesh.pipeline : 0;
     }
 done:
     *shoali_context_get() = context;
