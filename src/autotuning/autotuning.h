@@ -105,6 +105,7 @@ struct shoali_virtual_stages_args {
     const struct shoali_pipeline_args *pipeline; /* complete */
     const struct shoali_speeds *speeds;          /* NULL: durations in FLOPs */
     const struct shoali_settings *settings;      /* how layers are cut */
+    int32_t *begin;                              /* ... already; NULL: not yet */
 };
 /* By virtual stage; memory from the arena. */
 struct shoali_virtual_stages {
@@ -114,6 +115,9 @@ struct shoali_virtual_stages {
     double *exposed, *hidden; /* of a micro-batch: time of messages along tp, in the above or not */
     struct shoali_durations durations;
 };
+/* Where virtual stages begin: [stages * chunks + 1], by the settings. Statuses as shoali_cut_make. */
+SHOAL_CHECKED shoal_status shoali_virtual_stages_cut(
+    const struct shoali_virtual_stages_args *args, struct shoali_arena *arena, int32_t **begin);
 SHOAL_CHECKED shoal_status shoali_virtual_stages_make(const struct shoali_virtual_stages_args *args,
                                                       struct shoali_arena *arena,
                                                       struct shoali_virtual_stages *stages);

@@ -22,6 +22,13 @@ struct costs_entry {
     struct shoali_costs costs;
     bool known;
 };
+/* A cut depends on the model alone. */
+struct cut_entry {
+    struct cut_entry *next;
+    int32_t stages, chunks;
+    const char *partition; /* NULL: as given */
+    int32_t *begin;        /* NULL: it cannot be made */
+};
 struct search {
     struct shoali_settings settings;
     shoal_plan_rates rates;
@@ -30,6 +37,7 @@ struct search {
     int64_t train_batch;
     double slack;              /* part of its memory that a layout may lack by formulas */
     struct costs_entry *entry; /* the last that was made */
+    struct cut_entry *cut;
     shoal_layout kept[KEPT];   /* fastest first */
     int32_t kept_count;
     shoal_layout smallest;             /* needs least, of those that do not fit */
@@ -112,6 +120,11 @@ struct shape {
     double makespan, ideal, last_backward;
 };
 
+static double above(double a, double b)
+{
+    return a > b ? a - b : 0;
+}
+
 /* Two methods may cut at the same layers. */
 static bool is_kept(const struct search *search, const shoal_layout *layout)
 {
@@ -172,11 +185,6 @@ static void count_state(const struct shape *shape, int32_t stage, struct shoali_
             state->parameters += own;
             state->largest_layer = own > state->largest_layer ? own : state->largest_layer;
         }
-}
-
-static double above(double a, double b)
-{
-    return a > b ? a - b : 0;
 }
 
 static double backward_of(const struct shape *shape, int32_t stage)
@@ -246,7 +254,7 @@ static void try_stage(struct search *search, const struct shape *shape, int32_t 
         .sequence_parallel = shape->cost_args.sequence_parallel,
         .micro_batch = shape->cost_args.micro_batch,
         .accumulation = shape->pipeline.micro_batches,
-        .bubble = shape->makespan / shape->ideal - 1,
+        .bubble = above(shape->makespan / shape->ideal, 1),
     };
     for (int32_t s = 0; s < shape->pipeline.stages; s++)
         add_stage(shape, s, &layout);
@@ -312,21 +320,49 @@ static void find_ideal(struct shape *shape)
     }
 }
 
-/* Stages of ZeRO where there is something to divide. A cut that cannot be made is none. */
+/* *begin NULL: such a cut cannot be made. */
+static shoal_status find_cut(struct search *search, const struct shape *shape, int32_t **begin)
+{
+    struct cut_entry *cut = search->cut;
+    while (cut && (cut->stages != shape->pipeline.stages || cut->chunks != shape->pipeline.chunks ||
+                   cut->partition != shape->partition))
+        cut = cut->next;
+    if (!cut) {
+        cut = shoali_arena_alloc(&search->arena, sizeof *cut);
+        if (!cut)
+            return SHOAL_ENOMEM;
+        *cut = (struct cut_entry){.next = search->cut,
+                                  .stages = shape->pipeline.stages,
+                                  .chunks = shape->pipeline.chunks,
+                                  .partition = shape->partition};
+        const shoal_status status = shoali_virtual_stages_cut(
+            &(struct shoali_virtual_stages_args){.costs = shape->costs,
+                                                 .pipeline = &shape->pipeline,
+                                                 .settings = &search->settings},
+            &search->arena, &cut->begin);
+        if (status == SHOAL_ENOMEM)
+            return status;
+        cut->begin = status < 0 ? NULL : cut->begin;
+        search->cut = cut;
+        shoali_error_clear();
+    }
+    *begin = cut->begin;
+    return SHOAL_OK;
+}
+
+/* Stages of ZeRO where there is something to divide. */
 static shoal_status try_shape(struct search *search, struct shape *shape)
 {
     shoal_status status;
+    struct shoali_virtual_stages_args args = {.costs = shape->costs,
+                                              .pipeline = &shape->pipeline,
+                                              .speeds = &shape->speeds,
+                                              .settings = &search->settings};
     shoali_arena_reset(&search->scratch);
-    const struct shoali_virtual_stages_args args = {.costs = shape->costs,
-                                                    .pipeline = &shape->pipeline,
-                                                    .speeds = &shape->speeds,
-                                                    .settings = &search->settings};
-    status = shoali_virtual_stages_make(&args, &search->scratch, &shape->stages);
-    if (status < 0 && status != SHOAL_ENOMEM) {
-        shoali_error_clear();
+    SHOAL_TRY(status, find_cut(search, shape, &args.begin), done);
+    if (!args.begin)
         return SHOAL_OK;
-    }
-    SHOAL_TRY(status, status, done);
+    SHOAL_TRY(status, shoali_virtual_stages_make(&args, &search->scratch, &shape->stages), done);
     find_ideal(shape);
     const double worst = worst_kept(search);
     if (worst >= 0 && shape->ideal > worst)

@@ -98,8 +98,8 @@ static void add_layers(const struct shoali_virtual_stages_args *args,
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-static shoal_status cut(const struct shoali_virtual_stages_args *args, struct shoali_arena *arena,
-                        int32_t *begin)
+shoal_status shoali_virtual_stages_cut(const struct shoali_virtual_stages_args *args,
+                                       struct shoali_arena *arena, int32_t **begin)
 {
     shoal_status status;
     const struct shoali_costs *costs = args->costs;
@@ -107,7 +107,9 @@ static shoal_status cut(const struct shoali_virtual_stages_args *args, struct sh
     const char *method;
     struct shoali_cut_layer *layers =
         shoali_arena_alloc(arena, (size_t)costs->layer_count * sizeof *layers);
-    if (!layers)
+    const size_t count = (size_t)(args->pipeline->stages * args->pipeline->chunks) + 1;
+    *begin = shoali_arena_alloc(arena, count * sizeof **begin);
+    if (!layers || !*begin)
         return SHOAL_ENOMEM;
     for (int32_t l = 0; l < costs->layer_count; l++)
         layers[l] = (struct shoali_cut_layer){costs->layer[l].type,
@@ -122,7 +124,7 @@ static shoal_status cut(const struct shoali_virtual_stages_args *args, struct sh
                                   .loss = engine->account_for_loss};
     SHOAL_TRY(status, shoali_config_partition(&args->settings->config, engine, &method), done);
     SHOAL_TRY(status, shoali_cut_parse(method, &how.method, &how.text), done);
-    SHOAL_TRY(status, shoali_cut_make(&how, begin), done);
+    SHOAL_TRY(status, shoali_cut_make(&how, *begin), done);
 done:
     return status;
 }
@@ -143,20 +145,19 @@ shoal_status shoali_virtual_stages_make(const struct shoali_virtual_stages_args 
                                         struct shoali_arena *arena,
                                         struct shoali_virtual_stages *stages)
 {
-    shoal_status status;
+    shoal_status status = SHOAL_OK;
     const int32_t count = args->pipeline->stages * args->pipeline->chunks;
     const size_t room = (size_t)count * sizeof(double);
-    *stages = (struct shoali_virtual_stages){
-        .count = count,
-        .begin = shoali_arena_alloc(arena, ((size_t)count + 1) * sizeof *stages->begin)};
+    *stages = (struct shoali_virtual_stages){.count = count, .begin = args->begin};
     double **const lists[] = {&stages->forward, &stages->backward_input, &stages->backward_weight,
                               &stages->exposed, &stages->hidden};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         *lists[i] = shoali_arena_alloc(arena, room);
-        if (!*lists[i] || !stages->begin)
+        if (!*lists[i])
             return SHOAL_ENOMEM;
     }
-    SHOAL_TRY(status, cut(args, arena, stages->begin), done);
+    if (!args->begin)
+        SHOAL_TRY(status, shoali_virtual_stages_cut(args, arena, &stages->begin), done);
     for (int32_t k = 0; k < count; k++)
         add_layers(args, stages, k);
     stages->durations = (struct shoali_durations){.forward = stages->forward,
