@@ -76,6 +76,8 @@ shoal_status shoali_chunk_add_inputs(struct shoali_micro *micro, const struct sh
                                          micro->received + crossing->at, crossing->needs_grad);
         if (!micro->in[i])
             break;
+        micro->in[i]->columns = crossing->columns;
+        micro->in[i]->sequence_part = crossing->sequence_part;
         micro->in[i]->block = crossing->block;
         for (int32_t d = 0; d < crossing->block.ndim; d++)
             micro->in[i]->block.offset[d] += crossing->per_sample[d] * first_sample;

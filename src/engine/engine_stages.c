@@ -146,6 +146,8 @@ static shoal_status describe_boundary(struct shoal_engine *engine, struct shoali
                                              .same_as = -1,
                                              .at = boundary->bytes,
                                              .gradient_at = boundary->gradient_bytes,
+                                             .columns = tensor->columns,
+                                             .sequence_part = tensor->sequence_part,
                                              .block = tensor->block};
         for (int32_t k = i; k > 0; k--)
             if (left->tensor[k - 1] == tensor)
