@@ -84,6 +84,6 @@ static const struct shoali_option rows[] = {
      .help = "writes who does what when in a step of the pipeline, as FILE.svg"},
 };
 const struct shoali_section plan_section = {.name = "plan",
-                                              .rows = SHOALI_ROWS(rows),
-                                              .struct_bytes = sizeof(struct plan_options),
-                                              .given_offset = O(given)};
+                                            .rows = SHOALI_ROWS(rows),
+                                            .struct_bytes = sizeof(struct plan_options),
+                                            .given_offset = O(given)};

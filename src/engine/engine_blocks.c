@@ -10,8 +10,11 @@ static shoal_axes same_axes(const struct shoal_engine *engine)
     return (engine->admitted | SHOAL_AXIS_TP) & ~SHOAL_AXIS_EP;
 }
 
+/* Groups are made by all ranks of the mesh, whatever their stage has. */
 static shoal_status open_tensor_parallel(struct shoal_engine *engine, const shoal_engine_args *args)
 {
+    shoal_status status;
+    shoal_group *together;
     struct shoali_tensor_parallel *tp = &engine->tensor_parallel;
     const int32_t ranks = shoal_mesh_size(engine->mesh, SHOAL_AXIS_TP);
     if (ranks == 1)
@@ -22,7 +25,11 @@ static shoal_status open_tensor_parallel(struct shoal_engine *engine, const shoa
         .sequence = args->sequence_parallel,
         .overlap = !args->no_async_tensor_parallel,
     };
-    return shoal_mesh_group(engine->mesh, SHOAL_AXIS_TP, &tp->group);
+    SHOAL_TRY(status, shoal_mesh_group(engine->mesh, SHOAL_AXIS_TP, &tp->group), done);
+    SHOAL_TRY(status, shoal_mesh_group(engine->mesh, SHOAL_AXIS_DP | SHOAL_AXIS_TP, &together),
+              done);
+done:
+    return status;
 }
 
 /* The mesh given, else the one that the configuration asks for; and what this engine asks it. */
@@ -131,9 +138,9 @@ static int32_t sharers_of(const struct shoal_engine *engine, const struct shoal_
 static bool is_counted_elsewhere(const struct shoal_engine *engine, const struct shoal_param *param)
 {
     const shoal_axes expert = param->cut_by & SHOAL_AXIS_EXPERT;
-    const bool tied = engine->stages.count > 1 && param->uses > 1;
-    if (tied && engine->stages.index > engine->stages.first_stage[param->index])
-        return param->count > 0;
+    if (engine->stages.count > 1 && param->count > 0 && param->uses > 1 &&
+        engine->stages.index > engine->stages.first_stage[param->index])
+        return true;
     shoal_axes along = expert ? engine->admitted | SHOAL_AXIS_EP : same_axes(engine);
     if (sharers_of(engine, param) > 1)
         along &= ~SHOAL_AXIS_TP;
@@ -149,14 +156,19 @@ static shoal_status open_sharers(struct shoal_engine *engine, int32_t sharers, s
     shoal_group *all;
     SHOAL_TRY(status, shoal_mesh_group(engine->mesh, data, &all), done);
     *group = all;
-    if (sharers == tp->ranks || engine->sharers)
-        *group = sharers == tp->ranks ? all : engine->sharers;
-    else {
-        SHOAL_TRY(status,
-                  shoal_comm_split(all, tp->rank / sharers, shoal_comm_rank(all), &engine->sharers),
-                  done);
-        *group = engine->sharers;
+    if (sharers == tp->ranks)
+        goto done;
+    if (engine->sharers) {
+        status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                            "parameters are shared by different numbers of the %d ranks along tp; "
+                            "use fewer ranks, so that all are divided",
+                            (int)tp->ranks);
+        goto done;
     }
+    SHOAL_TRY(status,
+              shoal_comm_split(all, tp->rank / sharers, shoal_comm_rank(all), &engine->sharers),
+              done);
+    *group = engine->sharers;
 done:
     return status;
 }

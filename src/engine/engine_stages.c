@@ -146,9 +146,9 @@ static shoal_status describe_boundary(struct shoal_engine *engine, struct shoali
                                              .same_as = -1,
                                              .at = boundary->bytes,
                                              .gradient_at = boundary->gradient_bytes,
+                                             .block = tensor->block,
                                              .columns = tensor->columns,
-                                             .sequence_part = tensor->sequence_part,
-                                             .block = tensor->block};
+                                             .sequence_part = tensor->sequence_part};
         for (int32_t k = i; k > 0; k--)
             if (left->tensor[k - 1] == tensor)
                 crossing->same_as = k - 1;

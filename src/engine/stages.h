@@ -45,9 +45,9 @@ struct shoali_crossing {
     bool needs_grad;
     int32_t same_as;        /* it is an earlier tensor of the boundary once more; -1: it is not */
     size_t at, gradient_at; /* in the memory where activations arrive; where gradients do */
-    struct shoali_columns columns; /* what tp left of it to this rank */
+    struct shoali_block block;     /* where it lies, in a micro-batch that begins with sample 0 */
+    struct shoali_columns columns; /* how tp divides it */
     bool sequence_part;
-    struct shoali_block block; /* where it lies, in a micro-batch that begins with sample 0 */
     int64_t per_sample[SHOALI_BLOCK_MAX_DIMS]; /* what its offsets grow by */
 };
 struct shoali_boundary {

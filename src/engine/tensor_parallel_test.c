@@ -10,7 +10,7 @@ enum { STEPS = 6, BERT_ARRAYS = 5, WEIGHTS_MAX = 1 << 17 };
 struct task {
     const char *name, *model;
     const struct setting *settings;
-    int32_t tensor, data;
+    int32_t tensor, data, pipeline; /* pipeline 0: 1 */
     bool sequence, no_overlap;
     const char *save, *load;
     int64_t steps; /* -1: none; 0: STEPS */
@@ -181,7 +181,9 @@ static bool live(struct gpt_seat *seat)
     shoal_mesh *mesh = NULL;
     gpt_config_text(run, text, sizeof text);
     EXPECT(make_model(run, &seat->model) == SHOAL_OK);
-    EXPECT(shoal_mesh_create(&(shoal_mesh_args){.group = seat->group, .tensor = task->tensor},
+    EXPECT(shoal_mesh_create(&(shoal_mesh_args){.group = seat->group,
+                                                .tensor = task->tensor,
+                                                .pipeline = task->pipeline},
                              &mesh) == SHOAL_OK);
     EXPECT(shoal_engine_create(&(shoal_engine_args){.model = seat->model,
                                                     .config_text = text,
@@ -203,9 +205,14 @@ static bool live(struct gpt_seat *seat)
     return done;
 }
 
+static int32_t ranks_of(const struct task *task)
+{
+    return task->tensor * task->data * (task->pipeline ? task->pipeline : 1);
+}
+
 static void run(const struct task *task, const char *options, double dropout, const char *recompute)
 {
-    gpt_run_ranks((struct gpt_run){.ranks = task->tensor * task->data,
+    gpt_run_ranks((struct gpt_run){.ranks = ranks_of(task),
                                    .micro_batches = 4,
                                    .samples = 2,
                                    .steps = task->steps < 0 ? 0
@@ -226,7 +233,7 @@ static void run(const struct task *task, const char *options, double dropout, co
  * 20 sqrt(200) 2^-24 = 1.7e-5 relative; the steps carry it on: at most twice as much each. */
 static void assert_near(const struct task *task, double tolerance)
 {
-    for (int32_t r = 0; r < task->tensor * task->data; r++)
+    for (int32_t r = 0; r < ranks_of(task); r++)
         for (int64_t s = 0; s < STEPS; s++) {
             const shoal_step_info *a = &seats[r].info[s], *b = &reference[0].info[s];
             const double bound = tolerance * (double)(1 << s);
@@ -239,7 +246,7 @@ static void assert_near(const struct task *task, double tolerance)
             assert_true(a->loss == seats[0].info[s].loss &&
                         a->grad_norm == seats[0].info[s].grad_norm);
         }
-    for (int32_t r = 1; r < task->tensor * task->data; r++)
+    for (int32_t r = 1; r < ranks_of(task); r++)
         assert_int_equal(seats[r].fingerprint, seats[0].fingerprint);
 }
 
@@ -261,18 +268,20 @@ static const char *const stages_bf16[] = {BF16 ZERO(0), BF16 ZERO(1), BF16 ZERO(
 static void as_one_rank(const char *const *options, bool sequence, double tolerance, double share)
 {
     static const struct {
-        int32_t tensor, data;
+        int32_t tensor, data, pipeline;
         const char *recompute;
-    } layouts[] = {{2, 1, NULL}, {4, 1, NULL}, {2, 2, "full"}, {2, 2, NULL}, {4, 2, "full"}};
+    } layouts[] = {{2, 1, 1, NULL},   {4, 1, 1, NULL},   {2, 2, 1, "full"}, {2, 2, 1, NULL},
+                   {4, 2, 1, "full"}, {2, 1, 2, "full"}, {2, 2, 2, NULL}};
     for (int32_t m = 0; m < MODELS; m++) {
         struct task task = models[m];
-        task.tensor = task.data = 1;
+        task.tensor = task.data = task.pipeline = 1;
         task.share = share;
         run(&task, options[0], 0.1, NULL);
         memcpy(reference, seats, sizeof seats);
         for (int32_t l = 0; l < (int32_t)(sizeof layouts / sizeof layouts[0]); l++) {
             task.tensor = layouts[l].tensor;
             task.data = layouts[l].data;
+            task.pipeline = layouts[l].pipeline;
             task.sequence = sequence;
             if (task.settings == gpt_tiled) /* three heads */
                 task.tensor = task.tensor == 4 ? 3 : 2;
@@ -372,7 +381,9 @@ static bool is_refused(struct gpt_seat *seat)
     shoal_mesh *mesh = NULL;
     gpt_config_text(seat->run, text, sizeof text);
     EXPECT(make_model(seat->run, &seat->model) == SHOAL_OK);
-    EXPECT(shoal_mesh_create(&(shoal_mesh_args){.group = seat->group, .tensor = task->tensor},
+    EXPECT(shoal_mesh_create(&(shoal_mesh_args){.group = seat->group,
+                                                .tensor = task->tensor,
+                                                .pipeline = task->pipeline},
                              &mesh) == SHOAL_OK);
     EXPECT(shoal_engine_create(&(shoal_engine_args){.model = seat->model,
                                                     .config_text = text,

@@ -56,12 +56,11 @@ static bool generate(struct gpt_seat *seat, shoal_generator *generator)
     shoal_generator_input inputs[SEQUENCES];
     *mine = (struct found){.count = 0};
     EXPECT(shoal_generator_vocab_size(generator) == VOCABULARY);
-    EXPECT(shoal_generate(generator,
-                          &(shoal_sample_args){.prompt = prompt[0],
-                                               .prompt_count = PROMPT,
-                                               .num_tokens = TOKENS,
-                                               .top_k = 1},
-                          take, mine) == SHOAL_OK);
+    EXPECT(shoal_generate(
+               generator,
+               &(shoal_sample_args){
+                   .prompt = prompt[0], .prompt_count = PROMPT, .num_tokens = TOKENS, .top_k = 1},
+               take, mine) == SHOAL_OK);
     EXPECT(shoal_generator_truncate(generator, 0, 0) == SHOAL_OK);
     for (int32_t s = 0; s < SEQUENCES; s++)
         inputs[s] = (shoal_generator_input){s, prompt[s], 3 + s % 2};
@@ -81,9 +80,8 @@ static bool live(struct gpt_seat *seat)
     snprintf(config, sizeof config, "{\"train_micro_batch_size_per_gpu\":1%s}",
              kind->dtype ? ",\"bf16\":{\"enabled\":true}" : "");
     EXPECT(make_model(kind, &seat->model) == SHOAL_OK);
-    EXPECT(shoal_mesh_create(
-               &(shoal_mesh_args){.group = seat->group, .tensor = seat->run->ranks}, &mesh) ==
-           SHOAL_OK);
+    EXPECT(shoal_mesh_create(&(shoal_mesh_args){.group = seat->group, .tensor = seat->run->ranks},
+                             &mesh) == SHOAL_OK);
     EXPECT(shoal_engine_create(&(shoal_engine_args){.model = seat->model,
                                                     .config_text = config,
                                                     .mesh = mesh,
@@ -132,10 +130,9 @@ static void test_tokens(void **state)
         for (int32_t ranks = 1; ranks <= 4; ranks++) {
             if (ranks == 3 && kinds[k].kv_heads == 2)
                 continue; /* they share heads in pairs alone */
-            gpt_run_ranks((struct gpt_run){.ranks = ranks,
-                                           .run = live,
-                                           .user = (void *)(uintptr_t)&kinds[k]},
-                          seats);
+            gpt_run_ranks(
+                (struct gpt_run){.ranks = ranks, .run = live, .user = (void *)(uintptr_t)&kinds[k]},
+                seats);
             if (ranks == 1)
                 one = found[0];
             compare(&kinds[k], ranks);
