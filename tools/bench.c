@@ -72,6 +72,14 @@ static shoal_status run_step(const struct bench_options *options)
     if (!(options->seconds > 0))
         args.run.seconds = 10;
     args.model = options->model_flags.config;
+    shoal_engine_args engine = {0};
+    const shoal_mesh_args mesh = mesh_flags_args(&options->mesh);
+    mesh_flags_fill(&options->mesh, &engine);
+    if (mesh_flags_any(&options->mesh)) {
+        args.mesh = &mesh;
+        args.engine = &engine;
+    }
+    args.accumulation = options->accumulation;
     SHOAL_TRY(status, bench_model(&bench_step_flags, options, &args.micro_batch), done);
     SHOAL_TRY(status, shoali_bench_step(&args), done);
 done:

@@ -12,6 +12,7 @@
 
 #include "base/config_table.h"
 #include "benchmark/bench.h"
+#include "mesh_flags.h"
 #include "model_flags.h"
 
 struct bench_options {
@@ -28,6 +29,8 @@ struct bench_options {
     /* attention, model */
     int64_t batch, heads, seq_length, head_size;
     const char *model, *deepspeed_config, *first_step_file;
+    struct mesh_flags mesh; /* of step */
+    int64_t accumulation;
     int64_t micro_batch, num_gpus, prompt_length, sequences;
     struct model_flags model_flags; /* of --model, where there is that flag */
     /* adam, stream */

@@ -118,6 +118,8 @@ const struct shoali_section bench_comm_flags = SECTION("comm", comm_rows);
 
 static const struct shoali_option step_rows[] = {
     MODEL_ROWS,
+    COUNT("gradient-accumulation-steps", accumulation, 1e6, .unit = "micro-batches",
+          .help = "of a rank and step; 0: 1, with a pipeline four times as many as stages"),
     OPS,
     REPEATS,
     SECONDS,
@@ -226,6 +228,20 @@ static shoal_status add_model(struct bench_options *options, int argc, char **ar
     return status < 0 ? shoali_error_prefix(status, "--model") : status;
 }
 
+/* The configuration's say, and what contradicts the model of the length that is measured. */
+static shoal_status check_mesh(const struct shoali_section *section, struct bench_options *options,
+                               struct shoali_arena *arena)
+{
+    shoal_status status;
+    int64_t micro_batch;
+    struct mesh_flags *mesh = &options->mesh;
+    SHOAL_TRY(status, mesh_flags_take_config(mesh, options->deepspeed_config, arena), done);
+    SHOAL_TRY(status, bench_model(section, options, &micro_batch), done);
+    SHOAL_TRY(status, mesh_flags_check(mesh, options->model_flags.config, arena), done);
+done:
+    return status;
+}
+
 shoal_status bench_parse(const struct shoali_section *section, const char *command,
                          const char *about, struct bench_options *options, int argc, char **argv,
                          struct shoali_arena *arena)
@@ -234,9 +250,16 @@ shoal_status bench_parse(const struct shoali_section *section, const char *comma
     SHOAL_TRY(status, shoali_config_defaults(section, options, arena), done);
     if (options->model)
         SHOAL_TRY(status, add_model(options, argc, argv, arena), done);
-    const struct shoali_flags tables[] = {{section, options}, options->model_flags.table};
-    const struct shoali_flag_args args = {
-        .command = command, .tables = tables, .table_count = options->model ? 2 : 1};
+    const struct shoali_flags tables[] = {
+        {section, options}, options->model_flags.table, {&mesh_flags_section, &options->mesh}};
+    const bool meshed = section == &bench_step_flags;
+    if (meshed)
+        SHOAL_TRY(status, shoali_config_defaults(&mesh_flags_section, &options->mesh, arena), done);
+    const struct shoali_flag_args args = {.command = command,
+                                          .tables = tables,
+                                          .table_count = meshed           ? 3
+                                                         : options->model ? 2
+                                                                          : 1};
     status = shoali_flags_parse(&args, argc, argv, arena, NULL);
     if (status == SHOAL_END) {
         struct shoali_str text = {0};
@@ -246,6 +269,8 @@ shoal_status bench_parse(const struct shoali_section *section, const char *comma
     }
     if (status == SHOAL_OK && options->model)
         SHOAL_TRY(status, model_flags_take(&options->model_flags), done);
+    if (status == SHOAL_OK && meshed)
+        SHOAL_TRY(status, check_mesh(section, options, arena), done);
 done:
     return status;
 }

@@ -406,19 +406,24 @@ static const char *order_of(const struct mesh_flags *flags)
     return flags->pipeline_before_data ? "tp-cp-ep-pp-dp" : NULL;
 }
 
+shoal_mesh_args mesh_flags_args(const struct mesh_flags *flags)
+{
+    return (shoal_mesh_args){.tensor = (int32_t)flags->tensor,
+                             .context = (int32_t)flags->context,
+                             .expert = (int32_t)flags->expert,
+                             .pipeline = (int32_t)flags->pipeline,
+                             .expert_tensor = (int32_t)flags->expert_tensor,
+                             .order = order_of(flags)};
+}
+
 shoal_status mesh_flags_open(const struct mesh_flags *flags, shoal_group *group, int32_t ranks,
                              int32_t rank, shoal_mesh **mesh)
 {
-    return shoal_mesh_create(&(shoal_mesh_args){.group = group,
-                                                .ranks = ranks,
-                                                .rank = rank,
-                                                .tensor = (int32_t)flags->tensor,
-                                                .context = (int32_t)flags->context,
-                                                .expert = (int32_t)flags->expert,
-                                                .pipeline = (int32_t)flags->pipeline,
-                                                .expert_tensor = (int32_t)flags->expert_tensor,
-                                                .order = order_of(flags)},
-                             mesh);
+    shoal_mesh_args args = mesh_flags_args(flags);
+    args.group = group;
+    args.ranks = ranks;
+    args.rank = rank;
+    return shoal_mesh_create(&args, mesh);
 }
 
 void mesh_flags_fill(const struct mesh_flags *flags, shoal_engine_args *args)

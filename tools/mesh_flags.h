@@ -49,6 +49,8 @@ void mesh_flags_say(const struct mesh_flags *flags, const char *tool);
  * the sizes do not divide them. */
 SHOAL_CHECKED shoal_status mesh_flags_open(const struct mesh_flags *flags, shoal_group *group,
                                            int32_t ranks, int32_t rank, shoal_mesh **mesh);
+/* The same as arguments, without a group. */
+shoal_mesh_args mesh_flags_args(const struct mesh_flags *flags);
 /* Everything but the mesh itself. Strings are borrowed. */
 void mesh_flags_fill(const struct mesh_flags *flags, shoal_engine_args *args);
 /* The mesh, for a plan. */

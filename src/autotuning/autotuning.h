@@ -116,8 +116,8 @@ struct shoali_virtual_stages {
     struct shoali_durations durations;
 };
 /* Where virtual stages begin: [stages * chunks + 1], by the settings. Statuses as shoali_cut_make. */
-SHOAL_CHECKED shoal_status shoali_virtual_stages_cut(
-    const struct shoali_virtual_stages_args *args, struct shoali_arena *arena, int32_t **begin);
+SHOAL_CHECKED shoal_status shoali_virtual_stages_cut(const struct shoali_virtual_stages_args *args,
+                                                     struct shoali_arena *arena, int32_t **begin);
 SHOAL_CHECKED shoal_status shoali_virtual_stages_make(const struct shoali_virtual_stages_args *args,
                                                       struct shoali_arena *arena,
                                                       struct shoali_virtual_stages *stages);

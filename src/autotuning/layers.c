@@ -9,7 +9,7 @@
 /* One layer while it is watched. */
 struct seen {
     struct shoali_layer_cost cost;
-    int64_t used_before; /* of the slot, when its forward began */
+    int64_t used_before;  /* of the slot, when its forward began */
     int64_t used_between; /* when its backward began */
     double tensor_bytes, tensor_calls;
 };
@@ -133,7 +133,8 @@ static void end_deferred(struct seen *layer, const struct shoal_tape *tape, int6
     const int64_t now = (int64_t)shoali_slot_used_bytes(tape->args.slot);
     const int64_t left = layer->cost.kept_bytes + now - layer->used_between;
     layer->cost.deferred_bytes = left > 0 ? left : 0;
-    layer->cost.deferred_work_bytes = high - (now > layer->used_between ? now : layer->used_between);
+    layer->cost.deferred_work_bytes =
+        high - (now > layer->used_between ? now : layer->used_between);
 }
 
 static shoal_status backward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
@@ -361,8 +362,7 @@ shoal_status shoali_costs_make(const struct shoali_settings *settings,
     SHOAL_TRY(status,
               shoali_settings_write(
                   settings, -1,
-                  &(struct shoali_batch_sizes){2 * args->micro_batch, args->micro_batch, 2},
-                  &text),
+                  &(struct shoali_batch_sizes){2 * args->micro_batch, args->micro_batch, 2}, &text),
               done);
     arguments(settings, args, &model, mesh, text, &engine);
     SHOAL_TRY(status, watch_engine(&engine, &watch, &kinds, costs), done);

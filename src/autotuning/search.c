@@ -38,7 +38,7 @@ struct search {
     double slack;              /* part of its memory that a layout may lack by formulas */
     struct costs_entry *entry; /* the last that was made */
     struct cut_entry *cut;
-    shoal_layout kept[KEPT];   /* fastest first */
+    shoal_layout kept[KEPT]; /* fastest first */
     int32_t kept_count;
     shoal_layout smallest;             /* needs least, of those that do not fit */
     const struct costs_entry *refused; /* the last that cannot be trained */
@@ -336,9 +336,8 @@ static shoal_status find_cut(struct search *search, const struct shape *shape, i
                                   .chunks = shape->pipeline.chunks,
                                   .partition = shape->partition};
         const shoal_status status = shoali_virtual_stages_cut(
-            &(struct shoali_virtual_stages_args){.costs = shape->costs,
-                                                 .pipeline = &shape->pipeline,
-                                                 .settings = &search->settings},
+            &(struct shoali_virtual_stages_args){
+                .costs = shape->costs, .pipeline = &shape->pipeline, .settings = &search->settings},
             &search->arena, &cut->begin);
         if (status == SHOAL_ENOMEM)
             return status;

@@ -112,8 +112,7 @@ shoal_status shoali_virtual_stages_cut(const struct shoali_virtual_stages_args *
     if (!layers || !*begin)
         return SHOAL_ENOMEM;
     for (int32_t l = 0; l < costs->layer_count; l++)
-        layers[l] = (struct shoali_cut_layer){costs->layer[l].type,
-                                              costs->layer[l].weight};
+        layers[l] = (struct shoali_cut_layer){costs->layer[l].type, costs->layer[l].weight};
     struct shoali_cut_args how = {.stages = args->pipeline->stages,
                                   .chunks = args->pipeline->chunks,
                                   .layers = layers,
@@ -200,9 +199,8 @@ int64_t shoali_virtual_stages_slot_bytes(const struct shoali_costs *costs,
         kept += costs->layer[l].kept_bytes;
         most = larger(most, kept + costs->layer[l].work_bytes);
     }
-    return deferred
-               ? larger(most, deferred_slot_bytes(costs, stages, virtual_stage, inputs))
-               : most;
+    return deferred ? larger(most, deferred_slot_bytes(costs, stages, virtual_stage, inputs))
+                    : most;
 }
 
 int32_t shoali_virtual_stages_in_flight(const struct shoali_pipeline_args *pipeline, int32_t stage)

@@ -15,6 +15,7 @@
 #ifndef SHOALI_BENCH_H
 #define SHOALI_BENCH_H
 
+#include "shoal/engine.h"
 #include "shoal/tensor.h"
 #include "shoal/transformer.h"
 
@@ -109,6 +110,12 @@ typedef struct shoali_bench_step_args {
     /* Not NULL: only one step is made, and rank 0 writes the monotonic clock before and after it,
      * in ns, a line each. */
     const char *first_step_file;
+    int64_t accumulation; /* micro-batches of a rank and step, without a configuration; 0: 1, with a
+                             pipeline four times as many as stages */
+    /* What ranks divide; NULL: the samples alone. `group` is not used, and of `engine` what says what
+     * ranks along tp and pp do. */
+    const shoal_mesh_args *mesh;
+    const shoal_engine_args *engine;
 } shoali_bench_step_args;
 SHOAL_CHECKED shoal_status shoali_bench_step(const shoali_bench_step_args *args);
 

@@ -5,6 +5,14 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+/* Enough to keep a pipeline busy. */
+static int64_t accumulation(const shoali_bench_step_args *args)
+{
+    if (args->accumulation > 0)
+        return args->accumulation;
+    return args->mesh && args->mesh->pipeline > 1 ? 4 * (int64_t)args->mesh->pipeline : 1;
+}
+
 static shoal_status config_text(const shoali_bench_step_args *args, struct shoali_str *text)
 {
     const char *precision = args->dtype == SHOAL_BF16  ? ", \"bf16\": { \"enabled\": true }"
@@ -14,10 +22,11 @@ static shoal_status config_text(const shoali_bench_step_args *args, struct shoal
         return SHOAL_FAIL(SHOAL_EINVAL, "bench step: %s; it trains in f32, bf16 or f16",
                           shoal_dtype_name(args->dtype));
     shoali_str_append(text,
-                      "{ \"train_micro_batch_size_per_gpu\": %lld, \"gradient_clipping\": 1.0,\n"
+                      "{ \"train_micro_batch_size_per_gpu\": %lld, "
+                      "\"gradient_accumulation_steps\": %lld, \"gradient_clipping\": 1.0,\n"
                       "  \"optimizer\": { \"type\": \"AdamW\", \"params\": { \"lr\": 1e-4, "
                       "\"betas\": [0.9, 0.95], \"eps\": 1e-8, \"weight_decay\": 0.1 } }%s }\n",
-                      (long long)args->micro_batch, precision);
+                      (long long)args->micro_batch, (long long)accumulation(args), precision);
     return text->failed ? SHOAL_FAIL(SHOAL_ENOMEM, "bench step: no memory") : SHOAL_OK;
 }
 
@@ -36,13 +45,17 @@ static int32_t thread_count(const struct shoali_step *step)
 
 shoal_status shoali_step_make_engine(struct shoali_step *step, const char *text)
 {
-    return shoal_engine_create(&(shoal_engine_args){.model = step->model,
-                                                    .config_path = step->args->config_path,
-                                                    .config_text = text,
-                                                    .group = step->group,
-                                                    .threads = step->run.threads,
-                                                    .ops = step->run.ops},
-                               &step->engine);
+    shoal_engine_args args = {0};
+    if (step->args->engine)
+        args = *step->args->engine;
+    args.model = step->model;
+    args.config_path = step->args->config_path;
+    args.config_text = text;
+    args.group = step->group;
+    args.mesh = step->mesh;
+    args.threads = step->run.threads;
+    args.ops = step->run.ops;
+    return shoal_engine_create(&args, &step->engine);
 }
 
 /* Samples of the model's kind, of random tokens: a function of step and micro-batch, never of the
@@ -95,6 +108,11 @@ static shoal_status prepare(struct shoali_step *step)
         SHOAL_TRY(status, config_text(args, &text), done);
     SHOAL_TRY(status, shoal_comm_init(&(shoal_comm_args){0}, &step->group), done);
     step->run.threads = thread_count(step);
+    if (args->mesh) {
+        shoal_mesh_args mesh = *args->mesh;
+        mesh.group = step->group;
+        SHOAL_TRY(status, shoal_mesh_create(&mesh, &step->mesh), done);
+    }
     SHOAL_TRY(status, shoal_model_create(args->model, &step->model), done);
     SHOAL_TRY(status, shoal_model_config_get(args->model, "vocab-size", &vocabulary), done);
     SHOAL_TRY(status,
@@ -180,6 +198,29 @@ done:
     return status;
 }
 
+/* ", tp 2, pp 2 1f1b, 8 micro-batches". */
+static void describe_mesh(const struct shoali_step *step, char *text, size_t bytes)
+{
+    int64_t count;
+    const shoal_engine_args *engine = step->args->engine;
+    if (!step->mesh)
+        return;
+    const int32_t tensor = shoal_mesh_size(step->mesh, SHOAL_AXIS_TP);
+    const int32_t stages = shoal_mesh_size(step->mesh, SHOAL_AXIS_PP);
+    const int32_t chunks = engine && engine->virtual_stages > 1 ? engine->virtual_stages : 1;
+    size_t at = 0;
+    shoal_engine_get_batch_info(step->engine, NULL, NULL, &count);
+    if (tensor > 1)
+        at += (size_t)snprintf(text, bytes, ", tp %d%s", (int)tensor,
+                               engine && engine->sequence_parallel ? " with sequence" : "");
+    if (stages > 1 && at < bytes)
+        snprintf(text + at, bytes - at, ", pp %d %s, %lld micro-batches", (int)stages,
+                 engine && engine->pipeline_schedule ? engine->pipeline_schedule
+                 : chunks > 1                        ? "interleaved"
+                                                     : "1f1b",
+                 (long long)count);
+}
+
 static shoal_status emit(struct shoali_step *step)
 {
     shoal_status status;
@@ -188,7 +229,7 @@ static shoal_status emit(struct shoali_step *step)
     struct shoali_samples roofline = {.count = 0};
     struct rusage usage = {0};
     shoal_memory_info memory;
-    char name[160];
+    char name[256], mesh[96] = "";
     SHOAL_TRY(status, shoal_model_flops_per_token(step->model, &flops), done);
     (void)getrusage(RUSAGE_SELF, &usage);
     shoal_engine_get_memory_info(step->engine, &memory);
@@ -208,13 +249,14 @@ static shoal_status emit(struct shoali_step *step)
         {"states", "MiB", (double)memory.states_bytes * mib},
         {"activations", "MiB", (double)memory.activations_bytes * mib},
         {"buffers", "MiB", (double)memory.buffers_bytes * mib}};
-    snprintf(name, sizeof name, "%s %.1fM, %.0fx%lld tokens, %s, %d rank%s of %d thread%s",
+    describe_mesh(step, mesh, sizeof mesh);
+    snprintf(name, sizeof name, "%s %.1fM, %.0fx%lld tokens, %s, %d rank%s of %d thread%s%s",
              shoal_model_config_name(step->args->model),
              (double)shoal_engine_param_count(step->engine) * 1e-6,
              step->tokens_per_step / (double)step->sequence, (long long)step->sequence,
              step->args->config_path ? "configuration" : shoal_dtype_name(step->args->dtype),
              (int)ranks, ranks > 1 ? "s" : "", (int)shoali_pool_threads(step->pool),
-             shoali_pool_threads(step->pool) > 1 ? "s" : "");
+             shoali_pool_threads(step->pool) > 1 ? "s" : "", mesh);
     shoali_bench_result result = {.bench = "step",
                                   .name = name,
                                   .unit = "tokens/s",
@@ -271,6 +313,7 @@ done:
     shoali_step_swap_destroy(swap);
     shoal_engine_destroy(step->engine);
     shoal_model_destroy(step->model);
+    shoal_mesh_destroy(step->mesh);
     shoal_comm_destroy(step->group);
     shoali_pool_destroy(step->pool);
     shoal_loader_destroy(step->loader);

@@ -13,6 +13,7 @@ struct shoali_step {
     shoali_bench_run run;
     struct shoali_pool *pool; /* for the limit; as many threads as the engine has */
     shoal_group *group;
+    shoal_mesh *mesh; /* NULL: all ranks along dp */
     shoal_model *model;
     shoal_engine *engine;
     shoal_dataset *dataset; /* random tokens */

@@ -174,7 +174,8 @@ static shoal_status write_text(struct hashing *hashing, bool fresh)
         .tensor_splits = engine->config.exact_splits.tensor,
         .sequence_splits = engine->config.exact_splits.sequence,
         .accumulation = fast ? engine->batch.accumulation : 1,
-        .tensor_ranks = fast ? shoal_mesh_size(engine->mesh, SHOAL_AXIS_TP & ~engine->admitted) : 1};
+        .tensor_ranks =
+            fast ? shoal_mesh_size(engine->mesh, SHOAL_AXIS_TP & ~engine->admitted) : 1};
     if (engine->rank != 0)
         return SHOAL_OK;
     return shoali_hashes_write(engine->output_path, fresh, &facts, &hashing->text);

@@ -81,6 +81,15 @@ expect 0 "$shoal" bench step $model --dtype bf16 --threads 1 $quick
 says "2x8 tokens" "tokens/s" "peak RSS" "FLOPs per token"
 expect 0 "$shoal" run --master_port 0 --num_gpus 2 "$shoal" bench step $model --threads 1 $quick
 says "4x8 tokens" "2 ranks of 1 thread"
+expect 0 "$shoal" run --master_port 0 --num_gpus 2 "$shoal" bench step $model --threads 1 $quick --tensor-model-parallel-size 2
+says "2 ranks of 1 thread, tp 2" "tokens/s"
+expect 0 "$shoal" run --master_port 0 --num_gpus 2 "$shoal" bench step $model --threads 1 $quick \
+    --pipeline-model-parallel-size 2 --pipeline-schedule zb-h1 --gradient-accumulation-steps 3
+says "2 ranks of 1 thread, pp 2 zb-h1, 3 micro-batches" "tokens/s"
+expect 2 "$shoal" run --master_port 0 --num_gpus 2 "$shoal" bench step $model --pipeline-model-parallel-size 3 $quick
+says "2 ranks cannot be divided into replicas of 3"
+expect 2 "$shoal" bench step $model --num-virtual-stages-per-pipeline-rank 2 $quick
+says "--num-virtual-stages-per-pipeline-rank without a pipeline"
 shape="--model tiny --num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 8"
 for dtype in fp32 bf16; do
     expect 0 "$shoal" bench generate $shape --dtype $dtype --threads 1 $quick
