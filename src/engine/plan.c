@@ -53,6 +53,27 @@ static void add_counters(struct shoali_comm_counters *sum, const struct shoali_c
     }
 }
 
+shoal_status shoali_engine_counters(struct shoal_engine *engine,
+                                    struct shoali_comm_counters *counters)
+{
+    shoal_status status;
+    struct shoali_comm_counters more;
+    SHOAL_TRY(status, shoali_zero_counters(engine->zero, counters), done);
+    SHOAL_TRY(status, shoali_stages_counters(engine, counters), done);
+    /* a group of all ranks along an axis is the mesh's own */
+    shoal_group *const others[] = {engine->tensor_parallel.group, engine->group};
+    for (int32_t g = 0; g < 2; g++) {
+        if (!others[g] || others[g] == engine->data_group || others[g] == engine->stages.group ||
+            (g == 1 && others[1] == others[0]))
+            continue;
+        SHOAL_TRY(status, shoali_comm_settle(others[g]), done);
+        shoali_comm_get_counters(others[g], &more);
+        add_counters(counters, &more, &(struct shoali_comm_counters){0}, 1);
+    }
+done:
+    return status;
+}
+
 /* The first micro-batch of a step finds nothing gathered, the last one is followed by none; those
  * between are alike, so the second stands for them. */
 static shoal_status run_step(struct shoal_engine *engine, const shoal_batch *batch,
@@ -62,16 +83,16 @@ static shoal_status run_step(struct shoal_engine *engine, const shoal_batch *bat
     const int64_t count = engine->batch.accumulation;
     struct shoali_comm_counters begin, first, second, end;
     *sent = (struct shoali_comm_counters){0};
-    SHOAL_TRY(status, shoali_zero_counters(engine->zero, &begin), done);
+    SHOAL_TRY(status, shoali_engine_counters(engine, &begin), done);
     SHOAL_TRY(status, run_micro(engine, 0, batch), done);
-    SHOAL_TRY(status, shoali_zero_counters(engine->zero, &first), done);
+    SHOAL_TRY(status, shoali_engine_counters(engine, &first), done);
     if (count > 2)
         SHOAL_TRY(status, run_micro(engine, 1, batch), done);
-    SHOAL_TRY(status, shoali_zero_counters(engine->zero, &second), done);
+    SHOAL_TRY(status, shoali_engine_counters(engine, &second), done);
     if (count > 1)
         SHOAL_TRY(status, run_micro(engine, count - 1, batch), done);
     SHOAL_TRY(status, shoal_engine_step(engine), done);
-    SHOAL_TRY(status, shoali_zero_counters(engine->zero, &end), done);
+    SHOAL_TRY(status, shoali_engine_counters(engine, &end), done);
     add_counters(sent, &end, &begin, 1);
     sent->shared_bytes = end.shared_bytes;
     if (count > 3)
@@ -90,24 +111,6 @@ static shoal_status give_nothing(void *user, int64_t step, int64_t micro, shoal_
     for (int32_t i = 0; i < engine->model->input_count; i++)
         batch->data[i] = SHOALI_META_ADDRESS;
     return SHOAL_OK;
-}
-
-shoal_status shoali_engine_counters(struct shoal_engine *engine,
-                                    struct shoali_comm_counters *counters)
-{
-    shoal_status status;
-    struct shoali_comm_counters more;
-    SHOAL_TRY(status, shoali_zero_counters(engine->zero, counters), done);
-    SHOAL_TRY(status, shoali_stages_counters(engine, counters), done);
-    /* a group of all ranks along an axis is the mesh's own */
-    if (!engine->group || engine->group == engine->data_group ||
-        engine->group == engine->stages.group)
-        goto done;
-    SHOAL_TRY(status, shoali_comm_settle(engine->group), done);
-    shoali_comm_get_counters(engine->group, &more);
-    add_counters(counters, &more, &(struct shoali_comm_counters){0}, 1);
-done:
-    return status;
 }
 
 /* What a step of so many micro-batches sends. */

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-enum { CELLS = 30, OPTIONS = 512 };
+enum { CELLS = 30, OPTIONS = 512, RANKS = 8 };
 
 static struct gpt_seat seats[GPT_RANKS_MAX];
 
@@ -153,13 +153,15 @@ static void draw(uint64_t seed, uint64_t number, struct cell *cell)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "zb-h1", "interleaved"};
     uint64_t state = gpt_mix(seed) + number;
-    *cell = (struct cell){.number = number, .tensor = 1, .pipeline = 1 + pick(&state, 4)};
-    cell->data =
-        1 + pick(&state, GPT_RANKS_MAX / cell->pipeline < 3 ? GPT_RANKS_MAX / cell->pipeline : 3);
+    *cell = (struct cell){.number = number, .tensor = 1 << pick(&state, 3)};
+    cell->pipeline = 1 + pick(&state, RANKS / cell->tensor < 4 ? RANKS / cell->tensor : 4);
+    const int32_t left = RANKS / (cell->tensor * cell->pipeline);
+    cell->data = 1 + pick(&state, left < 3 ? left : 3);
+    cell->sequence_parallel = cell->tensor > 1 && pick(&state, 2);
     cell->stage = pick(&state, 4);
     cell->overlap = pick(&state, 2);
     cell->bf16 = pick(&state, 2);
-    cell->exact = pick(&state, 3) == 0;
+    cell->exact = pick(&state, 3) == 0 && cell->tensor == 1;
     cell->recompute = pick(&state, 2) ? "full" : NULL;
     cell->samples = 1 + pick(&state, 2);
     cell->accumulation = 1 + pick(&state, 9);
@@ -190,12 +192,14 @@ static void test_random_meshes(void **state)
     for (uint64_t n = 0; n < cells; n++) {
         struct cell cell;
         draw(seed, n, &cell);
-        printf("cell %" PRIu64
-               ": pp %d dp %d, %s of %d, stage %d, %lld micro-batches of %lld%s%s%s%s\n",
-               n, (int)cell.pipeline, (int)cell.data, cell.schedule ? cell.schedule : "no pipeline",
-               (int)cell.chunks, (int)cell.stage, (long long)cell.accumulation,
-               (long long)cell.samples, cell.overlap ? ", overlap" : "", cell.bf16 ? ", bf16" : "",
-               cell.exact ? ", exact" : "", cell.recompute ? ", recompute" : "");
+        printf("cell %" PRIu64 ": tp %d pp %d dp %d, %s of %d, stage %d, %lld micro-batches of %lld"
+               "%s%s%s%s%s\n",
+               n, (int)cell.tensor, (int)cell.pipeline, (int)cell.data,
+               cell.schedule ? cell.schedule : "no pipeline", (int)cell.chunks, (int)cell.stage,
+               (long long)cell.accumulation, (long long)cell.samples,
+               cell.sequence_parallel ? ", sequence" : "", cell.overlap ? ", overlap" : "",
+               cell.bf16 ? ", bf16" : "", cell.exact ? ", exact" : "",
+               cell.recompute ? ", recompute" : "");
         gpt_run_ranks((struct gpt_run){.ranks = cell.tensor * cell.pipeline * cell.data,
                                        .options = cell.options,
                                        .micro_batches = cell.accumulation * cell.data,
