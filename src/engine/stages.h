@@ -43,8 +43,6 @@ struct shoali_crossing {
     shoal_dtype dtype;
     shoal_shape shape;
     bool needs_grad;
-    bool sequence_part;            /* as of the tensor: what ranks along tp have of it */
-    struct shoali_columns columns; /* the same */
     int32_t same_as;        /* it is an earlier tensor of the boundary once more; -1: it is not */
     size_t at, gradient_at; /* in the memory where activations arrive; where gradients do */
     struct shoali_block block;     /* where it lies, in a micro-batch that begins with sample 0 */
