@@ -4,6 +4,7 @@
  *   log.h          where messages go
  *   tensor.h       element types, shapes, reading a tensor
  *   comm.h         joining the other ranks; collectives
+ *   mpi.h          the ranks of a program of MPI; not included by this header
  *   mesh.h         axes of parallelism over ranks, and their groups
  *   autograd.h     parameters, layers and the ops of a forward pass
  *   transformer.h  GPT as an array of layers

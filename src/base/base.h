@@ -31,6 +31,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/hash.h"
+#include "base/job.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mathx.h"

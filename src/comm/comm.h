@@ -163,7 +163,8 @@ struct shoali_comm_ops {
     void (*set_name)(void *backend, const char *name);
 };
 #define SHOALI_COMM_ABI 2u
-extern const struct shoali_comm_ops shoali_comm_self, shoali_comm_thread, shoali_comm_shm;
+extern const struct shoali_comm_ops shoali_comm_self, shoali_comm_thread, shoali_comm_shm,
+    shoali_comm_mpi;
 const struct shoali_comm_ops *const *shoali_comm_all(void); /* NULL-terminated */
 /* A group for plans: this rank alone of `ranks`; what it posts is counted and goes nowhere. Posts
  * on streams need the pinned memory that those of `like` would; NULL: of processes. */

@@ -2,18 +2,20 @@
 #include "comm/algorithms/slots.h"
 #include "comm/group.h"
 #include "comm/launcher_watch.h"
+#include "comm/mpi/mpi.h"
 #include "comm/wrap/wrap.h"
+#include "shoal/mpi.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static const double default_timeout_s = 600;
-enum { DEFAULT_PORT = 29500 };
+enum { DEFAULT_PORT = 29500, JOB_PORTS = 20000, JOB_PORT_COUNT = 12000 };
 
 const struct shoali_comm_ops *const *shoali_comm_all(void)
 {
     static const struct shoali_comm_ops *const all[] = {&shoali_comm_self, &shoali_comm_thread,
-                                                        &shoali_comm_shm, NULL};
+                                                        &shoali_comm_shm, &shoali_comm_mpi, NULL};
     return all;
 }
 
@@ -54,8 +56,44 @@ static shoal_status find_backend(const char *name, const struct shoali_comm_ops 
                                   : SHOAL_FAIL(SHOAL_EUNSUPPORTED,
                                                "backend %s does not work on this machine", name);
         }
-    return SHOAL_FAIL(SHOAL_EINVAL, "unknown backend \"%s\" (SHOAL_COMM): use self, thread or shm",
+    return SHOAL_FAIL(SHOAL_EINVAL, "unknown backend \"%s\" (SHOAL_COMM): use self, thread, shm or mpi",
                       name);
+}
+
+/* Two jobs of mpirun or srun on one machine must not meet, and nobody gives them ports. */
+static int32_t default_port(const struct shoali_job *job)
+{
+    char name[256];
+    if (!job->launcher || !shoali_job_name(name, sizeof name))
+        return DEFAULT_PORT;
+    return JOB_PORTS + (int32_t)(shoali_hash64(name, strlen(name)) % JOB_PORT_COUNT);
+}
+
+/* shm when all ranks are known to be on this machine. */
+static const char *default_backend(const shoal_comm_args *args, const struct shoali_job *job)
+{
+    const char *wanted = getenv("SHOAL_COMM");
+    if (args->threads)
+        return "thread";
+    if (args->world_size == 1)
+        return "self";
+    if (wanted && *wanted)
+        return wanted;
+    return job->launcher && job->local_size != args->world_size ? "mpi" : "shm";
+}
+
+static shoal_status resolve_rank(shoal_comm_args *args, const struct shoali_job *job)
+{
+    const char *text = getenv("WORLD_SIZE");
+    int64_t size = 1;
+    args->world_size = job->size > 0 ? (int32_t)job->size : 1;
+    args->rank = job->rank > 0 ? (int32_t)job->rank : 0;
+    if (job->rank < 0 && text && shoali_parse_i64(text, &size) && size > 1)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "WORLD_SIZE is %lld but RANK is not set: start the ranks with `shoal "
+                          "run`, or give each its RANK",
+                          (long long)size);
+    return SHOAL_OK;
 }
 
 /* Fills what the caller left open. */
@@ -63,21 +101,13 @@ static shoal_status resolve(shoal_comm_args *args)
 {
     shoal_status status = SHOAL_OK;
     const char *address = getenv("MASTER_ADDR"), *backend = getenv("SHOAL_COMM");
-    const char *rank = getenv("RANK");
+    struct shoali_job job = {0};
     const struct shoali_comm_ops *known;
     if (backend && *backend) /* a mistake is told also where one rank needs no backend */
         SHOAL_TRY(status, find_backend(backend, &known), done);
     if (args->world_size == 0) {
-        args->world_size = 1;
-        SHOAL_TRY(status, read_variable("WORLD_SIZE", 1, INT32_MAX, &args->world_size), done);
-        SHOAL_TRY(status, read_variable("RANK", 0, INT32_MAX, &args->rank), done);
-        if (args->world_size > 1 && (!rank || !*rank)) {
-            status = SHOAL_FAIL(SHOAL_EINVAL,
-                                "WORLD_SIZE is %d but RANK is not set: start the ranks with `shoal "
-                                "run`, or give each its RANK",
-                                (int)args->world_size);
-            goto done;
-        }
+        SHOAL_TRY(status, shoali_job_read(&job), done);
+        SHOAL_TRY(status, resolve_rank(args, &job), done);
     }
     if (args->world_size < 1 || args->rank < 0 || args->rank >= args->world_size) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
@@ -89,17 +119,13 @@ static shoal_status resolve(shoal_comm_args *args)
     if (!args->master_addr)
         args->master_addr = address && *address ? address : "127.0.0.1";
     if (args->master_port == 0) {
-        args->master_port = DEFAULT_PORT;
+        args->master_port = default_port(&job);
         SHOAL_TRY(status, read_variable("MASTER_PORT", 1, 65535, &args->master_port), done);
     }
     if (!(args->timeout_s > 0))
         SHOAL_TRY(status, read_timeout(&args->timeout_s), done);
-    if (!args->backend && args->threads)
-        args->backend = "thread";
-    else if (!args->backend && args->world_size == 1)
-        args->backend = "self";
-    else if (!args->backend)
-        args->backend = backend && *backend ? backend : "shm";
+    if (!args->backend)
+        args->backend = default_backend(args, &job);
 done:
     return status;
 }
@@ -123,12 +149,42 @@ shoal_status shoali_group_make(const struct shoali_comm_ops *ops, void *object,
     return SHOAL_OK;
 }
 
-shoal_status shoal_comm_init_sized(const shoal_comm_args *given, size_t given_size,
-                                   shoal_group **group)
+/* Takes `object`, of the backend, over. */
+static shoal_status wrap(const struct shoali_comm_ops *backend, void *object, bool no_check,
+                         shoal_group **group)
 {
     static const struct shoali_comm_ops *const wrappers[] = {
         &shoali_comm_fault, &shoali_comm_record, &shoali_comm_check};
-    const struct shoali_comm_ops *backend = NULL, *ops = NULL;
+    const struct shoali_comm_ops *ops = backend;
+    shoal_status status = SHOAL_OK;
+    for (int i = 0; i < (no_check ? 2 : 3); i++) {
+        SHOAL_TRY(status, shoali_wrap_create(wrappers[i], ops, object, &object), done);
+        ops = wrappers[i];
+    }
+    SHOAL_TRY(status, shoali_group_make(ops, object, backend, group), done);
+done:
+    return status;
+}
+
+shoal_status shoal_comm_from_mpi_handle(int32_t handle, shoal_group **group)
+{
+    double timeout_s = 0;
+    void *object = NULL;
+    shoal_status status = SHOAL_OK;
+    *group = NULL;
+    SHOAL_TRY(status, read_timeout(&timeout_s), done);
+    SHOAL_TRY(status, shoali_mpi_adopt(handle, timeout_s, &object), done);
+    shoali_context_get()->rank = shoali_comm_mpi.rank(object);
+    shoali_context_get()->world = shoali_comm_mpi.size(object);
+    SHOAL_TRY(status, wrap(&shoali_comm_mpi, object, false, group), done);
+done:
+    return status;
+}
+
+shoal_status shoal_comm_init_sized(const shoal_comm_args *given, size_t given_size,
+                                   shoal_group **group)
+{
+    const struct shoali_comm_ops *backend = NULL;
     struct shoali_launcher_watch *watch = NULL;
     shoal_comm_args args = {0};
     void *object = NULL;
@@ -141,12 +197,7 @@ shoal_status shoal_comm_init_sized(const shoal_comm_args *given, size_t given_si
     shoali_context_get()->world = args.world_size;
     SHOAL_TRY(status, shoali_launcher_watch_create(&args, &watch), done);
     SHOAL_TRY(status, backend->create(&args, &object), done);
-    ops = backend;
-    for (int i = 0; i < (args.no_check ? 2 : 3); i++) {
-        SHOAL_TRY(status, shoali_wrap_create(wrappers[i], ops, object, &object), done);
-        ops = wrappers[i];
-    }
-    SHOAL_TRY(status, shoali_group_make(ops, object, backend, group), done);
+    SHOAL_TRY(status, wrap(backend, object, args.no_check, group), done);
     (*group)->watch = watch;
     watch = NULL;
 done:

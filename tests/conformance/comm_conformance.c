@@ -1,5 +1,6 @@
 /* Stamps the suite on every backend and N in {1, 2, 3, 4, 7, 8}. One program per backend:
- * COMM_KIND. */
+ * COMM_KIND. That of mpi is started by mpirun (tests/mpi/run) with one N, and its ranks run the same
+ * tests one after the other: SHOAL_TEST_SEED has to be the same for all. */
 #include "comm_suite.h"
 
 #include <setjmp.h>
@@ -29,7 +30,8 @@ static void stamp(const struct stamp *stamp)
                               .timeout_s = stamp->timeout_s,
                               .seed = seed};
         if (ranks.size < stamp->smallest || (stamp->largest && ranks.size > stamp->largest) ||
-            (COMM_KIND == RANKS_SELF && ranks.size > 1))
+            (COMM_KIND == RANKS_SELF && ranks.size > 1) ||
+            (COMM_KIND == RANKS_MPI && ranks.size != ranks_job_size()))
             continue;
         for (int repeat = 0; repeat == 0 || repeat < stamp->repeats; repeat++, ranks.seed++)
             if (!ranks_run(&ranks))

@@ -16,7 +16,7 @@ enum { RANKS_MAX = 64, WATCHDOG_S = 100 };
 
 const char *ranks_kind_name(enum ranks_kind kind)
 {
-    static const char *const names[] = {"self", "thread", "thread", "shm"};
+    static const char *const names[] = {"self", "thread", "thread", "shm", "mpi"};
     return names[kind];
 }
 
@@ -130,9 +130,16 @@ static bool run_processes(struct ranks *ranks)
     return passed;
 }
 
+int32_t ranks_job_size(void)
+{
+    return (int32_t)shoali_job_get().size;
+}
+
 bool ranks_run(struct ranks *ranks)
 {
     if (ranks->timeout_s == 0)
         ranks->timeout_s = 30;
+    if (ranks->kind == RANKS_MPI)
+        return run_rank(ranks, (int32_t)shoali_job_get().rank);
     return ranks->kind == RANKS_SHM ? run_processes(ranks) : run_threads(ranks);
 }

@@ -6,8 +6,9 @@
 
 #include <stdio.h>
 
-/* RANKS_APART: threads that exchange data as processes do. */
-enum ranks_kind { RANKS_SELF, RANKS_THREAD, RANKS_APART, RANKS_SHM };
+/* RANKS_APART: threads that exchange data as processes do. RANKS_MPI: this process is one rank of a
+ * job of mpirun, whose number of ranks is the only one there is. */
+enum ranks_kind { RANKS_SELF, RANKS_THREAD, RANKS_APART, RANKS_SHM, RANKS_MPI };
 
 struct ranks;
 /* What one rank is given. The function returns false when it found a fault (it has printed it). */
@@ -38,6 +39,8 @@ shoal_comm_args ranks_args(const struct ranks *ranks, int32_t rank);
  * whoever knows it may listen (with SO_REUSEADDR). */
 int32_t ranks_keep_port(int *keeper);
 const char *ranks_kind_name(enum ranks_kind kind);
+/* Of RANKS_MPI: the ranks of the job. */
+int32_t ranks_job_size(void);
 
 /* For rank functions, where cmocka's assertions cannot be used: they may run in any thread or
  * process. */

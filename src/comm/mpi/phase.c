@@ -1,0 +1,213 @@
+/* What goes in streams, for data that does not fit beside the records. */
+#include "comm/mpi/backend.h"
+
+#include <string.h>
+
+struct range {
+    int64_t first, count;
+};
+
+/* Of rank `rank`: whole cache lines, as the other backends cut. */
+static struct range slice_of(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
+                             int32_t rank)
+{
+    int64_t begin, end;
+    shoali_pool_slice(op->post.count, (int64_t)(64 / op->element_bytes), rank, group->size, &begin,
+                      &end);
+    return (struct range){begin, end - begin};
+}
+
+static int64_t sum_before(const int64_t *counts, int32_t end)
+{
+    int64_t sum = 0;
+    for (int32_t i = 0; i < end; i++)
+        sum += counts[i];
+    return sum;
+}
+
+static void put(const struct shoali_mpi_op *op, struct shoali_mpi_stream *stream, int64_t first,
+                int64_t count)
+{
+    stream->from = (const unsigned char *)op->post.in + (size_t)first * op->element_bytes;
+    stream->bytes = (size_t)count * op->element_bytes;
+}
+
+static void get(const struct shoali_mpi_op *op, struct shoali_mpi_stream *stream, int64_t first,
+                int64_t count)
+{
+    stream->to = (unsigned char *)op->post.out + (size_t)first * op->element_bytes;
+    stream->bytes = (size_t)count * op->element_bytes;
+}
+
+/* Sources of a sum. */
+static void get_sources(const struct shoali_mpi_op *op, struct shoali_mpi_stream *stream,
+                        int64_t count)
+{
+    stream->bytes = (size_t)count * op->element_bytes;
+}
+
+static void keep_own(const struct shoali_mpi_op *op, int64_t to, int64_t from, int64_t count)
+{
+    unsigned char *out = (unsigned char *)op->post.out + (size_t)to * op->element_bytes;
+    const unsigned char *in =
+        (const unsigned char *)op->post.in + (size_t)from * op->element_bytes;
+    if (count > 0 && out != in)
+        memcpy(out, in, (size_t)count * op->element_bytes);
+}
+
+static void begin_all_to_all_v(struct shoali_mpi_group *group, const struct shoali_mpi_op *op)
+{
+    const struct shoali_post *post = &op->post;
+    for (int32_t r = 0; r < group->size; r++) {
+        const int64_t sent = post->send_counts[r], wanted = post->recv_counts[r];
+        const int64_t from = sum_before(post->send_counts, r);
+        const int64_t to = sum_before(post->recv_counts, r);
+        if (r == group->rank)
+            keep_own(op, to, from, wanted);
+        else if (!shoali_mpi_is_inline(group, op, (size_t)sent * op->element_bytes))
+            put(op, &group->peer[r].out, from, sent);
+        if (r != group->rank &&
+            !shoali_mpi_is_inline(group, op, (size_t)wanted * op->element_bytes))
+            get(op, &group->peer[r].in, to, wanted);
+    }
+}
+
+static void begin_first(struct shoali_mpi_group *group, const struct shoali_mpi_op *op, int32_t r)
+{
+    const struct shoali_post *post = &op->post;
+    struct shoali_mpi_stream *out = &group->peer[r].out, *in = &group->peer[r].in;
+    const struct range own = slice_of(group, op, group->rank), theirs = slice_of(group, op, r);
+    switch (post->kind) {
+    case SHOALI_ALL_REDUCE:
+        put(op, out, theirs.first, theirs.count);
+        get_sources(op, in, own.count);
+        return;
+    case SHOALI_REDUCE_SCATTER:
+        put(op, out, r * post->count, post->count);
+        get_sources(op, in, post->count);
+        return;
+    case SHOALI_BROADCAST:
+        if (group->rank == post->peer)
+            put(op, out, theirs.first, theirs.count);
+        else if (r == post->peer)
+            get(op, in, own.first, own.count);
+        return;
+    case SHOALI_ALL_GATHER:
+        put(op, out, 0, post->count);
+        get(op, in, r * post->count, post->count);
+        return;
+    default: /* all_to_all */
+        put(op, out, r * post->count, post->count);
+        get(op, in, r * post->count, post->count);
+    }
+}
+
+/* Slices that this rank has to all, and theirs; a root has everything. */
+static void begin_second(struct shoali_mpi_group *group, const struct shoali_mpi_op *op, int32_t r)
+{
+    const struct shoali_post *post = &op->post;
+    const bool broadcast = post->kind == SHOALI_BROADCAST;
+    const struct range own = slice_of(group, op, group->rank), theirs = slice_of(group, op, r);
+    const bool from_in = broadcast && group->rank == post->peer;
+    if (!broadcast || r != post->peer) {
+        struct shoali_mpi_stream *out = &group->peer[r].out;
+        put(op, out, own.first, own.count);
+        if (!from_in)
+            out->from = (const unsigned char *)post->out + (size_t)own.first * op->element_bytes;
+    }
+    if (!from_in)
+        get(op, &group->peer[r].in, theirs.first, theirs.count);
+}
+
+static bool has_second(const struct shoali_post *post)
+{
+    return post->kind == SHOALI_ALL_REDUCE || post->kind == SHOALI_BROADCAST;
+}
+
+bool shoali_mpi_phase_begin(struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
+                            int32_t phase)
+{
+    const struct shoali_post *post = &op->post;
+    if (phase > 1 || (phase == 1 && !has_second(post)))
+        return false;
+    for (int32_t r = 0; r < group->size; r++)
+        group->peer[r].out = group->peer[r].in = (struct shoali_mpi_stream){0};
+    if (post->kind == SHOALI_ALL_TO_ALL_V) {
+        begin_all_to_all_v(group, op);
+        return true;
+    }
+    if (phase == 0 && post->kind == SHOALI_ALL_GATHER)
+        keep_own(op, group->rank * post->count, 0, post->count);
+    if (phase == 0 && post->kind == SHOALI_ALL_TO_ALL)
+        keep_own(op, group->rank * post->count, group->rank * post->count, post->count);
+    for (int32_t r = 0; r < group->size; r++)
+        if (r != group->rank)
+            (phase == 0 ? begin_first : begin_second)(group, op, r);
+    return true;
+}
+
+/* ---- sums ----------------------------------------------------------------------------------- */
+
+void shoali_mpi_reduce(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
+                       struct shoali_reduce_sources_args *args, int64_t count)
+{
+    if (count == 0)
+        return;
+    args->sources = group->size;
+    args->destinations = 1;
+    args->count = count;
+    args->op = (enum shoali_reduce_op)op->post.op;
+    args->dtype = op->post.dtype;
+    args->nontemporal = 0;
+    shoali_host_reduce(&group->world->ops, args);
+}
+
+/* One piece of every rank, when all of them are here. */
+static bool reduce_pieces(struct shoali_mpi_group *group, const struct shoali_mpi_op *op)
+{
+    struct shoali_reduce_sources_args args;
+    const struct shoali_post *post = &op->post;
+    const struct shoali_mpi_stream *any = &group->peer[group->rank == 0 ? 1 : 0].in;
+    const int64_t own = post->kind == SHOALI_ALL_REDUCE ? slice_of(group, op, group->rank).first
+                                                        : group->rank * post->count;
+    const size_t moved = any->moved, bytes = any->slot[any->tail % SHOALI_MPI_WINDOW].bytes;
+    const size_t in_offset = (size_t)own * op->element_bytes + moved;
+    for (int32_t r = 0; r < group->size; r++) {
+        args.x[r] = r == group->rank ? (const unsigned char *)post->in + in_offset
+                                     : shoali_mpi_stream_first(&group->peer[r].in);
+        if (!args.x[r])
+            return false;
+    }
+    args.y[0] =
+        (unsigned char *)post->out + (post->kind == SHOALI_ALL_REDUCE ? in_offset : moved);
+    shoali_mpi_reduce(group, op, &args, (int64_t)(bytes / op->element_bytes));
+    for (int32_t r = 0; r < group->size; r++)
+        if (r != group->rank)
+            shoali_mpi_stream_drop_first(group->world, &group->peer[r].in);
+    return true;
+}
+
+shoal_status shoali_mpi_phase_advance(struct shoali_mpi_group *group,
+                                      const struct shoali_mpi_op *op)
+{
+    const bool sums = op->phase == 0 && (op->post.kind == SHOALI_ALL_REDUCE ||
+                                         op->post.kind == SHOALI_REDUCE_SCATTER);
+    bool over = true;
+    for (int32_t i = 1; i < group->size; i++) { /* not all at the same rank at once */
+        const int32_t to = (group->rank + i) % group->size;
+        const int32_t from = (group->rank + group->size - i) % group->size;
+        const shoal_status received =
+            shoali_mpi_stream_receive(group, from, group->tag, &group->peer[from].in);
+        if (received < 0)
+            return received;
+        const shoal_status sent =
+            shoali_mpi_stream_send(group, to, group->tag, &group->peer[to].out);
+        if (sent < 0)
+            return sent;
+        over &= received == SHOAL_OK && sent == SHOAL_OK;
+    }
+    if (!over && sums)
+        while (reduce_pieces(group, op))
+            ;
+    return over ? SHOAL_OK : SHOAL_IN_PROGRESS;
+}

@@ -1,0 +1,292 @@
+/* Requests: posting, advancing, waiting, and what happens when a wait fails. */
+#include "comm/mpi/backend.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Nobody rings: who waits has to look, which is also what makes MPI go on. */
+enum {
+    POLLS = 200,            /* looks without giving the core away */
+    YIELD_NS = 2000000,     /* after so long a wait it sleeps between looks */
+    NAP_NS = 50000,         /* at first, */
+    LONG_NAP_NS = 500000,   /* and when it has waited for SLICE_NS */
+    SLICE_NS = 40000000,    /* between looks at the deadline */
+    ABSENT_NS = 1000000000, /* not looked for so long: this rank did not run itself */
+};
+
+static bool is_message(const struct shoali_mpi_op *op)
+{
+    return op->post.kind == SHOALI_SEND || op->post.kind == SHOALI_RECV;
+}
+
+/* Keeps the last parts of long paths. */
+static void copy_here(char *to, const char *here)
+{
+    const size_t length = strlen(here);
+    const char *from = length < SHOALI_HERE_BYTES ? here : here + length - SHOALI_HERE_BYTES + 1;
+    memcpy(to, from, strlen(from) + 1);
+}
+
+static void fill(struct shoali_mpi_group *group, struct shoali_mpi_op *op,
+                 const struct shoali_post *post)
+{
+    *op = (struct shoali_mpi_op){.state = SHOALI_MPI_QUEUED,
+                                 .post = *post,
+                                 .element_bytes = shoal_dtype_bytes(post->dtype)};
+    op->record = (struct shoali_record){.group = (uint64_t)group->tag,
+                                        .count = post->count,
+                                        .kind = (int32_t)post->kind,
+                                        .dtype = (int32_t)post->dtype,
+                                        .op = (int32_t)post->op,
+                                        .peer = post->peer,
+                                        .tag = post->tag};
+    op->record.sequence = is_message(op) ? 0 : group->sequence++;
+    copy_here(op->record.here, post->here);
+}
+
+static void unqueue(struct shoali_mpi_group *group, const struct shoali_mpi_op *op)
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < group->queued; i++)
+        if (group->queue[i] != op)
+            group->queue[kept++] = group->queue[i];
+    group->queued = kept;
+}
+
+/* One pass over the queue: an operation that needs others holds back the later ones of its lane
+ * (the collectives, the sends to a rank, the receives from a rank). A failure becomes the verdict.
+ */
+static shoal_status progress(struct shoali_mpi_group *group)
+{
+    if (group->gave_up)
+        return SHOAL_OK;
+    bool collectives_held = false;
+    uint64_t held[2] = {0, 0}; /* sends, receives: bit per rank */
+    for (int32_t i = 0; i < group->queued;) {
+        struct shoali_mpi_op *op = group->queue[i];
+        const bool message = is_message(op);
+        uint64_t *lane = &held[op->post.kind == SHOALI_RECV];
+        const uint64_t peer = message ? (uint64_t)1 << op->post.peer : 0;
+        shoal_status status = SHOAL_IN_PROGRESS;
+        if (message && !(*lane & peer))
+            status = shoali_mpi_message_advance(group, op);
+        else if (!message && !collectives_held)
+            status = shoali_mpi_collective_advance(group, op);
+        if (status < 0) {
+            shoali_mpi_condemn(group->world, -1, status, shoal_error_message());
+            return status;
+        }
+        if (status == SHOAL_OK) {
+            op->state = SHOALI_MPI_DONE;
+            unqueue(group, op);
+            continue;
+        }
+        *lane |= peer;
+        collectives_held |= !message;
+        i++;
+    }
+    return SHOAL_OK;
+}
+
+/* Gives the request (may be NULL) of an aborted world up and makes the verdict this rank's error.
+ */
+static shoal_status fail(struct shoali_mpi_group *group, struct shoali_mpi_op *op)
+{
+    group->gave_up = true;
+    if (op) {
+        unqueue(group, op);
+        op->state = SHOALI_MPI_FREE;
+    }
+    return shoali_mpi_verdict(group->world);
+}
+
+static shoal_status check_thread(struct shoali_mpi_group *group)
+{
+    const struct shoali_mpi_world *world = group->world;
+    if (world->serialized || pthread_equal(pthread_self(), world->owner))
+        return SHOAL_OK;
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "this program started %s without threads, and a second one of its threads "
+                      "uses the group: start it with MPI_Init_thread(..., MPI_THREAD_SERIALIZED, "
+                      "...)",
+                      world->mpi->name);
+}
+
+shoal_status shoali_mpi_post(void *backend, const struct shoali_post *post, void **out)
+{
+    struct shoali_mpi_group *group = backend;
+    struct shoali_mpi_op *op = NULL;
+    shoal_status status = SHOAL_OK;
+    *out = NULL;
+    SHOAL_TRY(status, check_thread(group), done);
+    SHOAL_TRY(status, shoali_mpi_verdict(group->world), done);
+    for (int32_t i = 0; i < SHOALI_MPI_MAX_REQUESTS && !op; i++)
+        if (group->op[i].state == SHOALI_MPI_FREE)
+            op = &group->op[i];
+    if (!op) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "a group has at most %d outstanding requests: wait for earlier ones "
+                            "before %s at %s",
+                            SHOALI_MPI_MAX_REQUESTS, shoali_collective_name(post->kind),
+                            post->here);
+        goto done;
+    }
+    fill(group, op, post);
+    group->queue[group->queued++] = op;
+    if (progress(group) < 0)
+        status = fail(group, op);
+    else if (op->state == SHOALI_MPI_DONE)
+        op->state = SHOALI_MPI_FREE;
+    else
+        *out = op;
+done:
+    return status;
+}
+
+/* ---- deadlines ------------------------------------------------------------------------------ */
+
+/* "rank 2" or "ranks 2, 3": those whose envelope has not come; the first or -1. */
+static int32_t list_missing(const struct shoali_mpi_group *group, char *text, size_t bytes)
+{
+    char list[120] = "";
+    int32_t first = -1, count = 0, at = 0;
+    for (int32_t r = 0; r < group->size; r++) {
+        if (r == group->rank || group->peer[r].here)
+            continue;
+        if (first < 0)
+            first = r;
+        if ((size_t)at + 16 < sizeof list)
+            at += snprintf(list + at, sizeof list - (size_t)at, "%s%d", count ? ", " : "",
+                           (int)group->world_rank[r]);
+        count++;
+    }
+    snprintf(text, bytes, "%s %s", count > 1 ? "ranks" : "rank", list);
+    return first;
+}
+
+static void describe_timeout(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
+                             char *text, size_t bytes)
+{
+    static const char advice[] = "if it is only slow, raise the timeout (DEEPSPEED_TIMEOUT, in "
+                                 "minutes)";
+    char own[256], last[256], missing[128] = "";
+    const double seconds = (double)group->world->timeout_ns * 1e-9;
+    if (is_message(op)) {
+        snprintf(text, bytes, "%s: rank %d did not %s within %.1f s; %s",
+                 shoali_mpi_record_format(&op->record, own),
+                 (int)group->world_rank[op->post.peer],
+                 op->post.kind == SHOALI_SEND ? "receive" : "send", seconds, advice);
+        return;
+    }
+    /* The first collective in the queue is what the others are waited for. */
+    for (int32_t i = group->queued - 1; i >= 0; i--)
+        if (!is_message(group->queue[i]))
+            op = group->queue[i];
+    const int32_t first = list_missing(group, missing, sizeof missing);
+    shoali_mpi_record_format(&op->record, own);
+    if (first < 0)
+        snprintf(text, bytes, "%s did not complete within %.1f s", own, seconds);
+    else if (!group->peer[first].heard)
+        snprintf(text, bytes,
+                 "%s: %s did not come within %.1f s, with no earlier call on this group; %s", own,
+                 missing, seconds, advice);
+    else
+        snprintf(text, bytes,
+                 "%s: %s did not come within %.1f s, last call on this group was %s; %s", own,
+                 missing, seconds, shoali_mpi_record_format(&group->peer[first].last, last),
+                 advice);
+}
+
+/* A rank that was stopped has waited for nobody meanwhile. */
+static void check_deadline(struct shoali_mpi_group *group, struct shoali_mpi_op *op)
+{
+    struct shoali_mpi_world *world = group->world;
+    const int64_t now_ns = shoali_now_ns();
+    char text[SHOALI_MPI_SENTENCE_BYTES];
+    if (now_ns - op->checked_ns > ABSENT_NS)
+        op->waiting_since_ns += now_ns - op->checked_ns;
+    op->checked_ns = now_ns;
+    if (world->timeout_ns <= 0 || now_ns - op->waiting_since_ns < world->timeout_ns)
+        return;
+    describe_timeout(group, op, text, sizeof text);
+    shoali_mpi_condemn(world, -1, SHOAL_ETIMEOUT, text);
+}
+
+/* Nothing more to wait for: done, or failed. What all ranks have come to completes even when one of
+ * them failed right afterwards. */
+static bool is_over(struct shoali_mpi_group *group, const struct shoali_mpi_op *op)
+{
+    if (op->state == SHOALI_MPI_DONE)
+        return true;
+    return progress(group) < 0 || op->state == SHOALI_MPI_DONE ||
+           shoali_mpi_condemned(group->world);
+}
+
+static void begin_waiting(struct shoali_mpi_op *op)
+{
+    if (op->waiting_since_ns == 0)
+        op->waiting_since_ns = op->checked_ns = shoali_now_ns();
+}
+
+static void pause_between(int64_t waited_ns, int32_t looks)
+{
+    if (looks < POLLS)
+        return;
+    if (waited_ns < YIELD_NS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){0, waited_ns < SLICE_NS ? NAP_NS : LONG_NAP_NS}, NULL);
+}
+
+static shoal_status finish(struct shoali_mpi_group *group, struct shoali_mpi_op *op)
+{
+    if (op->state != SHOALI_MPI_DONE)
+        return fail(group, op);
+    op->state = SHOALI_MPI_FREE;
+    return SHOAL_OK;
+}
+
+shoal_status shoali_mpi_wait(void *backend, void *request)
+{
+    struct shoali_mpi_group *group = backend;
+    struct shoali_mpi_op *op = request;
+    op->waiting_since_ns = 0;
+    for (int32_t looks = 0; !is_over(group, op); looks += looks < POLLS) {
+        begin_waiting(op);
+        const int64_t now_ns = shoali_now_ns();
+        if (now_ns - op->checked_ns >= SLICE_NS)
+            check_deadline(group, op);
+        pause_between(now_ns - op->waiting_since_ns, looks);
+    }
+    return finish(group, op);
+}
+
+shoal_status shoali_mpi_test_op(void *backend, void *request)
+{
+    struct shoali_mpi_group *group = backend;
+    struct shoali_mpi_op *op = request;
+    if (!is_over(group, op)) {
+        begin_waiting(op);
+        if (shoali_now_ns() - op->checked_ns < SLICE_NS)
+            return SHOAL_IN_PROGRESS;
+        check_deadline(group, op);
+        if (!is_over(group, op))
+            return SHOAL_IN_PROGRESS;
+    }
+    return finish(group, op);
+}
+
+shoal_status shoali_mpi_run(struct shoali_mpi_group *group, const struct shoali_post *post)
+{
+    void *request = NULL;
+    const shoal_status status = shoali_mpi_post(group, post, &request);
+    return status == SHOAL_OK && request ? shoali_mpi_wait(group, request) : status;
+}
+
+void shoali_mpi_abort(void *backend, shoal_status status, const char *sentence)
+{
+    struct shoali_mpi_group *group = backend;
+    shoali_mpi_condemn(group->world, group->world->rank, status, sentence);
+}
