@@ -26,8 +26,9 @@
  * afterwards moves nothing.
  *
  * FAILURE. The verdict (algorithms/slots.h has the same) is a message to all ranks of the world on a
- * tag of its own, which every wait looks for. A world with a verdict sends nothing more; its memory
- * stays, because MPI may still hold it. A dead rank is MPI's matter, which ends the job; a silent
+ * tag of its own, which every wait looks for. It may overtake what other ranks have sent before: so
+ * who waits goes on for a moment, and completes what all have come to. Then nothing more is sent, and
+ * the world's memory stays, because MPI may still hold it. A dead rank is MPI's matter, which ends the job; a silent
  * one is found by the deadline.
  *
  * THREADS. Groups may be used by different threads of a rank; the plug-in lets MPI see one after the
@@ -91,6 +92,7 @@ struct shoali_mpi_world {
     struct shoali_mpi_verdict incoming;
     _Atomic int64_t looked_ns;
     _Atomic bool condemned; /* `verdict` is valid */
+    int64_t condemned_ns;   /* when another rank's verdict came; 0: this rank's own */
     struct shoali_mpi_verdict verdict;
     struct shoali_mpi_request verdict_request[SHOALI_MPI_MAX_RANKS];
 };
@@ -119,6 +121,7 @@ struct shoali_mpi_op {
     struct shoali_record record;
     size_t element_bytes;
     int64_t waiting_since_ns, checked_ns; /* 0: nobody has waited yet */
+    int32_t looks;                        /* at a world with a verdict */
     bool begun;
     int32_t phase;
     /* messages */
@@ -173,6 +176,9 @@ void shoali_mpi_condemn(struct shoali_mpi_world *world, int32_t rank, shoal_stat
                         const char *sentence);
 /* Has a verdict come? Looks for it. */
 bool shoali_mpi_condemned(struct shoali_mpi_world *world);
+/* Is it final: there is nothing on its way that would complete a request? `looks`: how often the
+ * caller has looked since it came. */
+bool shoali_mpi_is_final(struct shoali_mpi_world *world, int32_t *looks);
 /* SHOAL_OK, or the verdict as this rank's error. */
 SHOAL_CHECKED shoal_status shoali_mpi_verdict(struct shoali_mpi_world *world);
 /* A piece of the world's, NULL: no memory (and an error). */

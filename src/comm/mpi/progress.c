@@ -216,12 +216,12 @@ static void check_deadline(struct shoali_mpi_group *group, struct shoali_mpi_op 
 
 /* Nothing more to wait for: done, or failed. What all ranks have come to completes even when one of
  * them failed right afterwards. */
-static bool is_over(struct shoali_mpi_group *group, const struct shoali_mpi_op *op)
+static bool is_over(struct shoali_mpi_group *group, struct shoali_mpi_op *op)
 {
     if (op->state == SHOALI_MPI_DONE)
         return true;
     return progress(group) < 0 || op->state == SHOALI_MPI_DONE ||
-           shoali_mpi_condemned(group->world);
+           shoali_mpi_is_final(group->world, &op->looks);
 }
 
 static void begin_waiting(struct shoali_mpi_op *op)

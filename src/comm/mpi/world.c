@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { DELIVER_NS = 1000000000, NAP_NS = 200000, AWAY_NS = 1000000, AWAY_LOOKS = 64 };
+enum { DELIVER_NS = 1000000000, NAP_NS = 200000, AWAY_NS = 1000000, AWAY_LOOKS = 64, GRACE_NS = 100000000 };
 
 static shoal_status fail_of_mpi(const struct shoali_mpi_world *world, const char *call, int code)
 {
@@ -126,10 +126,19 @@ bool shoali_mpi_condemned(struct shoali_mpi_world *world)
     pthread_mutex_lock(&world->lock);
     if (!atomic_load(&world->condemned) &&
         world->mpi->test(&world->incoming_request, &done, &bytes) == 0 && done &&
-        bytes == sizeof world->incoming)
+        bytes == sizeof world->incoming) {
+        world->condemned_ns = shoali_now_ns();
         (void)set_verdict(world, &world->incoming);
+    }
     pthread_mutex_unlock(&world->lock);
     return atomic_load(&world->condemned);
+}
+
+bool shoali_mpi_is_final(struct shoali_mpi_world *world, int32_t *looks)
+{
+    return shoali_mpi_condemned(world) &&
+           (world->condemned_ns == 0 || (++*looks > AWAY_LOOKS &&
+                                         shoali_now_ns() - world->condemned_ns > GRACE_NS));
 }
 
 shoal_status shoali_mpi_verdict(struct shoali_mpi_world *world)
