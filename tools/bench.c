@@ -1,6 +1,7 @@
 /* shoal bench SUBJECT [flags] */
 #include "bench.h"
 
+#include "base/started.h"
 #include "base/str.h"
 #include "tool.h"
 
@@ -52,7 +53,7 @@ static shoal_status run_comm(const struct bench_options *options)
                                    .dtype = bench_dtype(options),
                                    .ranks = (int32_t)options->ranks,
                                    .unshared = options->unshared};
-    if (options->ranks > 0 && getenv("RANK"))
+    if (options->ranks > 0 && shoali_started_get().rank >= 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "--ranks makes ranks of threads: leave it out below shoal "
                                         "run, or leave out shoal run");
     SHOAL_TRY(status, bench_bytes("min-bytes", options->min_bytes, &args.min_bytes), done);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/started.h"
 #include "base/str.h"
 #include "tool.h"
 
@@ -150,6 +151,15 @@ static void show_mesh(const struct pretrain *run)
     free(text);
 }
 
+/* Whose ranks these are, when they are not those of `shoal run`. */
+static void show_launcher(const struct pretrain *run)
+{
+    const char *launcher = shoali_started_get().launcher;
+    if (launcher)
+        printf("ranks: %d of %s, connected by %s\n", (int)shoal_engine_world_size(run->engine),
+               launcher, shoal_comm_backend(run->group));
+}
+
 static void show_header(struct pretrain *run)
 {
     const struct pretrain_options *options = &run->options;
@@ -168,6 +178,7 @@ static void show_header(struct pretrain *run)
     if (shoal_dataset_path(run->dataset))
         printf("tokens: %s\n", shoal_dataset_path(run->dataset));
     show_mesh(run);
+    show_launcher(run);
     const int32_t ranks = shoal_mesh_size(run->mesh, SHOAL_AXIS_DP);
     printf("batch: %lld sample%s of %lld token%s = %lld micro-batch%s of %lld, on %d%s rank%s\n",
            (long long)run->train_batch, run->train_batch > 1 ? "s" : "",
@@ -414,14 +425,14 @@ static void release(struct pretrain *run, shoal_status status)
  * until the launcher ends them, and speak when nobody does. */
 static int report_failure(shoal_status status)
 {
-    const char *rank = getenv("RANK");
-    const bool first = !rank || strcmp(rank, "0") == 0;
+    const struct shoali_started job = shoali_started_get();
+    const bool first = job.rank <= 0, alone = job.rank < 0;
     const bool alike = shoal_status_exit_code(status) == 2 || status == SHOAL_ENUMERIC;
     if (status != SHOAL_EPEER && (first || !alike))
         return tool_fail(status);
-    if (rank && nanosleep(&(struct timespec){.tv_sec = 1}, NULL) != 0)
+    if (!alone && nanosleep(&(struct timespec){.tv_sec = 1}, NULL) != 0)
         return shoal_status_exit_code(status);
-    return tool_fail(rank ? shoali_error_prefix(status, "rank %s", rank) : status);
+    return tool_fail(alone ? status : shoali_error_prefix(status, "rank %d", (int)job.rank));
 }
 
 int tool_pretrain(int argc, char **argv)

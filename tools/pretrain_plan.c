@@ -1,6 +1,7 @@
 /* Whether a run fits its machine is known before it begins. */
 #include "pretrain.h"
 
+#include "base/started.h"
 #include "base/str.h"
 
 #include <stdlib.h>
@@ -9,10 +10,8 @@
 /* Ranks that share this machine's memory. */
 static int32_t local_ranks(int32_t world)
 {
-    const char *text = getenv("LOCAL_SIZE");
-    int64_t ranks = world;
-    return text && shoali_parse_i64(text, &ranks) && ranks > 0 && ranks < world ? (int32_t)ranks
-                                                                                : world;
+    const int64_t ranks = shoali_started_get().local_size;
+    return ranks > 0 && ranks < world ? (int32_t)ranks : world;
 }
 
 /* "it would fit with ..." of this rank's alternatives. */

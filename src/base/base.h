@@ -31,7 +31,6 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/hash.h"
-#include "base/job.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mathx.h"
@@ -39,6 +38,7 @@
 #include "base/process.h"
 #include "base/rng.h"
 #include "base/sized.h"
+#include "base/started.h"
 #include "base/str.h"
 #include "base/worker.h"
 

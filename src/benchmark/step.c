@@ -33,12 +33,10 @@ static shoal_status config_text(const shoali_bench_step_args *args, struct shoal
 /* The engine's own rule: ranks share the cores of the machine. */
 static int32_t thread_count(const struct shoali_step *step)
 {
-    const char *local = getenv("LOCAL_SIZE");
-    int64_t ranks = shoal_comm_size(step->group);
     if (step->run.threads || getenv("SHOAL_NUM_THREADS") || getenv("OMP_NUM_THREADS"))
         return step->run.threads;
-    if (local && (!shoali_parse_i64(local, &ranks) || ranks < 1))
-        ranks = 1;
+    const int64_t local = shoali_started_get().local_size;
+    const int64_t ranks = local > 0 ? local : shoal_comm_size(step->group);
     const int32_t share = shoali_core_count() / (int32_t)ranks;
     return share > 0 ? share : 1;
 }

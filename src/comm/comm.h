@@ -16,6 +16,8 @@
  *           and stores it into all of them); other buffers are staged in chunks through a per-rank
  *           bounce area. Waits look for a bounded time and soon yield the core between looks,
  *           then futex; every wake-up looks at the abort word and the deadline.
+ *   mpi     processes of an MPI job, on any number of machines (mpi/backend.h); a plug-in, loaded
+ *           when it is asked for.
  *   meta    for plans: one rank of a group that does not exist.
  *
  * thread and shm share comm/algorithms (slots.h): the same state machines over the same control
@@ -166,6 +168,9 @@ struct shoali_comm_ops {
 extern const struct shoali_comm_ops shoali_comm_self, shoali_comm_thread, shoali_comm_shm,
     shoali_comm_mpi;
 const struct shoali_comm_ops *const *shoali_comm_all(void); /* NULL-terminated */
+/* What connects the ranks of a job when nobody says: SHOAL_COMM, else shm when all of them are known
+ * to be on this machine, else mpi; self for one rank. */
+const char *shoali_comm_default_backend(const struct shoali_started *job);
 /* A group for plans: this rank alone of `ranks`; what it posts is counted and goes nowhere. Posts
  * on streams need the pinned memory that those of `like` would; NULL: of processes. */
 extern const struct shoali_comm_ops shoali_comm_meta;

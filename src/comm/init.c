@@ -61,28 +61,25 @@ static shoal_status find_backend(const char *name, const struct shoali_comm_ops 
 }
 
 /* Two jobs of mpirun or srun on one machine must not meet, and nobody gives them ports. */
-static int32_t default_port(const struct shoali_job *job)
+static int32_t default_port(const struct shoali_started *job)
 {
     char name[256];
-    if (!job->launcher || !shoali_job_name(name, sizeof name))
+    if (!job->launcher || !shoali_started_name(name, sizeof name))
         return DEFAULT_PORT;
     return JOB_PORTS + (int32_t)(shoali_hash64(name, strlen(name)) % JOB_PORT_COUNT);
 }
 
-/* shm when all ranks are known to be on this machine. */
-static const char *default_backend(const shoal_comm_args *args, const struct shoali_job *job)
+const char *shoali_comm_default_backend(const struct shoali_started *job)
 {
     const char *wanted = getenv("SHOAL_COMM");
-    if (args->threads)
-        return "thread";
-    if (args->world_size == 1)
+    if (job->size <= 1)
         return "self";
     if (wanted && *wanted)
         return wanted;
-    return job->launcher && job->local_size != args->world_size ? "mpi" : "shm";
+    return job->launcher && job->local_size != job->size ? "mpi" : "shm";
 }
 
-static shoal_status resolve_rank(shoal_comm_args *args, const struct shoali_job *job)
+static shoal_status resolve_rank(shoal_comm_args *args, const struct shoali_started *job)
 {
     const char *text = getenv("WORLD_SIZE");
     int64_t size = 1;
@@ -101,12 +98,12 @@ static shoal_status resolve(shoal_comm_args *args)
 {
     shoal_status status = SHOAL_OK;
     const char *address = getenv("MASTER_ADDR"), *backend = getenv("SHOAL_COMM");
-    struct shoali_job job = {0};
+    struct shoali_started job = {.size = args->world_size};
     const struct shoali_comm_ops *known;
     if (backend && *backend) /* a mistake is told also where one rank needs no backend */
         SHOAL_TRY(status, find_backend(backend, &known), done);
     if (args->world_size == 0) {
-        SHOAL_TRY(status, shoali_job_read(&job), done);
+        SHOAL_TRY(status, shoali_started_read(&job), done);
         SHOAL_TRY(status, resolve_rank(args, &job), done);
     }
     if (args->world_size < 1 || args->rank < 0 || args->rank >= args->world_size) {
@@ -125,7 +122,7 @@ static shoal_status resolve(shoal_comm_args *args)
     if (!(args->timeout_s > 0))
         SHOAL_TRY(status, read_timeout(&args->timeout_s), done);
     if (!args->backend)
-        args->backend = default_backend(args, &job);
+        args->backend = args->threads ? "thread" : shoali_comm_default_backend(&job);
 done:
     return status;
 }

@@ -21,10 +21,8 @@ static int32_t thread_count(const struct shoal_engine *engine, const shoal_engin
         return (int32_t)engine->config.threads;
     if (getenv("SHOAL_NUM_THREADS") || getenv("OMP_NUM_THREADS"))
         return 0;
-    const char *local = getenv("LOCAL_SIZE");
-    int64_t ranks = engine->world;
-    if (local && shoali_parse_i64(local, &ranks) && ranks < 1)
-        ranks = 1;
+    const int64_t local = shoali_started_get().local_size;
+    const int64_t ranks = local > 0 ? local : engine->world;
     const int32_t share = shoali_core_count() / (int32_t)ranks;
     return share > 0 ? share : 1;
 }
@@ -78,8 +76,10 @@ static shoal_status open_device(struct shoal_engine *engine, const shoal_engine_
 {
     shoal_status status;
     const struct shoali_accelerator *accelerator;
-    int64_t local_rank = 0;
     const char *local = getenv("LOCAL_RANK");
+    int64_t local_rank = 0;
+    if (!local && (local_rank = shoali_started_get().local_rank) < 0)
+        local_rank = 0;
     if (local && !shoali_parse_i64(local, &local_rank))
         return SHOAL_FAIL(SHOAL_EINVAL, "the variable LOCAL_RANK is \"%s\", which is no number",
                           local);

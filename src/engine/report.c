@@ -5,7 +5,7 @@
 #include "base/pool.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
-#include "comm/comm.h"
+#include "comm/mpi/mpi.h"
 #include "engine/config.h"
 #include "io/io.h"
 #include "ops/ops.h"
@@ -153,6 +153,23 @@ static const char *found(bool (*probe)(void))
     return !probe || probe() ? "found" : "not on this machine";
 }
 
+/* What is loaded on demand, and what this process would use as a rank of somebody's job. */
+static void add_mpi(struct shoali_str *out)
+{
+    const struct shoali_started job = shoali_started_get();
+    char text[256];
+    shoali_mpi_list(text, sizeof text);
+    if (strcmp(text, "none") == 0)
+        snprintf(text, sizeof text, "no plug-in that loads (built where libopenmpi-dev or "
+                                    "libmpich-dev is, and needs that MPI)");
+    add_line(out, "mpi", text);
+    if (!job.launcher)
+        return;
+    snprintf(text, sizeof text, "rank %d of %d, started by %s, connected by %s", (int)job.rank,
+             (int)job.size, job.launcher, shoali_comm_default_backend(&job));
+    add_line(out, "this process", text);
+}
+
 static void add_backends(struct shoali_str *out)
 {
     add_heading(out, "devices");
@@ -160,7 +177,9 @@ static void add_backends(struct shoali_str *out)
         add_line(out, (*at)->name, found((*at)->probe));
     add_heading(out, "communication");
     for (const struct shoali_comm_ops *const *at = shoali_comm_all(); *at; at++)
-        add_line(out, (*at)->name, found((*at)->probe));
+        if (*at != &shoali_comm_mpi)
+            add_line(out, (*at)->name, found((*at)->probe));
+    add_mpi(out);
     char io[240];
     shoali_io_describe(io, sizeof io);
     add_heading(out, "files");

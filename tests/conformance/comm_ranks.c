@@ -132,14 +132,14 @@ static bool run_processes(struct ranks *ranks)
 
 int32_t ranks_job_size(void)
 {
-    return (int32_t)shoali_job_get().size;
+    return (int32_t)shoali_started_get().size;
 }
 
 /* A rank of an MPI job is through with a test before others are, which may sleep in it for longer than
  * the deadlines of the next one. */
 static bool run_in_job(struct ranks *ranks)
 {
-    const int32_t rank = (int32_t)shoali_job_get().rank;
+    const int32_t rank = (int32_t)shoali_started_get().rank;
     const struct rank_seat own = {.ranks = ranks, .rank = rank, .size = ranks->size}, *seat = &own;
     shoal_comm_args args = ranks_args(ranks, rank);
     shoal_group *meeting = NULL;

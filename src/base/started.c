@@ -1,4 +1,4 @@
-#include "base/job.h"
+#include "base/started.h"
 
 #include "base/base.h"
 
@@ -45,7 +45,7 @@ static shoal_status read_first(const char *const *names, int64_t low, int64_t *v
 }
 
 /* On one machine the step's ranks are this machine's. */
-static shoal_status ask_slurm(struct shoali_job *job)
+static shoal_status ask_slurm(struct shoali_started *job)
 {
     int64_t nodes, tasks;
     shoal_status status = SHOAL_OK;
@@ -63,7 +63,7 @@ done:
     return status;
 }
 
-static shoal_status read_source(const struct source *source, struct shoali_job *job)
+static shoal_status read_source(const struct source *source, struct shoali_started *job)
 {
     shoal_status status = SHOAL_OK;
     job->launcher = source->launcher;
@@ -79,7 +79,7 @@ done:
 }
 
 /* What a user or a launcher that only hands values on has set beside the MPI's own. */
-static shoal_status check(const struct shoali_job *job)
+static shoal_status check(const struct shoali_started *job)
 {
     int64_t size;
     const shoal_status status = read_first(sources[0].size, 1, &size);
@@ -98,14 +98,14 @@ static shoal_status check(const struct shoali_job *job)
     return SHOAL_OK;
 }
 
-shoal_status shoali_job_read(struct shoali_job *job)
+shoal_status shoali_started_read(struct shoali_started *job)
 {
-    static const struct shoali_job alone = {.rank = -1, .size = -1, .local_rank = -1,
+    static const struct shoali_started alone = {.rank = -1, .size = -1, .local_rank = -1,
                                             .local_size = -1};
     shoal_status status = SHOAL_OK;
     *job = alone;
     for (size_t i = 0; i < sizeof sources / sizeof sources[0] && status == SHOAL_OK; i++) {
-        struct shoali_job read = alone;
+        struct shoali_started read = alone;
         status = read_source(&sources[i], &read);
         /* Without a rank nobody speaks; only RANK may speak without a size. */
         if (status != SHOAL_OK || read.rank < 0 || (i > 0 && read.size < 0))
@@ -118,10 +118,10 @@ shoal_status shoali_job_read(struct shoali_job *job)
     return status;
 }
 
-struct shoali_job shoali_job_get(void)
+struct shoali_started shoali_started_get(void)
 {
-    struct shoali_job job;
-    if (shoali_job_read(&job) < 0)
+    struct shoali_started job;
+    if (shoali_started_read(&job) < 0)
         shoali_error_clear();
     return job;
 }
@@ -140,7 +140,7 @@ static bool find_proxy(struct shoali_process *process)
     return false;
 }
 
-bool shoali_job_name(char *text, size_t bytes)
+bool shoali_started_name(char *text, size_t bytes)
 {
     const char *space = getenv("PMIX_NAMESPACE"), *job = getenv("SLURM_JOB_ID");
     const char *step = getenv("SLURM_STEP_ID");

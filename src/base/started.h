@@ -1,4 +1,4 @@
-/* job - which rank this process is, as whoever started it says.
+/* started - which rank this process is, as whoever started it says.
  *
  * `shoal run`, torchrun and DeepSpeed's launcher set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_SIZE.
  * Without RANK, what mpirun and srun set counts, the first of these that knows both rank and size:
@@ -11,8 +11,8 @@
  *                  of a batch job, which has a SLURM_PROCID, too, is no rank
  *
  * A local value that a launcher does not tell is taken from Slurm when that tells it. */
-#ifndef SHOALI_JOB_H
-#define SHOALI_JOB_H
+#ifndef SHOALI_STARTED_H
+#define SHOALI_STARTED_H
 
 #include "base/error.h"
 
@@ -20,18 +20,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct shoali_job {
+struct shoali_started {
     const char *launcher; /* "mpirun of Open MPI", ...; NULL: RANK is set, or nothing is */
     int64_t rank, size;   /* rank -1: nothing says that this is a rank; size -1: not known */
     int64_t local_rank, local_size; /* on this machine; -1: not known */
 };
 /* A value that is no number, or numbers that do not go together, are SHOAL_EINVAL and *job is as of
  * a process by itself. */
-SHOAL_CHECKED shoal_status shoali_job_read(struct shoali_job *job);
+SHOAL_CHECKED shoal_status shoali_started_read(struct shoali_started *job);
 /* The same for those who need only a part: mistakes count as not known. */
-struct shoali_job shoali_job_get(void);
+struct shoali_started shoali_started_get(void);
 /* A name that all ranks of the job on this machine know and that other jobs do not have; false: the
  * launcher gives none. */
-bool shoali_job_name(char *text, size_t bytes);
+bool shoali_started_name(char *text, size_t bytes);
 
 #endif
