@@ -28,102 +28,110 @@ static const struct source sources[] = {
     {"srun", "SLURM_PROCID", {"SLURM_STEP_NUM_TASKS"}, {"SLURM_LOCALID"}, {NULL}},
 };
 
+/* What is wrong, beside the last error, which may be on its way to somebody. */
+struct complaint {
+    char text[400];
+};
+
 /* The first that is set; -1: none. */
-static shoal_status read_first(const char *const *names, int64_t low, int64_t *value)
+static bool read_first(const char *const *names, int64_t low, int64_t *value,
+                       struct complaint *complaint)
 {
     *value = -1;
     for (int i = 0; i < NAMES_MAX && names[i]; i++) {
         const char *text = getenv(names[i]);
         if (!text || !*text)
             continue;
-        if (!shoali_parse_i64(text, value) || *value < low || *value > INT32_MAX)
-            return SHOAL_FAIL(SHOAL_EINVAL, "%s=\"%s\" must be a number from %d to %d", names[i],
-                              text, (int)low, INT32_MAX);
-        return SHOAL_OK;
+        if (shoali_parse_i64(text, value) && *value >= low && *value <= INT32_MAX)
+            return true;
+        snprintf(complaint->text, sizeof complaint->text,
+                 "%s=\"%.100s\" must be a number from %d to %d", names[i], text, (int)low,
+                 INT32_MAX);
+        return false;
     }
-    return SHOAL_OK;
+    return true;
+}
+
+static bool read_one(const char *name, int64_t low, int64_t *value, struct complaint *complaint)
+{
+    return read_first((const char *const[NAMES_MAX]){name}, low, value, complaint);
 }
 
 /* On one machine the step's ranks are this machine's. */
-static shoal_status ask_slurm(struct shoali_started *job)
+static bool ask_slurm(struct shoali_started *job, struct complaint *complaint)
 {
     int64_t nodes, tasks;
-    shoal_status status = SHOAL_OK;
-    SHOAL_TRY(status, read_first((const char *const[NAMES_MAX]){"SLURM_STEP_NUM_NODES"}, 1, &nodes),
-              done);
-    SHOAL_TRY(status, read_first((const char *const[NAMES_MAX]){"SLURM_STEP_NUM_TASKS"}, 1, &tasks),
-              done);
-    if (job->local_rank < 0)
-        SHOAL_TRY(status,
-                  read_first((const char *const[NAMES_MAX]){"SLURM_LOCALID"}, 0, &job->local_rank),
-                  done);
+    if (!read_one("SLURM_STEP_NUM_NODES", 1, &nodes, complaint) ||
+        !read_one("SLURM_STEP_NUM_TASKS", 1, &tasks, complaint))
+        return false;
     if (job->local_size < 0 && nodes == 1 && tasks == job->size)
         job->local_size = tasks;
-done:
-    return status;
+    return job->local_rank >= 0 || read_one("SLURM_LOCALID", 0, &job->local_rank, complaint);
 }
 
-static shoal_status read_source(const struct source *source, struct shoali_started *job)
+static bool read_source(const struct source *source, struct shoali_started *job,
+                        struct complaint *complaint)
 {
-    shoal_status status = SHOAL_OK;
     job->launcher = source->launcher;
-    SHOAL_TRY(status, read_first((const char *const[NAMES_MAX]){source->rank}, 0, &job->rank),
-              done);
-    SHOAL_TRY(status, read_first(source->size, 1, &job->size), done);
-    SHOAL_TRY(status, read_first(source->local_rank, 0, &job->local_rank), done);
-    SHOAL_TRY(status, read_first(source->local_size, 1, &job->local_size), done);
-    if (source->launcher && job->size > 0)
-        SHOAL_TRY(status, ask_slurm(job), done);
-done:
-    return status;
+    return read_one(source->rank, 0, &job->rank, complaint) &&
+           read_first(source->size, 1, &job->size, complaint) &&
+           read_first(source->local_rank, 0, &job->local_rank, complaint) &&
+           read_first(source->local_size, 1, &job->local_size, complaint) &&
+           (!source->launcher || job->size < 0 || ask_slurm(job, complaint));
 }
 
 /* What a user or a launcher that only hands values on has set beside the MPI's own. */
-static shoal_status check(const struct shoali_started *job)
+static bool check(const struct shoali_started *job, struct complaint *complaint)
 {
     int64_t size;
-    const shoal_status status = read_first(sources[0].size, 1, &size);
-    if (status < 0)
-        return status;
-    if (job->launcher && size > 0 && size != job->size)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "WORLD_SIZE is %lld and %s has started %lld ranks: unset WORLD_SIZE, or "
-                          "start that many",
-                          (long long)size, job->launcher, (long long)job->size);
-    if (job->rank >= 0 && job->size > 0 && job->rank >= job->size)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "rank %lld of %lld ranks does not exist: RANK counts from 0 to "
-                          "WORLD_SIZE - 1",
-                          (long long)job->rank, (long long)job->size);
-    return SHOAL_OK;
+    if (!read_first(sources[0].size, 1, &size, complaint))
+        return false;
+    const bool differs = job->launcher && size > 0 && size != job->size;
+    const bool beyond = job->size > 0 && job->rank >= job->size;
+    if (differs)
+        snprintf(complaint->text, sizeof complaint->text,
+                 "WORLD_SIZE is %lld and %s has started %lld ranks: unset WORLD_SIZE, or start "
+                 "that many",
+                 (long long)size, job->launcher, (long long)job->size);
+    else if (beyond)
+        snprintf(complaint->text, sizeof complaint->text,
+                 "rank %lld of %lld ranks does not exist: RANK counts from 0 to WORLD_SIZE - 1",
+                 (long long)job->rank, (long long)job->size);
+    return !differs && !beyond;
+}
+
+static const struct shoali_started alone = {
+    .rank = -1, .size = -1, .local_rank = -1, .local_size = -1};
+
+static bool read_all(struct shoali_started *job, struct complaint *complaint)
+{
+    *job = alone;
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
+        struct shoali_started read = alone;
+        if (!read_source(&sources[i], &read, complaint))
+            return false;
+        /* Without a rank nobody speaks; only RANK may speak without a size. */
+        if (read.rank < 0 || (i > 0 && read.size < 0))
+            continue;
+        if (!check(&read, complaint))
+            return false;
+        *job = read;
+        return true;
+    }
+    return true;
 }
 
 shoal_status shoali_started_read(struct shoali_started *job)
 {
-    static const struct shoali_started alone = {.rank = -1, .size = -1, .local_rank = -1,
-                                            .local_size = -1};
-    shoal_status status = SHOAL_OK;
-    *job = alone;
-    for (size_t i = 0; i < sizeof sources / sizeof sources[0] && status == SHOAL_OK; i++) {
-        struct shoali_started read = alone;
-        status = read_source(&sources[i], &read);
-        /* Without a rank nobody speaks; only RANK may speak without a size. */
-        if (status != SHOAL_OK || read.rank < 0 || (i > 0 && read.size < 0))
-            continue;
-        status = check(&read);
-        if (status == SHOAL_OK)
-            *job = read;
-        return status;
-    }
-    return status;
+    struct complaint complaint;
+    return read_all(job, &complaint) ? SHOAL_OK : SHOAL_FAIL(SHOAL_EINVAL, "%s", complaint.text);
 }
 
 struct shoali_started shoali_started_get(void)
 {
     struct shoali_started job;
-    if (shoali_started_read(&job) < 0)
-        shoali_error_clear();
-    return job;
+    struct complaint complaint;
+    return read_all(&job, &complaint) ? job : alone;
 }
 
 /* MPICH's Hydra names no job. Its proxy is one per job and machine, above whatever wraps a rank. */
