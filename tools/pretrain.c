@@ -449,7 +449,7 @@ int tool_pretrain(int argc, char **argv)
             "Trains a model on text, JSON lines or Megatron's data files: gpt, llama, bert, or\n"
             "one that is known by a name of its own (gpt2-124m), whose flags have their values\n"
             "then. bert learns from data files of `shoal preprocess --split-sentences`.\n"
-            "Started by `shoal run` it is one of N ranks; alone it is one rank.\n\n"
+            "Started by `shoal run`, mpirun or srun it is one of N ranks; alone it is one rank.\n\n"
             "`shoal pretrain --load FOLDER --finetune ...` needs no MODEL where FOLDER is one of\n"
             "the Hugging Face Hub (config.json, model.safetensors).\n\n",
         .trains = true};

@@ -11,8 +11,9 @@
 
 static const char usage[] =
     "usage: shoal report [--load DIR | --world N [flags]]\n\n"
-    "Shows version, machine, limits, devices, communication, how files are read and written,\n"
-    "and which kernels serve which operation.\n\n"
+    "Shows version, machine, limits, devices, communication (with the MPIs that there is a\n"
+    "plug-in for, and, under mpirun or srun, which rank this is and what connects it), how\n"
+    "files are read and written, and which kernels serve which operation.\n\n"
     "  --load DIR   shows the checkpoints in DIR instead: step, size, whether the manifest\n"
     "               verifies and the files are there with their sizes; and what saves that\n"
     "               died have left\n\n"

@@ -31,15 +31,23 @@ extern "C" {
 SHOAL_API SHOAL_CHECKED shoal_status shoal_comm_from_mpi_handle(int32_t handle,
                                                                 shoal_group **group);
 
-#ifdef MPI_VERSION
+#ifdef __cplusplus
+}
+#endif
+#endif
+
+/* After <mpi.h>, also when this header was read before without it. */
+#if defined(MPI_VERSION) && !defined(SHOAL_MPI_COMM)
+#define SHOAL_MPI_COMM 1
+#ifdef __cplusplus
+extern "C" {
+#endif
 /* The same of C's MPI_Comm. */
 SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_comm_from_mpi(MPI_Comm communicator,
                                                             shoal_group **group)
 {
     return shoal_comm_from_mpi_handle((int32_t)MPI_Comm_c2f(communicator), group);
 }
-#endif
-
 #ifdef __cplusplus
 }
 #endif

@@ -4,7 +4,7 @@
  *   log.h          where messages go
  *   tensor.h       element types, shapes, reading a tensor
  *   comm.h         joining the other ranks; collectives
- *   mpi.h          the ranks of a program of MPI; not included by this header
+ *   mpi.h          the ranks of a program of MPI (after <mpi.h>)
  *   mesh.h         axes of parallelism over ranks, and their groups
  *   autograd.h     parameters, layers and the ops of a forward pass
  *   transformer.h  GPT as an array of layers
@@ -87,6 +87,7 @@
 #include "shoal/log.h"
 #include "shoal/mesh.h"
 #include "shoal/monitor.h"
+#include "shoal/mpi.h"
 #include "shoal/plan.h"
 #include "shoal/preprocess.h"
 #include "shoal/report.h"

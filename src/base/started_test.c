@@ -8,13 +8,30 @@
 
 #include <cmocka.h>
 
-static const char *const variables[] = {
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "OMPI_COMM_WORLD_RANK",
-    "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK",
-    "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PALS_LOCAL_RANKID",
-    "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE", "PMIX_RANK", "PMIX_NAMESPACE",
-    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS",
-    "SLURM_STEP_NUM_NODES", "SLURM_NTASKS"};
+static const char *const variables[] = {"RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_RANK",
+                                        "LOCAL_SIZE",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "PMI_RANK",
+                                        "PMI_SIZE",
+                                        "MPI_LOCALRANKID",
+                                        "MPI_LOCALNRANKS",
+                                        "PALS_LOCAL_RANKID",
+                                        "MV2_COMM_WORLD_LOCAL_RANK",
+                                        "MV2_COMM_WORLD_LOCAL_SIZE",
+                                        "PMIX_RANK",
+                                        "PMIX_NAMESPACE",
+                                        "SLURM_PROCID",
+                                        "SLURM_LOCALID",
+                                        "SLURM_JOB_ID",
+                                        "SLURM_STEP_ID",
+                                        "SLURM_STEP_NUM_TASKS",
+                                        "SLURM_STEP_NUM_NODES",
+                                        "SLURM_NTASKS"};
 
 /* "NAME=VALUE NAME=VALUE", and nothing else. */
 static void set(const char *values)
@@ -63,9 +80,9 @@ static void launchers(void **state)
         assert_int_equal(started.size, cases[i].size);
         assert_int_equal(started.local_rank, cases[i].local_rank);
         assert_int_equal(started.local_size, cases[i].local_size);
-        assert_true(cases[i].launcher ? started.launcher &&
-                                            strcmp(started.launcher, cases[i].launcher) == 0
-                                      : !started.launcher);
+        assert_true(cases[i].launcher
+                        ? started.launcher && strcmp(started.launcher, cases[i].launcher) == 0
+                        : !started.launcher);
     }
 }
 

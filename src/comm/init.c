@@ -56,8 +56,8 @@ static shoal_status find_backend(const char *name, const struct shoali_comm_ops 
                                   : SHOAL_FAIL(SHOAL_EUNSUPPORTED,
                                                "backend %s does not work on this machine", name);
         }
-    return SHOAL_FAIL(SHOAL_EINVAL, "unknown backend \"%s\" (SHOAL_COMM): use self, thread, shm or mpi",
-                      name);
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "unknown backend \"%s\" (SHOAL_COMM): use self, thread, shm or mpi", name);
 }
 
 /* Two jobs of mpirun or srun on one machine must not meet, and nobody gives them ports. */

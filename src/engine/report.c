@@ -160,8 +160,9 @@ static void add_mpi(struct shoali_str *out)
     char text[256];
     shoali_mpi_list(text, sizeof text);
     if (strcmp(text, "none") == 0)
-        snprintf(text, sizeof text, "no plug-in that loads (built where libopenmpi-dev or "
-                                    "libmpich-dev is, and needs that MPI)");
+        snprintf(text, sizeof text,
+                 "no plug-in that loads (built where libopenmpi-dev or "
+                 "libmpich-dev is, and needs that MPI)");
     add_line(out, "mpi", text);
     if (!job.launcher)
         return;

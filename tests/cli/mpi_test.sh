@@ -31,9 +31,9 @@ same() { # DIR DIR
 
 # by shm, because all ranks are here; by MPI when asked
 expect 0 ranks 4 $(train exact by_shm)
-says "on 4 ranks of mpirun of $title, connected by shm"
+says "ranks: 4 of mpirun of $title, connected by shm"
 SHOAL_COMM=mpi expect 0 ranks 4 $(train exact by_mpi)
-says "on 4 ranks of mpirun of $title, connected by mpi"
+says "ranks: 4 of mpirun of $title, connected by mpi"
 SHOAL_COMM=mpi expect 0 ranks 2 $(train exact by_two)
 expect 0 $(train exact alone)
 same by_shm by_mpi

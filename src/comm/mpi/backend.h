@@ -82,7 +82,7 @@ struct shoali_mpi_world {
     struct shoali_mpi_comm comm;
     int32_t rank, size, largest_tag;
     int64_t timeout_ns;
-    bool serialized;     /* else `owner` alone may call */
+    bool serialized; /* else `owner` alone may call */
     pthread_t owner;
     struct shoali_ops ops;
     pthread_mutex_t lock; /* what follows */
@@ -199,8 +199,7 @@ SHOAL_CHECKED shoal_status shoali_mpi_test(struct shoali_mpi_world *world,
 SHOAL_CHECKED shoal_status shoali_mpi_stream_send(struct shoali_mpi_group *group, int32_t rank,
                                                   int32_t tag, struct shoali_mpi_stream *stream);
 SHOAL_CHECKED shoal_status shoali_mpi_stream_receive(struct shoali_mpi_group *group, int32_t rank,
-                                                     int32_t tag,
-                                                     struct shoali_mpi_stream *stream);
+                                                     int32_t tag, struct shoali_mpi_stream *stream);
 /* The first piece that has come, of a stream whose pieces are sources; NULL: not yet. */
 const unsigned char *shoali_mpi_stream_first(const struct shoali_mpi_stream *stream);
 void shoali_mpi_stream_drop_first(struct shoali_mpi_world *world, struct shoali_mpi_stream *stream);

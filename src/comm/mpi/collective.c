@@ -81,7 +81,8 @@ static void fill_envelope(const struct shoali_mpi_group *group, const struct sho
                           int32_t to, struct shoali_mpi_envelope *envelope)
 {
     const struct shoali_post *post = &op->post;
-    const size_t counts = counts_bytes(group, post), bytes = inline_bytes(group, op, group->rank, to);
+    const size_t counts = counts_bytes(group, post),
+                 bytes = inline_bytes(group, op, group->rank, to);
     envelope->record = op->record;
     envelope->bytes = (uint32_t)(counts + bytes);
     if (counts > 0) {
@@ -137,9 +138,9 @@ static shoal_status look(struct shoali_mpi_group *group, bool *all_here, bool *a
             peer->sending = !done;
         }
         if (!peer->here) {
-            SHOAL_TRY(
-                status,
-                shoali_mpi_test(group->world, &peer->receive_request, &peer->here, &bytes), done);
+            SHOAL_TRY(status,
+                      shoali_mpi_test(group->world, &peer->receive_request, &peer->here, &bytes),
+                      done);
             const size_t head = offsetof(struct shoali_mpi_envelope, data);
             if (peer->here && (bytes < head || bytes - head != peer->got->bytes)) {
                 status = SHOAL_FAIL(SHOAL_EMISMATCH,

@@ -181,8 +181,7 @@ static shoal_status agree_on_memory(struct shoali_mpi_group *group, shoal_status
     const shoal_status status = shoali_mpi_run(group, &post);
     if (status != SHOAL_OK || failed == group->size)
         return status;
-    return SHOAL_FAIL(SHOAL_ENOMEM, "rank %d cannot allocate %s",
-                      (int)group->world_rank[failed],
+    return SHOAL_FAIL(SHOAL_ENOMEM, "rank %d cannot allocate %s", (int)group->world_rank[failed],
                       shoali_format_bytes((double)bytes, size_text));
 }
 

@@ -45,8 +45,7 @@ static const struct shoali_mpi_table *open_file(const char *path)
 {
     const int flags = RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE;
     void *library = dlopen(path, flags);
-    const struct shoali_mpi_table *mpi =
-        library ? dlsym(library, SHOALI_MPI_PLUGIN_SYMBOL) : NULL;
+    const struct shoali_mpi_table *mpi = library ? dlsym(library, SHOALI_MPI_PLUGIN_SYMBOL) : NULL;
     if (mpi && (mpi->abi != SHOALI_MPI_PLUGIN_ABI || mpi->bytes != sizeof *mpi))
         return NULL;
     return mpi;
@@ -117,8 +116,8 @@ void shoali_mpi_list(char *text, size_t bytes)
         if (open_plugin(&implementations[i], &mpi) < 0)
             shoali_error_clear();
         else if (used < bytes)
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "",
-                                     mpi->name);
+            used +=
+                (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", mpi->name);
     }
     if (used == 0)
         snprintf(text, bytes, "none");

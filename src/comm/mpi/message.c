@@ -87,8 +87,8 @@ shoal_status shoali_mpi_message_advance(struct shoali_mpi_group *group, struct s
     if (!op->begun)
         SHOAL_TRY(status, begin(group, op), done);
     if (!op->here) {
-        SHOAL_TRY(status,
-                  shoali_mpi_test(world, &op->request, &op->here, sends ? NULL : &bytes), done);
+        SHOAL_TRY(status, shoali_mpi_test(world, &op->request, &op->here, sends ? NULL : &bytes),
+                  done);
         if (op->here && !sends) {
             SHOAL_TRY(status, check(group, op, bytes), done);
             if (envelope_of(op)->bytes > 0)
@@ -98,9 +98,9 @@ shoal_status shoali_mpi_message_advance(struct shoali_mpi_group *group, struct s
             return SHOAL_IN_PROGRESS;
     }
     if (op->stream.bytes > 0)
-        status = sends ? shoali_mpi_stream_send(group, op->post.peer, group->tag + 1, &op->stream)
-                       : shoali_mpi_stream_receive(group, op->post.peer, group->tag + 1,
-                                                   &op->stream);
+        status = sends
+                     ? shoali_mpi_stream_send(group, op->post.peer, group->tag + 1, &op->stream)
+                     : shoali_mpi_stream_receive(group, op->post.peer, group->tag + 1, &op->stream);
     if (status == SHOAL_OK && !op->here)
         status = SHOAL_IN_PROGRESS;
     if (status == SHOAL_OK) {

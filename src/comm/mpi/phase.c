@@ -49,8 +49,7 @@ static void get_sources(const struct shoali_mpi_op *op, struct shoali_mpi_stream
 static void keep_own(const struct shoali_mpi_op *op, int64_t to, int64_t from, int64_t count)
 {
     unsigned char *out = (unsigned char *)op->post.out + (size_t)to * op->element_bytes;
-    const unsigned char *in =
-        (const unsigned char *)op->post.in + (size_t)from * op->element_bytes;
+    const unsigned char *in = (const unsigned char *)op->post.in + (size_t)from * op->element_bytes;
     if (count > 0 && out != in)
         memcpy(out, in, (size_t)count * op->element_bytes);
 }
@@ -178,8 +177,7 @@ static bool reduce_pieces(struct shoali_mpi_group *group, const struct shoali_mp
         if (!args.x[r])
             return false;
     }
-    args.y[0] =
-        (unsigned char *)post->out + (post->kind == SHOALI_ALL_REDUCE ? in_offset : moved);
+    args.y[0] = (unsigned char *)post->out + (post->kind == SHOALI_ALL_REDUCE ? in_offset : moved);
     shoali_mpi_reduce(group, op, &args, (int64_t)(bytes / op->element_bytes));
     for (int32_t r = 0; r < group->size; r++)
         if (r != group->rank)

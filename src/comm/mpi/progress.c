@@ -32,9 +32,8 @@ static void copy_here(char *to, const char *here)
 static void fill(struct shoali_mpi_group *group, struct shoali_mpi_op *op,
                  const struct shoali_post *post)
 {
-    *op = (struct shoali_mpi_op){.state = SHOALI_MPI_QUEUED,
-                                 .post = *post,
-                                 .element_bytes = shoal_dtype_bytes(post->dtype)};
+    *op = (struct shoali_mpi_op){
+        .state = SHOALI_MPI_QUEUED, .post = *post, .element_bytes = shoal_dtype_bytes(post->dtype)};
     op->record = (struct shoali_record){.group = (uint64_t)group->tag,
                                         .count = post->count,
                                         .kind = (int32_t)post->kind,
@@ -126,11 +125,11 @@ shoal_status shoali_mpi_post(void *backend, const struct shoali_post *post, void
         if (group->op[i].state == SHOALI_MPI_FREE)
             op = &group->op[i];
     if (!op) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "a group has at most %d outstanding requests: wait for earlier ones "
-                            "before %s at %s",
-                            SHOALI_MPI_MAX_REQUESTS, shoali_collective_name(post->kind),
-                            post->here);
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL,
+                       "a group has at most %d outstanding requests: wait for earlier ones "
+                       "before %s at %s",
+                       SHOALI_MPI_MAX_REQUESTS, shoali_collective_name(post->kind), post->here);
         goto done;
     }
     fill(group, op, post);
@@ -175,8 +174,7 @@ static void describe_timeout(const struct shoali_mpi_group *group, const struct 
     const double seconds = (double)group->world->timeout_ns * 1e-9;
     if (is_message(op)) {
         snprintf(text, bytes, "%s: rank %d did not %s within %.1f s; %s",
-                 shoali_mpi_record_format(&op->record, own),
-                 (int)group->world_rank[op->post.peer],
+                 shoali_mpi_record_format(&op->record, own), (int)group->world_rank[op->post.peer],
                  op->post.kind == SHOALI_SEND ? "receive" : "send", seconds, advice);
         return;
     }

@@ -76,8 +76,8 @@ static shoal_status look(struct shoali_mpi_group *group, int32_t rank,
         size_t bytes = 0;
         if (!stream->slot[i].here)
             SHOAL_TRY(status,
-                      shoali_mpi_test(group->world, &stream->slot[i].request,
-                                      &stream->slot[i].here, &bytes),
+                      shoali_mpi_test(group->world, &stream->slot[i].request, &stream->slot[i].here,
+                                      &bytes),
                       done);
         else
             continue;

@@ -6,7 +6,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { DELIVER_NS = 1000000000, NAP_NS = 200000, AWAY_NS = 1000000, AWAY_LOOKS = 64, GRACE_NS = 100000000 };
+enum {
+    DELIVER_NS = 1000000000,
+    NAP_NS = 200000,
+    AWAY_NS = 1000000,
+    AWAY_LOOKS = 64,
+    GRACE_NS = 100000000
+};
 
 static shoal_status fail_of_mpi(const struct shoali_mpi_world *world, const char *call, int code)
 {
@@ -110,9 +116,9 @@ void shoali_mpi_condemn(struct shoali_mpi_world *world, int32_t rank, shoal_stat
     if (!first)
         return;
     for (int32_t r = 0; r < world->size; r++)
-        if (r != world->rank && world->mpi->send(world->comm, &world->verdict,
-                                                 sizeof world->verdict, r, SHOALI_MPI_VERDICT_TAG,
-                                                 &world->verdict_request[r]) != 0)
+        if (r != world->rank &&
+            world->mpi->send(world->comm, &world->verdict, sizeof world->verdict, r,
+                             SHOALI_MPI_VERDICT_TAG, &world->verdict_request[r]) != 0)
             SHOALI_WARN("comm", "rank %d could not be told of the failure", (int)r);
     deliver(world);
 }
@@ -137,8 +143,8 @@ bool shoali_mpi_condemned(struct shoali_mpi_world *world)
 bool shoali_mpi_is_final(struct shoali_mpi_world *world, int32_t *looks)
 {
     return shoali_mpi_condemned(world) &&
-           (world->condemned_ns == 0 || (++*looks > AWAY_LOOKS &&
-                                         shoali_now_ns() - world->condemned_ns > GRACE_NS));
+           (world->condemned_ns == 0 ||
+            (++*looks > AWAY_LOOKS && shoali_now_ns() - world->condemned_ns > GRACE_NS));
 }
 
 shoal_status shoali_mpi_verdict(struct shoali_mpi_world *world)

@@ -140,9 +140,9 @@ static int receive(struct shoali_mpi_comm comm, void *data, size_t bytes, int32_
 {
     MPI_Request value = MPI_REQUEST_NULL;
     pthread_mutex_lock(&lock);
-    const int code = MPI_Irecv(data, (int)bytes, MPI_BYTE,
-                               from == SHOALI_MPI_ANY_SOURCE ? MPI_ANY_SOURCE : from, tag,
-                               comm_of(comm), &value);
+    const int code =
+        MPI_Irecv(data, (int)bytes, MPI_BYTE, from == SHOALI_MPI_ANY_SOURCE ? MPI_ANY_SOURCE : from,
+                  tag, comm_of(comm), &value);
     keep_request(request, value);
     pthread_mutex_unlock(&lock);
     return code;

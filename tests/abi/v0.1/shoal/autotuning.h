@@ -45,7 +45,7 @@ typedef struct shoal_layout_pipeline {
 /* One stage of it. */
 typedef struct shoal_layout_stage {
     int32_t layers;
-    int64_t parameters;       /* of the rank, whole when tensor parallelism does not cut them */
+    int64_t parameters;       /* of a rank */
     double forward, backward; /* of a micro-batch: all chunks */
     int32_t in_flight;        /* micro-batches of one chunk that are alive at once, at most */
     int64_t activations_bytes;
@@ -65,6 +65,8 @@ typedef struct shoal_layout {
     int32_t tensor, pipeline, chunks, data, stage;
     const char *schedule;  /* static; NULL: no pipeline */
     const char *recompute; /* granularity, static; NULL: none */
+    const char *partition; /* method, static; NULL: as given, or no pipeline */
+    int32_t micro_batch_group; /* of chunks in turn; 0: as many as stages */
     bool sequence_parallel;
     bool planned; /* memory is of a plan of the ranks that need most, not of formulas */
     int64_t micro_batch, accumulation;

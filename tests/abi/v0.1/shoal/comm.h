@@ -34,12 +34,14 @@ typedef enum shoal_reduce {
 } shoal_reduce;
 
 /* How a rank joins the world. Zero-initialise; fields left 0/NULL come from the environment
- * (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, SHOAL_COMM, DEEPSPEED_TIMEOUT minutes). Ranks of
- * several machines need one secret (SHOAL_SECRET_FILE or SHOAL_SECRET); `shoal run` hands one out.
+ * (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, SHOAL_COMM, DEEPSPEED_TIMEOUT minutes); without RANK
+ * from what mpirun and srun set (OMPI_*, PMI_*, PMIX_*, SLURM_*). Ranks of several machines need one secret (SHOAL_SECRET_FILE or SHOAL_SECRET); `shoal run` hands one out.
  */
 typedef struct shoal_comm_args {
     int32_t rank, world_size; /* world_size 0: environment; without one: 1 */
-    const char *backend; /* "self", "thread", "shm"; NULL: SHOAL_COMM, else shm (self for 1 rank) */
+    const char
+        *backend; /* "self", "thread", "shm", "mpi"; NULL: SHOAL_COMM, else mpi for ranks that
+                            mpirun or srun put on several machines, shm for others; self for 1 rank */
     const char *master_addr; /* rendezvous of processes */
     int32_t master_port;
     double timeout_s;                   /* of every wait; 0: 600 */
@@ -55,7 +57,7 @@ SHOAL_API void shoal_comm_destroy(shoal_group *group);
 /* This rank's number in the group, and how many ranks it has. Not collective. */
 SHOAL_API int32_t shoal_comm_rank(const shoal_group *group);
 SHOAL_API int32_t shoal_comm_size(const shoal_group *group);
-/* "self", "thread", "shm". Static. Not collective. */
+/* "self", "thread", "shm", "mpi". Static. Not collective. */
 SHOAL_API const char *shoal_comm_backend(const shoal_group *group);
 
 /* A meeting place for `ranks` threads of this process; create before, destroy after all of them. */

@@ -217,6 +217,10 @@ typedef struct shoal_prefetch_args {
     int64_t first_step;
     int64_t first, count, stride; /* stride 0: 1 */
     int32_t depth;                /* micro-batches kept ready; 0: shoal_loader_prefetch_depth */
+    /* For steps that have fewer than M micro-batches: numbers run on from step to step, and number k
+     * is asked for as micro-batch k mod M of step k / M. The list's step first_step + s has the
+     * numbers begin + s * per_step + first + i * stride. 0: steps have M. */
+    int64_t per_step, begin;
 } shoal_prefetch_args;
 /* How many micro-batches are kept ready when a step takes `count` of them: 2 * count, at most 64.
  */

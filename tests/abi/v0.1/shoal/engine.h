@@ -115,6 +115,8 @@ typedef struct shoal_step_info {
     double loss, grad_norm, lr, loss_scale;
     bool applied;                                                  /* false: skipped */
     double step_ms, forward_ms, backward_ms, reduce_ms, update_ms; /* this rank */
+    int64_t train_batch_size; /* samples of this step, over all ranks */
+    int64_t consumed_samples; /* ... of all steps so far, with this one */
 } shoal_step_info;
 
 /* Fills *batch for global micro-batch `micro` of step `step`: sets batch->data[i], of which there
@@ -125,6 +127,16 @@ typedef shoal_status (*shoal_batch_source)(void *user, int64_t step, int64_t mic
  * [*first, *first + *count). */
 SHOAL_API void shoal_engine_get_micro_range(const shoal_engine *engine, int64_t *first,
                                             int64_t *count);
+/* Steps of so many samples from the next one on (DeepSpeed's name): the micro-batch stays, the
+ * accumulation steps follow, and so does what shoal_engine_get_micro_range says. At most the batch
+ * that the engine was created with; every rank gives the same number, between steps. Means are over
+ * the batch of their step; Megatron's schedules count samples, DeepSpeed's steps. Not collective.
+ * SHOAL_EINVAL: larger, or no multiple of micro-batch times data-parallel ranks. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_set_train_batch_size(shoal_engine *engine,
+                                                                       int64_t samples);
+/* Samples of all steps so far; checkpoints keep it. Where the batch never changed: steps times
+ * train_batch_size. Not collective. */
+SHOAL_API int64_t shoal_engine_consumed_samples(const shoal_engine *engine);
 /* gas micro-batches forward and backward, then the update. */
 SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_engine_train_batch(shoal_engine *engine,
                                                                  shoal_batch_source source,
@@ -197,6 +209,12 @@ SHOAL_API const char *shoal_engine_param_name(const shoal_engine *engine, int32_
  * Returns `text`; a line longer than `bytes` is cut. "" for inference. */
 SHOAL_API const char *shoal_engine_describe_weight_decay(const shoal_engine *engine, char *text,
                                                          size_t bytes);
+/* What people want to know of the mesh after the start: its sizes and the order of its ranks, of a
+ * pipeline each stage's layers and parameters, the schedule and what it loses. Lines, each with its
+ * end; "" where all ranks divide the samples alone. The same on every rank; not collective. *text is
+ * owned by the caller: free(). */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_describe_mesh(const shoal_engine *engine,
+                                                                char **text);
 /* 64-bit fingerprint of weights (masters) and optimizer states, layout-free. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_fingerprint(shoal_engine *engine, uint64_t *hash);
 

@@ -37,6 +37,8 @@ typedef struct shoal_generator_args {
                            for. With `engine` it must be given */
     const char *dtype;  /* with `load`: fp32, bf16 or fp16, in which it computes; NULL: as the
                            checkpoint's weights, or as config.json says */
+    shoal_mesh *mesh;   /* with `load`: ranks that share the matrices, each of which makes the same
+                           calls and gets the same tokens; NULL: one. Borrowed until destroy */
 } shoal_generator_args;
 
 /* With `load` reads model, tokenizer and weights: of any model of the table (transformer.h) that

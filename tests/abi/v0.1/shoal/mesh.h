@@ -102,6 +102,10 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_mesh_embedding_group(shoal_mesh *mesh
 SHOAL_API const char *shoal_mesh_format(const shoal_mesh *mesh, int32_t rank, char *buffer,
                                         size_t bytes);
 
+/* "8 ranks, tp 2, dp 2, pp 2; numbered tp-cp-ep-dp-pp": axes of one rank are left out. Returns
+ * `buffer`. */
+SHOAL_API const char *shoal_mesh_describe(const shoal_mesh *mesh, char *buffer, size_t bytes);
+
 /* ---- structs that grow ---------------------------------------------------------------------- */
 /* The functions behind the inline ones above. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_mesh_create_sized(const shoal_mesh_args *args,

@@ -77,6 +77,7 @@ typedef struct shoal_progress_values {
     double seconds_per_step; /* gives the ETA */
     int64_t skipped;         /* skipped steps so far; shown when > 0 */
     double loss_scale;       /* shown when not 1 */
+    int64_t batch_size;      /* samples of the step; 0: not shown */
 } shoal_progress_values;
 
 /* Makes the line; *progress is owned. Not collective; SHOAL_ENOMEM only. */

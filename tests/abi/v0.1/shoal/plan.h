@@ -32,7 +32,8 @@ typedef struct shoal_plan_args {
      * user writes to have it, e.g. a GPT with cross_entropy_loss_fusion. Borrowed. */
     const shoal_model *lean_model;
     const char *lean_model_flag;
-    /* The mesh of these ranks (mesh.h); 0: 1. What is left is along dp. */
+    /* The mesh of these ranks (mesh.h); 0: 1, all 0: as the configuration says. What is left is along
+     * dp. */
     int32_t tensor, context, expert, pipeline, expert_tensor;
     const char *order; /* NULL: "tp-cp-ep-dp-pp" */
 } shoal_plan_args;
