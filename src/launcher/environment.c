@@ -120,6 +120,16 @@ static void set_devices(struct own_variables *own, const struct shoali_ints *slo
         set_text(own, "CUDA_VISIBLE_DEVICES", list);
 }
 
+/* Whether the rank will have a variable of this name without the launcher's doing. */
+static bool is_given(const struct shoali_job *job, const char *name)
+{
+    bool given = getenv(name) != NULL;
+    const size_t length = strlen(name);
+    for (int32_t i = 0; job->variables && job->variables[i] && !given; i++)
+        given = strncmp(job->variables[i], name, length) == 0 && job->variables[i][length] == '=';
+    return given;
+}
+
 static void set_threads(struct own_variables *own, const struct shoali_job *job, int32_t rank)
 {
     if (job->cores.count) {
@@ -129,59 +139,73 @@ static void set_threads(struct own_variables *own, const struct shoali_job *job,
         return;
     }
     /* Without a word from the user the ranks share the cores: each taking all of them is slow. */
-    if (job->ranks > 1 && !getenv("OMP_NUM_THREADS") && !getenv("SHOAL_NUM_THREADS")) {
+    if (job->ranks > 1 && !is_given(job, "OMP_NUM_THREADS") &&
+        !is_given(job, "SHOAL_NUM_THREADS")) {
         int32_t share = shoali_core_count() / job->ranks;
         set_number(own, "SHOAL_NUM_THREADS", share > 0 ? share : 1);
     }
 }
 
-static bool is_own(const struct own_variables *own, const char *entry)
+static bool is_set(char *const *list, size_t count, const char *entry)
 {
-    for (int32_t i = 0; i < own->count; i++) {
-        size_t length = strcspn(own->text[i], "=") + 1;
-        if (strncmp(own->text[i], entry, length) == 0)
+    const size_t length = strcspn(entry, "=") + 1;
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(list[i], entry, length) == 0)
             return true;
-    }
     return false;
+}
+
+static size_t count_texts(char *const *list)
+{
+    size_t count = 0;
+    while (list && list[count])
+        count++;
+    return count;
+}
+
+/* The own ones, then those that were sent, then the inherited ones; the first of a name wins. */
+static char **merge(const struct own_variables *own, const struct shoali_job *job)
+{
+    char *const *const lists[] = {own->text, job->variables, environ};
+    const size_t counts[] = {(size_t)own->count, count_texts(job->variables),
+                             count_texts(environ)};
+    char **list = shoali_arena_alloc(own->arena,
+                                     (counts[0] + counts[1] + counts[2] + 1) * sizeof(char *));
+    size_t count = 0;
+    for (int source = 0; source < 3 && list; source++) {
+        const size_t before = count;
+        for (size_t i = 0; i < counts[source]; i++)
+            if (!is_set(list, before, lists[source][i]))
+                list[count++] = lists[source][i];
+    }
+    return list;
 }
 
 shoal_status shoali_rank_environment(struct shoali_job *job, int32_t rank, char ***envp)
 {
     struct own_variables own = {.arena = &job->arena};
     const char *address = job->args->master_addr;
-    if (!job->secret[0] && shoali_secret_draw(job->secret) != SHOAL_OK)
+    if (!job->inherits_secret && !job->secret[0] && shoali_secret_draw(job->secret) != SHOAL_OK)
         return SHOAL_EIO;
     set_text(&own, "SHOAL_JOB_ID", job->id);
-    set_text(&own, "SHOAL_SECRET", job->secret); /* a new one: not that of a job around this one */
+    if (!job->inherits_secret) /* a new one: not that of a job around this one */
+        set_text(&own, "SHOAL_SECRET", job->secret);
     /* Empty where /proc does not tell: nothing is watched, and an outer launcher is not meant. */
     char launcher[96] = "";
     (void)shoali_launcher_name(launcher, sizeof(launcher));
     set_text(&own, SHOALI_LAUNCHER_VARIABLE, launcher);
-    set_number(&own, "RANK", rank);
+    set_number(&own, "RANK", job->first_rank + rank);
     set_number(&own, "LOCAL_RANK", rank);
-    set_number(&own, "WORLD_SIZE", job->ranks);
+    set_number(&own, "WORLD_SIZE", job->world_ranks);
     set_number(&own, "LOCAL_SIZE", job->ranks);
-    set_number(&own, "CROSS_RANK", 0);
-    set_number(&own, "CROSS_SIZE", 1);
+    set_number(&own, "CROSS_RANK", job->node_rank);
+    set_number(&own, "CROSS_SIZE", job->nodes);
     set_text(&own, "MASTER_ADDR", address ? address : "127.0.0.1");
     set_number(&own, "MASTER_PORT", job->master_port);
-    if (!getenv("SHOAL_COMM"))
+    if (!is_given(job, "SHOAL_COMM"))
         set_text(&own, "SHOAL_COMM", "shm");
     set_threads(&own, job, rank);
     set_devices(&own, &job->slots);
-
-    size_t inherited = 0;
-    while (environ[inherited])
-        inherited++;
-    char **list =
-        shoali_arena_alloc(&job->arena, (inherited + (size_t)own.count + 1) * sizeof(char *));
-    if (!list || own.failed)
-        return SHOAL_ENOMEM;
-    size_t count = (size_t)own.count;
-    memcpy(list, own.text, count * sizeof(char *));
-    for (size_t i = 0; i < inherited; i++)
-        if (!is_own(&own, environ[i]))
-            list[count++] = environ[i];
-    *envp = list;
-    return SHOAL_OK;
+    *envp = own.failed ? NULL : merge(&own, job);
+    return *envp ? SHOAL_OK : SHOAL_ENOMEM;
 }

@@ -1,4 +1,4 @@
-#include "launcher/launcher.h"
+#include "launcher/cluster.h"
 
 #include "base/fault.h"
 #include "base/log.h"
@@ -45,6 +45,20 @@ static void stamp_time(char *stamp, size_t bytes)
     strftime(stamp, bytes, "%Y%m%d%H%M%S", &local);
 }
 
+/* shoal_launch starts ranks of this machine alone; `shoal run` has decided before that they are. */
+static shoal_status check_world(const struct shoali_world *world)
+{
+    if (world->nodes == 1 && world->node[0].here)
+        return SHOAL_OK;
+    const struct shoali_node *other = world->node;
+    while (other->here)
+        other++;
+    return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                      "host %s of %s is another machine: start the job with `shoal run` or "
+                      "shoal_launch_command, which reach other machines",
+                      other->name, world->file ? world->file : "the job");
+}
+
 /* How many ranks, and on which slots. */
 static shoal_status choose_slots(struct shoali_job *job)
 {
@@ -52,7 +66,7 @@ static shoal_status choose_slots(struct shoali_job *job)
     const shoal_launch_args *args = job->args;
     const bool filtered = args->include || args->exclude;
     struct shoali_hosts hosts;
-    struct shoali_ints slots;
+    struct shoali_world world;
     if (args->ranks < 0 || (args->ranks && filtered)) {
         status = SHOAL_FAIL(SHOAL_EINVAL, "%d ranks: give a positive number, or include/exclude",
                             args->ranks);
@@ -60,13 +74,15 @@ static shoal_status choose_slots(struct shoali_job *job)
     }
     SHOAL_TRY(status, shoali_hosts_read(args->hostfile, &job->arena, &hosts), done);
     SHOAL_TRY(status, shoali_slots_select(args->include, args->exclude, &hosts), done);
-    SHOAL_TRY(status, shoali_slots_here(&hosts, args->num_nodes, &job->arena, &slots), done);
+    SHOAL_TRY(status, shoali_world_make(&hosts, args->num_nodes, 0, &job->arena, &world), done);
+    SHOAL_TRY(status, check_world(&world), done);
     if (filtered)
-        job->slots = slots;
+        job->slots = world.node[0].slots;
     if (args->ranks)
         job->ranks = args->ranks;
     else
-        job->ranks = filtered || hosts.file ? slots.count : 1;
+        job->ranks = filtered || hosts.file ? world.ranks : 1;
+    job->world_ranks = job->ranks;
 done:
     return status;
 }
@@ -93,12 +109,18 @@ static shoal_status prepare(struct shoali_job *job)
     if (!args->program || !args->program[0])
         return SHOAL_FAIL(SHOAL_EINVAL, "no program to start: write it after the flags");
     SHOAL_TRY(status, shoali_program_find(args->program[0], &job->arena, &job->program_path), done);
-    SHOAL_TRY(status, choose_slots(job), done);
+    if (!job->host)
+        SHOAL_TRY(status, choose_slots(job), done);
     if (args->bind_cores || args->core_list)
         SHOAL_TRY(status, shoali_cores_select(args->core_list, &job->arena, &job->cores), done);
-    SHOAL_TRY(status, shoali_port_choose(args->master_port, &job->master_port, &job->port_keeper),
-              done);
-    SHOAL_TRY(status, shoali_job_id_make(job->id, sizeof(job->id)), done);
+    if (job->node_rank == 0)
+        SHOAL_TRY(status,
+                  shoali_port_choose(args->master_port, &job->master_port, &job->port_keeper),
+                  done);
+    else
+        job->master_port = args->master_port;
+    if (!job->id[0])
+        SHOAL_TRY(status, shoali_job_id_make(job->id, sizeof(job->id)), done);
     stamp_time(job->log_stamp, sizeof(job->log_stamp));
     if (args->rank_log_folder && shoali_make_dirs(args->rank_log_folder) < 0) {
         status = SHOAL_FAIL(SHOAL_EINVAL, "no folder for the logs of the ranks: %s",
@@ -110,9 +132,9 @@ done:
     return status;
 }
 
-/* The signals that a job waits for. One that the caller ignores (nohup) stays ignored. */
-static void fill_signals(sigset_t *set)
+void shoali_job_signals(void *signals)
 {
+    sigset_t *set = signals;
     static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     sigemptyset(set);
     sigaddset(set, SIGCHLD);
@@ -159,7 +181,7 @@ static shoal_status run(struct shoali_job *job, int *exit_code)
     shoal_status status;
     sigset_t signals, old_mask;
     struct sigaction old_child, plain = {.sa_handler = SIG_DFL};
-    fill_signals(&signals);
+    shoali_job_signals(&signals);
     pthread_sigmask(SIG_BLOCK, &signals, &old_mask);
     /* With SIGCHLD ignored the kernel would reap the ranks behind our back. */
     sigaction(SIGCHLD, &plain, &old_child);
@@ -193,88 +215,37 @@ done:
     return status;
 }
 
+const struct shoali_job shoali_job_none = {
+    .signal_fd = -1, .port_keeper = -1, .culprit = -1, .lifeline = -1, .nodes = 1};
+
+shoal_status shoali_job_run(struct shoali_job *job, int *exit_code)
+{
+    shoal_status status;
+    if (!shoali_process_read(getpid(), &job->self))
+        job->self = (struct shoali_process){.pid = getpid(), .session = getsid(0)};
+    SHOAL_TRY(status, prepare(job), done);
+    shoali_stale_segments_unlink();
+    SHOAL_TRY(status, run(job, exit_code), done);
+done:
+    if (job->port_keeper >= 0)
+        close(job->port_keeper);
+    if (job->rank)
+        munmap(job->rank, (size_t)job->ranks * sizeof(job->rank[0]));
+    return status;
+}
+
 shoal_status shoal_launch_sized(const shoal_launch_args *args, size_t args_size, int *exit_code)
 {
     shoal_status status;
     shoal_launch_args own = {0};
-    struct shoali_job job = {.args = &own, .signal_fd = -1, .port_keeper = -1, .culprit = -1};
+    struct shoali_job job = shoali_job_none;
     *exit_code = 0;
+    job.args = &own;
     shoali_arena_init(&job.arena);
-    if (!shoali_process_read(getpid(), &job.self))
-        job.self = (struct shoali_process){.pid = getpid(), .session = getsid(0)};
     SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_launch_args, grace_period, args, args_size, &own),
               done);
-    SHOAL_TRY(status, prepare(&job), done);
-    shoali_stale_segments_unlink();
-    SHOAL_TRY(status, run(&job, exit_code), done);
+    SHOAL_TRY(status, shoali_job_run(&job, exit_code), done);
 done:
-    if (job.port_keeper >= 0)
-        close(job.port_keeper);
-    if (job.rank)
-        munmap(job.rank, (size_t)job.ranks * sizeof(job.rank[0]));
     shoali_arena_fini(&job.arena);
-    return status;
-}
-
-/* What the launcher says while it runs; its sink stays the caller's. */
-static shoal_log_level log_level(const struct shoali_launch_options *options)
-{
-    static const shoal_log_level levels[] = {SHOAL_LOG_DEBUG, SHOAL_LOG_INFO, SHOAL_LOG_WARNING,
-                                             SHOAL_LOG_ERROR, SHOAL_LOG_ERROR};
-    return options->quiet ? SHOAL_LOG_ERROR : levels[options->log_level];
-}
-
-static shoal_status write_help(const struct shoali_flag_args *flags, char **help)
-{
-    struct shoali_str text = {0};
-    shoali_str_append(&text, "usage: shoal run [flags] PROGRAM [ARGUMENTS]\n\n"
-                             "Starts PROGRAM on several ranks of this machine, waits for all of "
-                             "them, and ends all when\none fails.\n\n");
-    shoali_flags_help(flags, &text);
-    *help = text.failed ? NULL : text.text;
-    return text.failed ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the help text") : SHOAL_OK;
-}
-
-shoal_status shoal_launch_command(int argc, char *const *argv, int *exit_code, char **help)
-{
-    shoal_status status;
-    struct shoali_launch_options options = {0};
-    struct shoali_arena arena;
-    struct shoali_strings rest = {0};
-    struct shoali_flags table = {&shoali_launch_section, &options};
-    const struct shoali_flag_args flags = {
-        .command = "shoal run", .tables = &table, .table_count = 1, .stop_at_word = true};
-    struct shoali_context *context = shoali_context_get();
-    struct shoali_logger *old_logger = context->logger, logger;
-    shoal_launch_args args = {0};
-
-    *exit_code = 0;
-    *help = NULL;
-    shoali_arena_init(&arena);
-    SHOAL_TRY(status, shoali_config_defaults(&shoali_launch_section, &options, &arena), done);
-    SHOAL_TRY(status, shoali_flags_parse(&flags, argc, argv, &arena, &rest), done);
-    if (options.help) {
-        SHOAL_TRY(status, write_help(&flags, help), done);
-        goto done;
-    }
-    SHOAL_TRY(status, shoali_logger_init(&logger, "info"), done);
-    if (old_logger)
-        logger = *old_logger;
-    logger.level = log_level(&options);
-    context->logger = &logger;
-    SHOAL_TRY(status, shoali_launch_resolve(&options, &args), done);
-    const char **program =
-        shoali_arena_alloc(&arena, ((size_t)rest.count + 1) * sizeof(const char *));
-    if (!program) {
-        status = SHOAL_ENOMEM;
-        goto done;
-    }
-    if (rest.count)
-        memcpy(program, rest.value, (size_t)rest.count * sizeof(const char *));
-    args.program = program;
-    SHOAL_TRY(status, shoal_launch(&args, exit_code), done);
-done:
-    context->logger = old_logger;
-    shoali_arena_fini(&arena);
     return status;
 }

@@ -1,6 +1,8 @@
-/* launcher - starts and watches the processes of a job on this machine. Level L9.
+/* launcher - starts and watches the processes of a job on this machine. Level L9. What several hosts
+ * need beside it stands in cluster.h.
  *
  *   options.c    the flags of `shoal run`, one table, and what they mean for a job
+ *   command.c    `shoal run`: which kind of job it is
  *   hostfile.c   the hosts of a hostfile, and which of them is this machine
  *   slots.c      --include / --exclude
  *   port.c       where the ranks meet
@@ -63,7 +65,16 @@ struct shoali_job {
     struct shoali_ints cores; /* to share among the ranks; count 0: no binding */
     const char *pid_file;     /* NULL: none */
     char log_stamp[32];       /* beginning of the rank logs' names */
-    int32_t ranks, running;
+    int32_t ranks, running; /* of this machine */
+    int32_t first_rank;     /* the number of the first of them in the world */
+    int32_t world_ranks;
+    int32_t node_rank, nodes;
+    const char *host; /* this machine's name in the world, NULL: the job is of this machine alone */
+    char *const *variables; /* NAME=VALUE that the ranks get beside the inherited ones, NULL: none */
+    int lifeline;            /* a descriptor, -1: none (cluster.h) */
+    int64_t lifeline_end_ns; /* when its silence is too long */
+    bool failed_elsewhere;   /* the job has, on another host */
+    bool inherits_secret;    /* the ranks have it from the environment of this process */
     struct shoali_rank *rank;   /* shared with the guard */
     struct shoali_process self; /* the launcher */
     pid_t guard;                /* 0: none */
@@ -79,12 +90,16 @@ struct shoali_job {
 struct shoali_launch_options {
     uint64_t given[SHOALI_GIVEN_WORDS];
     const char *hostfile, *include, *exclude, *master_addr, *rank_log_folder, *core_list;
-    const char *launcher_args, *autotuning, *venv_script;
+    const char *launcher_args, *autotuning, *venv_script, *comment;
     int64_t num_nodes, num_gpus, min_elastic_nodes, max_elastic_nodes, master_port, node_rank;
     int64_t ssh_port, grace_period;
     int32_t launcher, log_level;
     bool module, no_python, no_local_rank, no_ssh, no_ssh_check, force_multi, save_pid;
-    bool elastic_training, bind_cores, quiet, help;
+    bool elastic_training, bind_cores, quiet, help, dry_run, no_preflight;
+    /* what `shoal run` writes for itself on other hosts */
+    const char *world_info, *job_id;
+    int32_t secret_from, rank_of;
+    bool report;
 };
 extern const struct shoali_section shoali_launch_section;
 
@@ -112,10 +127,6 @@ SHOAL_CHECKED shoal_status shoali_hosts_read(const char *file, struct shoali_are
 /* Marks the slots that the filters leave (NULL, NULL: all). */
 SHOAL_CHECKED shoal_status shoali_slots_select(const char *include, const char *exclude,
                                                struct shoali_hosts *hosts);
-/* The marked slots of the one host that has any, which must be this machine. `num_nodes`: only that
- * many of the first hosts; 0: all. *slots ascending. */
-SHOAL_CHECKED shoal_status shoali_slots_here(const struct shoali_hosts *hosts, int32_t num_nodes,
-                                             struct shoali_arena *arena, struct shoali_ints *slots);
 /* The port where the ranks meet, from the arguments, from MASTER_PORT, or a free one, which the
  * socket *keeper keeps from other jobs (-1: none is needed). */
 SHOAL_CHECKED shoal_status shoali_port_choose(int32_t wanted, int32_t *port, int *keeper);
@@ -137,6 +148,10 @@ SHOAL_CHECKED shoal_status shoali_rank_arguments(struct shoali_job *job, int32_t
                                                  char ***argv);
 SHOAL_CHECKED shoal_status shoali_rank_environment(struct shoali_job *job, int32_t rank,
                                                    char ***envp);
+/* Runs a job whose `args` are set and whose other members are those of shoali_job_none, or what a
+ * node of a larger job has (cluster.h). */
+SHOAL_CHECKED shoal_status shoali_job_run(struct shoali_job *job, int *exit_code);
+extern const struct shoali_job shoali_job_none;
 
 /* Starts every rank; `mask` is the signal mask they get. On an error those already started run. */
 SHOAL_CHECKED shoal_status shoali_job_spawn(struct shoali_job *job, const void *mask);
@@ -144,6 +159,13 @@ SHOAL_CHECKED shoal_status shoali_job_spawn(struct shoali_job *job, const void *
 SHOAL_CHECKED shoal_status shoali_job_supervise(struct shoali_job *job, int *exit_code);
 /* Takes all ranks down at once (a start that failed half-way). */
 void shoali_job_kill(struct shoali_job *job);
+
+/* Takes what has come on the job's lifeline; returns a signal for the ranks, 0: none. */
+int shoali_lifeline_hear(struct shoali_job *job);
+void shoali_lifeline_begin(struct shoali_job *job, int descriptor);
+#define SHOALI_LIFELINE_SILENCE_NS INT64_C(10000000000)
+/* The signals that a job waits for, a sigset_t. One that the caller ignores (nohup) stays ignored. */
+void shoali_job_signals(void *set);
 
 /* Makes the job's id: pid, pid namespace and a random part. */
 SHOAL_CHECKED shoal_status shoali_job_id_make(char *id, size_t bytes);

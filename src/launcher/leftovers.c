@@ -57,7 +57,11 @@ static bool carries_id(const struct shoali_job *job, int pid)
     struct shoali_str block = {0};
     snprintf(variable, sizeof(variable), "SHOAL_JOB_ID=%s", job->id);
     read_environment(pid, &block);
-    const bool found = holds_variable(shoali_str_get(&block), block.length, variable);
+    bool found = holds_variable(shoali_str_get(&block), block.length, variable);
+    /* Hosts of one job may share a table of processes: containers, network namespaces. */
+    snprintf(variable, sizeof(variable), "CROSS_RANK=%d", (int)job->node_rank);
+    if (found && job->nodes > 1)
+        found = holds_variable(shoali_str_get(&block), block.length, variable);
     shoali_str_fini(&block);
     return found;
 }

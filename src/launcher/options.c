@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 static const char *const launchers[] = {"pdsh",  "openmpi", "mvapich", "slurm",
-                                        "mpich", "impi",    NULL};
+                                        "mpich", "impi",    "ssh",     NULL};
+static const char *const secret_sources[] = {"environment", "stdin", "deposit", NULL};
 static const char *const log_levels[] = {"debug", "info", "warning", "error", "critical", NULL};
 static const char default_hostfile[] = "/job/hostfile";
 
@@ -19,16 +20,17 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_STRING,
      .offset = AT(hostfile),
      .default_text = default_hostfile,
-     .help = "Hosts and their slots, one \"NAME slots=N\" per line; one rank is started per slot. "
-             "Only this machine (localhost, its name or an address of it) can be used yet. A file "
-             "that does not exist means this machine alone."},
+     .help = "Hosts and their slots, one \"NAME slots=N\" per line; one rank is started per slot, "
+             "host by host in the order of the file. A file that names this machine alone "
+             "(localhost, its name or an address of it), or that does not exist, means a job of "
+             "this machine."},
     {.key = "include",
      .alias = "i",
      .type = SHOALI_STRING,
      .offset = AT(include),
      .default_text = "",
-     .help = "Slots to use: localhost:0,2, or localhost for all. One rank is started per slot. "
-             "Without a hostfile a slot is a core."},
+     .help = "Slots to use: worker-0:0,2@worker-1, where a host alone means all its slots. One rank "
+             "is started per slot. Without a hostfile the host is localhost, and a slot is a core."},
     {.key = "exclude",
      .alias = "e",
      .type = SHOALI_STRING,
@@ -41,8 +43,7 @@ static const struct shoali_option rows[] = {
      .default_number = -1,
      .min = -1,
      .max = 1e6,
-     .help = "Use only the first N hosts of the hostfile (-1: all); more than 1 are not supported "
-             "yet."},
+     .help = "Use only the first N hosts of the hostfile (-1: all)."},
     {.key = "num_gpus",
      .alias = "num_accelerators",
      .type = SHOALI_INT,
@@ -50,8 +51,8 @@ static const struct shoali_option rows[] = {
      .default_number = -1,
      .min = -1,
      .max = 4096,
-     .help = "Number of ranks. Without it (or -1): the slots that --include, --exclude or the "
-             "hostfile leave; without those 1."},
+     .help = "Number of ranks of each host, whatever its slots. Without it (or -1): the slots that "
+             "--include, --exclude or the hostfile leave; without those 1."},
     {.key = "min_elastic_nodes",
      .type = SHOALI_INT,
      .offset = AT(min_elastic_nodes),
@@ -71,36 +72,39 @@ static const struct shoali_option rows[] = {
      .min = 0,
      .max = 65535,
      .help = "Port where the ranks meet. Without it: MASTER_PORT; without both, or with 0: a free "
-             "one."},
+             "one of the first host (with --no_ssh: 29500)."},
     {.key = "master_addr",
      .type = SHOALI_STRING,
      .offset = AT(master_addr),
      .default_text = "",
-     .help = "Address where the ranks meet (MASTER_ADDR); empty: 127.0.0.1."},
+     .help = "Address of the first host, where the ranks meet (MASTER_ADDR); empty: 127.0.0.1 on "
+             "one machine, else the address by which the first host was reached."},
     {.key = "node_rank",
      .type = SHOALI_INT,
      .offset = AT(node_rank),
      .default_number = -1,
-     .state = SHOALI_PENDING,
-     .help = "Number of this host, with --no_ssh."},
+     .min = -1,
+     .max = 1e6,
+     .help = "With --no_ssh: number of this host, from 0 in the order of the hostfile."},
     {.key = "launcher",
      .type = SHOALI_ENUM,
      .offset = AT(launcher),
      .choices = launchers,
-     .state = SHOALI_PENDING,
-     .help = "Program that starts ranks on other machines."},
+     .help = "What starts ranks on several hosts: pdsh and ssh start `shoal run` on each, the others "
+             "start every rank by mpirun or srun. Without pdsh in PATH the default is ssh. Slurm "
+             "needs no hostfile: --num_nodes and --num_gpus, or the allocation around. A job of "
+             "this machine needs none of them."},
     {.key = "launcher_args",
      .type = SHOALI_STRING,
      .offset = AT(launcher_args),
      .default_text = "",
-     .state = SHOALI_PENDING,
-     .help = "Flags for that program."},
+     .help = "Flags for that program, split as a shell does."},
     {.key = "module",
      .type = SHOALI_BOOL,
      .offset = AT(module),
-     .state = SHOALI_NOEFFECT,
-     .help =
-         "Programs are started as they stand: write the interpreter yourself (python3 -m NAME)."},
+     .state = SHOALI_ELSEWHERE,
+     .help = "programs are started as they stand, without Python: write the interpreter yourself "
+             "(python3 -m NAME)"},
     {.key = "no_python",
      .type = SHOALI_BOOL,
      .offset = AT(no_python),
@@ -115,18 +119,26 @@ static const struct shoali_option rows[] = {
     {.key = "no_ssh",
      .type = SHOALI_BOOL,
      .offset = AT(no_ssh),
-     .state = SHOALI_PENDING,
-     .help = "Every host runs the command by hand."},
+     .help = "The user runs the same command on every host, each with its own --node_rank; the "
+             "hosts need one secret (SHOAL_SECRET_FILE)."},
     {.key = "no_ssh_check",
      .type = SHOALI_BOOL,
      .offset = AT(no_ssh_check),
-     .state = SHOALI_NOEFFECT,
-     .help = "Only this machine is used, so there is nothing to check."},
+     .help = "Same as --no_preflight."},
+    {.key = "no_preflight",
+     .type = SHOALI_BOOL,
+     .offset = AT(no_preflight),
+     .help = "Do not ask every host over ssh, before anything starts, whether it answers, has the "
+             "same program and configuration, the right time, free shared memory and a free port."},
+    {.key = "dry-run",
+     .alias = "dry_run",
+     .type = SHOALI_BOOL,
+     .offset = AT(dry_run),
+     .help = "Print the commands for the hosts instead of running them."},
     {.key = "force_multi",
      .type = SHOALI_BOOL,
      .offset = AT(force_multi),
-     .state = SHOALI_PENDING,
-     .help = "Start as if there were several machines."},
+     .help = "Start a job of this machine as if there were several, through --launcher."},
     {.key = "grace_period",
      .type = SHOALI_INT,
      .offset = AT(grace_period),
@@ -171,14 +183,14 @@ static const struct shoali_option rows[] = {
     {.key = "ssh_port",
      .type = SHOALI_INT,
      .offset = AT(ssh_port),
-     .state = SHOALI_PENDING,
-     .help = "Port of ssh on the other machines."},
+     .min = 0,
+     .max = 65535,
+     .help = "Port of ssh on the other hosts (0: what ssh is configured for)."},
     {.key = "venv_script",
      .type = SHOALI_STRING,
      .offset = AT(venv_script),
      .default_text = "",
-     .state = SHOALI_PENDING,
-     .help = "Script sourced on the other machines before the start."},
+     .help = "Script that the shell of every host reads before the start (ssh and pdsh)."},
     {.key = "log_level",
      .type = SHOALI_ENUM,
      .offset = AT(log_level),
@@ -195,6 +207,35 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_BOOL,
      .offset = AT(help),
      .help = "Show this text."},
+    {.key = "world_info",
+     .type = SHOALI_STRING,
+     .offset = AT(world_info),
+     .default_text = "",
+     .flags = SHOALI_OPTION_HIDDEN,
+     .help = "Hosts and slots of the job, for a host of it."},
+    {.key = "job_id",
+     .type = SHOALI_STRING,
+     .offset = AT(job_id),
+     .default_text = "",
+     .flags = SHOALI_OPTION_HIDDEN,
+     .help = "Name of the job, for a host of it."},
+    {.key = "secret_from",
+     .type = SHOALI_ENUM,
+     .offset = AT(secret_from),
+     .choices = secret_sources,
+     .flags = SHOALI_OPTION_HIDDEN,
+     .help = "Where a host of the job finds its secret."},
+    {.key = "rank_of",
+     .type = SHOALI_ENUM,
+     .offset = AT(rank_of),
+     .choices = launchers,
+     .flags = SHOALI_OPTION_HIDDEN,
+     .help = "Become the rank that this launcher says."},
+    {.key = "report",
+     .type = SHOALI_BOOL,
+     .offset = AT(report),
+     .flags = SHOALI_OPTION_HIDDEN,
+     .help = "Print what the pre-flight asks a host for."},
 };
 
 const struct shoali_section shoali_launch_section = {
@@ -240,7 +281,7 @@ shoal_status shoali_launch_resolve(const struct shoali_launch_options *options,
                             options->num_gpus == 0 ? "num_gpus" : "num_nodes");
         goto done;
     }
-    args->hostfile = find_hostfile(options);
+    args->hostfile = *options->world_info ? NULL : find_hostfile(options);
     args->num_nodes = options->num_nodes > 0 ? (int32_t)options->num_nodes : 0;
     args->ranks = options->num_gpus > 0 ? (int32_t)options->num_gpus : 0;
     args->include = text_or_null(options->include);

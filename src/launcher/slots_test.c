@@ -1,4 +1,4 @@
-#include "launcher/launcher.h"
+#include "launcher/cluster.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 static void expect(const char *include, const char *exclude, const char *slots_text)
 {
     struct shoali_arena arena;
-    struct shoali_ints slots = {0};
+    struct shoali_world world = {0};
     struct shoali_hosts hosts;
     char text[64] = "";
     shoali_arena_init(&arena);
@@ -18,10 +18,10 @@ static void expect(const char *include, const char *exclude, const char *slots_t
     hosts.host[0].selected = shoali_arena_alloc(&arena, 4 * sizeof(bool));
     shoal_status status = shoali_slots_select(include, exclude, &hosts);
     if (status == SHOAL_OK)
-        status = shoali_slots_here(&hosts, 0, &arena, &slots);
-    for (int32_t i = 0; status == SHOAL_OK && i < slots.count; i++) {
+        status = shoali_world_make(&hosts, 0, 0, &arena, &world);
+    for (int32_t i = 0; status == SHOAL_OK && i < world.ranks; i++) {
         size_t length = strlen(text);
-        text[length] = (char)('0' + slots.value[i]);
+        text[length] = (char)('0' + world.node[0].slots.value[i]);
         text[length + 1] = '\0';
     }
     if (slots_text) {

@@ -45,14 +45,17 @@ failed:;
     _exit(written == (ssize_t)sizeof(code) ? 127 : 126);
 }
 
-static shoal_status open_files(const struct shoali_job *job, int32_t rank, struct start *start)
+static shoal_status open_files(const struct shoali_job *job, int32_t index, struct start *start)
 {
+    const int32_t rank = job->first_rank + index;
     const char *folder = job->args->rank_log_folder;
     char path[4096];
-    /* One reader of standard input, else the ranks take its bytes from each other. */
-    if (rank > 0)
+    /* One reader of standard input, else the ranks take its bytes from each other; on a host of a
+     * larger job it is the lifeline. */
+    const bool reads = rank == 0 && !job->host;
+    if (!reads)
         start->input = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (rank > 0 && start->input < 0)
+    if (!reads && start->input < 0)
         return SHOAL_FAIL(SHOAL_EIO, "cannot open /dev/null: %s", strerror(errno));
     if (folder) {
         snprintf(path, sizeof(path), "%s/%s_rank%d.log", folder, job->log_stamp, rank);
@@ -117,7 +120,8 @@ static shoal_status spawn_rank(struct shoali_job *job, int32_t rank, const sigse
     if (pid == 0)
         run_child(&start);
     if (pid < 0) {
-        status = SHOAL_FAIL(SHOAL_EIO, "cannot start rank %d: fork: %s", rank, strerror(errno));
+        status = SHOAL_FAIL(SHOAL_EIO, "cannot start rank %d: fork: %s", job->first_rank + rank,
+                            strerror(errno));
         goto done;
     }
     self->pid = pid; /* by this process alone: the child shares the table */
@@ -132,8 +136,8 @@ static shoal_status spawn_rank(struct shoali_job *job, int32_t rank, const sigse
                             "script with a #! line",
                             start.path);
     else if (code)
-        status = SHOAL_FAIL(SHOAL_EIO, "cannot start rank %d (%s): %s", rank, start.path,
-                            strerror(code));
+        status = SHOAL_FAIL(SHOAL_EIO, "cannot start rank %d (%s): %s", job->first_rank + rank,
+                            start.path, strerror(code));
 done:
     close_all((int[]){start.input, start.output, start.report[0], start.report[1]}, 4);
     return status;

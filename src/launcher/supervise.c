@@ -79,9 +79,18 @@ static void pass_on(const struct shoali_job *job, int signal)
 /* Waits for a signal, at most timeout_ns, and takes note of all that came. */
 static void wait_signals(struct shoali_job *job, int64_t timeout_ns)
 {
-    struct pollfd descriptor = {.fd = job->signal_fd, .events = POLLIN};
+    struct pollfd watched[2] = {{.fd = job->signal_fd, .events = POLLIN},
+                                {.fd = job->lifeline, .events = POLLIN}};
+    if (job->lifeline >= 0 && job->lifeline_end_ns != INT64_MAX) {
+        const int64_t left_ns = job->lifeline_end_ns - shoali_now_ns();
+        if (timeout_ns < 0 || left_ns < timeout_ns)
+            timeout_ns = left_ns > 0 ? left_ns : 0;
+    }
     int milliseconds = timeout_ns < 0 ? -1 : (int)((timeout_ns + 999999) / 1000000);
-    if (poll(&descriptor, 1, milliseconds) <= 0)
+    const int ready = poll(watched, 2, milliseconds);
+    if (shoali_lifeline_hear(job) == SIGUSR1)
+        pass_on(job, SIGUSR1);
+    if (ready <= 0)
         return;
     struct signalfd_siginfo info[8];
     ssize_t bytes;
@@ -127,7 +136,7 @@ static bool is_cause(const struct shoali_job *job, const struct shoali_rank *ran
 static void blame(struct shoali_job *job, int index)
 {
     const struct shoali_rank *rank = &job->rank[index];
-    if (!failed(rank) || job->stop_signal)
+    if (!failed(rank) || job->stop_signal || job->failed_elsewhere)
         return;
     if (job->culprit < 0)
         job->culprit = index;
@@ -152,7 +161,7 @@ static void collect(struct shoali_job *job)
         else
             rank->signal = info.si_status;
         if (!failed(rank) && job->running > 0)
-            shoali_shm_note_ended(job->id, index);
+            shoali_shm_note_ended(job->id, job->first_rank + index);
         blame(job, index);
     }
 }
@@ -189,12 +198,14 @@ static bool reader_left(void)
 static void describe(const struct shoali_job *job, int index, char *text, size_t bytes)
 {
     const struct shoali_rank *rank = &job->rank[index];
+    const char *host = job->host ? job->host : "", *comma = job->host ? ", " : "";
+    const int number = job->first_rank + index;
     if (rank->signal)
-        snprintf(text, bytes, "rank %d (pid %d) was killed by signal %d (%s)", index,
-                 (int)rank->pid, rank->signal, strsignal(rank->signal));
+        snprintf(text, bytes, "rank %d (%.80s%spid %d) was killed by signal %d (%s)", number, host,
+                 comma, (int)rank->pid, rank->signal, strsignal(rank->signal));
     else
-        snprintf(text, bytes, "rank %d (pid %d) exited with code %d", index, (int)rank->pid,
-                 rank->code);
+        snprintf(text, bytes, "rank %d (%.80s%spid %d) exited with code %d", number, host, comma,
+                 (int)rank->pid, rank->code);
 }
 
 /* Were the ranks given time to end by themselves, and have all of them ended well? */
@@ -209,7 +220,7 @@ static bool all_saved(const struct shoali_job *job)
 /* That the user stopped the job, and how its ranks took it. */
 static void report_stop(const struct shoali_job *job)
 {
-    char text[128], signal[64];
+    char text[256], signal[64];
     int failure = -1;
     snprintf(signal, sizeof(signal), "stopped by signal %d (%s)", job->stop_signal,
              strsignal(job->stop_signal));
@@ -238,8 +249,10 @@ enum { USAGE = 2 };
 
 static void report(const struct shoali_job *job)
 {
-    char text[128], rest[48] = "no other rank was running";
+    char text[256], rest[48] = "no other rank was running";
     const int32_t others = count_others(job);
+    if (job->culprit < 0 && job->failed_elsewhere && !job->stop_signal)
+        return; /* the host where it did has said so */
     if (job->culprit < 0) {
         report_stop(job);
         return;
@@ -274,7 +287,7 @@ void shoali_job_kill(struct shoali_job *job)
 static int64_t grace_of(const struct shoali_job *job)
 {
     const int32_t seconds = job->args->grace_period;
-    if (job->culprit >= 0 || seconds == 0)
+    if (job->culprit >= 0 || job->failed_elsewhere || seconds == 0)
         return GRACE_NS;
     SHOALI_INFO("launcher", "signal %d (%s): the ranks have %d s to end by themselves",
                 job->stop_signal, strsignal(job->stop_signal), (int)seconds);
@@ -284,7 +297,7 @@ static int64_t grace_of(const struct shoali_job *job)
 /* A wrapper may end of the signal while what it started still saves. */
 static bool is_saving(const struct shoali_job *job)
 {
-    return job->args->grace_period > 0 && job->culprit < 0 &&
+    return job->args->grace_period > 0 && job->culprit < 0 && !job->failed_elsewhere &&
            shoali_leftover_processes(job, SHOALI_COUNT) > 0;
 }
 
@@ -364,6 +377,8 @@ static void clear_up(struct shoali_job *job)
 
 static int exit_code_of(const struct shoali_job *job)
 {
+    if (job->culprit < 0 && job->failed_elsewhere && !job->stop_signal)
+        return 128 + SIGTERM;
     if (job->culprit < 0)
         return job->stop_signal && !all_saved(job) ? 128 + job->stop_signal : 0;
     const struct shoali_rank *rank = &job->rank[job->culprit];
@@ -373,11 +388,11 @@ static int exit_code_of(const struct shoali_job *job)
 shoal_status shoali_job_supervise(struct shoali_job *job, int *exit_code)
 {
     collect(job);
-    while (job->running > 0 && job->culprit < 0 && !job->stop_signal) {
+    while (job->running > 0 && job->culprit < 0 && !job->stop_signal && !job->failed_elsewhere) {
         wait_signals(job, FOREVER_NS);
         collect(job);
     }
-    if (job->culprit >= 0 || job->stop_signal)
+    if (job->culprit >= 0 || job->stop_signal || job->failed_elsewhere)
         stop(job);
     else
         clear_up(job);

@@ -1,0 +1,180 @@
+/* `shoal run`: which kind of job a command line asks for. DeepSpeed: launcher/runner.py. */
+#include "launcher/cluster.h"
+
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_PORT = 29500 };
+
+/* What the launcher says while it runs; its sink stays the caller's. */
+static shoal_log_level log_level(const struct shoali_launch_options *options)
+{
+    static const shoal_log_level levels[] = {SHOAL_LOG_DEBUG, SHOAL_LOG_INFO, SHOAL_LOG_WARNING,
+                                             SHOAL_LOG_ERROR, SHOAL_LOG_ERROR};
+    return options->quiet ? SHOAL_LOG_ERROR : levels[options->log_level];
+}
+
+static shoal_status write_help(const struct shoali_flag_args *flags, char **help)
+{
+    struct shoali_str text = {0};
+    shoali_str_append(&text,
+                      "usage: shoal run [flags] PROGRAM [ARGUMENTS]\n\n"
+                      "Starts PROGRAM on several ranks, of this machine or of the hosts of a hostfile, "
+                      "waits for all\nof them, and ends all when one fails.\n\n");
+    shoali_flags_help(flags, &text);
+    *help = text.failed ? NULL : text.text;
+    return text.failed ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the help text") : SHOAL_OK;
+}
+
+static int32_t number_of(const char *name)
+{
+    int64_t number = 0;
+    const char *text = getenv(name);
+    return text && shoali_parse_i64(text, &number) && number > 0 && number < INT32_MAX
+               ? (int32_t)number
+               : 0;
+}
+
+/* Slurm knows its hosts itself: as many as were asked for, or as the allocation around has. */
+static shoal_status make_slurm_world(const shoal_launch_args *args, struct shoali_arena *arena,
+                                     struct shoali_world *world)
+{
+    int32_t nodes = args->num_nodes ? args->num_nodes : number_of("SLURM_NNODES");
+    int32_t ranks = args->ranks ? args->ranks : number_of("SLURM_NTASKS_PER_NODE");
+    nodes = nodes ? nodes : 1;
+    ranks = ranks ? ranks : 1;
+    if (args->include || args->exclude)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--launcher slurm: --include and --exclude choose among the hosts of a "
+                          "hostfile; without one give --num_nodes and --num_gpus, and Slurm's own "
+                          "flags in --launcher_args");
+    *world = (struct shoali_world){.nodes = nodes};
+    world->node = shoali_arena_alloc(arena, (size_t)nodes * sizeof(world->node[0]));
+    if (!world->node)
+        return SHOAL_ENOMEM;
+    for (int32_t i = 0; i < nodes; i++) {
+        struct shoali_node *node = &world->node[i];
+        *node = (struct shoali_node){.name = "slurm", .first_rank = world->ranks};
+        node->slots.value = shoali_arena_alloc(arena, (size_t)ranks * sizeof(int64_t));
+        if (!node->slots.value)
+            return SHOAL_ENOMEM;
+        for (; node->slots.count < ranks; node->slots.count++)
+            node->slots.value[node->slots.count] = node->slots.count;
+        world->ranks += ranks;
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status find_world(const struct shoali_launch_options *options,
+                               const shoal_launch_args *args, struct shoali_arena *arena,
+                               struct shoali_world *world)
+{
+    shoal_status status;
+    struct shoali_hosts hosts;
+    const bool filtered = args->include || args->exclude;
+    if (options->launcher == SHOALI_BY_SLURM && !args->hostfile)
+        return make_slurm_world(args, arena, world);
+    SHOAL_TRY(status, shoali_hosts_read(args->hostfile, arena, &hosts), done);
+    SHOAL_TRY(status, shoali_slots_select(args->include, args->exclude, &hosts), done);
+    /* Without a word about them, ranks are not as many as this machine has cores. */
+    const int32_t ranks = args->ranks || filtered || args->hostfile ? args->ranks : 1;
+    SHOAL_TRY(status, shoali_world_make(&hosts, args->num_nodes, ranks, arena, world), done);
+done:
+    return status;
+}
+
+/* A node of a job that another `shoal run`, or the user on each host, has started. */
+static shoal_status run_node(const struct shoali_launch_options *options, shoal_launch_args *args,
+                             struct shoali_world *world, struct shoali_arena *arena,
+                             int *exit_code)
+{
+    shoal_status status = SHOAL_OK;
+    if (*options->world_info)
+        SHOAL_TRY(status, shoali_world_parse(options->world_info, arena, world), done);
+    if (options->node_rank < 0) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "--no_ssh: give this host its number with --node_rank, from 0 to %d in "
+                            "the order of the hostfile",
+                            (int)world->nodes - 1);
+        goto done;
+    }
+    if (args->master_port <= 0)
+        args->master_port = number_of("MASTER_PORT") ? number_of("MASTER_PORT") : DEFAULT_PORT;
+    if (!args->master_addr)
+        args->master_addr = world->nodes > 1 ? world->node[0].name : "127.0.0.1";
+    SHOAL_TRY(status, shoali_node_run(options, args, world, arena, exit_code), done);
+done:
+    return status;
+}
+
+static shoal_status dispatch(const struct shoali_launch_options *options, shoal_launch_args *args,
+                             struct shoali_arena *arena, int *exit_code, char **text)
+{
+    shoal_status status;
+    struct shoali_world world = {0};
+    if (options->report)
+        return shoali_report(options, args->program, text);
+    if (shoali_config_given(&shoali_launch_section, options, "rank_of"))
+        return shoali_mpi_rank_exec(options, args, arena);
+    if (*options->world_info)
+        return run_node(options, args, &world, arena, exit_code);
+    SHOAL_TRY(status, find_world(options, args, arena, &world), done);
+    if (shoali_front_needed(options, &world))
+        SHOAL_TRY(status, shoali_front_run(options, args, &world, arena, text, exit_code), done);
+    else if (options->no_ssh)
+        SHOAL_TRY(status, run_node(options, args, &world, arena, exit_code), done);
+    else if (options->dry_run)
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "--dry-run shows the commands for other hosts, and this job is of this "
+                            "machine alone: add --force_multi to see them all the same");
+    else
+        SHOAL_TRY(status, shoal_launch(args, exit_code), done);
+done:
+    return status;
+}
+
+shoal_status shoal_launch_command(int argc, char *const *argv, int *exit_code, char **help)
+{
+    shoal_status status;
+    struct shoali_launch_options options = {0};
+    struct shoali_arena arena;
+    struct shoali_strings rest = {0};
+    struct shoali_flags table = {&shoali_launch_section, &options};
+    const struct shoali_flag_args flags = {
+        .command = "shoal run", .tables = &table, .table_count = 1, .stop_at_word = true};
+    struct shoali_context *context = shoali_context_get();
+    struct shoali_logger *old_logger = context->logger, logger;
+    shoal_launch_args args = {0};
+
+    *exit_code = 0;
+    *help = NULL;
+    shoali_arena_init(&arena);
+    SHOAL_TRY(status, shoali_config_defaults(&shoali_launch_section, &options, &arena), done);
+    SHOAL_TRY(status, shoali_flags_parse(&flags, argc, argv, &arena, &rest), done);
+    if (options.help) {
+        SHOAL_TRY(status, write_help(&flags, help), done);
+        goto done;
+    }
+    SHOAL_TRY(status, shoali_logger_init(&logger, "info"), done);
+    if (old_logger)
+        logger = *old_logger;
+    logger.level = log_level(&options);
+    context->logger = &logger;
+    SHOAL_TRY(status, shoali_launch_resolve(&options, &args), done);
+    const char **program =
+        shoali_arena_alloc(&arena, ((size_t)rest.count + 1) * sizeof(const char *));
+    if (!program) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    if (rest.count)
+        memcpy(program, rest.value, (size_t)rest.count * sizeof(const char *));
+    args.program = program;
+    SHOAL_TRY(status, dispatch(&options, &args, &arena, exit_code, help), done);
+done:
+    context->logger = old_logger;
+    shoali_arena_fini(&arena);
+    return status;
+}

@@ -1,0 +1,409 @@
+/* The command lines of each --launcher. DeepSpeed: launcher/multinode_runner.py. */
+#include "launcher/cluster.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const log_levels[] = {"debug", "info", "warning", "error", "critical"};
+
+const char *shoali_launcher_name_of(enum shoali_remote_launcher launcher)
+{
+    static const char *const names[SHOALI_LAUNCHER_COUNT] = {
+        [SHOALI_BY_PDSH] = "pdsh",   [SHOALI_BY_OPENMPI] = "openmpi", [SHOALI_BY_MVAPICH] = "mvapich",
+        [SHOALI_BY_SLURM] = "slurm", [SHOALI_BY_MPICH] = "mpich",     [SHOALI_BY_IMPI] = "impi",
+        [SHOALI_BY_SSH] = "ssh"};
+    return names[launcher];
+}
+
+/* ---- what a host is to do ------------------------------------------------------------------- */
+/* Flags that mean the same on every host, and the program. */
+static void add_common(const struct shoali_front *front, struct shoali_words *out)
+{
+    const struct shoali_launch_options *options = front->options;
+    const shoal_launch_args *args = front->args;
+    if (args->no_local_rank)
+        shoali_words_add(out, "--no_local_rank");
+    if (args->save_pid && front->launcher != SHOALI_BY_SLURM)
+        shoali_words_add(out, "--save_pid");
+    if (args->rank_log_folder)
+        shoali_words_add(out, "--enable_each_rank_log=%s", args->rank_log_folder);
+    if (args->core_list)
+        shoali_words_add(out, "--bind_core_list=%s", args->core_list);
+    else if (args->bind_cores)
+        shoali_words_add(out, "--bind_cores_to_rank");
+    if (args->grace_period)
+        shoali_words_add(out, "--grace_period=%d", (int)args->grace_period);
+    if (options->quiet || options->log_level != 1)
+        shoali_words_add(out, "--log_level=%s",
+                         options->quiet ? "error" : log_levels[options->log_level]);
+    for (const char *const *word = args->program; *word; word++)
+        shoali_words_add(out, "%s", *word);
+}
+
+static void add_meeting(const struct shoali_front *front, struct shoali_words *out)
+{
+    if (front->master_addr)
+        shoali_words_add(out, "--master_addr=%s", front->master_addr);
+    shoali_words_add(out, "--master_port=%d", (int)front->master_port);
+}
+
+static void add_node(const struct shoali_front *front, const char *node_rank, const char *secret,
+                     struct shoali_words *out)
+{
+    const char *world = shoali_world_print(&front->world, front->arena);
+    out->failed = out->failed || !world;
+    shoali_words_add(out, "%s", front->self);
+    shoali_words_add(out, "run");
+    shoali_words_add(out, "--world_info=%s", world ? world : "");
+    shoali_words_add(out, "--node_rank=%s", node_rank);
+    add_meeting(front, out);
+    shoali_words_add(out, "--job_id=%s", front->job_id);
+    shoali_words_add(out, "--secret_from=%s", secret);
+    add_common(front, out);
+}
+
+static void add_rank(const struct shoali_front *front, struct shoali_words *out)
+{
+    shoali_words_add(out, "%s", front->self);
+    shoali_words_add(out, "run");
+    shoali_words_add(out, "--rank_of=%s", shoali_launcher_name_of(front->launcher));
+    if (front->world.file) {
+        const char *world = shoali_world_print(&front->world, front->arena);
+        out->failed = out->failed || !world;
+        shoali_words_add(out, "--world_info=%s", world ? world : "");
+    }
+    add_meeting(front, out);
+    add_common(front, out);
+}
+
+void shoali_remote_words(const struct shoali_front *front, bool shell,
+                         const struct shoali_words *inner, struct shoali_words *out)
+{
+    const char *script = front->options->venv_script;
+    struct shoali_str line = {0};
+    if (!shell) {
+        shoali_words_add_all(out, inner);
+        return;
+    }
+    if (script && *script) {
+        shoali_str_append(&line, ". ");
+        shoali_shell_quote(&line, script);
+        shoali_str_append(&line, " && ");
+    }
+    shoali_str_append(&line, "cd ");
+    shoali_shell_quote(&line, front->folder);
+    shoali_str_append(&line, " && exec ");
+    shoali_words_print(inner, &line);
+    out->failed = out->failed || line.failed;
+    shoali_words_add(out, "%s", shoali_str_get(&line));
+    shoali_str_fini(&line);
+}
+
+static shoal_status add_launcher_args(const struct shoali_front *front, struct shoali_words *words)
+{
+    return shoali_words_split(words, front->options->launcher_args, "--launcher_args");
+}
+
+/* ---- ssh and pdsh --------------------------------------------------------------------------- */
+shoal_status shoali_ssh_words(const struct shoali_front *front, const struct shoali_node *node,
+                              struct shoali_words *words)
+{
+    shoal_status status = SHOAL_OK;
+    if (node->here && front->launcher == SHOALI_BY_SSH)
+        return SHOAL_OK;
+    shoali_words_add(words, "ssh");
+    /* ssh takes the first of two options: the user's own come first. */
+    if (front->launcher == SHOALI_BY_SSH)
+        SHOAL_TRY(status, add_launcher_args(front, words), done);
+    else if (front->launcher == SHOALI_BY_PDSH && getenv("PDSH_SSH_ARGS_APPEND"))
+        SHOAL_TRY(status,
+                  shoali_words_split(words, getenv("PDSH_SSH_ARGS_APPEND"),
+                                     "PDSH_SSH_ARGS_APPEND"),
+                  done);
+    if (front->options->ssh_port)
+        shoali_words_add(words, "-p%lld", (long long)front->options->ssh_port);
+    shoali_words_add(words, "-oBatchMode=yes");
+    shoali_words_add(words, "-oConnectTimeout=10");
+    shoali_words_add(words, "-oServerAliveInterval=5");
+    shoali_words_add(words, "-T");
+    shoali_words_add(words, "%s", node->name);
+done:
+    return status;
+}
+
+static shoal_status make_ssh(struct shoali_front *front)
+{
+    shoal_status status = SHOAL_OK;
+    front->commands = front->world.nodes;
+    for (int32_t i = 0; i < front->world.nodes; i++) {
+        const struct shoali_node *node = &front->world.node[i];
+        struct shoali_command *command = &front->command[i];
+        struct shoali_words inner = {.arena = front->arena};
+        char number[16];
+        snprintf(number, sizeof(number), "%d", (int)i);
+        command->host = node->name;
+        command->lifeline = true;
+        SHOAL_TRY(status, shoali_ssh_words(front, node, &command->words), done);
+        add_node(front, number, "stdin", &inner);
+        shoali_remote_words(front, command->words.count > 0 || *front->options->venv_script,
+                            &inner, &command->words);
+    }
+done:
+    return status;
+}
+
+/* pdsh puts the host's number for %n, and reads %% as one %. */
+static void escape_percent(const char *text, struct shoali_str *out)
+{
+    for (; *text; text++)
+        shoali_str_append(out, *text == '%' ? "%%%%" : "%c", *text);
+}
+
+static shoal_status make_pdsh(struct shoali_front *front)
+{
+    static const char number[] = "NODE-RANK-HERE";
+    shoal_status status;
+    struct shoali_words *words = &front->command[0].words;
+    struct shoali_words inner = {.arena = front->arena}, line = {.arena = front->arena};
+    struct shoali_str text = {0}, hosts = {0}, ssh = {0};
+    const char *before = getenv("PDSH_SSH_ARGS_APPEND");
+    for (int32_t i = 0; i < front->world.nodes; i++)
+        shoali_str_append(&hosts, "%s%s", i ? "," : "", front->world.node[i].name);
+    shoali_str_append(&ssh, "PDSH_SSH_ARGS_APPEND=%s%s", before ? before : "",
+                      before && *before ? " " : "");
+    if (front->options->ssh_port)
+        shoali_str_append(&ssh, "-p%lld ", (long long)front->options->ssh_port);
+    shoali_str_append(&ssh, "-oBatchMode=yes -oConnectTimeout=10 -oServerAliveInterval=5");
+    shoali_words_add(&front->assignments, "PDSH_RCMD_TYPE=ssh");
+    shoali_words_add(&front->assignments, "%s", shoali_str_get(&ssh));
+    shoali_words_add(words, "pdsh");
+    shoali_words_add(words, "-S");
+    shoali_words_add(words, "-f1024");
+    shoali_words_add(words, "-w");
+    shoali_words_add(words, "%s", shoali_str_get(&hosts));
+    SHOAL_TRY(status, add_launcher_args(front, words), done);
+    add_node(front, number, "deposit", &inner);
+    shoali_remote_words(front, true, &inner, &line);
+    if (line.failed) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    char *at = strstr(line.value[0], number);
+    *at = '\0';
+    escape_percent(line.value[0], &text);
+    shoali_str_append(&text, "%%n");
+    escape_percent(at + sizeof(number) - 1, &text);
+    shoali_words_add(words, "%s", shoali_str_get(&text));
+    words->failed = words->failed || text.failed || hosts.failed || ssh.failed;
+done:
+    shoali_str_fini(&text);
+    shoali_str_fini(&hosts);
+    shoali_str_fini(&ssh);
+    return status;
+}
+
+/* ---- MPI launchers and Slurm ---------------------------------------------------------------- */
+/* The letter's variables and the secret stand in the launcher's own environment. */
+static void assign_letter(struct shoali_front *front)
+{
+    shoali_words_add_all(&front->assignments, &front->letter.variables);
+    shoali_words_add(&front->assignments, "SHOAL_JOB_ID=%s", front->job_id);
+}
+
+/* NAME,NAME of what the ranks are to get. */
+static void add_names(const struct shoali_front *front, struct shoali_str *out)
+{
+    for (int32_t i = 0; i < front->assignments.count; i++) {
+        const char *entry = front->assignments.value[i];
+        shoali_str_append(out, "%.*s,", (int)strcspn(entry, "="), entry);
+    }
+    shoali_str_append(out, "SHOAL_SECRET");
+}
+
+/* "h1:2,h2:1" */
+static void add_hosts(const struct shoali_front *front, const char *flag,
+                      struct shoali_words *words)
+{
+    struct shoali_str hosts = {0};
+    for (int32_t i = 0; i < front->world.nodes; i++)
+        shoali_str_append(&hosts, "%s%s:%d", i ? "," : "", front->world.node[i].name,
+                          (int)front->world.node[i].slots.count);
+    shoali_words_add(words, "%s", flag);
+    shoali_words_add(words, "%s", shoali_str_get(&hosts));
+    words->failed = words->failed || hosts.failed;
+    shoali_str_fini(&hosts);
+}
+
+static shoal_status make_openmpi(struct shoali_front *front)
+{
+    shoal_status status;
+    struct shoali_words *words = &front->command[0].words;
+    assign_letter(front);
+    shoali_words_add(words, "mpirun");
+    shoali_words_add(words, "-n");
+    shoali_words_add(words, "%d", (int)front->world.ranks);
+    add_hosts(front, "--host", words);
+    shoali_words_add(words, "--map-by");
+    shoali_words_add(words, "slot");
+    /* Open MPI's own binding leaves a rank one core, and with that one thread. */
+    shoali_words_add(words, "--bind-to");
+    shoali_words_add(words, "none");
+    shoali_words_add(words, "--mca");
+    shoali_words_add(words, "btl");
+    shoali_words_add(words, "^openib");
+    SHOAL_TRY(status, add_launcher_args(front, words), done);
+    for (int32_t i = 0; i < front->assignments.count; i++) {
+        const char *entry = front->assignments.value[i];
+        shoali_words_add(words, "-x");
+        shoali_words_add(words, "%.*s", (int)strcspn(entry, "="), entry);
+    }
+    shoali_words_add(words, "-x");
+    shoali_words_add(words, "SHOAL_SECRET");
+    shoali_words_add(words, "-wdir");
+    shoali_words_add(words, "%s", front->folder);
+    add_rank(front, words);
+done:
+    return status;
+}
+
+/* MPICH's Hydra, which MVAPICH has, too. */
+static shoal_status make_hydra(struct shoali_front *front)
+{
+    static const char *const mvapich[] = {"MV2_SMP_USE_CMA=0", "MV2_DEBUG_SHOW_BACKTRACE=1",
+                                          "MV2_SUPPORT_DL=1", "MV2_ENABLE_AFFINITY=0",
+                                          "MV2_INTER_ALLGATHER_TUNING=5"};
+    shoal_status status;
+    struct shoali_words *words = &front->command[0].words;
+    struct shoali_str names = {0};
+    if (front->launcher == SHOALI_BY_MVAPICH)
+        for (size_t i = 0; i < sizeof(mvapich) / sizeof(mvapich[0]); i++)
+            shoali_words_add(&front->assignments, "%s", mvapich[i]);
+    assign_letter(front);
+    add_names(front, &names);
+    shoali_words_add(words, "mpirun");
+    shoali_words_add(words, front->launcher == SHOALI_BY_MVAPICH ? "-np" : "-n");
+    shoali_words_add(words, "%d", (int)front->world.ranks);
+    add_hosts(front, "-hosts", words);
+    SHOAL_TRY(status, add_launcher_args(front, words), done);
+    shoali_words_add(words, "-genvlist");
+    shoali_words_add(words, "%s", shoali_str_get(&names));
+    shoali_words_add(words, "-wdir");
+    shoali_words_add(words, "%s", front->folder);
+    add_rank(front, words);
+    words->failed = words->failed || names.failed;
+done:
+    shoali_str_fini(&names);
+    return status;
+}
+
+/* An argument set per rank, each with its host, so that nodes may be uneven. */
+static shoal_status make_impi(struct shoali_front *front)
+{
+    shoal_status status;
+    struct shoali_words *words = &front->command[0].words;
+    struct shoali_str names = {0};
+    shoali_words_add(&front->assignments, "I_MPI_PIN=0"); /* the ranks have threads */
+    assign_letter(front);
+    add_names(front, &names);
+    shoali_words_add(words, "mpirun");
+    SHOAL_TRY(status, add_launcher_args(front, words), done);
+    shoali_words_add(words, "-genvlist");
+    shoali_words_add(words, "%s", shoali_str_get(&names));
+    for (int32_t rank = 0; rank < front->world.ranks; rank++) {
+        const struct shoali_node *node =
+            &front->world.node[shoali_world_node_of(&front->world, rank)];
+        if (rank > 0)
+            shoali_words_add(words, ":");
+        shoali_words_add(words, "-host");
+        shoali_words_add(words, "%s", node->name);
+        shoali_words_add(words, "-n");
+        shoali_words_add(words, "1");
+        shoali_words_add(words, "-wdir");
+        shoali_words_add(words, "%s", front->folder);
+        shoali_words_add(words, "-env");
+        shoali_words_add(words, "RANK");
+        shoali_words_add(words, "%d", (int)rank);
+        shoali_words_add(words, "-env");
+        shoali_words_add(words, "LOCAL_RANK");
+        shoali_words_add(words, "%d", (int)(rank - node->first_rank));
+        add_rank(front, words);
+    }
+    words->failed = words->failed || names.failed;
+done:
+    shoali_str_fini(&names);
+    return status;
+}
+
+static bool even(const struct shoali_world *world)
+{
+    for (int32_t i = 1; i < world->nodes; i++)
+        if (world->node[i].slots.count != world->node[0].slots.count)
+            return false;
+    return true;
+}
+
+static shoal_status make_slurm(struct shoali_front *front)
+{
+    shoal_status status;
+    const struct shoali_world *world = &front->world;
+    struct shoali_words *words = &front->command[0].words;
+    struct shoali_str hosts = {0};
+    if (!even(world)) {
+        status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                            "--launcher slurm: srun gives every host equally many ranks, and %s has "
+                            "hosts with different numbers of slots: use --num_gpus N",
+                            world->file);
+        goto done;
+    }
+    assign_letter(front);
+    shoali_words_add(words, "srun");
+    shoali_words_add(words, "-n");
+    shoali_words_add(words, "%d", (int)world->ranks);
+    shoali_words_add(words, "--nodes=%d", (int)world->nodes);
+    shoali_words_add(words, "--ntasks-per-node=%d", (int)(world->ranks / world->nodes));
+    for (int32_t i = 0; i < world->nodes && world->file; i++)
+        shoali_str_append(&hosts, "%s%s", i ? "," : "", world->node[i].name);
+    if (world->file) {
+        shoali_words_add(words, "--nodelist=%s", shoali_str_get(&hosts));
+        shoali_words_add(words, "--distribution=block");
+    }
+    /* A rank's end with a failure is the job's, at once. */
+    shoali_words_add(words, "--kill-on-bad-exit=1");
+    SHOAL_TRY(status, add_launcher_args(front, words), done);
+    shoali_words_add(words, "--chdir=%s", front->folder);
+    shoali_words_add(words, "--export=ALL");
+    add_rank(front, words);
+    words->failed = words->failed || hosts.failed;
+done:
+    shoali_str_fini(&hosts);
+    return status;
+}
+
+shoal_status shoali_commands_make(struct shoali_front *front)
+{
+    static shoal_status (*const make[SHOALI_LAUNCHER_COUNT])(struct shoali_front *front) = {
+        [SHOALI_BY_PDSH] = make_pdsh,     [SHOALI_BY_OPENMPI] = make_openmpi,
+        [SHOALI_BY_MVAPICH] = make_hydra, [SHOALI_BY_SLURM] = make_slurm,
+        [SHOALI_BY_MPICH] = make_hydra,   [SHOALI_BY_IMPI] = make_impi,
+        [SHOALI_BY_SSH] = make_ssh};
+    shoal_status status;
+    bool failed;
+    front->assignments = (struct shoali_words){.arena = front->arena};
+    front->commands = 1;
+    front->command =
+        shoali_arena_alloc(front->arena, (size_t)front->world.nodes * sizeof(front->command[0]));
+    if (!front->command)
+        return SHOAL_ENOMEM;
+    for (int32_t i = 0; i < front->world.nodes; i++)
+        front->command[i] = (struct shoali_command){.words.arena = front->arena};
+    SHOAL_TRY(status, make[front->launcher](front), done);
+    failed = front->assignments.failed;
+    for (int32_t i = 0; i < front->commands; i++)
+        failed = failed || front->command[i].words.failed;
+    if (failed)
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the commands for %d hosts",
+                            (int)front->world.nodes);
+done:
+    return status;
+}

@@ -1,0 +1,163 @@
+/* Texts that end with NUL: the secret, NAME=VALUE of each variable, and an empty one. */
+#include "launcher/cluster.h"
+
+#include "base/clock.h"
+#include "comm/folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The front writes at once; the rest is for a slow connection. */
+#define WAIT_NS INT64_C(30000000000)
+
+shoal_status shoali_letter_write(const struct shoali_letter *letter, struct shoali_str *out)
+{
+    shoali_str_append_bytes(out, letter->secret, strlen(letter->secret) + 1);
+    for (int32_t i = 0; i < letter->variables.count; i++)
+        shoali_str_append_bytes(out, letter->variables.value[i],
+                                strlen(letter->variables.value[i]) + 1);
+    shoali_str_append_bytes(out, "", 1);
+    if (out->failed)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the variables for the other hosts");
+    if (out->length > SHOALI_LETTER_BYTES_MAX)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "the variables for the other hosts have %zu bytes, and at most %d are "
+                          "sent: unset large ones, or shorten .deepspeed_env",
+                          out->length, SHOALI_LETTER_BYTES_MAX);
+    return SHOAL_OK;
+}
+
+/* The next character, byte by byte: what follows the letter is the lifeline's. */
+static shoal_status read_byte(int descriptor, int64_t deadline, char *byte)
+{
+    for (;;) {
+        struct pollfd input = {.fd = descriptor, .events = POLLIN};
+        const int64_t left_ms = (deadline - shoali_now_ns()) / 1000000;
+        const int ready = left_ms > 0 ? poll(&input, 1, (int)left_ms + 1) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        const ssize_t count = ready > 0 ? read(descriptor, byte, 1) : -1;
+        if (count == 1)
+            return SHOAL_OK;
+        if (count < 0 && ready > 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "no secret came on standard input: --secret_from stdin is for hosts that "
+                          "`shoal run` starts, which sends it");
+    }
+}
+
+static shoal_status take_text(char *text, struct shoali_letter *letter, bool first)
+{
+    if (first) {
+        if (strlen(text) != SHOALI_SECRET_TEXT_BYTES - 1)
+            return SHOAL_FAIL(SHOAL_EINVAL, "what came on standard input is no secret of a job");
+        memcpy(letter->secret, text, SHOALI_SECRET_TEXT_BYTES);
+        return SHOAL_OK;
+    }
+    if (!strchr(text, '='))
+        return SHOAL_FAIL(SHOAL_EINVAL, "what came on standard input sets no variable");
+    shoali_words_add(&letter->variables, "%s", text);
+    return letter->variables.failed ? SHOAL_ENOMEM : SHOAL_OK;
+}
+
+shoal_status shoali_letter_read(int descriptor, struct shoali_arena *arena,
+                                struct shoali_letter *letter)
+{
+    shoal_status status;
+    const int64_t deadline = shoali_deadline_ns(WAIT_NS);
+    char *text = shoali_arena_alloc(arena, SHOALI_LETTER_BYTES_MAX);
+    size_t begin = 0, end = 0;
+    *letter = (struct shoali_letter){.variables.arena = arena};
+    if (!text)
+        return SHOAL_ENOMEM;
+    for (bool first = true;;) {
+        SHOAL_TRY(status, read_byte(descriptor, deadline, &text[end]), done);
+        if (text[end++] != '\0') {
+            if (end == SHOALI_LETTER_BYTES_MAX) {
+                status = SHOAL_FAIL(SHOAL_EINVAL, "what came on standard input has no end");
+                break;
+            }
+            continue;
+        }
+        if (!text[begin] && !first)
+            break;
+        SHOAL_TRY(status, take_text(text + begin, letter, first), done);
+        first = false;
+        begin = end;
+    }
+done:
+    return status;
+}
+
+/* Two hosts may share one /dev/shm: containers, network namespaces. */
+static shoal_status name_deposit(const char *job_id, int32_t node_rank, char *name, size_t bytes)
+{
+    if (!job_id || strchr(job_id, '/') || strlen(job_id) > 60)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--job_id is missing: it is for hosts that `shoal run` "
+                                        "starts");
+    snprintf(name, bytes, "letter-%s.%d", job_id, (int)node_rank);
+    return SHOAL_OK;
+}
+
+shoal_status shoali_letter_deposit(int descriptor, const char *job_id, int32_t node_rank,
+                                   struct shoali_arena *arena)
+{
+    shoal_status status;
+    struct shoali_letter letter = {0};
+    struct shoali_str text = {0};
+    char name[96];
+    int folder = -1, file = -1;
+    SHOAL_TRY(status, name_deposit(job_id, node_rank, name, sizeof(name)), done);
+    SHOAL_TRY(status, shoali_letter_read(descriptor, arena, &letter), done);
+    SHOAL_TRY(status, shoali_letter_write(&letter, &text), done);
+    folder = shoali_folder_open();
+    if (folder >= 0)
+        file = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0 || write(file, text.text, text.length) != (ssize_t)text.length) {
+        status = SHOAL_FAIL(SHOAL_EIO, "cannot keep the job's secret in %s: %s",
+                            SHOALI_FOLDER_ROOT, strerror(errno));
+        if (file >= 0)
+            unlinkat(folder, name, 0);
+    }
+done:
+    if (file >= 0)
+        close(file);
+    if (folder >= 0)
+        close(folder);
+    if (text.text)
+        memset(text.text, 0, text.length);
+    shoali_str_fini(&text);
+    return status;
+}
+
+shoal_status shoali_letter_take(const char *job_id, int32_t node_rank, struct shoali_arena *arena,
+                                struct shoali_letter *letter)
+{
+    shoal_status status;
+    char name[96];
+    int folder = -1, file = -1;
+    SHOAL_TRY(status, name_deposit(job_id, node_rank, name, sizeof(name)), done);
+    folder = shoali_folder_open();
+    if (folder >= 0)
+        file = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "the secret of job %s is not on this host: %s; the connection of the "
+                            "pre-flight leaves it here, as the same user",
+                            job_id, strerror(errno));
+        goto done;
+    }
+    unlinkat(folder, name, 0);
+    SHOAL_TRY(status, shoali_letter_read(file, arena, letter), done);
+done:
+    if (file >= 0)
+        close(file);
+    if (folder >= 0)
+        close(folder);
+    return status;
+}

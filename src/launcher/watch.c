@@ -1,0 +1,287 @@
+/* The front while the job runs: it sleeps until a command ends, a signal comes, or it is time for
+ * the next character on the lifelines. */
+#include "launcher/cluster.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BEAT_NS INT64_C(1000000000)
+/* Hosts that were told to stop need 0.3 s for their ranks' own end, and 0.6 s to kill them. */
+#define STOP_NS INT64_C(4000000000)
+/* The hosts judge silence after ten seconds; a host that only echoes another's failure is no cause. */
+#define KILL_NS INT64_C(1000000000)
+
+struct child {
+    pid_t pid;
+    int lifeline; /* -1: none */
+    bool running;
+    int code, signal;
+};
+
+struct watch {
+    const struct shoali_front *front;
+    struct child *child;
+    int32_t count, running;
+    int signal_fd;
+    int32_t culprit; /* -1: none */
+    int stop_signal, signals;
+    int64_t beat_ns; /* when the next one is due */
+    char first[200]; /* what was said of the first failure */
+};
+
+static void say(const struct watch *watch, char word)
+{
+    for (int32_t i = 0; i < watch->count; i++)
+        if (watch->child[i].running && watch->child[i].lifeline >= 0)
+            (void)!send(watch->child[i].lifeline, &word, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* To commands without a lifeline, which pass it on or end. */
+static void send_signal(const struct watch *watch, int signal, bool all)
+{
+    for (int32_t i = 0; i < watch->count; i++)
+        if (watch->child[i].running && (all || watch->child[i].lifeline < 0))
+            kill(-watch->child[i].pid, signal);
+}
+
+static void name(const struct watch *watch, int32_t index, char *text, size_t bytes)
+{
+    const char *host = watch->front->command[index].host;
+    snprintf(text, bytes, host ? "host %s" : "%s",
+             host ? host : watch->front->command[index].words.value[0]);
+}
+
+static bool failed(const struct child *child)
+{
+    return child->signal || child->code;
+}
+
+/* 1 is also how a host ends whose ranks heard of another host's failure; 143 how one ends that was
+ * told to. */
+static bool may_be_echo(const struct child *child)
+{
+    return !child->signal && (child->code == 1 || child->code == 128 + SIGTERM);
+}
+
+static void blame(struct watch *watch, int32_t index)
+{
+    const struct child *child = &watch->child[index];
+    if (!failed(child) || watch->stop_signal)
+        return;
+    if (watch->culprit < 0 ||
+        (may_be_echo(&watch->child[watch->culprit]) && !may_be_echo(child) && !child->signal))
+        watch->culprit = index;
+}
+
+static void collect(struct watch *watch)
+{
+    for (int32_t i = 0; i < watch->count; i++) {
+        struct child *child = &watch->child[i];
+        int how;
+        if (!child->running || waitpid(child->pid, &how, WNOHANG) != child->pid)
+            continue;
+        child->running = false;
+        watch->running--;
+        child->code = WIFEXITED(how) ? WEXITSTATUS(how) : 0;
+        child->signal = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
+        if (child->lifeline >= 0)
+            close(child->lifeline);
+        child->lifeline = -1;
+        blame(watch, i);
+    }
+}
+
+static void take_signal(struct watch *watch, int signal)
+{
+    if (signal == SIGCHLD)
+        return;
+    say(watch, shoali_lifeline_word(signal));
+    if (signal == SIGUSR1) {
+        send_signal(watch, signal, false);
+        return;
+    }
+    if (watch->signals++ == 0 && watch->culprit < 0)
+        watch->stop_signal = signal;
+    send_signal(watch, watch->signals == 1 ? signal : SIGTERM, false);
+}
+
+static void wait_events(struct watch *watch, int64_t deadline)
+{
+    struct pollfd watched = {.fd = watch->signal_fd, .events = POLLIN};
+    const int64_t now = shoali_now_ns();
+    const int64_t until = watch->beat_ns < deadline ? watch->beat_ns : deadline;
+    const int64_t wait_ms = until > now ? (until - now + 999999) / 1000000 : 0;
+    struct signalfd_siginfo info;
+    poll(&watched, 1, (int)wait_ms);
+    while (read(watch->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
+        take_signal(watch, (int)info.ssi_signo);
+    if (shoali_deadline_passed(watch->beat_ns)) {
+        say(watch, '.');
+        watch->beat_ns = shoali_deadline_ns(BEAT_NS);
+    }
+    collect(watch);
+}
+
+static shoal_status start_one(struct watch *watch, int32_t index, const struct shoali_str *letter)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_front *front = watch->front;
+    const struct shoali_command *command = &front->command[index];
+    struct child *child = &watch->child[index];
+    int pair[2] = {-1, -1};
+    const bool mpi = front->launcher != SHOALI_BY_SSH && front->launcher != SHOALI_BY_PDSH;
+    if (command->lifeline && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return SHOAL_FAIL(SHOAL_EIO, "cannot make a lifeline: %s", strerror(errno));
+    const struct shoali_start start = {.words = &command->words,
+                                       .assignments = &front->assignments,
+                                       .secret = mpi ? front->letter.secret : NULL,
+                                       .input = pair[1],
+                                       .output = -1};
+    SHOAL_TRY(status, shoali_start(&start, front->arena, &child->pid), done);
+    child->running = true;
+    watch->running++;
+    child->lifeline = pair[0];
+    pair[0] = -1;
+    /* The buffer of a socket holds more than a letter's limit. */
+    if (command->lifeline && send(child->lifeline, letter->text, letter->length,
+                                  MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)letter->length)
+        status = SHOAL_FAIL(SHOAL_EIO, "cannot hand the job's secret to %s: %s",
+                            command->words.value[0], strerror(errno));
+done:
+    for (int i = 0; i < 2; i++)
+        if (pair[i] >= 0)
+            close(pair[i]);
+    return status;
+}
+
+/* Until all have ended or the time is over. */
+static void await_all(struct watch *watch, int64_t deadline)
+{
+    while (watch->running > 0 && !shoali_deadline_passed(deadline))
+        wait_events(watch, deadline);
+}
+
+/* Those that do not listen are the user's business to look at: they cannot be reached. */
+static void end_all(struct watch *watch)
+{
+    say(watch, 'F');
+    send_signal(watch, SIGTERM, false);
+    await_all(watch, shoali_deadline_ns(STOP_NS));
+    for (int32_t i = 0; i < watch->count; i++)
+        if (watch->child[i].running && watch->child[i].lifeline >= 0)
+            SHOALI_ERROR("launcher", "host %s does not answer; its own launcher ends the ranks "
+                                     "there when it finds the connection gone",
+                         watch->front->command[i].host);
+    send_signal(watch, SIGTERM, true);
+    await_all(watch, shoali_deadline_ns(KILL_NS));
+    send_signal(watch, SIGKILL, true);
+    await_all(watch, shoali_deadline_ns(KILL_NS));
+}
+
+static void report(const struct watch *watch)
+{
+    const struct child *child = &watch->child[watch->culprit];
+    const int32_t others = watch->count - 1;
+    char who[160], rest[64] = "";
+    name(watch, watch->culprit, who, sizeof(who));
+    if (others > 0)
+        snprintf(rest, sizeof(rest), "; the other %d host%s stopped", (int)others,
+                 others == 1 ? " was" : "s were");
+    if (child->signal)
+        SHOALI_ERROR("launcher", "%s: its %s was killed by signal %d (%s)%s", who,
+                     watch->front->command[watch->culprit].words.value[0], child->signal,
+                     strsignal(child->signal), rest);
+    else if (child->code == 255 && child->lifeline < 0 && watch->front->launcher == SHOALI_BY_SSH)
+        SHOALI_ERROR("launcher", "%s: the connection is gone (ssh ended with code 255)%s", who,
+                     rest);
+    else
+        SHOALI_ERROR("launcher", "%s ended with code %d%s", who, child->code, rest);
+}
+
+/* 255 is ssh's own word. */
+static int exit_code_of(const struct watch *watch)
+{
+    bool well = watch->running == 0;
+    for (int32_t i = 0; i < watch->count; i++)
+        well = well && !failed(&watch->child[i]);
+    if (watch->culprit >= 0) {
+        const struct child *child = &watch->child[watch->culprit];
+        const int code = child->code == 255 ? 1 : child->code;
+        return child->signal ? 128 + child->signal : code;
+    }
+    return well ? 0 : 128 + watch->stop_signal;
+}
+
+static void supervise(struct watch *watch)
+{
+    const int32_t grace = watch->front->args->grace_period;
+    while (watch->running > 0 && watch->culprit < 0 && !watch->stop_signal)
+        wait_events(watch, INT64_MAX);
+    if (watch->stop_signal) {
+        SHOALI_INFO("launcher", "signal %d (%s): stopping the job on %d host%s",
+                    watch->stop_signal, strsignal(watch->stop_signal),
+                    (int)watch->front->world.nodes, watch->front->world.nodes == 1 ? "" : "s");
+        await_all(watch, shoali_deadline_ns(grace * INT64_C(1000000000) + STOP_NS));
+    }
+    if (watch->running > 0)
+        end_all(watch);
+    if (watch->culprit >= 0)
+        report(watch);
+}
+
+shoal_status shoali_watch(const struct shoali_front *front, int *exit_code)
+{
+    shoal_status status = SHOAL_OK;
+    struct watch watch = {
+        .front = front, .count = front->commands, .culprit = -1, .signal_fd = -1};
+    struct shoali_str letter = {0};
+    sigset_t signals, old_mask;
+    struct sigaction old_child, plain = {.sa_handler = SIG_DFL};
+    shoali_job_signals(&signals);
+    pthread_sigmask(SIG_BLOCK, &signals, &old_mask);
+    sigaction(SIGCHLD, &plain, &old_child);
+    watch.signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    watch.child = shoali_arena_alloc(front->arena, (size_t)watch.count * sizeof(watch.child[0]));
+    if (watch.signal_fd < 0 || !watch.child) {
+        status = SHOAL_FAIL(SHOAL_EIO, "cannot watch for signals: %s", strerror(errno));
+        goto done;
+    }
+    for (int32_t i = 0; i < watch.count; i++)
+        watch.child[i].lifeline = -1;
+    SHOAL_TRY(status, shoali_letter_write(&front->letter, &letter), done);
+    watch.beat_ns = shoali_deadline_ns(BEAT_NS);
+    for (int32_t i = 0; i < watch.count && status == SHOAL_OK; i++)
+        status = start_one(&watch, i, &letter);
+    if (status < 0) {
+        end_all(&watch);
+    } else {
+        supervise(&watch);
+        *exit_code = exit_code_of(&watch);
+    }
+done:
+    if (letter.text)
+        memset(letter.text, 0, letter.length);
+    shoali_str_fini(&letter);
+    for (int32_t i = 0; watch.child && i < watch.count; i++)
+        if (watch.child[i].lifeline >= 0)
+            close(watch.child[i].lifeline);
+    if (watch.signal_fd >= 0) {
+        struct signalfd_siginfo info;
+        while (read(watch.signal_fd, &info, sizeof(info)) > 0)
+            continue;
+        close(watch.signal_fd);
+    }
+    sigaction(SIGCHLD, &old_child, NULL);
+    pthread_sigmask(SIG_SETMASK, &old_mask, NULL);
+    return status;
+}

@@ -1,0 +1,114 @@
+# Sourced by the tests of this folder: makes hosts out of network and host-name namespaces, each with a veth pair to a
+# bridge, a name, an address and an sshd of its own. All of it lives in namespaces of this test's process tree, and is
+# gone with it. The hosts share this machine's processes, files and /dev/shm, so that ranks of two hosts meet through the
+# backend of one machine: what is tested is the launcher, the join over the network, and how a job ends.
+#
+#   begin_hosts SHOAL SCRIPT...   runs the calling script again in its own namespaces, or skips (77) with a reason
+#   start_hosts N                 worker-0 to worker-N-1, 10.77.0.10 and up; the launcher is 10.77.0.1 (head)
+#   on_host I COMMAND...          in the namespaces of worker-I
+#   cut_host I, mend_host I       takes its link down and up
+#   stop_sshd I                   kills its sshd and the sessions
+skip() {
+    echo "skipped: $*"
+    exit 77
+}
+begin_hosts() {
+    [ "${SHOAL_HOSTS_INSIDE:-}" = 1 ] && return
+    local tool
+    [ "$(id -u)" -eq 0 ] || skip "only root makes network namespaces"
+    for tool in ip:iproute2 unshare:util-linux nsenter:util-linux ssh:openssh-client ssh-keygen:openssh-client; do
+        command -v "${tool%:*}" >/dev/null || skip "${tool%:*} is not installed (package ${tool#*:})"
+    done
+    [ -x /usr/sbin/sshd ] || skip "sshd is not installed (package openssh-server)"
+    unshare --net --uts --mount true 2>/dev/null || skip "this machine makes no namespaces (unshare: not permitted)"
+    unshare --net sh -c 'ip link add type veth' 2>/dev/null || skip "this machine makes no veth pairs"
+    SHOAL_HOSTS_INSIDE=1 exec unshare --net --uts --mount --propagation private "$@"
+}
+
+hosts_pids=()
+end_hosts() {
+    local pid
+    for pid in "${hosts_pids[@]}"; do kill -9 "$pid" 2>/dev/null; done
+    wait 2>/dev/null
+    rm -rf "$folder"
+}
+start_hosts() {
+    local count=$1 i pid address
+    trap end_hosts EXIT
+    hostname head
+    ip link set lo up
+    ip link add name hub type bridge && ip link set hub up && ip addr add 10.77.0.1/24 dev hub || skip "this machine makes no bridge"
+    printf '127.0.0.1 localhost\n10.77.0.1 head\n' >"$folder/names"
+    for ((i = 0; i < count; i++)); do echo "10.77.0.$((10 + i)) worker-$i" >>"$folder/names"; done
+    mount --bind "$folder/names" /etc/hosts || skip "this machine lets nobody put another /etc/hosts in place"
+    ssh-keygen -q -t ed25519 -N '' -f "$folder/key" && cp "$folder/key.pub" "$folder/allowed"
+    cat >"$folder/ssh_config" <<CONFIG
+Host *
+  IdentityFile $folder/key
+  IdentitiesOnly yes
+  StrictHostKeyChecking no
+  UserKnownHostsFile $folder/known
+  LogLevel ERROR
+CONFIG
+    mkdir -p /run/sshd
+    for ((i = 0; i < count; i++)); do
+        address=10.77.0.$((10 + i))
+        ssh-keygen -q -t ed25519 -N '' -f "$folder/host-$i"
+        unshare --net --uts sleep 1000000 &
+        pid=$!
+        disown
+        hosts_pids+=("$pid")
+        host_pid[i]=$pid
+        until [ "$(readlink /proc/$pid/ns/net)" != "$(readlink /proc/$$/ns/net)" ] && [ "$(cat /proc/$pid/comm)" = sleep ]; do sleep 0.01; done
+        ip link add name "h$i" type veth peer name eth0 netns "$pid" || skip "this machine makes no veth pairs"
+        ip link set "h$i" master hub up
+        on_host "$i" sh -c "hostname worker-$i; ip link set lo up; ip addr add $address/24 dev eth0; ip link set eth0 up"
+        cat >"$folder/sshd-$i" <<CONFIG
+Port 22
+ListenAddress $address
+HostKey $folder/host-$i
+PidFile none
+AuthorizedKeysFile $folder/allowed
+PasswordAuthentication no
+PermitRootLogin yes
+StrictModes no
+UsePAM no
+UseDNS no
+MaxStartups 100
+CONFIG
+        start_sshd "$i"
+    done
+    for ((i = 0; i < count; i++)); do
+        for _ in $(seq 100); do
+            ssh -F "$folder/ssh_config" "worker-$i" true 2>"$folder/said" && continue 2
+            sleep 0.1
+        done
+        skip "sshd does not let anybody in: $(cat "$folder/said" "$folder/sshd-$i.log")"
+    done
+}
+on_host() {
+    local i=$1
+    shift
+    nsenter --target "${host_pid[i]}" --net --uts "$@"
+}
+start_sshd() {
+    on_host "$1" /usr/sbin/sshd -D -f "$folder/sshd-$1" -E "$folder/sshd-$1.log" &
+    sshd_pid[$1]=$!
+    disown
+    hosts_pids+=("$!")
+}
+# The sessions are its children, and theirs.
+stop_sshd() {
+    local pid
+    for pid in $(sessions_of "${sshd_pid[$1]}") "${sshd_pid[$1]}"; do kill -9 "$pid" 2>/dev/null; done
+}
+sessions_of() {
+    local child
+    for child in $(cat /proc/"$1"/task/*/children 2>/dev/null); do
+        [ "$(cat /proc/"$child"/comm 2>/dev/null)" = sshd ] || continue
+        echo "$child"
+        sessions_of "$child"
+    done
+}
+cut_host() { ip link set "h$1" down; }
+mend_host() { ip link set "h$1" up; }
