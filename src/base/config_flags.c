@@ -104,6 +104,12 @@ static bool begins_flag(const char *word)
     return word[0] == '-' && word[1] == '-';
 }
 
+/* A word with a blank is no flag but flags for another program: --launcher_args "--mca btl tcp". */
+static bool is_value(const char *word)
+{
+    return !begins_flag(word) || strchr(word, ' ');
+}
+
 /* Collects what the flag needs from "=value" and the words that follow. */
 static shoal_status take_input(struct parser *parser, const struct found *found, const char *shown,
                                const char *equal, struct shoali_config_input *input)
@@ -135,7 +141,7 @@ static shoal_status take_input(struct parser *parser, const struct found *found,
             return SHOAL_OK;
     } else if (equal) {
         return SHOAL_OK;
-    } else if (first < parser->argc && !begins_flag(parser->argv[first])) {
+    } else if (first < parser->argc && is_value(parser->argv[first])) {
         input->text = parser->argv[parser->at++];
         return SHOAL_OK;
     }

@@ -165,13 +165,13 @@ void shoali_remote_words(const struct shoali_front *front, bool shell,
 /* "" or the launcher's program that has to be there. */
 const char *shoali_launcher_name_of(enum shoali_remote_launcher launcher);
 SHOAL_CHECKED shoal_status shoali_preflight(struct shoali_front *front);
-/* A process of the front's own: it leads a process group, and ends with the front. `input` and
- * `output` (of both streams) are descriptors, -1: /dev/null and the front's own. */
+/* A process of the front's own: it leads a process group, and ends with the front. Descriptors that
+ * are -1: /dev/null for the input, the front's own for the rest. */
 struct shoali_start {
     const struct shoali_words *words;
     const struct shoali_words *assignments; /* NAME=VALUE, NULL: none */
     const char *secret;                     /* for SHOAL_SECRET in its environment, NULL: none */
-    int input, output;
+    int input, output, errors;
 };
 SHOAL_CHECKED shoal_status shoali_start(const struct shoali_start *start,
                                         struct shoali_arena *arena, pid_t *pid);

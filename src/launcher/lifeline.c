@@ -33,6 +33,9 @@ char shoali_lifeline_word(int signal)
 void shoali_lifeline_begin(struct shoali_job *job, int descriptor)
 {
     job->lifeline = descriptor;
+    /* With the connection its output is gone, too: words to nobody must not end the launcher before
+     * its ranks have had their time. */
+    signal(SIGPIPE, SIG_IGN);
     fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK);
     job->lifeline_end_ns = INT64_MAX;
 }

@@ -213,7 +213,7 @@ static void test_hostfile_mistakes(void **state)
         {"slots=4\n", "", SHOAL_EINVAL, ":1: "},
         {"localhost slots=1\nlocalhost slots=1\n", "", SHOAL_EINVAL, ":2: host localhost stands"},
         {"localhost slots=1\n127.0.0.1 slots=1\n", "", SHOAL_EINVAL, ":2: 127.0.0.1 is this"},
-        {"localhost slots=1\nworker-1 slots=4\n", "--dry-run --launcher slurm", SHOAL_EUNSUPPORTED,
+        {"worker-0 slots=1\nworker-1 slots=4\n", "--dry-run --launcher slurm", SHOAL_EUNSUPPORTED,
          "different numbers of slots"},
         {"localhost slots=4\n", "--num_nodes 2", SHOAL_EINVAL, "names only 1"},
         {"localhost slots=4\n", "--include localhost:4", SHOAL_EINVAL, "0 to 3"},

@@ -97,7 +97,8 @@ static shoal_status ask(const struct shoali_front *front, const struct shoali_st
     if (send(in[0], letter->text, letter->length, MSG_NOSIGNAL | MSG_DONTWAIT) !=
         (ssize_t)letter->length)
         status = SHOAL_FAIL(SHOAL_EIO, "cannot hand the job's secret to ssh: %s", strerror(errno));
-    const struct shoali_start start = {.words = &words, .input = in[1], .output = out[1]};
+    const struct shoali_start start = {
+        .words = &words, .input = in[1], .output = out[1], .errors = out[1]};
     host->begin_ns = shoali_now_ns();
     if (status == SHOAL_OK)
         SHOAL_TRY(status, shoali_start(&start, front->arena, &host->pid), done);

@@ -16,6 +16,7 @@ struct start {
     const sigset_t *mask;
     cpu_set_t cores;
     bool bind, own_group;
+    bool default_pipe; /* the launcher ignores SIGPIPE, the rank does not */
     int input, output; /* descriptors, -1: inherit */
     int report[2];     /* pipe: the child's errno, or nothing when exec succeeded */
     pid_t launcher;
@@ -28,6 +29,8 @@ static void run_child(const struct start *start)
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != start->launcher)
         goto failed;
     if (start->own_group && setpgid(0, 0) != 0)
+        goto failed;
+    if (start->default_pipe && signal(SIGPIPE, SIG_DFL) == SIG_ERR)
         goto failed;
     if (start->bind && sched_setaffinity(0, sizeof(start->cores), &start->cores) != 0)
         goto failed;
@@ -108,7 +111,8 @@ static shoal_status spawn_rank(struct shoali_job *job, int32_t rank, const sigse
                           .input = -1,
                           .output = -1,
                           .report = {-1, -1},
-                          .launcher = getpid()};
+                          .launcher = getpid(),
+                          .default_pipe = job->lifeline >= 0};
     /* In a group of its own a process may not read the terminal, so a rank 0 that may want to stays
      * in the launcher's. */
     start.own_group = self->own_group = rank > 0 || !isatty(STDIN_FILENO);

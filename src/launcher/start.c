@@ -13,7 +13,7 @@ extern char **environ;
 struct child {
     const char *path;
     char **argv, **envp;
-    int input, output;
+    int input, output, errors; /* -1: inherited */
     pid_t front;
 };
 
@@ -24,8 +24,8 @@ static void become(const struct child *child)
     sigemptyset(&none);
     if (prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == child->front &&
         setpgid(0, 0) == 0 && dup2(child->input, STDIN_FILENO) >= 0 &&
-        (child->output < 0 || (dup2(child->output, STDOUT_FILENO) >= 0 &&
-                               dup2(child->output, STDERR_FILENO) >= 0)) &&
+        (child->output < 0 || dup2(child->output, STDOUT_FILENO) >= 0) &&
+        (child->errors < 0 || dup2(child->errors, STDERR_FILENO) >= 0) &&
         sigprocmask(SIG_SETMASK, &none, NULL) == 0)
         execve(child->path, child->argv, child->envp);
     _exit(127);
@@ -61,6 +61,7 @@ shoal_status shoali_start(const struct shoali_start *start, struct shoali_arena 
     struct child child = {.argv = start->words->value,
                           .input = start->input >= 0 ? start->input : null,
                           .output = start->output,
+                          .errors = start->errors,
                           .front = getpid()};
     *pid = 0;
     if (null < 0) {

@@ -1,14 +1,18 @@
 /* The front while the job runs: it sleeps until a command ends, a signal comes, or it is time for
- * the next character on the lifelines. */
+ * the next character on the lifelines. pdsh waits for all of its hosts, also when one has failed; it
+ * says that at once, though ("pdsh@HERE: HOST: ssh exited with exit code N"), so what it says is
+ * read and passed on. */
 #include "launcher/cluster.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -18,7 +22,6 @@
 #define BEAT_NS INT64_C(1000000000)
 /* Hosts that were told to stop need 0.3 s for their ranks' own end, and 0.6 s to kill them. */
 #define STOP_NS INT64_C(4000000000)
-/* The hosts judge silence after ten seconds; a host that only echoes another's failure is no cause. */
 #define KILL_NS INT64_C(1000000000)
 
 struct child {
@@ -36,7 +39,11 @@ struct watch {
     int32_t culprit; /* -1: none */
     int stop_signal, signals;
     int64_t beat_ns; /* when the next one is due */
-    char first[200]; /* what was said of the first failure */
+    int errors;      /* what pdsh says, -1: not read */
+    char line[512];  /* the last line of it, as far as it has come */
+    size_t length;
+    char host[80]; /* that failed, in its words */
+    int host_code;
 };
 
 static void say(const struct watch *watch, char word)
@@ -59,6 +66,40 @@ static void name(const struct watch *watch, int32_t index, char *text, size_t by
     const char *host = watch->front->command[index].host;
     snprintf(text, bytes, host ? "host %s" : "%s",
              host ? host : watch->front->command[index].words.value[0]);
+}
+
+/* "pdsh@HERE: HOST: ssh exited with exit code N" */
+static void read_line(struct watch *watch)
+{
+    static const char mark[] = ": ssh exited with exit code ";
+    watch->line[watch->length] = '\0';
+    watch->length = 0;
+    char *end = strstr(watch->line, mark), *host = strstr(watch->line, ": ");
+    if (watch->culprit >= 0 || watch->stop_signal || strncmp(watch->line, "pdsh@", 5) != 0 ||
+        !end || host >= end)
+        return;
+    watch->culprit = 0;
+    watch->host_code = (int)strtol(end + sizeof(mark) - 1, NULL, 10);
+    snprintf(watch->host, sizeof(watch->host), "%.*s", (int)(end - host - 2), host + 2);
+}
+
+static void hear_errors(struct watch *watch)
+{
+    char part[4096];
+    ssize_t count = 0;
+    while (watch->errors >= 0 && (count = read(watch->errors, part, sizeof(part))) > 0) {
+        (void)!write(STDERR_FILENO, part, (size_t)count);
+        for (ssize_t i = 0; i < count; i++) {
+            if (part[i] == '\n')
+                read_line(watch);
+            else if (watch->length < sizeof(watch->line) - 1)
+                watch->line[watch->length++] = part[i];
+        }
+    }
+    if (watch->errors >= 0 && count == 0) {
+        close(watch->errors);
+        watch->errors = -1;
+    }
 }
 
 static bool failed(const struct child *child)
@@ -117,12 +158,14 @@ static void take_signal(struct watch *watch, int signal)
 
 static void wait_events(struct watch *watch, int64_t deadline)
 {
-    struct pollfd watched = {.fd = watch->signal_fd, .events = POLLIN};
+    struct pollfd watched[2] = {{.fd = watch->signal_fd, .events = POLLIN},
+                                {.fd = watch->errors, .events = POLLIN}};
     const int64_t now = shoali_now_ns();
     const int64_t until = watch->beat_ns < deadline ? watch->beat_ns : deadline;
     const int64_t wait_ms = until > now ? (until - now + 999999) / 1000000 : 0;
     struct signalfd_siginfo info;
-    poll(&watched, 1, (int)wait_ms);
+    poll(watched, 2, (int)wait_ms);
+    hear_errors(watch);
     while (read(watch->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
         take_signal(watch, (int)info.ssi_signo);
     if (shoali_deadline_passed(watch->beat_ns)) {
@@ -138,15 +181,22 @@ static shoal_status start_one(struct watch *watch, int32_t index, const struct s
     const struct shoali_front *front = watch->front;
     const struct shoali_command *command = &front->command[index];
     struct child *child = &watch->child[index];
-    int pair[2] = {-1, -1};
+    int pair[2] = {-1, -1}, pipes[2] = {-1, -1};
     const bool mpi = front->launcher != SHOALI_BY_SSH && front->launcher != SHOALI_BY_PDSH;
     if (command->lifeline && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return SHOAL_FAIL(SHOAL_EIO, "cannot make a lifeline: %s", strerror(errno));
+    if (front->launcher == SHOALI_BY_PDSH) {
+        if (pipe2(pipes, O_CLOEXEC | O_NONBLOCK) != 0)
+            return SHOAL_FAIL(SHOAL_EIO, "cannot make a pipe: %s", strerror(errno));
+        fcntl(pipes[1], F_SETFL, 0); /* it is pdsh's, which expects to wait */
+        watch->errors = pipes[0];
+    }
     const struct shoali_start start = {.words = &command->words,
                                        .assignments = &front->assignments,
                                        .secret = mpi ? front->letter.secret : NULL,
                                        .input = pair[1],
-                                       .output = -1};
+                                       .output = -1,
+                                       .errors = pipes[1]};
     SHOAL_TRY(status, shoali_start(&start, front->arena, &child->pid), done);
     child->running = true;
     watch->running++;
@@ -161,6 +211,8 @@ done:
     for (int i = 0; i < 2; i++)
         if (pair[i] >= 0)
             close(pair[i]);
+    if (pipes[1] >= 0)
+        close(pipes[1]);
     return status;
 }
 
@@ -191,21 +243,24 @@ static void end_all(struct watch *watch)
 static void report(const struct watch *watch)
 {
     const struct child *child = &watch->child[watch->culprit];
-    const int32_t others = watch->count - 1;
+    const int32_t others = watch->front->world.nodes - 1;
     char who[160], rest[64] = "";
     name(watch, watch->culprit, who, sizeof(who));
-    if (others > 0)
+    if (watch->host_code)
+        snprintf(who, sizeof(who), "host %s", watch->host);
+    if (others > 0 && (watch->host_code || watch->front->command[watch->culprit].host))
         snprintf(rest, sizeof(rest), "; the other %d host%s stopped", (int)others,
                  others == 1 ? " was" : "s were");
-    if (child->signal)
+    const int code = watch->host_code ? watch->host_code : child->code;
+    if (child->signal && !watch->host_code)
         SHOALI_ERROR("launcher", "%s: its %s was killed by signal %d (%s)%s", who,
                      watch->front->command[watch->culprit].words.value[0], child->signal,
                      strsignal(child->signal), rest);
-    else if (child->code == 255 && child->lifeline < 0 && watch->front->launcher == SHOALI_BY_SSH)
+    else if (code == 255 && (watch->host_code || watch->front->launcher == SHOALI_BY_SSH))
         SHOALI_ERROR("launcher", "%s: the connection is gone (ssh ended with code 255)%s", who,
                      rest);
     else
-        SHOALI_ERROR("launcher", "%s ended with code %d%s", who, child->code, rest);
+        SHOALI_ERROR("launcher", "%s ended with code %d%s", who, code, rest);
 }
 
 /* 255 is ssh's own word. */
@@ -216,8 +271,9 @@ static int exit_code_of(const struct watch *watch)
         well = well && !failed(&watch->child[i]);
     if (watch->culprit >= 0) {
         const struct child *child = &watch->child[watch->culprit];
-        const int code = child->code == 255 ? 1 : child->code;
-        return child->signal ? 128 + child->signal : code;
+        int code = child->signal ? 128 + child->signal : child->code;
+        code = watch->host_code ? watch->host_code : code;
+        return code == 255 ? 1 : code;
     }
     return well ? 0 : 128 + watch->stop_signal;
 }
@@ -243,7 +299,7 @@ shoal_status shoali_watch(const struct shoali_front *front, int *exit_code)
 {
     shoal_status status = SHOAL_OK;
     struct watch watch = {
-        .front = front, .count = front->commands, .culprit = -1, .signal_fd = -1};
+        .front = front, .count = front->commands, .culprit = -1, .signal_fd = -1, .errors = -1};
     struct shoali_str letter = {0};
     sigset_t signals, old_mask;
     struct sigaction old_child, plain = {.sa_handler = SIG_DFL};
@@ -275,6 +331,8 @@ done:
     for (int32_t i = 0; watch.child && i < watch.count; i++)
         if (watch.child[i].lifeline >= 0)
             close(watch.child[i].lifeline);
+    if (watch.errors >= 0)
+        close(watch.errors);
     if (watch.signal_fd >= 0) {
         struct signalfd_siginfo info;
         while (read(watch.signal_fd, &info, sizeof(info)) > 0)

@@ -7,7 +7,7 @@
 #   start_hosts N                 worker-0 to worker-N-1, 10.77.0.10 and up; the launcher is 10.77.0.1 (head)
 #   on_host I COMMAND...          in the namespaces of worker-I
 #   cut_host I, mend_host I       takes its link down and up
-#   stop_sshd I                   kills its sshd and the sessions
+#   stop_sshd I, start_sshd I      kills its sshd and the sessions; starts it again
 skip() {
     echo "skipped: $*"
     exit 77
@@ -26,10 +26,14 @@ begin_hosts() {
 }
 
 hosts_pids=()
+host_pid=()
+sshd_pid=()
 end_hosts() {
     local pid
+    for pid in "${sshd_pid[@]}"; do
+        kill -9 $(sessions_of "$pid") "$pid" 2>/dev/null
+    done
     for pid in "${hosts_pids[@]}"; do kill -9 "$pid" 2>/dev/null; done
-    wait 2>/dev/null
     rm -rf "$folder"
 }
 start_hosts() {
@@ -54,7 +58,7 @@ CONFIG
     for ((i = 0; i < count; i++)); do
         address=10.77.0.$((10 + i))
         ssh-keygen -q -t ed25519 -N '' -f "$folder/host-$i"
-        unshare --net --uts sleep 1000000 &
+        unshare --net --uts sleep 1000000 >/dev/null 2>&1 </dev/null &
         pid=$!
         disown
         hosts_pids+=("$pid")
@@ -79,11 +83,7 @@ CONFIG
         start_sshd "$i"
     done
     for ((i = 0; i < count; i++)); do
-        for _ in $(seq 100); do
-            ssh -F "$folder/ssh_config" "worker-$i" true 2>"$folder/said" && continue 2
-            sleep 0.1
-        done
-        skip "sshd does not let anybody in: $(cat "$folder/said" "$folder/sshd-$i.log")"
+        await_sshd "$i" || skip "sshd does not let anybody in: $(cat "$folder/said" "$folder/sshd-$i.log")"
     done
 }
 on_host() {
@@ -91,11 +91,24 @@ on_host() {
     shift
     nsenter --target "${host_pid[i]}" --net --uts "$@"
 }
+# start_sshd I [SCRIPT]: after the script, in a mount namespace of its own, for a host with files of its own
 start_sshd() {
-    on_host "$1" /usr/sbin/sshd -D -f "$folder/sshd-$1" -E "$folder/sshd-$1.log" &
+    local sshd="exec /usr/sbin/sshd -D -f '$folder/sshd-$1' -E '$folder/sshd-$1.log'"
+    # No function: it would be a shell beside the process that is meant.
+    nsenter --target "${host_pid[$1]}" --net --uts unshare --mount --propagation private \
+        sh -c "${2:-true} && $sshd" >/dev/null 2>&1 </dev/null &
     sshd_pid[$1]=$!
     disown
     hosts_pids+=("$!")
+}
+# Until the host lets us in.
+await_sshd() {
+    local tries
+    for tries in $(seq 100); do
+        ssh -F "$folder/ssh_config" "worker-$1" true 2>"$folder/said" </dev/null && return
+        sleep 0.1
+    done
+    return 1
 }
 # The sessions are its children, and theirs.
 stop_sshd() {

@@ -1,0 +1,240 @@
+#!/usr/bin/env bash
+# One `shoal run` on two hosts with sshd of their own: what ranks are given, how a job ends, what the pre-flight refuses.
+# Usage: launcher_test.sh SHOAL
+. "$(dirname "$0")/../cli/check.sh"
+. "$(dirname "$0")/hosts.sh"
+begin_hosts bash "$0" "$@"
+shoal=$(readlink -f "$1")
+unset SHOAL_COMM SHOAL_LOG RANK WORLD_SIZE MASTER_PORT MASTER_ADDR SHOAL_JOB_ID SHOAL_SECRET SHOAL_SECRET_FILE DS_ENV_FILE
+cd "$folder" || exit 1
+start_hosts 2
+export HOME=$folder
+printf 'worker-0 slots=2\nworker-1 slots=1\n' >hosts
+export PDSH_SSH_ARGS_APPEND="-F $folder/ssh_config"
+by_ssh=("$shoal" run -H hosts --launcher ssh --launcher_args "-F $folder/ssh_config")
+by_pdsh=("$shoal" run -H hosts --launcher pdsh)
+
+cat >show.sh <<'SCRIPT'
+#!/bin/sh
+echo "<$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_SIZE $CROSS_RANK/$CROSS_SIZE $(hostname) $CUDA_VISIBLE_DEVICES $FROM_FILE $*>"
+test ${#SHOAL_SECRET} = 64 && echo "$SHOAL_SECRET $MASTER_ADDR:$MASTER_PORT" >seen.$RANK
+SCRIPT
+# writes its pid, and leaves with 0 after SIGTERM when it is told to
+cat >wait.sh <<'SCRIPT'
+#!/bin/sh
+trap '[ -n "$SAVES" ] && echo saved >saved.$RANK; exit ${SAVES:-143}' TERM
+echo $$ >pid.$RANK.new && mv pid.$RANK.new pid.$RANK
+n=0
+while [ $n -lt 600 ]; do sleep 0.1 & wait $!; n=$((n + 1)); done
+SCRIPT
+cat >fail.sh <<'SCRIPT'
+#!/bin/sh
+echo $$ >pid.$RANK.new && mv pid.$RANK.new pid.$RANK
+[ "$RANK" != 2 ] && exec sleep 60
+until [ -s pid.0 ] && [ -s pid.1 ]; do sleep 0.05; done
+exit 7
+SCRIPT
+chmod +x ./*.sh
+
+gone() { # the processes of the files pid.* have ended within 5 s
+    local file pid tries=0
+    for file in pid.*; do
+        pid=$(cat "$file")
+        while [ -d "/proc/$pid" ] && ! grep -q '^State:.Z' "/proc/$pid/status" 2>/dev/null; do
+            [ $((tries += 1)) -gt 100 ] && complain "$1: process $pid ($file) is still there" && kill -9 "$pid" && break
+            sleep 0.05
+        done
+    done
+    rm -f pid.*
+    [ -z "$(ls /dev/shm/shoal-0 2>/dev/null | grep '^letter')" ] || complain "$1 left $(ls /dev/shm/shoal-0)"
+}
+await_pids() {
+    local tries=0 rank
+    for rank in 0 1 2; do
+        until [ -s pid.$rank ]; do
+            [ $((tries += 1)) -gt 300 ] && complain "no rank $rank: $(cat out)" && return
+            sleep 0.05
+        done
+    done
+}
+within() { # SECONDS SINCE WHAT
+    local now=$(date +%s%N)
+    [ $(((now - $2) / 1000000)) -le $(($1 * 1000)) ] || complain "$3 took $(((now - $2) / 1000000)) ms"
+}
+
+# ---- what ranks are given ----
+printf "FROM_FILE=it's 100%% \$HOME\n" >.deepspeed_env
+launchers=(ssh)
+if command -v pdsh >/dev/null; then launchers+=(pdsh); else echo "pdsh is not installed: not tested"; fi
+for by in "${launchers[@]}"; do
+    declare -n run=by_$by
+    expect 0 "${run[@]}" ./show.sh "a  b" '%n' "it's"
+    says "<0/3 0/2 0/2 worker-0 0,1 it's 100% \$HOME a  b %n it's --local_rank=0>" \
+        "<1/3 1/2 0/2 worker-0 0,1 " "<2/3 0/1 1/2 worker-1 0 it's" "--local_rank=0>"
+    says "host             ranks  shoal    program  config" "worker-1             1  same     same"
+    [ "$(cat seen.* | sort -u | wc -l)" = 1 ] || complain "$by: not one secret and one place: $(cat seen.*)"
+    case $(cat seen.0) in *" 10.77.0.10:"*) ;; *) complain "$by: not at the first host's address" ;; esac
+    rm seen.*
+done
+expect 0 "${by_ssh[@]}" --include worker-1@worker-0:1 --no_preflight --master_port 4711 --no_local_rank ./show.sh
+says "<0/2 0/1 0/2 worker-0 1 " "<1/2 0/1 1/2 worker-1 0 "
+case $output in *"free shm"*) complain "a pre-flight: $output" ;; esac
+[ "$(cut -d' ' -f2 seen.0)" = worker-0:4711 ] || complain "$(cat seen.0)"
+expect 0 "${by_ssh[@]}" --num_nodes 1 --num_gpus 3 ./show.sh
+says "<2/3 2/3 0/1 worker-0 0,1,2"
+# the launcher's machine is one of the hosts: no ssh to itself
+printf 'head slots=1\nworker-1 slots=1\n' >with_head
+expect 0 "$shoal" run -H with_head --launcher ssh --launcher_args "-F $folder/ssh_config" ./show.sh
+says "<0/2 0/1 0/2 head 0" "<1/2 0/1 1/2 worker-1 0"
+grep -q " 10.77.0.1:" seen.0 || complain "$(cat seen.0)"
+# by hand on every host
+(umask 077; echo 0123456789abcdef0123456789abcdef >secret)
+for i in 0 1; do
+    on_host $i env SHOAL_SECRET_FILE="$folder/secret" "$shoal" run -H hosts --no_ssh --node_rank $i \
+        sh -c 'echo "<$RANK/$WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $SHOAL_JOB_ID>"' >by_hand.$i 2>&1 || complain "$(cat by_hand.$i)"
+done
+grep -q "<1/3 worker-0:29500 0.0." by_hand.0 || complain "$(cat by_hand.0)"
+grep -q "<2/3 worker-0:29500 0.0." by_hand.1 || complain "$(cat by_hand.1)"
+[ "$(sed 's/.*500//' by_hand.0 by_hand.1 | sort -u | wc -l)" = 1 ] || complain "two jobs: $(cat by_hand.*)"
+# nothing secret is in any command line while a job runs
+"${by_ssh[@]}" sh -c 'echo $$ >pid.$RANK.new; echo $SHOAL_SECRET >secret.$RANK; mv pid.$RANK.new pid.$RANK; exec sleep 60' >out 2>&1 &
+job=$!
+await_pids
+cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' >words
+grep -qF "$(cat secret.0)" words && complain "the secret stands on a command line"
+grep -qF "it's 100" words && complain "a variable's value stands on a command line"
+grep -q -- "--secret_from=stdin" words || complain "no command line was seen"
+kill -TERM $job
+code=0
+wait $job || code=$?
+[ $code -eq 143 ] || complain "SIGTERM ended with $code: $(cat out)"
+gone "SIGTERM"
+
+# ---- how a job ends ----
+for by in "${launchers[@]}"; do
+    declare -n run=by_$by
+    begin=$(date +%s%N)
+    expect 7 "${run[@]}" ./fail.sh
+    says "rank 2 (worker-1, pid " "exited with code 7"
+    echo "$by: $output";     [ $by = pdsh ] || says "host worker-1 ended with code 7; the other 1 host was stopped"
+    within 8 "$begin" "a failure"
+    gone "$by: a failing rank"
+    # the front is killed
+    "${run[@]}" ./wait.sh >out 2>&1 &
+    job=$!
+    await_pids
+    kill -9 $job
+    wait $job 2>/dev/null
+    gone "$by: a killed front"
+done
+# saved and left with 0 within the grace period
+SAVES=0 "${by_ssh[@]}" --grace_period 20 sh -c 'SAVES=0 exec ./wait.sh' >out 2>&1 &
+job=$!
+await_pids
+kill -TERM $job
+code=0
+wait $job || code=$?
+[ $code -eq 0 ] && [ -f saved.0 ] && [ -f saved.1 ] && [ -f saved.2 ] || complain "grace period: $code $(ls) $(cat out)"
+gone "a grace period"
+# a host's launcher is killed: its guard clears up, the job ends
+"${by_ssh[@]}" ./wait.sh >out 2>&1 &
+job=$!
+await_pids
+parent=$(sed -n 's/^PPid:\t//p' "/proc/$(cat pid.2)/status")
+begin=$(date +%s%N)
+kill -9 "$parent"
+code=0
+wait $job || code=$?
+[ $code -ne 0 ] && grep -q "host worker-1" out || complain "a killed launcher of a host: $code $(cat out)"
+within 6 "$begin" "a killed launcher"
+gone "a killed launcher of a host"
+# sshd and its sessions are killed
+"${by_ssh[@]}" ./wait.sh >out 2>&1 &
+job=$!
+await_pids
+begin=$(date +%s%N)
+stop_sshd 1
+code=0
+wait $job || code=$?
+[ $code -eq 1 ] && grep -q "host worker-1: the connection is gone" out || complain "a killed sshd: $code $(cat out)"
+within 6 "$begin" "a killed sshd"
+gone "a killed sshd"
+start_sshd 1
+# the network goes: both sides find out
+await_sshd 1
+"${by_ssh[@]}" ./wait.sh >out 2>&1 &
+job=$!
+await_pids
+cut_host 1
+begin=$(date +%s%N)
+while [ -d "/proc/$(cat pid.2)" ] && [ $(($(date +%s%N) - begin)) -lt 15000000000 ]; do sleep 0.1; done
+[ -d "/proc/$(cat pid.2)" ] && complain "rank 2 goes on without a network"
+kill -TERM $job
+code=0
+wait $job || code=$?
+[ $code -ne 0 ] || complain "a cut network ended with 0"
+mend_host 1
+gone "a cut network"
+
+# ---- ranks of two hosts in one group ----
+# over the memory that these hosts share: the store is at master_addr, so they join through the network
+expect 0 "${by_ssh[@]}" "$shoal" bench comm --op all_reduce --max-bytes 4096 --seconds 0.01
+says "3 ranks (shm)"
+
+# ---- what the pre-flight refuses ----
+await_sshd 1
+refused() { # SENTENCE FLAGS...
+    local sentence=$1
+    shift
+    rm -f pid.*
+    expect 2 "${by_ssh[@]}" "$@"
+    says "$sentence"
+    ! ls pid.* >/dev/null 2>&1 || complain "ranks were started: $*"
+}
+printf 'worker-0 slots=1\nworker-9 slots=1\n' >unknown
+refused "host worker-9 cannot be reached (ssh: Could not resolve hostname worker-9" -H unknown ./wait.sh
+refused 'host worker-0 does not have the program ./none: copy it' ./none
+refused "host worker-0 does not have the configuration none.json" ./wait.sh --deepspeed_config none.json
+python=$(command -v python3 || true)
+if [ -n "$python" ]; then
+    nsenter --target "${host_pid[0]}" --net "$python" -c 'import socket, time
+s = socket.socket(); s.bind(("0.0.0.0", 4712)); s.listen(); open("listens", "w").close(); time.sleep(60)' &
+    listener=$!
+    hosts_pids+=("$listener")
+    until [ -f listens ]; do sleep 0.05; done
+    refused "port 4712 is in use on host worker-0: give another with --master_port" --master_port 4712 ./wait.sh
+    kill "$listener"
+fi
+# another build, another configuration: hosts with files of their own
+mkdir other
+cp "$shoal" copy
+echo '{}' >config.json
+for what in copy config.json; do
+    cp $what other/$what
+    printf ' ' >>other/$what
+    stop_sshd 1
+    start_sshd 1 "mount --bind '$folder/other/$what' '$folder/$what'"
+    await_sshd 1
+    case $what in
+    copy)
+        by_ssh[0]=$folder/copy
+        refused "/copy on host worker-1 is another build than on this machine (hashes " ./wait.sh
+        says "differs"
+        by_ssh[0]=$shoal
+        ;;
+    *) refused "the configuration of host worker-1 is not that of host worker-0 (hashes" ./wait.sh --deepspeed_config=config.json ;;
+    esac
+done
+# no shared memory
+stop_sshd 1
+start_sshd 1 "mount -t tmpfs -o size=8m none /dev/shm"
+await_sshd 1
+refused "host worker-1 has 8.0 MiB free in /dev/shm, and its ranks need at least 64 MiB" ./wait.sh
+
+# ---- the launcher's machine ----
+# two jobs with default flags
+"$shoal" run --num_gpus 2 "$shoal" bench comm --op all_reduce --max-bytes 4096 --seconds 0.2 >one 2>&1 &
+job=$!
+expect 0 "$shoal" run --num_gpus 2 "$shoal" bench comm --op all_reduce --max-bytes 4096 --seconds 0.2
+wait $job || complain "the first of two jobs: $(cat one)"
+finish
