@@ -18,7 +18,7 @@
 enum { TOOLS_MAX = 64 };
 
 static const struct tool tools[] = {
-    {"run", "start a program on several ranks of this machine", tool_run},
+    {"run", "start a program on several ranks, of this machine or of several hosts", tool_run},
     {"pretrain", "train a model on text or data files", tool_pretrain},
     {"preprocess", "make data files of JSON lines", tool_preprocess},
     {"plan", "say what a training will need: memory, messages, time", tool_plan},

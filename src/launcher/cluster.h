@@ -151,8 +151,7 @@ bool shoali_front_needed(const struct shoali_launch_options *options,
 SHOAL_CHECKED shoal_status shoali_front_run(const struct shoali_launch_options *options,
                                             const shoal_launch_args *args,
                                             const struct shoali_world *world,
-                                            struct shoali_arena *arena, char **dry,
-                                            int *exit_code);
+                                            struct shoali_arena *arena, char **dry, int *exit_code);
 /* Fills front->command and ->assignments. */
 SHOAL_CHECKED shoal_status shoali_commands_make(struct shoali_front *front);
 /* The words of `ssh HOST`, without what the host is to do; a node that is here has none. */

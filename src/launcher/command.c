@@ -19,10 +19,10 @@ static shoal_log_level log_level(const struct shoali_launch_options *options)
 static shoal_status write_help(const struct shoali_flag_args *flags, char **help)
 {
     struct shoali_str text = {0};
-    shoali_str_append(&text,
-                      "usage: shoal run [flags] PROGRAM [ARGUMENTS]\n\n"
-                      "Starts PROGRAM on several ranks, of this machine or of the hosts of a hostfile, "
-                      "waits for all\nof them, and ends all when one fails.\n\n");
+    shoali_str_append(
+        &text, "usage: shoal run [flags] PROGRAM [ARGUMENTS]\n\n"
+               "Starts PROGRAM on several ranks, of this machine or of the hosts of a hostfile, "
+               "waits for all\nof them, and ends all when one fails.\n\n");
     shoali_flags_help(flags, &text);
     *help = text.failed ? NULL : text.text;
     return text.failed ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the help text") : SHOAL_OK;
@@ -87,8 +87,7 @@ done:
 
 /* A node of a job that another `shoal run`, or the user on each host, has started. */
 static shoal_status run_node(const struct shoali_launch_options *options, shoal_launch_args *args,
-                             struct shoali_world *world, struct shoali_arena *arena,
-                             int *exit_code)
+                             struct shoali_world *world, struct shoali_arena *arena, int *exit_code)
 {
     shoal_status status = SHOAL_OK;
     if (*options->world_info)

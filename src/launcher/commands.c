@@ -10,8 +10,9 @@ static const char *const log_levels[] = {"debug", "info", "warning", "error", "c
 const char *shoali_launcher_name_of(enum shoali_remote_launcher launcher)
 {
     static const char *const names[SHOALI_LAUNCHER_COUNT] = {
-        [SHOALI_BY_PDSH] = "pdsh",   [SHOALI_BY_OPENMPI] = "openmpi", [SHOALI_BY_MVAPICH] = "mvapich",
-        [SHOALI_BY_SLURM] = "slurm", [SHOALI_BY_MPICH] = "mpich",     [SHOALI_BY_IMPI] = "impi",
+        [SHOALI_BY_PDSH] = "pdsh",       [SHOALI_BY_OPENMPI] = "openmpi",
+        [SHOALI_BY_MVAPICH] = "mvapich", [SHOALI_BY_SLURM] = "slurm",
+        [SHOALI_BY_MPICH] = "mpich",     [SHOALI_BY_IMPI] = "impi",
         [SHOALI_BY_SSH] = "ssh"};
     return names[launcher];
 }
@@ -68,7 +69,7 @@ static void add_rank(const struct shoali_front *front, struct shoali_words *out)
     shoali_words_add(out, "%s", front->self);
     shoali_words_add(out, "run");
     shoali_words_add(out, "--rank_of=%s", shoali_launcher_name_of(front->launcher));
-    if (front->world.file) {
+    if (front->world.file || front->launcher != SHOALI_BY_SLURM) {
         const char *world = shoali_world_print(&front->world, front->arena);
         out->failed = out->failed || !world;
         shoali_words_add(out, "--world_info=%s", world ? world : "");
@@ -118,8 +119,7 @@ shoal_status shoali_ssh_words(const struct shoali_front *front, const struct sho
         SHOAL_TRY(status, add_launcher_args(front, words), done);
     else if (front->launcher == SHOALI_BY_PDSH && getenv("PDSH_SSH_ARGS_APPEND"))
         SHOAL_TRY(status,
-                  shoali_words_split(words, getenv("PDSH_SSH_ARGS_APPEND"),
-                                     "PDSH_SSH_ARGS_APPEND"),
+                  shoali_words_split(words, getenv("PDSH_SSH_ARGS_APPEND"), "PDSH_SSH_ARGS_APPEND"),
                   done);
     if (front->options->ssh_port)
         shoali_words_add(words, "-p%lld", (long long)front->options->ssh_port);
@@ -146,8 +146,8 @@ static shoal_status make_ssh(struct shoali_front *front)
         command->lifeline = true;
         SHOAL_TRY(status, shoali_ssh_words(front, node, &command->words), done);
         add_node(front, number, "stdin", &inner);
-        shoali_remote_words(front, command->words.count > 0 || *front->options->venv_script,
-                            &inner, &command->words);
+        shoali_remote_words(front, command->words.count > 0 || *front->options->venv_script, &inner,
+                            &command->words);
     }
 done:
     return status;
@@ -350,10 +350,11 @@ static shoal_status make_slurm(struct shoali_front *front)
     struct shoali_words *words = &front->command[0].words;
     struct shoali_str hosts = {0};
     if (!even(world)) {
-        status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                            "--launcher slurm: srun gives every host equally many ranks, and %s has "
-                            "hosts with different numbers of slots: use --num_gpus N",
-                            world->file);
+        status =
+            SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                       "--launcher slurm: srun gives every host equally many ranks, and %s has "
+                       "hosts with different numbers of slots: use --num_gpus N",
+                       world->file);
         goto done;
     }
     assign_letter(front);
@@ -382,7 +383,7 @@ done:
 
 shoal_status shoali_commands_make(struct shoali_front *front)
 {
-    static shoal_status (*const make[SHOALI_LAUNCHER_COUNT])(struct shoali_front *front) = {
+    static shoal_status (*const make[SHOALI_LAUNCHER_COUNT])(struct shoali_front * front) = {
         [SHOALI_BY_PDSH] = make_pdsh,     [SHOALI_BY_OPENMPI] = make_openmpi,
         [SHOALI_BY_MVAPICH] = make_hydra, [SHOALI_BY_SLURM] = make_slurm,
         [SHOALI_BY_MPICH] = make_hydra,   [SHOALI_BY_IMPI] = make_impi,

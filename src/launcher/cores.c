@@ -107,7 +107,8 @@ shoal_status shoali_cores_select(const char *list, struct shoali_arena *arena,
         cores->value = shoali_arena_alloc(arena, CORE_MAX * sizeof(int64_t));
         if (!cores->value)
             return SHOAL_ENOMEM;
-        select_physical(&allowed, cores);
+        if (!shoali_numa_order(&allowed, cores))
+            select_physical(&allowed, cores);
         return SHOAL_OK;
     }
     SHOAL_TRY(status, shoali_cores_parse(list, arena, cores), done);

@@ -83,6 +83,43 @@ static void test_select(void **state)
     shoali_arena_fini(&arena);
 }
 
+#if SHOALI_HAVE_HWLOC
+/* Two nodes of memory, cores numbered in turn, two units a core. */
+static void test_neighbours(void **state)
+{
+    (void)state;
+    int64_t room[8];
+    struct shoali_ints cores = {.value = room};
+    struct shoali_memory_policy policy;
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    for (size_t i = 0; i < 8; i++)
+        CPU_SET(i, &allowed);
+    setenv("HWLOC_SYNTHETIC", "numa:2 core:2 pu:2(indexes=0,4,2,6,1,5,3,7)", 1);
+    assert_true(shoali_numa_order(&allowed, &cores));
+    assert_int_equal(cores.count, 4);
+    assert_memory_equal(room, ((int64_t[]){0, 2, 1, 3}), 4 * sizeof(int64_t));
+    shoali_numa_policy(room, 2, &policy);
+    assert_true(policy.bound && policy.nodes[0] == 1);
+    shoali_numa_policy(room + 2, 2, &policy);
+    assert_true(policy.bound && policy.nodes[0] == 2);
+    shoali_numa_policy(room, 4, &policy);
+    assert_true(policy.bound && policy.nodes[0] == 3);
+    /* the first unit of a core may be another's */
+    CPU_CLR(2, &allowed);
+    CPU_CLR(1, &allowed);
+    CPU_CLR(5, &allowed);
+    cores.count = 0;
+    assert_true(shoali_numa_order(&allowed, &cores));
+    assert_int_equal(cores.count, 3);
+    assert_memory_equal(room, ((int64_t[]){0, 6, 3}), 3 * sizeof(int64_t));
+    setenv("HWLOC_SYNTHETIC", "numa:1 core:4 pu:1", 1);
+    shoali_numa_policy(room, 2, &policy);
+    assert_false(policy.bound);
+    unsetenv("HWLOC_SYNTHETIC");
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -90,6 +127,9 @@ int main(void)
         cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_share),
         cmocka_unit_test(test_select),
+#if SHOALI_HAVE_HWLOC
+        cmocka_unit_test(test_neighbours),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,10 +167,9 @@ static size_t count_texts(char *const *list)
 static char **merge(const struct own_variables *own, const struct shoali_job *job)
 {
     char *const *const lists[] = {own->text, job->variables, environ};
-    const size_t counts[] = {(size_t)own->count, count_texts(job->variables),
-                             count_texts(environ)};
-    char **list = shoali_arena_alloc(own->arena,
-                                     (counts[0] + counts[1] + counts[2] + 1) * sizeof(char *));
+    const size_t counts[] = {(size_t)own->count, count_texts(job->variables), count_texts(environ)};
+    char **list =
+        shoali_arena_alloc(own->arena, (counts[0] + counts[1] + counts[2] + 1) * sizeof(char *));
     size_t count = 0;
     for (int source = 0; source < 3 && list; source++) {
         const size_t before = count;

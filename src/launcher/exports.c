@@ -9,7 +9,7 @@
 
 extern char **environ;
 
-static const char *const prefixes[] = {"MLFLOW", "PYTHON", "MV2",       "UCX", "NCCL", "SHOAL_",
+static const char *const prefixes[] = {"MLFLOW", "PYTHON", "MV2",       "UCX", "NCCL",  "SHOAL_",
                                        "OMP_",   "DS_",    "DEEPSPEED", "FI_", "NEBULA"};
 /* Of this launcher, or of a job around it: every job has its own. */
 static const char *const never[] = {"SHOAL_SECRET", "SHOAL_SECRET_FILE", "SHOAL_JOB_ID",
@@ -89,8 +89,8 @@ static shoal_status read_file(const char *folder, const char *name, struct shoal
     shoal_status status;
     char *data = NULL;
     size_t bytes = 0;
-    const char *path = shoali_arena_printf(exports->arena, "%s%s%s", folder, *folder ? "/" : "",
-                                           name);
+    const char *path =
+        shoali_arena_printf(exports->arena, "%s%s%s", folder, *folder ? "/" : "", name);
     if (!path)
         return SHOAL_ENOMEM;
     status = shoali_read_file(path, &data, &bytes);

@@ -24,12 +24,10 @@ bool shoali_front_needed(const struct shoali_launch_options *options,
 static shoal_status choose_launcher(struct shoali_front *front)
 {
     static const char *const programs[SHOALI_LAUNCHER_COUNT] = {
-        [SHOALI_BY_PDSH] = "pdsh",      [SHOALI_BY_OPENMPI] = "mpirun",
-        [SHOALI_BY_MVAPICH] = "mpirun", [SHOALI_BY_SLURM] = "srun",
-        [SHOALI_BY_MPICH] = "mpirun",   [SHOALI_BY_IMPI] = "mpirun",
+        [SHOALI_BY_PDSH] = "pdsh",  [SHOALI_BY_OPENMPI] = "mpirun", [SHOALI_BY_MVAPICH] = "mpirun",
+        [SHOALI_BY_SLURM] = "srun", [SHOALI_BY_MPICH] = "mpirun",   [SHOALI_BY_IMPI] = "mpirun",
         [SHOALI_BY_SSH] = "ssh"};
-    const bool given =
-        shoali_config_given(&shoali_launch_section, front->options, "launcher");
+    const bool given = shoali_config_given(&shoali_launch_section, front->options, "launcher");
     const char *path;
     front->launcher = (enum shoali_remote_launcher)front->options->launcher;
     if (!given && shoali_program_find("pdsh", front->arena, &path) < 0)
@@ -126,8 +124,9 @@ static shoal_status find_self(struct shoali_front *front)
     char path[4096], folder[4096];
     const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
     if (length <= 0 || !getcwd(folder, sizeof(folder)))
-        return SHOAL_FAIL(SHOAL_EIO, "cannot find the path of this program, or the current folder: "
-                                     "%s",
+        return SHOAL_FAIL(SHOAL_EIO,
+                          "cannot find the path of this program, or the current folder: "
+                          "%s",
                           strerror(errno));
     path[length] = '\0';
     front->self = shoali_arena_strdup(front->arena, path);

@@ -7,6 +7,7 @@
  *   slots.c      --include / --exclude
  *   port.c       where the ranks meet
  *   cores.c      core lists and who gets which core
+ *   numa.c       the order of cores in the machine, and memory beside them (hwloc)
  *   environment.c  program path, arguments and environment of each rank
  *   spawn.c      fork, files, process groups, exec
  *   supervise.c  waits for deaths and signals, picks the rank to blame, takes the job down
@@ -65,16 +66,17 @@ struct shoali_job {
     struct shoali_ints cores; /* to share among the ranks; count 0: no binding */
     const char *pid_file;     /* NULL: none */
     char log_stamp[32];       /* beginning of the rank logs' names */
-    int32_t ranks, running; /* of this machine */
-    int32_t first_rank;     /* the number of the first of them in the world */
+    int32_t ranks, running;   /* of this machine */
+    int32_t first_rank;       /* the number of the first of them in the world */
     int32_t world_ranks;
     int32_t node_rank, nodes;
     const char *host; /* this machine's name in the world, NULL: the job is of this machine alone */
-    char *const *variables; /* NAME=VALUE that the ranks get beside the inherited ones, NULL: none */
-    int lifeline;            /* a descriptor, -1: none (cluster.h) */
-    int64_t lifeline_end_ns; /* when its silence is too long */
-    bool failed_elsewhere;   /* the job has, on another host */
-    bool inherits_secret;    /* the ranks have it from the environment of this process */
+    char *const
+        *variables; /* NAME=VALUE that the ranks get beside the inherited ones, NULL: none */
+    int lifeline;   /* a descriptor, -1: none (cluster.h) */
+    int64_t lifeline_end_ns;    /* when its silence is too long */
+    bool failed_elsewhere;      /* the job has, on another host */
+    bool inherits_secret;       /* the ranks have it from the environment of this process */
     struct shoali_rank *rank;   /* shared with the guard */
     struct shoali_process self; /* the launcher */
     pid_t guard;                /* 0: none */
@@ -140,6 +142,19 @@ SHOAL_CHECKED shoal_status shoali_cores_select(const char *list, struct shoali_a
 /* The `*count` consecutive entries of cores, from `*first`, of local rank `rank` among `ranks`. */
 void shoali_cores_of_rank(int32_t core_count, int32_t rank, int32_t ranks, int32_t *first,
                           int32_t *count);
+
+/* Nodes of memory that a process is bound to. */
+struct shoali_memory_policy {
+    bool bound;
+    unsigned long nodes[16]; /* a bit each */
+};
+/* One logical core of each physical one among those allowed (a cpu_set_t), neighbours beside each
+ * other; false: hwloc is not there, or knows nothing. */
+bool shoali_numa_order(const void *allowed, struct shoali_ints *cores);
+/* The memory beside the cores; none on a machine with one node. */
+void shoali_numa_policy(const int64_t *cores, int32_t count, struct shoali_memory_policy *policy);
+/* For this process and what it starts. A system call and no more: it may be made after fork. */
+void shoali_memory_policy_apply(const struct shoali_memory_policy *policy);
 
 /* Finds the program as execvp would; SHOAL_EINVAL says what is wrong with it. */
 SHOAL_CHECKED shoal_status shoali_program_find(const char *name, struct shoali_arena *arena,

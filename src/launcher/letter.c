@@ -4,15 +4,20 @@
 #include "base/clock.h"
 #include "comm/folder.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The front writes at once; the rest is for a slow connection. */
 #define WAIT_NS INT64_C(30000000000)
+/* From the pre-flight to the start of a host: pdsh connects at once. */
+enum { OLD_S = 300 };
 
 shoal_status shoali_letter_write(const struct shoali_letter *letter, struct shoali_str *out)
 {
@@ -104,6 +109,24 @@ static shoal_status name_deposit(const char *job_id, int32_t node_rank, char *na
     return SHOAL_OK;
 }
 
+/* Those of jobs that were refused or killed before their hosts started. */
+static void remove_old(int folder)
+{
+    const int again = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = again < 0 ? NULL : fdopendir(again);
+    const struct dirent *entry;
+    struct stat info;
+    while (list && (entry = readdir(list)))
+        if (strncmp(entry->d_name, "letter-", 7) == 0 &&
+            fstatat(folder, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+            time(NULL) - info.st_mtime > OLD_S)
+            unlinkat(folder, entry->d_name, 0);
+    if (list)
+        closedir(list);
+    else if (again >= 0)
+        close(again);
+}
+
 shoal_status shoali_letter_deposit(int descriptor, const char *job_id, int32_t node_rank,
                                    struct shoali_arena *arena)
 {
@@ -117,10 +140,12 @@ shoal_status shoali_letter_deposit(int descriptor, const char *job_id, int32_t n
     SHOAL_TRY(status, shoali_letter_write(&letter, &text), done);
     folder = shoali_folder_open();
     if (folder >= 0)
+        remove_old(folder);
+    if (folder >= 0)
         file = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file < 0 || write(file, text.text, text.length) != (ssize_t)text.length) {
-        status = SHOAL_FAIL(SHOAL_EIO, "cannot keep the job's secret in %s: %s",
-                            SHOALI_FOLDER_ROOT, strerror(errno));
+        status = SHOAL_FAIL(SHOAL_EIO, "cannot keep the job's secret in %s: %s", SHOALI_FOLDER_ROOT,
+                            strerror(errno));
         if (file >= 0)
             unlinkat(folder, name, 0);
     }

@@ -45,7 +45,8 @@ static void lose(struct shoali_job *job, const char *how)
     job->lifeline = -1;
     job->lifeline_end_ns = INT64_MAX;
     if (!job->stop_signal && !job->failed_elsewhere) {
-        SHOALI_ERROR("launcher", "%s: the connection to the launcher of the job %s", job->host, how);
+        SHOALI_ERROR("launcher", "%s: the connection to the launcher of the job %s", job->host,
+                     how);
         job->stop_signal = SIGHUP;
     }
 }

@@ -90,11 +90,12 @@ static shoal_status fit_world(enum shoali_remote_launcher launcher,
     const struct shoali_node *node = &world->node[job->node_rank];
     const int32_t local = place->rank - node->first_rank;
     if (place->local_rank >= 0 && place->local_rank != local)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "rank %d is the %dth of host %s in the hostfile, and %s says the %dth: let "
-                          "it fill one host after the other (no --map-by or -ppn in "
-                          "--launcher_args)",
-                          (int)place->rank, (int)local, node->name, by, (int)place->local_rank);
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "rank %d is the %dth of host %s in the hostfile, and %s says the %dth: let "
+            "it fill one host after the other (no --map-by or -ppn in "
+            "--launcher_args)",
+            (int)place->rank, (int)local, node->name, by, (int)place->local_rank);
     place->local_rank = local;
     place->local_size = node->slots.count;
     job->nodes = world->nodes;
@@ -142,11 +143,14 @@ static const char *first_host(struct shoali_arena *arena)
 static shoal_status bind(const struct shoali_job *job, const struct place *place)
 {
     cpu_set_t set;
+    struct shoali_memory_policy memory;
     int32_t first, count;
     CPU_ZERO(&set);
     shoali_cores_of_rank(job->cores.count, place->local_rank, place->local_size, &first, &count);
     for (int32_t i = 0; i < count; i++)
         CPU_SET((size_t)job->cores.value[first + i], &set);
+    shoali_numa_policy(job->cores.value + first, count, &memory);
+    shoali_memory_policy_apply(&memory);
     return sched_setaffinity(0, sizeof(set), &set) == 0
                ? SHOAL_OK
                : SHOAL_FAIL(SHOAL_EINVAL, "cannot bind rank %d to its cores: %s", (int)place->rank,
@@ -180,8 +184,7 @@ static shoal_status prepare(const struct shoali_launch_options *options,
     const char *secret = getenv("SHOAL_SECRET"), *id = getenv("SHOAL_JOB_ID");
     SHOAL_TRY(status, shoali_program_find(args->program[0], &job->arena, &job->program_path), done);
     SHOAL_TRY(status, read_place(launcher, place), done);
-    SHOAL_TRY(status,
-              world ? fit_world(launcher, world, place, job) : fit_slurm(place, job), done);
+    SHOAL_TRY(status, world ? fit_world(launcher, world, place, job) : fit_slurm(place, job), done);
     if (!secret || !*secret || !id || !*id) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "SHOAL_SECRET and SHOAL_JOB_ID did not reach rank %d: --launcher_args "

@@ -29,8 +29,9 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_STRING,
      .offset = AT(include),
      .default_text = "",
-     .help = "Slots to use: worker-0:0,2@worker-1, where a host alone means all its slots. One rank "
-             "is started per slot. Without a hostfile the host is localhost, and a slot is a core."},
+     .help =
+         "Slots to use: worker-0:0,2@worker-1, where a host alone means all its slots. One rank "
+         "is started per slot. Without a hostfile the host is localhost, and a slot is a core."},
     {.key = "exclude",
      .alias = "e",
      .type = SHOALI_STRING,
@@ -90,10 +91,11 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_ENUM,
      .offset = AT(launcher),
      .choices = launchers,
-     .help = "What starts ranks on several hosts: pdsh and ssh start `shoal run` on each, the others "
-             "start every rank by mpirun or srun. Without pdsh in PATH the default is ssh. Slurm "
-             "needs no hostfile: --num_nodes and --num_gpus, or the allocation around. A job of "
-             "this machine needs none of them."},
+     .help =
+         "What starts ranks on several hosts: pdsh and ssh start `shoal run` on each, the others "
+         "start every rank by mpirun or srun. Without pdsh in PATH the default is ssh. Slurm "
+         "needs no hostfile: --num_nodes and --num_gpus, or the allocation around. A job of "
+         "this machine needs none of them."},
     {.key = "launcher_args",
      .type = SHOALI_STRING,
      .offset = AT(launcher_args),

@@ -218,10 +218,11 @@ static shoal_status judge_answer(const struct shoali_front *front, struct host *
                           "%s",
                           name, (int)(ANSWER_NS / 1000000000), name);
     if (host->code == 255)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "host %s cannot be reached (%s): make `ssh -oBatchMode=yes %s true` work, "
-                          "without a password, or leave the host out with --exclude %s",
-                          name, host->last, name, name);
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "host %s cannot be reached (%s): make `ssh -oBatchMode=yes %s true` work, "
+            "without a password, or leave the host out with --exclude %s",
+            name, host->last, name, name);
     if (host->code == 126 || host->code == 127)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "host %s cannot start %s (%s): install the same program at the same path "
@@ -245,10 +246,11 @@ static shoal_status judge_file(const struct host *host, const struct host *first
                           "host %s does not have the %s %s: copy it to the same path on all hosts",
                           host->node->name, what, ours + 8);
     if (strcmp(ours, theirs) != 0)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "the %s of host %s is not that of host %s (hashes %s and %s): copy one of "
-                          "them to all hosts",
-                          what, host->node->name, first->node->name, ours, theirs);
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "the %s of host %s is not that of host %s (hashes %s and %s): copy one of "
+            "them to all hosts",
+            what, host->node->name, first->node->name, ours, theirs);
     return SHOAL_OK;
 }
 
@@ -260,10 +262,11 @@ static shoal_status judge_host(const struct shoali_front *front, struct host *ho
     const char *name = host->node->name;
     SHOAL_TRY(status, judge_answer(front, host), done);
     if (strcmp(value_of(host, "binary", value), own_hash) != 0) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "%s on host %s is another build than on this machine (hashes %s and %s): "
-                            "copy one of them to all hosts",
-                            front->self, name, value, own_hash);
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL,
+                       "%s on host %s is another build than on this machine (hashes %s and %s): "
+                       "copy one of them to all hosts",
+                       front->self, name, value, own_hash);
         goto done;
     }
     SHOAL_TRY(status, judge_file(host, first, "program", "program"), done);
@@ -277,17 +280,19 @@ static shoal_status judge_host(const struct shoali_front *front, struct host *ho
     }
     if (strtoll(value_of(host, "shm", value), NULL, 10) < shm_min_bytes) {
         char free_text[32];
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "host %s has %s free in /dev/shm, and its ranks need at least 64 MiB to "
-                            "talk: clear it up, or enlarge it (docker run --shm-size=1g)",
-                            name, shoali_format_bytes(strtod(value, NULL), free_text));
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL,
+                       "host %s has %s free in /dev/shm, and its ranks need at least 64 MiB to "
+                       "talk: clear it up, or enlarge it (docker run --shm-size=1g)",
+                       name, shoali_format_bytes(strtod(value, NULL), free_text));
         goto done;
     }
     if (strcmp(value_of(host, "port", value), "busy") == 0)
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "port %d is in use on host %s: give another with --master_port, or none "
-                            "for a free one",
-                            (int)front->master_port, name);
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL,
+                       "port %d is in use on host %s: give another with --master_port, or none "
+                       "for a free one",
+                       (int)front->master_port, name);
 done:
     return status;
 }

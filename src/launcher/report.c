@@ -97,8 +97,8 @@ static shoal_status add_port(const struct shoali_launch_options *options, struct
 {
     int32_t port = 0;
     int keeper = -1;
-    const int32_t wanted = options->master_port > 0 ? (int32_t)options->master_port
-                                                    : SHOAL_ANY_PORT;
+    const int32_t wanted =
+        options->master_port > 0 ? (int32_t)options->master_port : SHOAL_ANY_PORT;
     if (shoali_port_choose(wanted, &port, &keeper) == SHOAL_OK)
         shoali_str_append(out, "port %d\n", (int)port);
     else
@@ -121,8 +121,8 @@ shoal_status shoali_report(const struct shoali_launch_options *options, const ch
     shoali_arena_init(&arena);
     if (options->secret_from == SHOALI_FROM_DEPOSIT)
         SHOAL_TRY(status,
-                  shoali_letter_deposit(STDIN_FILENO, options->job_id,
-                                        (int32_t)options->node_rank, &arena),
+                  shoali_letter_deposit(STDIN_FILENO, options->job_id, (int32_t)options->node_rank,
+                                        &arena),
                   done);
     if (options->node_rank == 0)
         SHOAL_TRY(status, add_port(options, &out), done);
@@ -137,8 +137,7 @@ shoal_status shoali_report(const struct shoali_launch_options *options, const ch
     if (*address)
         shoali_str_append(&out, "address %s\n", address);
     if (statvfs("/dev/shm", &shm) == 0)
-        shoali_str_append(&out, "shm %lld\n",
-                          (long long)shm.f_bavail * (long long)shm.f_frsize);
+        shoali_str_append(&out, "shm %lld\n", (long long)shm.f_bavail * (long long)shm.f_frsize);
     shoali_str_append(&out, "cores %d\n", (int)shoali_core_count());
     /* Last, as what is compared with is when this line comes. */
     clock_gettime(CLOCK_REALTIME, &now);

@@ -15,6 +15,7 @@ struct start {
     char **argv, **envp;
     const sigset_t *mask;
     cpu_set_t cores;
+    struct shoali_memory_policy memory;
     bool bind, own_group;
     bool default_pipe; /* the launcher ignores SIGPIPE, the rank does not */
     int input, output; /* descriptors, -1: inherit */
@@ -34,6 +35,7 @@ static void run_child(const struct start *start)
         goto failed;
     if (start->bind && sched_setaffinity(0, sizeof(start->cores), &start->cores) != 0)
         goto failed;
+    shoali_memory_policy_apply(&start->memory);
     if (start->input >= 0 && dup2(start->input, STDIN_FILENO) < 0)
         goto failed;
     if (start->output >= 0 &&
@@ -82,6 +84,7 @@ static void choose_cores(const struct shoali_job *job, int32_t rank, struct star
     shoali_cores_of_rank(job->cores.count, rank, job->ranks, &first, &count);
     for (int32_t i = 0; i < count; i++)
         CPU_SET((size_t)job->cores.value[first + i], &start->cores);
+    shoali_numa_policy(job->cores.value + first, count, &start->memory);
 }
 
 static void close_all(const int *descriptors, int count)

@@ -22,8 +22,8 @@ static void become(const struct child *child)
 {
     sigset_t none;
     sigemptyset(&none);
-    if (prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == child->front &&
-        setpgid(0, 0) == 0 && dup2(child->input, STDIN_FILENO) >= 0 &&
+    if (prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == child->front && setpgid(0, 0) == 0 &&
+        dup2(child->input, STDIN_FILENO) >= 0 &&
         (child->output < 0 || dup2(child->output, STDOUT_FILENO) >= 0) &&
         (child->errors < 0 || dup2(child->errors, STDERR_FILENO) >= 0) &&
         sigprocmask(SIG_SETMASK, &none, NULL) == 0)

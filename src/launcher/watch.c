@@ -231,8 +231,9 @@ static void end_all(struct watch *watch)
     await_all(watch, shoali_deadline_ns(STOP_NS));
     for (int32_t i = 0; i < watch->count; i++)
         if (watch->child[i].running && watch->child[i].lifeline >= 0)
-            SHOALI_ERROR("launcher", "host %s does not answer; its own launcher ends the ranks "
-                                     "there when it finds the connection gone",
+            SHOALI_ERROR("launcher",
+                         "host %s does not answer; its own launcher ends the ranks "
+                         "there when it finds the connection gone",
                          watch->front->command[i].host);
     send_signal(watch, SIGTERM, true);
     await_all(watch, shoali_deadline_ns(KILL_NS));
@@ -284,9 +285,9 @@ static void supervise(struct watch *watch)
     while (watch->running > 0 && watch->culprit < 0 && !watch->stop_signal)
         wait_events(watch, INT64_MAX);
     if (watch->stop_signal) {
-        SHOALI_INFO("launcher", "signal %d (%s): stopping the job on %d host%s",
-                    watch->stop_signal, strsignal(watch->stop_signal),
-                    (int)watch->front->world.nodes, watch->front->world.nodes == 1 ? "" : "s");
+        SHOALI_INFO("launcher", "signal %d (%s): stopping the job on %d host%s", watch->stop_signal,
+                    strsignal(watch->stop_signal), (int)watch->front->world.nodes,
+                    watch->front->world.nodes == 1 ? "" : "s");
         await_all(watch, shoali_deadline_ns(grace * INT64_C(1000000000) + STOP_NS));
     }
     if (watch->running > 0)

@@ -18,8 +18,8 @@ static shoal_status add_node(const struct shoali_host *host, int32_t ranks_per_n
 {
     struct shoali_node *node = &world->node[world->nodes];
     const int32_t slots = ranks_per_node ? ranks_per_node : host->slots;
-    *node = (struct shoali_node){
-        .name = host->name, .first_rank = world->ranks, .here = host->here};
+    *node =
+        (struct shoali_node){.name = host->name, .first_rank = world->ranks, .here = host->here};
     node->slots.value = shoali_arena_alloc(arena, (size_t)slots * sizeof(int64_t));
     if (!node->slots.value)
         return SHOAL_ENOMEM;
@@ -47,10 +47,11 @@ shoal_status shoali_world_make(const struct shoali_hosts *hosts, int32_t num_nod
         status = SHOAL_FAIL(SHOAL_EINVAL, "--num_nodes %d: hostfile %s names only %d",
                             (int)num_nodes, hosts->file, (int)world->nodes);
     else if (num_nodes > world->nodes)
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "--num_nodes %d: which? Name the hosts in a hostfile (--hostfile; lines "
-                            "such as worker-0 slots=4)",
-                            (int)num_nodes);
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL,
+                       "--num_nodes %d: which? Name the hosts in a hostfile (--hostfile; lines "
+                       "such as worker-0 slots=4)",
+                       (int)num_nodes);
 done:
     return status;
 }

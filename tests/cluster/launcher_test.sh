@@ -110,13 +110,21 @@ wait $job || code=$?
 [ $code -eq 143 ] || complain "SIGTERM ended with $code: $(cat out)"
 gone "SIGTERM"
 
+# a letter that no job took goes when the next one comes
+if command -v pdsh >/dev/null; then
+    echo >/dev/shm/shoal-0/letter-9.0.aaaaaaaa.7
+    touch -d '1 hour ago' /dev/shm/shoal-0/letter-9.0.aaaaaaaa.7
+    expect 0 "${by_pdsh[@]}" true
+    [ ! -e /dev/shm/shoal-0/letter-9.0.aaaaaaaa.7 ] || complain "an old letter stays"
+fi
+
 # ---- how a job ends ----
 for by in "${launchers[@]}"; do
     declare -n run=by_$by
     begin=$(date +%s%N)
     expect 7 "${run[@]}" ./fail.sh
     says "rank 2 (worker-1, pid " "exited with code 7"
-    echo "$by: $output";     [ $by = pdsh ] || says "host worker-1 ended with code 7; the other 1 host was stopped"
+    [ $by = pdsh ] || says "host worker-1 ended with code 7; the other 1 host was stopped"
     within 8 "$begin" "a failure"
     gone "$by: a failing rank"
     # the front is killed
@@ -180,6 +188,34 @@ gone "a cut network"
 # over the memory that these hosts share: the store is at master_addr, so they join through the network
 expect 0 "${by_ssh[@]}" "$shoal" bench comm --op all_reduce --max-bytes 4096 --seconds 0.01
 says "3 ranks (shm)"
+
+# ---- ranks that mpirun starts ----
+mkdir bin
+printf '#!/bin/sh\nexec ssh -F %s "$@"\n' "$folder/ssh_config" >bin/ssh_here
+chmod +x bin/ssh_here
+by_mpi() { # NAME FLAGS...
+    local name=$1 flags="-launcher-exec $folder/bin/ssh_here"
+    shift
+    [ $name = mpich ] || flags="--allow-run-as-root --mca plm_rsh_agent $folder/bin/ssh_here"
+    printf '#!/bin/sh\nexec mpirun.%s "$@"\n' "$name" >bin/mpirun
+    chmod +x bin/mpirun
+    PATH=$folder/bin:$PATH "$shoal" run -H hosts --no_preflight --launcher "$name" --launcher_args "$flags" "$@"
+}
+for name in openmpi mpich; do
+    command -v mpirun.$name >/dev/null || { echo "mpirun.$name is not installed: not tested" && continue; }
+    rm -f seen.*
+    expect 0 by_mpi $name ./show.sh "a  b" "it's"
+    says "<0/3 0/2 0/2 worker-0 0,1 it's 100% \$HOME a  b it's --local_rank=0>" "<1/3 1/2 0/2 worker-0 0,1 " \
+        "<2/3 0/1 1/2 worker-1 0 it's"
+    [ "$(cat seen.* | sort -u | wc -l)" = 1 ] || complain "$name: not one secret and one place: $(cat seen.*)"
+    # MPICH waits for processes that never called MPI_Init, whatever became of the others
+    [ $name = mpich ] && continue
+    begin=$(date +%s%N)
+    expect 7 by_mpi $name ./fail.sh
+    says "mpirun ended with code 7"
+    within 10 "$begin" "$name: a failure"
+    gone "$name: a failing rank"
+done
 
 # ---- what the pre-flight refuses ----
 await_sshd 1
