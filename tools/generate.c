@@ -1,8 +1,8 @@
 /* shoal generate: text from a checkpoint, or from a folder of weights that others have written. */
 #include "tool.h"
 
-#include "base/config_table.h"
 #include "base/str.h"
+#include "mesh_flags.h"
 #include "shoal/inference.h"
 
 #include <errno.h>
@@ -15,8 +15,9 @@ struct generate_options {
     struct shoali_ints prompt_tokens;
     bool print_tokens;
     int32_t dtype;
-    int64_t num_tokens, top_k, seed, threads;
+    int64_t num_tokens, top_k, seed, threads, local_rank;
     double temperature;
+    struct mesh_flags mesh;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 #define O(member) offsetof(struct generate_options, member)
@@ -88,6 +89,12 @@ static const struct shoali_option rows[] = {
      .min = 0,
      .max = 4096,
      .help = "0: all cores"},
+    {.key = "local_rank",
+     .type = SHOALI_INT,
+     .offset = O(local_rank),
+     .default_number = -1,
+     .flags = SHOALI_OPTION_HIDDEN,
+     .help = "given by launchers; ignored"},
 };
 static const struct shoali_section section = {.name = "generate",
                                               .rows = SHOALI_ROWS(rows),
@@ -99,16 +106,19 @@ static shoal_status parse(struct generate_options *options, int argc, char **arg
 {
     shoal_status status;
     SHOAL_TRY(status, shoali_config_defaults(&section, options, arena), done);
-    const struct shoali_flags table = {&section, options};
+    SHOAL_TRY(status, shoali_config_defaults(&mesh_tensor_section, &options->mesh, arena), done);
+    const struct shoali_flags tables[] = {{&section, options},
+                                          {&mesh_tensor_section, &options->mesh}};
     const struct shoali_flag_args args = {
-        .command = "shoal generate", .tables = &table, .table_count = 1};
+        .command = "shoal generate", .tables = tables, .table_count = 2};
     status = shoali_flags_parse(&args, argc, argv, arena, NULL);
     if (status == SHOAL_END) {
         struct shoali_str text = {0};
         shoali_flags_help(&args, &text);
-        printf(
-            "usage: shoal generate --load DIR [flags]\n\nWrites a continuation of a prompt.\n\n%s",
-            shoali_str_get(&text));
+        printf("usage: [shoal run --num_gpus N] shoal generate --load DIR [flags]\n\n"
+               "Writes a continuation of a prompt. Ranks of `shoal run` share the matrices "
+               "(--tensor-model-parallel-size N).\n\n%s",
+               shoali_str_get(&text));
         shoali_str_fini(&text);
     }
 done:
@@ -142,6 +152,7 @@ struct printing {
     int32_t last;                     /* -1: none */
     int32_t *token;                   /* prompt and what came, owned */
     int64_t count, prompt_count;
+    bool silent; /* another rank writes the same */
 };
 
 /* The text of some tokens; *text is owned. */
@@ -183,9 +194,9 @@ static shoal_status print_token(void *user, int32_t token)
 {
     shoal_status status = SHOAL_OK;
     struct printing *printing = user;
-    if (printing->tokenizer)
+    if (printing->tokenizer && !printing->silent)
         SHOAL_TRY(status, print_text(printing, token), done);
-    else if (printf(",%d", (int)token) < 0 || fflush(stdout) == EOF)
+    else if (!printing->silent && (printf(",%d", (int)token) < 0 || fflush(stdout) == EOF))
         status = SHOAL_FAIL(SHOAL_EIO, "cannot write to standard output");
     printing->last = token;
     printing->token[printing->count++] = token;
@@ -264,6 +275,8 @@ static shoal_status print_prompt(const struct generate_options *options,
     char *text = NULL;
     size_t bytes = prompt->length;
     const char *shown = shoali_str_get(prompt);
+    if (printing->silent)
+        return SHOAL_OK;
     if (printing->tokenizer && options->prompt_tokens.count) {
         SHOAL_TRY(status,
                   decode(printing->tokenizer, printing->token, printing->count, &text, &bytes),
@@ -330,7 +343,7 @@ done:
 static shoal_status print_logits(const struct generate_options *options, shoal_generator *generator,
                                  const struct printing *printing)
 {
-    const char *path = options->print_logits;
+    const char *path = printing->silent ? "/dev/null" : options->print_logits;
     const int64_t fed =
         printing->count > printing->prompt_count ? printing->count - 1 : printing->count;
     bool written = true;
@@ -344,7 +357,7 @@ static shoal_status print_logits(const struct generate_options *options, shoal_g
     if (status == SHOAL_OK && !written)
         status = SHOAL_FAIL(SHOAL_EIO, "--print-logits %s: cannot write: %s", path,
                             strerror(errno ? errno : EIO));
-    if (status < 0)
+    if (status < 0 && !printing->silent)
         (void)remove(path);
     return status;
 }
@@ -366,7 +379,8 @@ static shoal_status generate(const struct generate_options *options, shoal_gener
                                                   .seed = (uint64_t)options->seed},
                              print_token, printing),
               done);
-    putchar('\n');
+    if (!printing->silent)
+        putchar('\n');
     if (options->print_logits)
         SHOAL_TRY(status, print_logits(options, generator, printing), done);
 done:
@@ -382,9 +396,58 @@ static int64_t longest_text(const struct generate_options *options, const struct
     return count + options->num_tokens;
 }
 
+/* Ranks that share the matrices; one rank is none of them. */
+static shoal_status open_ranks(const struct generate_options *options, shoal_group **group,
+                               shoal_mesh **mesh)
+{
+    shoal_status status = SHOAL_OK;
+    const int64_t tensor = options->mesh.tensor;
+    if (tensor == 1)
+        return SHOAL_OK;
+    SHOAL_TRY(status, shoal_comm_init(&(shoal_comm_args){0}, group), done);
+    const int32_t ranks = shoal_comm_size(*group);
+    if (ranks != tensor)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--tensor-model-parallel-size %lld: there %s %d rank%s; start as many as "
+                          "share the matrices: shoal run --num_gpus %lld shoal generate ...",
+                          (long long)tensor, ranks == 1 ? "is" : "are", (int)ranks,
+                          ranks == 1 ? "" : "s", (long long)tensor);
+    SHOAL_TRY(status, mesh_flags_open(&options->mesh, *group, 1, 0, mesh), done);
+done:
+    return status;
+}
+
+/* Rank 0 has the standard input. */
+static shoal_status share_prompt(const struct generate_options *options, shoal_group *group,
+                                 struct shoali_str *prompt)
+{
+    shoal_status status = SHOAL_OK;
+    char *text = NULL;
+    const bool first = !group || shoal_comm_rank(group) == 0;
+    if (first)
+        SHOAL_TRY(status, read_prompt(options, prompt), done);
+    if (!group)
+        return SHOAL_OK;
+    int64_t bytes = (int64_t)prompt->length;
+    SHOAL_TRY(status, shoal_broadcast(group, &bytes, 1, SHOAL_I64, 0, NULL), done);
+    text = calloc((size_t)bytes + 1, 1);
+    if (!text)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the prompt");
+    if (first)
+        memcpy(text, shoali_str_get(prompt), (size_t)bytes);
+    SHOAL_TRY(status, shoal_broadcast(group, text, bytes, SHOAL_U8, 0, NULL), done);
+    if (!first)
+        shoali_str_append_bytes(prompt, text, (size_t)bytes);
+done:
+    free(text);
+    return status;
+}
+
 int tool_generate(int argc, char **argv)
 {
     shoal_status status;
+    shoal_group *group = NULL;
+    shoal_mesh *mesh = NULL;
     struct generate_options options;
     struct shoali_arena arena;
     struct shoali_str prompt = {0};
@@ -394,20 +457,28 @@ int tool_generate(int argc, char **argv)
     SHOAL_TRY(status, parse(&options, argc, argv, &arena), done);
     if (status == SHOAL_END)
         goto done;
-    SHOAL_TRY(status, read_prompt(&options, &prompt), done);
+    SHOAL_TRY(status, open_ranks(&options, &group, &mesh), done);
+    printing.silent = group && shoal_comm_rank(group) > 0;
+    SHOAL_TRY(status, share_prompt(&options, group, &prompt), done);
     SHOAL_TRY(status,
               shoal_generator_create(
                   &(shoal_generator_args){.load = options.load,
                                           .tag = options.load_tag,
                                           .threads = (int32_t)options.threads,
                                           .max_length = longest_text(&options, &prompt),
-                                          .dtype = options.dtype ? dtypes[options.dtype] : NULL},
+                                          .dtype = options.dtype ? dtypes[options.dtype] : NULL,
+                                          .mesh = mesh},
                   &generator),
               done);
     SHOAL_TRY(status, generate(&options, generator, &prompt, &printing), done);
 done:;
-    const int code = status < 0 && !ferror(stdout) ? tool_fail(status) : tool_flush();
+    const int code =
+        status < 0 && !ferror(stdout) ? tool_fail_of_ranks(status, mesh) : tool_flush();
+    if (status < 0 && group)
+        shoal_comm_abort(group, status);
     shoal_generator_destroy(generator);
+    shoal_mesh_destroy(mesh);
+    shoal_comm_destroy(group);
     free(printing.token);
     shoali_str_fini(&prompt);
     shoali_arena_fini(&arena);

@@ -1,6 +1,7 @@
 /* The `shoal` program. */
 #include "tool.h"
 
+#include "base/started.h"
 #include "base/str.h"
 #include "shoal/log.h"
 #include "shoal/report.h"
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { TOOLS_MAX = 64 };
@@ -68,6 +70,26 @@ int tool_fail(shoal_status status)
     const char *prefix = strncmp(text, "shoal ", 6) == 0 ? "" : "shoal: ";
     fprintf(stderr, "%s%s\n", prefix, *text ? text : shoal_status_name(status));
     return shoal_status_exit_code(status);
+}
+
+/* Every rank finds a user's mistake and numbers that went wrong, and all others hear of a failing
+ * one: one sentence is enough. So rank 0, or the one that failed, speaks at once; the rest wait
+ * until the launcher ends them, and speak when nobody does. */
+int tool_fail_of_ranks(shoal_status status, const shoal_mesh *mesh)
+{
+    char place[80] = "";
+    const struct shoali_started job = shoali_started_get();
+    const bool first = job.rank <= 0, alone = job.rank < 0;
+    const bool alike = shoal_status_exit_code(status) == 2 || status == SHOAL_ENUMERIC;
+    if (status != SHOAL_EPEER && (first || !alike))
+        return tool_fail(status);
+    if (!alone && nanosleep(&(struct timespec){.tv_sec = 1}, NULL) != 0)
+        return shoal_status_exit_code(status);
+    if (mesh)
+        shoal_mesh_format(mesh, shoal_mesh_rank(mesh), place, sizeof place);
+    return tool_fail(alone ? status
+                           : shoali_error_prefix(status, "rank %d%s%s%s", (int)job.rank,
+                                                 *place ? " (" : "", place, *place ? ")" : ""));
 }
 
 /* Standard output is a pipe that nobody reads any more. Where SIGPIPE is ignored it ends nobody, so

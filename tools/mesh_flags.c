@@ -77,6 +77,11 @@ const struct shoali_section mesh_flags_section = {.name = "mesh",
                                                   .rows = SHOALI_ROWS(rows),
                                                   .struct_bytes = sizeof(struct mesh_flags),
                                                   .given_offset = O(given)};
+const struct shoali_section mesh_tensor_section = {.name = "mesh",
+                                                   .rows = rows,
+                                                   .row_count = 1,
+                                                   .struct_bytes = sizeof(struct mesh_flags),
+                                                   .given_offset = O(given)};
 const struct shoali_section mesh_sizes_section = {.name = "mesh",
                                                   .rows = rows,
                                                   .row_count = SIZES,

@@ -29,8 +29,8 @@ struct mesh_flags {
     bool sequence_parallel_alone; /* it was asked for, and there is nobody to share with */
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
-/* All of them; sizes and order alone, of the same struct. */
-extern const struct shoali_section mesh_flags_section, mesh_sizes_section;
+/* All of them; sizes and order alone, and that of tp alone, of the same struct. */
+extern const struct shoali_section mesh_flags_section, mesh_sizes_section, mesh_tensor_section;
 
 /* Takes sizes and partition from the file where no flag gives them. SHOAL_ECONFIG shows both values
  * where flag and file contradict. path NULL: there is none. Strings go to the arena. */

@@ -12,7 +12,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 bool pretrain_is_first(const struct pretrain *run)
@@ -420,21 +419,6 @@ static void release(struct pretrain *run, shoal_status status)
     pretrain_options_fini(&run->options);
 }
 
-/* Every rank finds a user's mistake and numbers that went wrong, and all others hear of a failing
- * one: one sentence is enough. So rank 0, or the one that failed, speaks at once; the rest wait
- * until the launcher ends them, and speak when nobody does. */
-static int report_failure(shoal_status status)
-{
-    const struct shoali_started job = shoali_started_get();
-    const bool first = job.rank <= 0, alone = job.rank < 0;
-    const bool alike = shoal_status_exit_code(status) == 2 || status == SHOAL_ENUMERIC;
-    if (status != SHOAL_EPEER && (first || !alike))
-        return tool_fail(status);
-    if (!alone && nanosleep(&(struct timespec){.tv_sec = 1}, NULL) != 0)
-        return shoal_status_exit_code(status);
-    return tool_fail(alone ? status : shoali_error_prefix(status, "rank %d", (int)job.rank));
-}
-
 int tool_pretrain(int argc, char **argv)
 {
     struct pretrain run = {0};
@@ -465,7 +449,7 @@ int tool_pretrain(int argc, char **argv)
     if (status == SHOAL_OK)
         SHOAL_TRY(status, train(&run), done);
 done:;
-    const int code = status < 0 ? report_failure(status) : tool_flush();
+    const int code = status < 0 ? tool_fail_of_ranks(status, run.mesh) : tool_flush();
     release(&run, status);
     return code;
 }

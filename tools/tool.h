@@ -7,6 +7,7 @@
 #ifndef SHOAL_TOOL_H
 #define SHOAL_TOOL_H
 
+#include "shoal/mesh.h"
 #include "shoal/status.h"
 
 #include <stddef.h>
@@ -40,6 +41,9 @@ int tool_help(int argc, char **argv);
 
 /* Shows the error of a status on standard error; returns the exit code for it. */
 int tool_fail(shoal_status status);
+/* The same of one of several ranks: one sentence for all of them, with the rank's place in the mesh
+ * (NULL: none yet) where it is not the first that speaks. */
+int tool_fail_of_ranks(shoal_status status, const shoal_mesh *mesh);
 /* Writes out what was printed; exit code 1, and a sentence, when standard output does not take all
  * of it; 141 without a word when its reader left. */
 int tool_flush(void);

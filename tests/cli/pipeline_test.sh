@@ -60,6 +60,15 @@ says "stage 0: gpt_embedding, gpt_block 0-2; "
 expect 0 $train
 [[ $output != *mesh:* ]] || complain "one rank has no mesh to show: $output"
 
+# ---- text from it, by one rank and by ranks that share its matrices ----
+expect 0 "$shoal" generate --load one --prompt "line 1" --num-tokens 20 --top-k 1 --threads 1
+text=$output
+expect 0 $(ranks 2) "$shoal" generate --load one --prompt "line 1" --num-tokens 20 --top-k 1 --threads 1 \
+    --tensor-model-parallel-size 2
+[ "$output" = "$text" ] || complain "two ranks write: $output, one: $text"
+expect 2 $(ranks 2) "$shoal" generate --load one --prompt line --tensor-model-parallel-size 4
+says "--tensor-model-parallel-size 4: there are 2 ranks"
+
 # ---- mistakes that are found at the engine's door ----
 refuses() {
     local more=$1

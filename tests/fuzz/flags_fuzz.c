@@ -4,6 +4,7 @@
 #include "fuzz.h"
 
 #include "../../tools/pretrain.h"
+#include "launcher/cluster.h"
 #include "launcher/launcher.h"
 
 #include <string.h>
@@ -18,6 +19,7 @@ static void read_run(int argc, char **argv)
     struct shoali_ints list;
     struct shoali_hosts hosts = {0};
     shoal_launch_args args = {0};
+    struct shoali_world world = {0};
     const struct shoali_flags table = {&shoali_launch_section, &options};
     const struct shoali_flag_args flags = {
         .command = "shoal run", .tables = &table, .table_count = 1, .stop_at_word = true};
@@ -32,8 +34,8 @@ static void read_run(int argc, char **argv)
                 FUZZ_CHECK(list.value[i] > list.value[i - 1]);
         if (shoali_hosts_read(NULL, &arena, &hosts) == SHOAL_OK &&
             shoali_slots_select(args.include, args.exclude, &hosts) == SHOAL_OK &&
-            shoali_slots_here(&hosts, args.num_nodes, &arena, &list) == SHOAL_OK)
-            FUZZ_CHECK(list.count <= hosts.host[0].slots);
+            shoali_world_make(&hosts, args.num_nodes, 0, &arena, &world) == SHOAL_OK)
+            FUZZ_CHECK(world.ranks <= hosts.host[0].slots);
     }
     shoali_arena_fini(&arena);
 }

@@ -63,9 +63,9 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_layout_draw(
 
 typedef struct shoal_layout {
     int32_t tensor, pipeline, chunks, data, stage;
-    const char *schedule;  /* static; NULL: no pipeline */
-    const char *recompute; /* granularity, static; NULL: none */
-    const char *partition; /* method, static; NULL: as given, or no pipeline */
+    const char *schedule;      /* static; NULL: no pipeline */
+    const char *recompute;     /* granularity, static; NULL: none */
+    const char *partition;     /* method, static; NULL: as given, or no pipeline */
     int32_t micro_batch_group; /* of chunks in turn; 0: as many as stages */
     bool sequence_parallel;
     bool planned; /* memory is of a plan of the ranks that need most, not of formulas */
