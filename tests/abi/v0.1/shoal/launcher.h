@@ -1,4 +1,6 @@
-/* launcher.h - starts the ranks of a job on this machine and watches them.
+/* launcher.h - starts the ranks of a job and watches them.
+ *
+ * shoal_launch starts ranks of this machine, shoal_launch_command those of several hosts, too.
  *
  * The launcher starts one process per rank with the environment that DeepSpeed's launcher gives
  * (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, ...), waits for all of them, and when one fails takes
@@ -57,8 +59,9 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_launch(const shoal_launch_args *ar
 
 /* Runs `shoal run`'s command line: argv[0] is the command's name, then flags, then the program and
  * its arguments. With --help nothing is started and *help is the help text, owned by the caller:
- * free(); else *help = NULL. Blocks. Errors of shoal_launch, SHOAL_ECONFIG for a wrong flag,
- * SHOAL_EUNSUPPORTED for flags of several machines. DeepSpeed: launcher/runner.py. */
+ * free(); so is what --dry-run prints; else *help = NULL. Blocks. Other hosts are reached by ssh, pdsh,
+ * mpirun or srun, and start this process' own program file, with `run` as its first argument. Errors
+ * of shoal_launch, SHOAL_ECONFIG for a wrong flag. DeepSpeed: launcher/runner.py. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_launch_command(int argc, char *const *argv,
                                                           int *exit_code, char **help);
 
