@@ -307,7 +307,9 @@ static void listen_to_ranks(struct shoali_job *job)
 {
     const int64_t deadline = shoali_deadline_ns(LISTEN_NS);
     const int32_t running = job->running;
-    if (job->culprit < 0 || job->rank[job->culprit].signal == 0)
+    /* SIGPIPE: whoever read its output has left, and nothing has failed */
+    if (job->culprit < 0 || job->rank[job->culprit].signal == 0 ||
+        job->rank[job->culprit].signal == SIGPIPE)
         return;
     while (!job->impatient && job->running == running && !shoali_deadline_passed(deadline)) {
         wait_signals(job, deadline - shoali_now_ns());
