@@ -67,6 +67,25 @@ static void test_world(void **state)
     expect_world(NULL, NULL, 4, 0, NULL);
 }
 
+/* The call for ranks of this machine knows no other. */
+static void test_launch_stays_here(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/shoal_hosts_XXXXXX";
+    const char *const program[] = {"/bin/true", NULL};
+    const shoal_launch_args args = {.program = program, .hostfile = path};
+    const int file = mkstemp(path);
+    int code = 0;
+    assert_true(file >= 0);
+    assert_true(dprintf(file, "localhost slots=1\nworker-1 slots=2\n") > 0);
+    close(file);
+    const shoal_status status = shoal_launch(&args, &code);
+    unlink(path);
+    assert_int_equal(status, SHOAL_EUNSUPPORTED);
+    assert_non_null(strstr(shoal_error_message(), "host worker-1 of "));
+    assert_non_null(strstr(shoal_error_message(), "shoal_launch_command"));
+}
+
 static void test_world_in_words(void **state)
 {
     (void)state;
@@ -212,6 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_world, setup, teardown),
+        cmocka_unit_test(test_launch_stays_here),
         cmocka_unit_test_setup_teardown(test_world_in_words, setup, teardown),
         cmocka_unit_test_setup_teardown(test_split, setup, teardown),
         cmocka_unit_test_setup_teardown(test_quoting, setup, teardown),
