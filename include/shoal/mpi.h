@@ -1,7 +1,7 @@
 /* mpi.h - a program of MPI trains with Shoal.
  *
- * Include <mpi.h> first, then this header; libshoal itself knows no MPI and finds what the program is
- * linked with (Open MPI or MPICH) when it runs:
+ * Include <mpi.h> first, then this header; libshoal itself knows no MPI and finds what the program
+ * is linked with (Open MPI or MPICH) when it runs:
  *
  *     MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
  *     shoal_comm_from_mpi(MPI_COMM_WORLD, &group);

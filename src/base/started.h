@@ -28,7 +28,8 @@ struct shoali_started {
 /* A value that is no number, or numbers that do not go together, are SHOAL_EINVAL and *job is as of
  * a process by itself. */
 SHOAL_CHECKED shoal_status shoali_started_read(struct shoali_started *job);
-/* The same for those who need only a part: mistakes count as not known, and the last error stays. */
+/* The same for those who need only a part: mistakes count as not known, and the last error stays.
+ */
 struct shoali_started shoali_started_get(void);
 /* A name that all ranks of the job on this machine know and that other jobs do not have; false: the
  * launcher gives none. */

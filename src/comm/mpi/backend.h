@@ -1,39 +1,41 @@
 /* mpi - ranks are processes of an MPI job, on any number of machines.
  *
- * MPI carries bytes between two ranks; what a collective is, is decided here, because MPI's own
- * sum in an order of their choice, know no deadline, and cannot be given up. Everything is MPI_Isend,
+ * MPI carries bytes between two ranks; what a collective is, is decided here, because MPI's own sum
+ * in an order of their choice, know no deadline, and cannot be given up. Everything is MPI_Isend,
  * MPI_Irecv and MPI_Test through a plug-in (plugin/plugin.h), in one communicator that is a
  * duplicate of the job's. A group has two tags: of its collectives and of its messages. MPI keeps
  * the order of what one rank sends another with one tag, so nothing carries a number.
  *
  * A collective begins with an envelope from each rank to each: the record that `check` compares,
- * and the data, too, when it fits (SHOALI_MPI_INLINE_BYTES). When all envelopes have come and agree,
- * larger data goes as streams, one per pair of ranks and direction, in up to two phases:
+ * and the data, too, when it fits (SHOALI_MPI_INLINE_BYTES). When all envelopes have come and
+ * agree, larger data goes as streams, one per pair of ranks and direction, in up to two phases:
  *
  *                   first phase                         second phase
  *   all_reduce      slice r of every rank goes to r,    r's slice goes to all
  *                   which sums in rank order
  *   reduce_scatter  the same, r's block
  *   broadcast       slice r goes from the root to r     r's slice goes to all
- *   all_gather, all_to_all(_v)                          the blocks
+ *   all_gather, all_to_all(_v)                          the blocks, in the first
  *
  * so that each rank sends what a ring would send, and sums are those of the other backends, bit by
- * bit. A stream goes through pieces of the backend's own memory, SHOALI_MPI_WINDOW of them under way
- * at once: the caller's memory is never in MPI's hands, so that a request can be given up at any
- * time, and device memory is good while its task runs. A sum takes its sources from the pieces.
+ * bit. A stream goes through pieces of the backend's own memory, SHOALI_MPI_WINDOW of them under
+ * way at once: the caller's memory is never in MPI's hands, so that a request can be given up at
+ * any time, and device memory is good while its task runs. A sum takes its sources from the pieces.
  *
- * A collective is over when MPI is done with what this rank has sent: a rank that computes for long
- * afterwards moves nothing.
+ * A collective is over when MPI is done with what this rank has sent, because MPI moves nothing
+ * while a rank computes.
  *
- * FAILURE. The verdict (algorithms/slots.h has the same) is a message to all ranks of the world on a
- * tag of its own, which every wait looks for. It may overtake what other ranks have sent before: so
- * who waits goes on for a moment, and completes what all have come to. Then nothing more is sent, and
- * the world's memory stays, because MPI may still hold it. A dead rank is MPI's matter, which ends the job; a silent
- * one is found by the deadline.
+ * Ranks of one machine are not treated apart: MPI itself has shared memory for them.
  *
- * THREADS. Groups may be used by different threads of a rank; the plug-in lets MPI see one after the
- * other. A group of a program that started MPI with less than MPI_THREAD_SERIALIZED says so when a
- * second thread uses it. */
+ * FAILURE. The verdict (algorithms/slots.h has the same) is a message to all ranks of the world on
+ * a tag of its own, which every wait looks for. It may overtake what other ranks have sent before:
+ * so who waits goes on for a moment, and completes what all have come to. Then nothing more is
+ * sent, and the world's memory stays, because MPI may still hold it. A dead rank is MPI's matter,
+ * which ends the job; a silent one is found by the deadline.
+ *
+ * THREADS. Groups may be used by different threads of a rank; the plug-in lets MPI see one after
+ * the other. A group of a program that started MPI with less than MPI_THREAD_SERIALIZED says so
+ * when a second thread uses it. */
 #ifndef SHOALI_MPI_BACKEND_H
 #define SHOALI_MPI_BACKEND_H
 
@@ -214,7 +216,7 @@ SHOAL_CHECKED shoal_status shoali_mpi_phase_advance(struct shoali_mpi_group *gro
                                                     const struct shoali_mpi_op *op);
 SHOAL_CHECKED shoal_status shoali_mpi_message_advance(struct shoali_mpi_group *group,
                                                       struct shoali_mpi_op *op);
-/* What goes beside the record to rank `to`: its place in `in`, its bytes; and from rank `from`. */
+/* Does so much from one rank to another fit beside the record? */
 bool shoali_mpi_is_inline(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
                           size_t bytes);
 void shoali_mpi_reduce(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op,

@@ -1,7 +1,7 @@
 /* plugin - what the mpi backend needs of an MPI, as one table without a type of mpi.h.
  *
- * Open MPI's and MPICH's mpi.h differ: a communicator is a pointer in one and a number in the other.
- * So plugin.c is compiled once with each that the building machine has, into
+ * Open MPI's and MPICH's mpi.h differ: a communicator is a pointer in one and a number in the
+ * other. So plugin.c is compiled once with each that the building machine has, into
  * libshoal_mpi_openmpi.so and libshoal_mpi_mpich.so, and the backend loads the one that the job was
  * started by (load.h). Neither libshoal nor the program has a symbol of MPI; on a machine without
  * MPI nothing is loaded.
