@@ -60,6 +60,13 @@ says "WORLD_SIZE is 3 and mpirun of $title has started 2 ranks"
 expect 0 ranks 1 "$shoal" report
 says "rank 0 of 1, started by mpirun of $title, connected by self" "$title"
 
+# a program without its plug-ins
+mkdir -p bare/bin && cp "$shoal" bare/bin/shoal
+SHOAL_COMM=mpi expect 2 ranks 1 env RANK=0 WORLD_SIZE=2 $(train exact wrong | sed "s|^$shoal|$folder/bare/bin/shoal|")
+says "the plug-in for $title does not load (libshoal_mpi_$mpi.so: " "Debian: lib$mpi-dev"
+expect 0 bare/bin/shoal report
+says "no plug-in that loads"
+
 # programs of MPI
 if command -v "mpicc.$mpi" >/dev/null; then
     expect 0 "mpicc.$mpi" -std=c11 -Wall -Wextra -Werror -I "$source/include" "$source/examples/mpi/main.c" -o example \
@@ -70,6 +77,16 @@ if command -v "mpicc.$mpi" >/dev/null; then
         says "loss 0.00"
     done
     cmp example_1 example_4 || complain "the example's loss depends on the number of ranks"
+    # MPI without threads: the program's own may train, a second one beside it is told
+    build() { expect 0 "mpicc.$mpi" -I "$source/include" "$1.c" -o "$1" "$library" -Wl,-rpath,"$(dirname "$library")"; }
+    sed 's/MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &level);/MPI_Init(\&argc, \&argv);/' \
+        "$source/examples/mpi/main.c" >single.c
+    sed 's/\\"stage\\": 2/\\"stage\\": 2, \\"overlap_comm\\": true/' single.c >overlap.c
+    build single
+    expect 0 ranks 2 ./single
+    build overlap
+    expect 1 ranks 2 ./overlap
+    says "this program started $title without threads, and a second one of its threads uses the group"
 fi
 if command -v "mpif90.$mpi" >/dev/null && command -v gfortran >/dev/null; then
     expect 0 "mpif90.$mpi" -std=f2018 -Wall -Wextra -J "$folder" "$source/examples/fortran/shoal.f90" \
