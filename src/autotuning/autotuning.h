@@ -5,7 +5,8 @@
  *   stages.c     layers to stages: durations, memory, the schedule's timeline
  *   draw.c       shoal_layout_draw
  *   traffic.c    ZeRO's memory and messages by formulas
- *   search.c     all layouts, the best of them
+ *   search.c     all layouts, the best of them (search.h)
+ *   shape.c      one cut with one schedule
  *   verify.c     real plans of the best
  *   cluster.c    rates by name
  *
@@ -156,9 +157,10 @@ double shoali_state_update(const struct shoali_costs *costs, const struct shoali
 
 /* ---- search --------------------------------------------------------------------------------- */
 
-/* Plans the ranks of a layout that need most, and writes what they need. Errors: it cannot be made. */
+/* Plans the ranks of a layout that need most: the first along tp, whose pieces are the largest, of the
+ * first, the last and `worst` stage; and writes what they need. Errors: it cannot be made. */
 SHOAL_CHECKED shoal_status shoali_verify(const struct shoali_settings *settings,
-                                         const shoal_plan_limit *limit, shoal_layout *layout,
-                                         shoal_plan_verdict *verdict);
+                                         const shoal_plan_limit *limit, int32_t worst,
+                                         shoal_layout *layout, shoal_plan_verdict *verdict);
 
 #endif

@@ -1,4 +1,4 @@
-/* verify.c - real plans of a layout: the first and the last rank along tp of each stage. */
+/* verify.c - real plans of a layout. */
 #include "autotuning/autotuning.h"
 
 #include <stdlib.h>
@@ -26,14 +26,8 @@ static void describe(const struct shoali_settings *settings, const shoal_layout 
     plan->pipeline = layout->pipeline;
 }
 
-/* Stages between the first two and the last hold less in flight than the second, or as many layers. */
-static bool is_kind(int32_t stage, int32_t stages)
-{
-    return stage <= 1 || stage == stages - 1;
-}
-
 shoal_status shoali_verify(const struct shoali_settings *settings, const shoal_plan_limit *limit,
-                           shoal_layout *layout, shoal_plan_verdict *verdict)
+                           int32_t worst, shoal_layout *layout, shoal_plan_verdict *verdict)
 {
     shoal_status status;
     char *text = NULL;
@@ -49,19 +43,17 @@ shoal_status shoali_verify(const struct shoali_settings *settings, const shoal_p
     SHOAL_TRY(status, shoali_plan_mesh(&args, NULL, &mesh), done);
     layout->memory_bytes = 0;
     for (int32_t s = 0; s < layout->pipeline; s++) {
-        for (int32_t t = 0; t < layout->tensor && is_kind(s, layout->pipeline);
-             t += layout->tensor > 1 ? layout->tensor - 1 : 1) {
-            shoal_plan made;
-            shoal_plan_verdict found;
-            args.rank = shoal_mesh_member(mesh, SHOAL_AXIS_PP,
-                                          shoal_mesh_member(mesh, SHOAL_AXIS_TP, 0, t), s);
-            SHOAL_TRY(status, shoal_plan_make(&engine, &args, &made), done);
-            shoal_plan_judge(&made, limit, &found);
-            if (made.device_bytes > layout->memory_bytes)
-                layout->memory_bytes = made.device_bytes;
-            if (found.missing_bytes > verdict->missing_bytes)
-                *verdict = found;
-        }
+        shoal_plan made;
+        shoal_plan_verdict found;
+        if (s != 0 && s != worst && s != layout->pipeline - 1)
+            continue;
+        args.rank = shoal_mesh_member(mesh, SHOAL_AXIS_PP, 0, s);
+        SHOAL_TRY(status, shoal_plan_make(&engine, &args, &made), done);
+        shoal_plan_judge(&made, limit, &found);
+        if (made.device_bytes > layout->memory_bytes)
+            layout->memory_bytes = made.device_bytes;
+        if (found.missing_bytes > verdict->missing_bytes)
+            *verdict = found;
     }
     layout->planned = true;
 done:
