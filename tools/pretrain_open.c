@@ -1,5 +1,6 @@
 /* What a rank reads, by its place in the mesh: the first and the last pipeline stage open the data,
- * for inputs and for targets; other stages hear what they must know about it and need no file.
+ * for inputs and for targets; other stages hear what they must know about it and need no file, unless
+ * their layers read the samples, too.
  *
  * Tensor-parallel ranks of one data rank read the same samples each for itself. A broadcast from the
  * first of them would stand on the way of every micro-batch, with nothing beside it; reading goes
@@ -16,8 +17,9 @@ shoal_status pretrain_open_mesh(struct pretrain *run)
     const int32_t stages = shoal_mesh_size(run->mesh, SHOAL_AXIS_PP);
     const int32_t stage =
         shoal_mesh_coordinate(run->mesh, SHOAL_AXIS_PP, shoal_mesh_rank(run->mesh));
-    run->reads = stage == 0 || stage == stages - 1;
-    run->all_read = stages <= 2;
+    /* of masked samples every layer asks for the lengths */
+    run->all_read = stages <= 2 || pretrain_samples(&run->options) != SHOAL_SAMPLE_NEXT_TOKEN;
+    run->reads = run->all_read || stage == 0 || stage == stages - 1;
 done:
     return status;
 }

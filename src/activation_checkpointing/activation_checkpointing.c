@@ -3,13 +3,32 @@
 
 #include <string.h>
 
+static int32_t larger(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Of the block method: the layer is among the first of its virtual stage. */
+static bool in_block(const struct shoali_recompute *recompute, int32_t layer)
+{
+    if (recompute->block_layers == 0)
+        return true;
+    for (int32_t r = 0; r < recompute->run_count; r++) {
+        const struct shoali_layer_run *run = &recompute->runs[r];
+        if (layer >= run->first && layer < run->first + run->count)
+            return layer - larger(run->first, recompute->first_layer) < recompute->block_layers;
+    }
+    return layer - recompute->first_layer < recompute->block_layers;
+}
+
 static bool chosen(const struct shoali_recompute *recompute, const struct shoali_scope *scope)
 {
     if (scope->group_layers > 0)
         return true;
     if (recompute->granularity == SHOALI_RECOMPUTE_FULL)
         return scope->layer && scope->layer->index >= recompute->first_layer &&
-               scope->layer->index < recompute->end_layer;
+               scope->layer->index < recompute->end_layer &&
+               in_block(recompute, scope->layer->index);
     for (int32_t i = 0; i < recompute->module_count; i++)
         if (!scope->layer && strcmp(scope->name, recompute->modules[i]) == 0)
             return true;
@@ -23,6 +42,13 @@ static int32_t chunk_from(void *user, const struct shoal_layer *layer)
         return 1;
     const int32_t left = recompute->end_layer - layer->index;
     return recompute->chunk_layers < left ? recompute->chunk_layers : left;
+}
+
+void shoali_recompute_set_runs(struct shoali_recompute *recompute,
+                               const struct shoali_layer_run *runs, int32_t run_count)
+{
+    recompute->runs = runs;
+    recompute->run_count = run_count;
 }
 
 /* ---- boundaries ---- */

@@ -11,7 +11,8 @@
  *   full       whole layers, but never the first and the last of the model (they hold the tables
  *              and the loss). method uniform: all of them, in chunks of num_layers (1) that are
  *              recomputed as one, so that only the input of each chunk is kept; block: the first
- *              num_layers of them, each by itself.
+ *              num_layers of them, each by itself; in a pipeline of each virtual stage, so that
+ *              each keeps as little.
  *   selective  inner scopes by name, in every layer: for the GPT "attn" and "mlp".
  *
  * The section activation_checkpointing of ds_config.json adds to that: number_checkpoints (full,
@@ -36,6 +37,9 @@ struct shoali_recompute {
     enum { SHOALI_RECOMPUTE_NONE, SHOALI_RECOMPUTE_FULL, SHOALI_RECOMPUTE_SELECTIVE } granularity;
     int32_t first_layer, end_layer; /* full: these layers ... */
     int32_t chunk_layers;           /* ... in chunks of so many */
+    int32_t block_layers; /* block: the first so many of these in each run of `runs`; else 0 */
+    const struct shoali_layer_run *runs; /* borrowed; NULL: the model is one */
+    int32_t run_count;
     const char *const *modules;     /* selective: names of inner scopes */
     int32_t module_count;
     bool cpu, contiguous;      /* where kept inputs wait */
@@ -56,6 +60,9 @@ struct shoali_recompute_args {
 /* SHOAL_EINVAL names the flag and what it may be; SHOAL_ECONFIG the key. */
 SHOAL_CHECKED shoal_status shoali_recompute_init(struct shoali_recompute *recompute,
                                                  const struct shoali_recompute_args *args);
+/* The layers of this rank's virtual stages. */
+void shoali_recompute_set_runs(struct shoali_recompute *recompute,
+                               const struct shoali_layer_run *runs, int32_t run_count);
 /* The observer; `recompute` is borrowed until the tapes that use it are destroyed. */
 struct shoali_observer shoali_recompute_observer(struct shoali_recompute *recompute);
 /* Where a tape keeps inputs of recomputed scopes; `slot` is for them alone: pinned with cpu. */

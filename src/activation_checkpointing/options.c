@@ -50,8 +50,9 @@ static shoal_status read_full(struct shoali_recompute *recompute,
     }
     recompute->granularity = SHOALI_RECOMPUTE_FULL;
     recompute->first_layer = 1;
-    recompute->end_layer =
-        1 + (block && args->num_layers < layers ? (int32_t)args->num_layers : layers);
+    recompute->end_layer = 1 + layers;
+    recompute->block_layers =
+        block ? (int32_t)(args->num_layers < layers ? args->num_layers : layers) : 0;
     recompute->chunk_layers = chunk < layers ? (int32_t)chunk : layers;
 done:
     return status;

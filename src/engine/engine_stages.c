@@ -358,6 +358,7 @@ static shoal_status keep_layers(struct shoal_engine *engine)
         return SHOAL_ENOMEM;
     for (int32_t c = 0; c < chunks; c++)
         runs[c] = (struct shoali_layer_run){stages->chunk[c].first, stages->chunk[c].count};
+    shoali_recompute_set_runs(&engine->recompute, runs, chunks);
     return shoali_module_keep_layers(&engine->module, runs, chunks);
 }
 

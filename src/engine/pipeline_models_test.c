@@ -282,8 +282,8 @@ static bool disagree(struct gpt_seat *seat, struct cell *cell)
     if (stages->index == 1) /* it waits for fewer rows */
         stages->boundary[0].crossing[0].shape.dim[1]--;
     EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat, &info) < 0);
-    EXPECT(strstr(shoal_error_message(), "rank 0 posted send of 512 F32") != NULL);
-    EXPECT(strstr(shoal_error_message(), "rank 1 posted recv of 480 F32") != NULL);
+    EXPECT(strstr(shoal_error_message(), "rank 0 (pp 0) posted send of 512 F32") != NULL);
+    EXPECT(strstr(shoal_error_message(), "rank 1 (pp 1) posted recv of 480 F32") != NULL);
     EXPECT(strstr(shoal_error_message(), "the way into layer transformer.h.2") != NULL);
     return true;
 }

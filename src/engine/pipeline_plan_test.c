@@ -6,8 +6,7 @@
 static bool count_sent(struct gpt_seat *seat, struct shoali_comm_counters *counters)
 {
     *counters = (struct shoali_comm_counters){0};
-    EXPECT(shoali_zero_counters(seat->engine->zero, counters) == SHOAL_OK);
-    EXPECT(shoali_stages_counters(seat->engine, counters) == SHOAL_OK);
+    EXPECT(shoali_engine_counters(seat->engine, counters) == SHOAL_OK);
     return true;
 }
 
@@ -163,9 +162,39 @@ static void test_sim(void **state)
     plan_all("sim");
 }
 
+/* The block method drops the first layers of every stage, not of the first one alone. */
+static void test_block(void **state)
+{
+    static const char config[] = "{\"train_batch_size\":8,\"train_micro_batch_size_per_gpu\":1,"
+                                 "\"optimizer\":{\"type\":\"AdamW\"}}";
+    const struct gpt_run run = {.layers = 8};
+    shoal_model *model = NULL;
+    (void)state;
+    assert_int_equal(gpt_make_model(&run, &model), SHOAL_OK);
+    for (int32_t stage = 0; stage < 2; stage++) {
+        shoal_plan plan[3];
+        for (int32_t dropped = 0; dropped < 3; dropped++)
+            assert_int_equal(
+                shoal_plan_make(
+                    &(shoal_engine_args){.model = model,
+                                         .config_text = config,
+                                         .recompute_granularity = dropped ? "full" : NULL,
+                                         .recompute_method = dropped ? "block" : NULL,
+                                         .recompute_num_layers = dropped},
+                    &(shoal_plan_args){.rank = stage, .world_size = 2, .pipeline = 2},
+                    &plan[dropped]),
+                SHOAL_OK);
+        assert_true(plan[1].activations_bytes < plan[0].activations_bytes);
+        assert_true(plan[2].activations_bytes < plan[1].activations_bytes);
+        assert_int_equal(plan[2].flops_replay, 2 * plan[1].flops_replay);
+        assert_true(plan[0].flops_replay == 0 && plan[1].flops_replay > 0);
+    }
+    shoal_model_destroy(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_slots), cmocka_unit_test(test_cpu),
-                                       cmocka_unit_test(test_sim)};
+                                       cmocka_unit_test(test_sim), cmocka_unit_test(test_block)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
