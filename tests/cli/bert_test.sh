@@ -67,6 +67,13 @@ for n in 2 4; do
         cmp -s "$file" "ranks$n/global_step120/${file##*/}" || complain "$n ranks: ${file##*/} differs"
     done
 done
+# the stage in the middle has blocks alone, which read the samples, too
+expect 0 "$shoal" run --master_port 0 --num_gpus 3 $bert $data --train-iters 120 --save stages --partition-method uniform \
+    --pipeline-model-parallel-size 3
+[ "$(final_loss)" = "$loss" ] || complain "3 stages: $(final_loss), one rank: $loss"
+for file in one/global_step120/*.safetensors; do
+    cmp -s "$file" "stages/global_step120/${file##*/}" || complain "3 stages: ${file##*/} differs"
+done
 expect 0 $bert $data --train-iters 120 --exit-interval 45 --save part
 expect 0 "$shoal" run --master_port 0 --num_gpus 2 $bert $data --train-iters 120 --load part --save part
 [ "$(final_loss)" = "$loss" ] || complain "interrupted: $(final_loss), at once: $loss"
