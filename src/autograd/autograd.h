@@ -155,6 +155,16 @@ SHOAL_CHECKED shoal_status shoali_module_init(struct shoali_module *module,
                                               const shoal_model *model, shoal_dtype dtype,
                                               const struct shoali_axis_place *places,
                                               int32_t place_count);
+/* The same; `tag` (its user, a global name) may give splits to a parameter that was declared without. */
+struct shoali_tagger {
+    void *user;
+    shoal_status (*tag)(void *user, const char *name, shoal_param_spec *spec);
+};
+SHOAL_CHECKED shoal_status shoali_module_init_tagged(struct shoali_module *module,
+                                                     const shoal_model *model, shoal_dtype dtype,
+                                                     const struct shoali_axis_place *places,
+                                                     int32_t place_count,
+                                                     const struct shoali_tagger *tagger);
 void shoali_module_fini(struct shoali_module *module);
 /* This rank runs layers [first[i], first[i] + count[i]) alone, of `runs` such runs. Of parameters that
  * none of them declares it holds nothing: they keep index and name, and the flat space is without

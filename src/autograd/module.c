@@ -12,7 +12,8 @@ struct shoal_declaration {
     struct shoal_layer *layer;
     const struct shoali_axis_place *places;
     int32_t place_count;
-    int32_t capacity; /* of layer->param */
+    const struct shoali_tagger *tagger; /* NULL: none */
+    int32_t capacity;                   /* of layer->param */
 };
 
 /* ---- names ---- */
@@ -321,7 +322,10 @@ static shoal_status declare_new(struct shoal_declaration *declaration, const sho
         .dtype = module->dtype,
         .sink = {.dtype = module->dtype == SHOAL_F64 ? SHOAL_F64 : SHOAL_F32},
     };
-    SHOAL_TRY(status, cut_param(declaration, spec, param), done);
+    shoal_param_spec tagged = *spec;
+    if (declaration->tagger && spec->split[0].axis == 0)
+        SHOAL_TRY(status, declaration->tagger->tag(declaration->tagger->user, name, &tagged), done);
+    SHOAL_TRY(status, cut_param(declaration, &tagged, param), done);
     param->begin = module->element_count;
     param->whole_begin = module->whole_count - count;
     module->element_count += param->count;
@@ -410,10 +414,17 @@ shoal_status shoali_module_init(struct shoali_module *module, const shoal_model 
                                 shoal_dtype dtype, const struct shoali_axis_place *places,
                                 int32_t place_count)
 {
+    return shoali_module_init_tagged(module, model, dtype, places, place_count, NULL);
+}
+
+shoal_status shoali_module_init_tagged(struct shoali_module *module, const shoal_model *model,
+                                       shoal_dtype dtype, const struct shoali_axis_place *places,
+                                       int32_t place_count, const struct shoali_tagger *tagger)
+{
     shoal_status status = SHOAL_OK;
     struct layer_names names;
     struct shoal_declaration declaration = {
-        .module = module, .places = places, .place_count = place_count};
+        .module = module, .places = places, .place_count = place_count, .tagger = tagger};
     *module = (struct shoali_module){.model = model, .dtype = dtype};
     shoali_arena_init(&module->arena);
     if (dtype != SHOAL_F32 && dtype != SHOAL_BF16 && dtype != SHOAL_F16 && dtype != SHOAL_F64)

@@ -90,8 +90,11 @@ static const struct shoali_option tensor_parallel_rows[] = {
         .flags = SHOALI_OPTION_NO_DEFAULT),
     ROW(tensor_parallel, SECTION, tp, 0, "Size of the tensor-parallel group.",
         .section = &tp_section),
-    ROW(tensor_parallel, JSON, partition_config, 0, "Which weight is split how.", PENDING),
-    ROW(tensor_parallel, STRING, preset_model, 0, "Known model to split.", PENDING),
+    ROW(tensor_parallel, JSON, partition_config, 0,
+        "Which weights of a model without splits of its own are split how: rules by name."),
+    ROW(tensor_parallel, STRING, preset_model, 0,
+        "Rules for the names of a known family: llama, mistral, qwen2, qwen3, gemma, phi3, gpt2, "
+        "bert."),
     ROW(tensor_parallel, BOOL, keep_module_on_host, 0, "Keep unsplit weights on the host.",
         PENDING),
     ROW(tensor_parallel, BOOL, replace_with_kernel_inject, 0, "Replace layers by fused ones.",

@@ -1,5 +1,6 @@
 /* Who shares which block of a parameter: the mesh answers, module and zero are told. */
 #include "engine/engine.h"
+#include "tensor_parallel/autotp.h"
 
 enum { PLACES_MAX = 2 * 4 };
 
@@ -105,6 +106,18 @@ static shoal_status check_cuts(const struct shoal_engine *engine)
     return SHOAL_OK;
 }
 
+static void warn_if_whole(const struct shoal_engine *engine)
+{
+    for (int32_t i = 0; i < engine->module.param_count; i++)
+        if (engine->module.param[i]->cut_by & SHOAL_AXIS_TP)
+            return;
+    SHOALI_WARN("engine",
+                "the %d ranks along tp all compute the same: no parameter of model `%s` says how "
+                "they divide it; declare shoal_param_spec.split, or give "
+                "tensor_parallel.partition_config or preset_model",
+                (int)engine->tensor_parallel.ranks, engine->model->name);
+}
+
 shoal_status shoali_engine_declare(struct shoal_engine *engine, shoal_dtype dtype)
 {
     shoal_status status;
@@ -115,10 +128,23 @@ shoal_status shoali_engine_declare(struct shoal_engine *engine, shoal_dtype dtyp
         add_place(engine, axes[i], places, &count);
         add_place(engine, axes[i] | SHOAL_AXIS_EXPERT, places, &count);
     }
-    SHOAL_TRY(status, shoali_module_init(&engine->module, engine->model, dtype, places, count),
+    const struct shoali_tensor_parallel_config *keys = &engine->config.tensor_parallel;
+    struct shoali_autotp autotp = {0};
+    const struct shoali_tagger tagger = {&autotp, shoali_autotp_tag};
+    const bool tags = engine->tensor_parallel.ranks > 1 &&
+                      (keys->partition_config || (keys->preset_model && keys->preset_model[0]));
+    if (tags)
+        SHOAL_TRY(status, shoali_autotp_init(&autotp, keys->preset_model, keys->partition_config),
+                  done);
+    SHOAL_TRY(status,
+              shoali_module_init_tagged(&engine->module, engine->model, dtype, places, count,
+                                        tags ? &tagger : NULL),
               done);
     SHOAL_TRY(status, check_cuts(engine), done);
+    if (engine->tensor_parallel.ranks > 1 && engine->rank == 0 && !engine->meta)
+        warn_if_whole(engine);
 done:
+    shoali_autotp_fini(&autotp);
     return status;
 }
 
