@@ -252,9 +252,19 @@ static shoal_tensor *record_binary(shoal_tape *tape, const struct shoali_op_row 
                                    enum shoali_binary kind, shoal_tensor *a, shoal_tensor *b)
 {
     const struct binary_attr attr = {.kind = kind};
-    return shoali_tape_record(
-        tape, &(struct shoali_record_args){
-                  .row = row, .inputs = {a, b}, .attr = &attr, .attr_bytes = sizeof attr});
+    shoal_tensor *a_part = a, *b_part = b;
+    if (a != NULL && b != NULL && a->sequence_part != b->sequence_part &&
+        a->shape.ndim == b->shape.ndim) { /* of both the same part */
+        a_part = shoali_tensor_take_sequence(tape, a);
+        b_part = shoali_tensor_take_sequence(tape, b);
+    }
+    shoal_tensor *y = shoali_tape_record(
+        tape,
+        &(struct shoali_record_args){
+            .row = row, .inputs = {a_part, b_part}, .attr = &attr, .attr_bytes = sizeof attr});
+    shoali_tensor_done(tape, a_part, a);
+    shoali_tensor_done(tape, b_part, b);
+    return y;
 }
 
 shoal_tensor *shoal_add(shoal_tape *tape, shoal_tensor *a, shoal_tensor *b)

@@ -365,8 +365,13 @@ shoal_tensor *shoal_dropout(shoal_tape *tape, shoal_tensor *x, double probabilit
     const struct dropout_attr attr = {.probability = probability};
     if (!tape->training || probability == 0)
         return residual != NULL ? shoal_add(tape, x, residual) : x;
-    return shoali_tape_record(tape, &(struct shoali_record_args){.row = &dropout_row,
-                                                                 .inputs = {x, residual},
-                                                                 .attr = &attr,
-                                                                 .attr_bytes = sizeof attr});
+    shoal_tensor *part =
+        residual != NULL && residual->sequence_part ? shoali_tensor_take_sequence(tape, x) : x;
+    shoal_tensor *y =
+        shoali_tape_record(tape, &(struct shoali_record_args){.row = &dropout_row,
+                                                              .inputs = {part, residual},
+                                                              .attr = &attr,
+                                                              .attr_bytes = sizeof attr});
+    shoali_tensor_done(tape, part, x);
+    return y;
 }

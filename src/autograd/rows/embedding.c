@@ -355,9 +355,12 @@ shoal_tensor *shoal_embedding(shoal_tape *tape, shoal_tensor *ids, shoal_param *
 {
     const struct embedding_attr attr = {0};
     const enum shoali_tensor_rule rule = shoali_tensor_rule(tape, table, 0);
-    if (rule == SHOALI_TENSOR_WHOLE)
-        return shoali_tensor_take_sequence(tape,
-                                           record_embedding(tape, ids, table, positions, &attr));
+    if (rule == SHOALI_TENSOR_WHOLE) {
+        shoal_tensor *all = record_embedding(tape, ids, table, positions, &attr);
+        shoal_tensor *mine = shoali_tensor_take_sequence(tape, all);
+        shoali_tensor_done(tape, all, mine);
+        return mine;
+    }
     if (rule == SHOALI_TENSOR_ROW || table->columns.parts != 1)
         return shoali_tape_poison(
             tape,

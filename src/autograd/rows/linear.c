@@ -346,5 +346,11 @@ shoal_tensor *shoal_linear_sized(shoal_tape *tape, shoal_tensor *x, shoal_param 
         return record_row(tape, x, weight, &own);
     if (rule == SHOALI_TENSOR_COLUMN)
         return record_column(tape, x, weight, &own);
-    return record_linear(tape, x, weight, &own, rule);
+    /* what is added to a part of the sequence is that part */
+    shoal_tensor *part = own.residual != NULL && own.residual->sequence_part
+                             ? shoali_tensor_take_sequence(tape, x)
+                             : x;
+    shoal_tensor *y = record_linear(tape, part, weight, &own, rule);
+    shoali_tensor_done(tape, part, x);
+    return y;
 }

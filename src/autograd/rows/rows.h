@@ -120,7 +120,7 @@ void shoali_tensor_done(shoal_tape *tape, shoal_tensor *x, const shoal_tensor *k
 shoal_tensor *shoali_tensor_gather_sequence(shoal_tape *tape, shoal_tensor *x);
 shoal_tensor *shoali_tensor_take_columns(shoal_tape *tape, shoal_tensor *x,
                                          const struct shoali_columns *columns);
-/* Own positions of a replicated x, where sequences are divided; else x. Closes x. */
+/* Own positions of a replicated x, where sequences are divided; else x. */
 shoal_tensor *shoali_tensor_take_sequence(shoal_tape *tape, shoal_tensor *x);
 /* Whether what leaves a row weight is this rank's positions of x alone. */
 bool shoali_tensor_scatters(const struct shoal_tape *tape, const shoal_tensor *x);

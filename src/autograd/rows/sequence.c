@@ -231,10 +231,7 @@ static const struct shoali_op_row take_row = {
 
 shoal_tensor *shoali_tensor_take_sequence(shoal_tape *tape, shoal_tensor *x)
 {
-    if (!shoali_tensor_scatters(tape, x))
+    if (!shoali_tensor_scatters(tape, x) || x->sequence_part)
         return x;
-    shoal_tensor *y =
-        shoali_tape_record(tape, &(struct shoali_record_args){.row = &take_row, .inputs = {x}});
-    shoali_tensor_done(tape, x, NULL);
-    return y;
+    return shoali_tape_record(tape, &(struct shoali_record_args){.row = &take_row, .inputs = {x}});
 }
