@@ -90,13 +90,14 @@ static bool fail_collective(struct gpt_seat *seat)
 static void test_collectives(void **state)
 {
     static const char *const options[] = {NULL, "\"zero_optimization\":{\"stage\":2}",
-                                          "\"reduction\":\"exact\""};
+                                          "\"reduction\":\"exact\"",
+                                          "\"tensor_parallel\":{\"autotp_size\":3}"};
     /* Three steps of two at least. A stream's own thread has faults of its own: the host's posts
      * are then what fails. */
     const char *accelerator = getenv("SHOAL_ACCELERATOR");
     const int64_t least = accelerator && strcmp(accelerator, "sim") == 0 ? 3 : 6;
     (void)state;
-    for (size_t o = 0; o < 3; o++) {
+    for (size_t o = 0; o < sizeof options / sizeof options[0]; o++) {
         int64_t failed = 0;
         for (int32_t skip = 0;; skip++) {
             char spec[64];
