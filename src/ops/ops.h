@@ -82,6 +82,7 @@ enum shoali_activation {
 /* C[M,N] = epilogue(op(A)[M,K] op(B)[K,N]). [bits for F32]
  * op transposes when the flag is set: A is then stored [K,M], B [N,K]. lda, ldb, ldc: row strides of
  * the stored matrices. The sum is in dot order, then, each step only where it is asked for:
+ *   before       v = before + v, or with k = 0 v = before
  *   accumulate   v = C + v
  *   bias         v = v + bias[n]
  *   preact       preact[m,n] = round(v), and v = that rounded value, so that backward sees the same
@@ -89,7 +90,9 @@ enum shoali_activation {
  *   residual     v = residual[m,n] + v
  *   C = round(v)
  * A and B have one dtype; dtype_c is F32 or dtype_ab; residual and preact are of dtype_c, bias of
- * dtype_c or dtype_ab.
+ * dtype_c or dtype_ab. before is fp32 (fp64 of F64) with C's strides, and may be C: what earlier
+ * products of a sum in pieces have left. Several accumulating products round that often; these
+ * round a 16-bit C once.
  * packed_b: what pack_b made of b with the same n, k, trans_b and dtype; read in b's place, with
  * the same bits. */
 struct shoali_gemm_args {
@@ -98,6 +101,7 @@ struct shoali_gemm_args {
     const void *bias, *residual; /* optional */
     void *preact;                /* optional output */
     const void *packed_b;        /* optional */
+    const void *before;          /* optional */
     int64_t m, n, k, lda, ldb, ldc;
     int32_t trans_a, trans_b, accumulate;
     enum shoali_activation activation;

@@ -10,7 +10,7 @@ struct gemm_case {
     int32_t trans_a, trans_b, accumulate, preact, residual;
     enum shoali_activation activation;
     shoal_dtype dtype_c;
-    int64_t bias, pad;
+    int64_t bias, pad, before;
 };
 
 /* dot order makes the result exact between tables. Products of pairs (|a|,|b| <= 1): each of K sums
@@ -36,6 +36,7 @@ static void run_gemm(struct trial *t, const struct gemm_case *g)
         .bias = g->bias > 0 ? floats(t, g->n, dtype_bias) : NULL,
         .residual = g->residual ? floats(t, c_count, g->dtype_c) : NULL,
         .preact = g->preact ? floats(t, c_count, g->dtype_c) : NULL,
+        .before = g->before ? floats(t, c_count, SHOAL_F32) : NULL,
         .m = g->m,
         .n = g->n,
         .k = g->k,
@@ -50,6 +51,8 @@ static void run_gemm(struct trial *t, const struct gemm_case *g)
         .dtype_c = g->dtype_c,
         .dtype_bias = dtype_bias,
     };
+    if (g->before == 2 && g->dtype_c == SHOAL_F32) /* in place */
+        args.before = args.c;
     call(t, &args);
     give_within(t, args.c, c_count, g->dtype_c, 0, gemm_pairs_tolerance(g));
     if (args.preact != NULL)
@@ -68,6 +71,7 @@ static void gemm_small(struct trial *t)
     g.dtype_c = pick(t, 2) ? SHOAL_F32 : t->dtype;
     g.bias = pick(t, 3);
     g.pad = pick(t, 2) * 3;
+    g.before = pick(t, 3);
     g.m = pick_size(t);
     g.n = pick_size(t);
     g.k = pick_size(t) - 1; /* 0 among them */

@@ -144,6 +144,8 @@ static void fetch_outputs(const struct shoali_gemm_args *args, int64_t m0, int r
 {
     const int64_t first = m0 * args->ldc + n0;
     fetch_tile(args->c, args->dtype_c, args->ldc, first, rows, columns);
+    if (args->before)
+        fetch_tile(args->before, SHOAL_F32, args->ldc, first, rows, columns);
     if (args->residual)
         fetch_tile(args->residual, args->dtype_c, args->ldc, first, rows, columns);
     if (args->preact)
@@ -349,8 +351,8 @@ static void make_plan(const struct shoali_gemm_args *args, int32_t threads, stru
         plan->a_mode = A_DIRECT;
     else
         plan->a_mode = A_STRAIGHT;
-    plan->plain = args->dtype_c == SHOAL_F32 && !args->accumulate && !args->bias && !args->preact &&
-                  !args->residual && args->activation == SHOALI_ACT_NONE;
+    plan->plain = args->dtype_c == SHOAL_F32 && !args->accumulate && !args->before && !args->bias &&
+                  !args->preact && !args->residual && args->activation == SHOALI_ACT_NONE;
     plan->carry_in_c = plan->plain && args->n % 16 == 0;
     plan->kc = k_block(args->k, pairs);
     const bool bounded = plan->a_mode >= A_STRAIGHT || (plan->kc < args->k && !plan->carry_in_c);

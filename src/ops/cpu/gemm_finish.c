@@ -22,11 +22,21 @@ SHOALI_INLINE v16 store_rounded(void *matrix, int64_t at, int64_t lanes, v16 v,
     return v;
 }
 
+/* The sum of this product behind that of earlier ones. Without one there is nothing to add: +0 would
+ * turn -0. */
+SHOALI_INLINE v16 join(const struct shoali_gemm_args *args, v16 v, int64_t at, int64_t lanes)
+{
+    const v16 before = lanes_load(args->before, at, lanes, SHOAL_F32);
+    return args->k > 0 ? v16_add(before, v) : before;
+}
+
 /* Sixteen columns (lanes of them valid) of one row; `at` is the element of C, n its column. */
 SHOALI_INLINE void finish_vector(const struct shoali_gemm_args *args, v16 v, int64_t at, int64_t n,
                                  int64_t lanes, const enum shoali_activation activation,
                                  const shoal_dtype dtype)
 {
+    if (args->before)
+        v = join(args, v, at, lanes);
     if (args->accumulate)
         v = v16_add(lanes_load(args->c, at, lanes, dtype), v);
     if (args->bias)
@@ -89,6 +99,8 @@ static void finish_plain(const struct shoali_gemm_args *args, const float *sum, 
         float *c = (float *)args->c + m0 * args->ldc + n0 + j;
         for (int64_t i = 0; i < rows; i++, c += args->ldc) {
             v16 v = v16_load(sum + i * sum_ld + j);
+            if (args->before)
+                v = join(args, v, (m0 + i) * args->ldc + n0 + j, 16);
             if (args->accumulate)
                 v = v16_add(v16_load(c), v);
             if (args->bias)
@@ -125,7 +137,7 @@ void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const f
     const bool simple = none && !args->preact && columns % 16 == 0;
     if (simple && dtype == SHOAL_F32)
         finish_plain(args, sum, sum_ld, m0, rows, n0, columns);
-    else if (simple && dtype == SHOAL_BF16 && !args->accumulate && !args->residual)
+    else if (simple && dtype == SHOAL_BF16 && !args->accumulate && !args->residual && !args->before)
         finish_half(args, sum, sum_ld, m0, rows, n0, columns);
     else if (none && dtype == SHOAL_BF16)
         finish_typed(args, sum, sum_ld, m0, rows, n0, columns, SHOALI_ACT_NONE, SHOAL_BF16);

@@ -80,7 +80,9 @@ const struct shoali_kernel shoali_kernel_gemm = {
                                               SHOALI_COUNT_BY(gemm_c)),
                           /* the table knows how long it is */
                           SHOALI_OPTIONAL_IN(gemm, packed_b, SHOALI_OF(gemm, dtype_ab),
-                                             SHOALI_COUNT_BY(NULL))}},
+                                             SHOALI_COUNT_BY(NULL)),
+                          SHOALI_OPTIONAL_IN(gemm, before, SHOALI_REAL_OF(gemm, dtype_ab),
+                                             SHOALI_COUNT_BY(gemm_c))}},
     .dtypes = {SHOALI_DTYPE(gemm, dtype_ab, SHOALI_DTYPE_FLOAT),
                SHOALI_DTYPE(gemm, dtype_c, SHOALI_DTYPE_FLOAT),
                SHOALI_DTYPE_OF_OPTIONAL(gemm, dtype_bias, SHOALI_DTYPE_FLOAT, bias)},

@@ -34,6 +34,9 @@ static void R(gemm)(const struct shoali_gemm_args *args)
         for (int64_t n = 0; n < args->n; n++) {
             const int64_t at = m * args->ldc + n;
             REAL v = R(dot)(args, m, n);
+            if (args->before != NULL)
+                v = args->k > 0 ? ((const REAL *)args->before)[at] + v
+                                : ((const REAL *)args->before)[at];
             if (args->accumulate)
                 v = R(load)(args->c, at, args->dtype_c) + v;
             if (args->bias != NULL)
