@@ -148,6 +148,7 @@ struct shoali_module {
 struct shoali_axis_place {
     shoal_axes axis;
     int32_t ways, index;
+    int32_t splits; /* tp: logical splits of exact sums, a multiple of ways; 0, 1: none */
 };
 /* Runs all declares. SHOAL_EINVAL: duplicate name, tied_to unknown or of another shape, a split
  * that does not fit its shape. */
@@ -462,6 +463,10 @@ SHOAL_CHECKED shoal_status shoali_param_grad_begin(struct shoal_tape *tape,
                                                    void **to, bool *accumulate);
 SHOAL_CHECKED shoal_status shoali_param_grad_end(struct shoal_tape *tape, struct shoali_node *node,
                                                  int32_t param);
+/* Between the two, with an I64 sink: what is in `to` is a contribution of its own, converted now; the
+ * next one overwrites it. */
+SHOAL_CHECKED shoal_status shoali_param_grad_next(struct shoal_tape *tape, struct shoali_node *node,
+                                                  int32_t param);
 /* The same for elements [first, first + count) of the parameter, when the whole gradient would be a
  * large temporary: parts that follow each other from 0 to the end, each ended before the next
  * begins; the last one's end is that of the contribution. */

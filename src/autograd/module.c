@@ -148,6 +148,7 @@ static shoal_status cut_by(struct shoali_shard *shard, const shoal_param_split *
     struct shoali_cut cut = {.dim = split->dim,
                              .ways = place->ways,
                              .index = place->index,
+                             .splits = place->splits,
                              .part_count = split->part_count};
     _Static_assert(SHOAL_SPLIT_PARTS == SHOALI_SHARD_INTERVALS, "a part becomes an interval");
     memcpy(cut.part, split->part, sizeof cut.part);
@@ -180,31 +181,47 @@ static shoal_status make_shard(const struct shoal_declaration *declaration,
     return SHOAL_OK;
 }
 
+/* What several splits had of a part would be in several sums. */
+static shoal_status refuse_splits(const struct shoal_param *param, int32_t part)
+{
+    const struct shoali_columns *columns = &param->columns;
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "parameter %s: exact_splits.tensor is %d, but it has %lld units (groups of "
+                      "query heads), which exact splits do not share: give at most as many splits",
+                      param->name, (int)columns->splits,
+                      (long long)(columns->whole[part] / columns->unit[part]));
+}
+
 /* What tp does to a dim, part by part, beside the shard, which may join parts. */
 static shoal_status describe_columns(const struct shoal_declaration *declaration,
                                      const shoal_param_spec *spec, struct shoal_param *param)
 {
+    static const struct shoali_axis_place alone = {SHOAL_AXIS_TP, 1, 0, 1};
     const struct shoali_axis_place *place = find_place(declaration, SHOAL_AXIS_TP);
     struct shoali_columns *columns = &param->columns;
     int32_t s = 0;
     while (s < SHOAL_SPLITS && spec->split[s].axis != SHOAL_AXIS_TP)
         s++;
-    if ((param->cut_by & (SHOAL_AXIS_TP | SHOAL_AXIS_EXPERT)) != SHOAL_AXIS_TP)
+    if (s == SHOAL_SPLITS || (param->cut_by & SHOAL_AXIS_EXPERT) != 0)
         return SHOAL_OK;
-    SHOAL_ASSERT(s < SHOAL_SPLITS && place != NULL);
+    if (place == NULL)
+        place = &alone;
     const shoal_param_split *split = &spec->split[s];
     param->tensor_dim = split->dim;
     columns->parts = split->part_count > 0 ? split->part_count : 1;
+    columns->splits = place->splits;
     for (int32_t p = 0; p < columns->parts; p++) {
         int32_t sharers;
         columns->whole[p] = split->part_count > 0 ? split->part[p] : spec->shape.dim[split->dim];
         columns->unit[p] = split->unit[p] > 0 ? split->unit[p] : 1;
         columns->fine[p] = spec->split_fine[s][p];
         const struct shoali_interval mine =
-            shoali_shard_share(columns->whole[p], columns->unit[p], columns->fine[p], place->ways,
-                               place->index, &sharers);
+            shoali_shard_share_of(columns->whole[p], columns->unit[p], columns->fine[p],
+                                  place->splits, place->ways, place->index, &sharers);
         columns->first[p] = mine.begin;
         columns->count[p] = mine.count;
+        if (columns->splits > 1 && sharers > 1)
+            return refuse_splits(param, p);
         if (p > 0 && sharers != columns->sharers)
             return SHOAL_FAIL(SHOAL_EINVAL,
                               "parameter %s holds parts that %d ranks share and others that they "

@@ -17,8 +17,10 @@ shoal_status shoali_tensor_post(struct shoal_tape *tape, struct shoali_node *nod
         .out = out,
         .count = count,
         .dtype = dtype,
-        .op = SHOAL_SUM,
+        .op = tape->args.tensor_parallel.exact ? SHOAL_SUM_TREE : SHOAL_SUM,
     };
+    if (!shoali_tensor_is_cut(tape)) /* splits without ranks */
+        return SHOAL_OK;
     return shoali_node_post(tape, node, tape->args.tensor_parallel.group, &post);
 }
 

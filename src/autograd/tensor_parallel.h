@@ -39,13 +39,28 @@
  * parameters that are not cut are then sums over tp (shoal_param.sum_over_tensor): zero sums them
  * over the ranks of dp and tp together, as if tp divided the samples, too.
  *
- * SUMS. fast: messages have the type of activations, sums are in rank order. All go through
- * shoali_tensor_post. exact: S logical splits
- * (the key exact_splits.tensor, a power of two, tp divides it); rank r of t stands for the S/t splits
- * from r S/t on. A sum over a cut dim is S partial sums in fp32, each in the order of one dot
- * product, joined by the binary tree over S leaves, rounded to the type of activations once: on one
- * rank with S splits as on S ranks. Units (heads) are divided by S first, so a rank of t has those of
- * its splits.
+ * SUMS. All go through shoali_tensor_post. fast: messages have the type of activations, sums are in
+ * rank order. exact: S logical splits (the key exact_splits.tensor, a power of two, tp divides it);
+ * rank r of t stands for the S/t splits from r S/t on. A sum over a cut dim is S shares in fp32, each
+ * in the order of one dot product (of a dim of several parts, q, k and v: one for each, added in the
+ * order of the parts), joined by the binary tree over S leaves, and rounded to the type of activations
+ * once, behind what follows it in a product (bias, activation, residual): on one rank with S splits as
+ * on S ranks. A rank joins its splits, which are a subtree, and messages are of fp32 (SHOAL_SUM_TREE).
+ * So with splits
+ *   row         y of one node on one rank; on several the node's result is the share, in fp32
+ *   column      x's gradient: on several ranks the share is in the buffer of the gradient of what
+ *               `enter` made, which is as wide (wide_grad)
+ *   vocabulary  the loss joins the three numbers of every split in their order, of which all ranks
+ *               have all: rows/cut_loss.h
+ * Units (heads) are divided by S first, so a rank of t has those of its splits. What several splits
+ * would share (a group's key head) is refused. rows/splits.h has the functions.
+ *
+ * CONTRIBUTIONS. exact: what each rank along tp adds to a parameter that is not cut is one or several
+ * contributions, each an integer, and on one rank it is the same ones: of a norm of heads one for each
+ * split, and of all that is not split one for each declared block of the sequence
+ * (exact_splits.sequence; ranks of sequence parallelism have whole blocks), of a block one fp32 sum over
+ * the samples of the micro-batch, each complete before the add. A parameter that is split has one
+ * contribution, whatever tp is: its ranks have other elements.
  *
  * Source: Shoeybi et al. 2019, Korthikanti et al. 2022.
  */

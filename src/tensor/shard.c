@@ -87,6 +87,19 @@ struct shoali_interval shoali_shard_share(int64_t count, int64_t unit, int64_t f
     return piece;
 }
 
+struct shoali_interval shoali_shard_share_of(int64_t count, int64_t unit, int64_t fine,
+                                             int32_t splits, int32_t ways, int32_t index,
+                                             int32_t *sharers)
+{
+    const int32_t each = splits > ways ? splits / ways : 1;
+    struct shoali_interval all =
+        shoali_shard_share(count, unit, fine, each * ways, each * index, sharers);
+    const struct shoali_interval last =
+        shoali_shard_share(count, unit, fine, each * ways, each * index + each - 1, NULL);
+    all.count = last.begin + last.count - all.begin;
+    return all;
+}
+
 shoal_status shoali_shard_cut(struct shoali_shard *shard, const struct shoali_cut *cut)
 {
     shoal_status status;
@@ -96,8 +109,9 @@ shoal_status shoali_shard_cut(struct shoali_shard *shard, const struct shoali_cu
     int64_t begin = 0, local = 0;
     for (int32_t p = 0; p < parts; p++) {
         const int64_t part = cut->part_count > 0 ? cut->part[p] : shard->global.dim[d];
-        struct shoali_interval one = shoali_shard_share(part, cut->unit[p] > 0 ? cut->unit[p] : 1,
-                                                        cut->fine[p], cut->ways, cut->index, NULL);
+        struct shoali_interval one =
+            shoali_shard_share_of(part, cut->unit[p] > 0 ? cut->unit[p] : 1, cut->fine[p],
+                                  cut->splits, cut->ways, cut->index, NULL);
         one.begin += begin;
         begin += part;
         local += one.count;

@@ -59,6 +59,8 @@ bool shoali_shard_is_nothing(const struct shoali_shard *shard);
 struct shoali_cut {
     int32_t dim;
     int32_t ways, index; /* this is the index-th of so many */
+    int32_t splits;      /* each part is divided into so many first, of which each of the ways has
+                            neighbours; 0: as many as ways, which divide it */
     int32_t part_count;
     int64_t part[SHOALI_SHARD_INTERVALS]; /* indices of each; they add up to the dim */
     int64_t unit[SHOALI_SHARD_INTERVALS]; /* 0: 1 */
@@ -68,6 +70,10 @@ struct shoali_cut {
  * neighbours have the same. */
 struct shoali_interval shoali_shard_share(int64_t count, int64_t unit, int64_t fine, int32_t ways,
                                           int32_t index, int32_t *sharers);
+/* The same with `splits` as in a cut. */
+struct shoali_interval shoali_shard_share_of(int64_t count, int64_t unit, int64_t fine,
+                                             int32_t splits, int32_t ways, int32_t index,
+                                             int32_t *sharers);
 /* Cuts a dim that is whole. SHOAL_EINVAL with a sentence naming the dim and the sizes when the
  * parts do not add up or are no whole number of units. */
 SHOAL_CHECKED shoal_status shoali_shard_cut(struct shoali_shard *shard,

@@ -91,6 +91,7 @@ static inline int64_t shoali_runs_at(const struct shoali_runs *runs, int64_t i, 
 enum { SHOALI_COLUMNS_PARTS = 4 };
 struct shoali_columns {
     int32_t parts, sharers; /* neighbours that have the same: of keys and values; 0: 1 */
+    int32_t splits; /* of exact sums over it, over all ranks, which have neighbours; 0, 1: none */
     int64_t whole[SHOALI_COLUMNS_PARTS], first[SHOALI_COLUMNS_PARTS], count[SHOALI_COLUMNS_PARTS];
     int64_t unit[SHOALI_COLUMNS_PARTS],
         fine[SHOALI_COLUMNS_PARTS]; /* by which others have theirs */

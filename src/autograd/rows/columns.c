@@ -29,8 +29,8 @@ static int64_t local_columns(const struct shoali_columns *columns, int32_t ranks
 {
     int64_t sum = 0;
     for (int32_t p = 0; p < columns->parts; p++)
-        sum += shoali_shard_share(columns->whole[p], columns->unit[p], columns->fine[p], ranks,
-                                  rank, NULL)
+        sum += shoali_shard_share_of(columns->whole[p], columns->unit[p], columns->fine[p],
+                                     columns->splits, ranks, rank, NULL)
                    .count;
     return sum;
 }
@@ -136,8 +136,8 @@ static shoal_status move_columns(struct shoal_tape *tape, const struct columns_a
     int64_t local = 0, begin = 0;
     for (int32_t p = 0; p < columns->parts; p++) {
         const struct shoali_interval part =
-            shoali_shard_share(columns->whole[p], columns->unit[p], columns->fine[p],
-                               tape->args.tensor_parallel.ranks, rank, NULL);
+            shoali_shard_share_of(columns->whole[p], columns->unit[p], columns->fine[p],
+                                  columns->splits, tape->args.tensor_parallel.ranks, rank, NULL);
         const int64_t global = begin + part.begin;
         const struct shoali_copy_strided_args args = {
             .x = shoali_at(from, to_whole ? local : global, dtype),

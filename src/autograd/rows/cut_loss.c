@@ -1,4 +1,4 @@
-/* cut_loss.c - losses of logits whose vocabulary tp divides. */
+/* cut_loss.c - losses of logits whose vocabulary is in pieces. */
 #include "autograd/rows/cut_loss.h"
 
 #include <math.h>
@@ -15,41 +15,59 @@ static int64_t rows_of(const struct shoali_node *node)
     return shoali_count(&node->out[SHOALI_LOSS_LSE]->tensor);
 }
 
+static int32_t ranks_of(const struct shoal_tape *tape)
+{
+    return shoali_tensor_is_cut(tape) ? tape->args.tensor_parallel.ranks : 1;
+}
+
 shoal_status shoali_cut_loss_outputs(struct shoal_tape *tape, struct shoali_node *node,
-                                     int32_t index, shoal_dtype dtype)
+                                     int32_t index, shoal_dtype dtype,
+                                     const struct shoali_columns *columns)
 {
     shoal_status status;
     const struct shoal_tensor *targets = &node->in[index]->tensor;
     const shoal_dtype wide = shoali_wide(dtype);
-    const int32_t ranks = tape->args.tensor_parallel.ranks;
+    const int64_t pieces = (int64_t)shoali_columns_pieces(tape, columns) * ranks_of(tape);
     const int64_t count = shoali_count(targets);
     const shoal_shape scalar = {0}, rows = shoal_shape_1(count);
-    const shoal_shape parts = shoal_shape_3(ranks, 3, count);
+    const shoal_shape parts = shoal_shape_3(pieces, 3, count);
     SHOAL_TRY(status, shoali_node_output(tape, node, SHOALI_LOSS_RESULT, wide, &scalar, 1), done);
     SHOAL_TRY(status, shoali_node_output(tape, node, SHOALI_LOSS_LSE, wide, &rows, targets->bound),
               done);
     SHOAL_TRY(status, shoali_node_output(tape, node, SHOALI_LOSS_COUNT, wide, &scalar, 1), done);
-    SHOAL_TRY(
-        status,
-        shoali_node_output(tape, node, SHOALI_LOSS_PARTS, wide, &parts, 3 * ranks * targets->bound),
-        done);
+    SHOAL_TRY(status,
+              shoali_node_output(tape, node, SHOALI_LOSS_PARTS, wide, &parts,
+                                 3 * pieces * targets->bound),
+              done);
 done:
     return status;
 }
 
-static void *own_part(const struct shoal_tape *tape, const struct shoali_node *node)
+/* Numbers of all pieces, and of one rank's. */
+static int64_t pieces_of(const struct shoali_node *node)
 {
-    return shoali_at(node->out[SHOALI_LOSS_PARTS]->tensor.data,
-                     3 * rows_of(node) * tape->args.tensor_parallel.rank, wide_of(node));
+    return node->out[SHOALI_LOSS_PARTS]->tensor.shape.dim[0];
 }
 
-shoal_status shoali_cut_loss_begin(struct shoal_tape *tape, struct shoali_node *node,
+static int64_t own_count(const struct shoal_tape *tape, const struct shoali_node *node)
+{
+    return pieces_of(node) / ranks_of(tape) * 3 * rows_of(node);
+}
+
+static void *own_parts(const struct shoal_tape *tape, const struct shoali_node *node)
+{
+    const int32_t rank = ranks_of(tape) > 1 ? tape->args.tensor_parallel.rank : 0;
+    return shoali_at(node->out[SHOALI_LOSS_PARTS]->tensor.data, own_count(tape, node) * rank,
+                     wide_of(node));
+}
+
+shoal_status shoali_cut_loss_begin(struct shoal_tape *tape, struct shoali_node *node, int32_t index,
                                    struct shoali_cross_entropy_tile_args *tile)
 {
     shoal_status status = SHOAL_OK;
     const int64_t rows = rows_of(node);
     const shoal_dtype wide = wide_of(node);
-    void *own = own_part(tape, node);
+    void *own = shoali_at(own_parts(tape, node), 3 * rows * index, wide);
     tile->targets = node->in[TARGETS]->tensor.data;
     tile->largest = own;
     tile->lse = shoali_at(own, rows, wide);
@@ -69,8 +87,8 @@ done:
 
 shoal_status shoali_cut_loss_post(struct shoal_tape *tape, struct shoali_node *node)
 {
-    return shoali_tensor_post(tape, node, own_part(tape, node),
-                              node->out[SHOALI_LOSS_PARTS]->tensor.data, 3 * rows_of(node),
+    return shoali_tensor_post(tape, node, own_parts(tape, node),
+                              node->out[SHOALI_LOSS_PARTS]->tensor.data, own_count(tape, node),
                               wide_of(node), SHOALI_TENSOR_GATHER);
 }
 
@@ -86,7 +104,7 @@ shoal_status shoali_cut_loss_join(struct shoal_tape *tape, struct shoali_node *n
         .loss = loss,
         .lse = node->out[SHOALI_LOSS_LSE]->tensor.data,
         .rows = rows_of(node),
-        .ways = tape->args.tensor_parallel.ranks,
+        .ways = pieces_of(node),
         .vocabulary = vocabulary,
         .dtype = wide_of(node),
     };
@@ -115,24 +133,29 @@ static shoal_status cut_infer(struct shoal_tape *tape, struct shoali_node *node)
     shoal_shape whole = logits->shape;
     whole.dim[whole.ndim - 1] = logits->columns.whole[0];
     SHOAL_TRY(status, shoali_row_need_targets(node, TARGETS, &whole), done);
-    SHOAL_TRY(status, shoali_cut_loss_outputs(tape, node, TARGETS, logits->dtype), done);
+    SHOAL_TRY(status, shoali_cut_loss_outputs(tape, node, TARGETS, logits->dtype, &logits->columns),
+              done);
 done:
     return status;
 }
 
 static shoal_status cut_post(struct shoal_tape *tape, struct shoali_node *node)
 {
-    shoal_status status;
+    shoal_status status = SHOAL_OK;
     const struct shoal_tensor *logits = &node->in[LOGITS]->tensor;
-    struct shoali_cross_entropy_tile_args tile = {
-        .logits = logits->data,
-        .columns = shoali_last_dim(&logits->shape),
-        .stride = shoali_last_dim(&logits->shape),
-        .first = logits->columns.first[0],
-        .dtype = logits->dtype,
-    };
-    SHOAL_TRY(status, shoali_cut_loss_begin(tape, node, &tile), done);
-    SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_tile, &tile), done);
+    for (int32_t i = 0; i < shoali_columns_pieces(tape, &logits->columns); i++) {
+        const struct shoali_interval piece = shoali_columns_piece(tape, &logits->columns, i);
+        struct shoali_cross_entropy_tile_args tile = {
+            .logits = shoali_at(logits->data, piece.begin, logits->dtype),
+            .columns = piece.count,
+            .stride = shoali_last_dim(&logits->shape),
+            .first = logits->columns.first[0] + piece.begin,
+            .dtype = logits->dtype,
+        };
+        SHOAL_TRY(status, shoali_cut_loss_begin(tape, node, i, &tile), done);
+        if (piece.count > 0)
+            SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_tile, &tile), done);
+    }
     SHOAL_TRY(status, shoali_cut_loss_post(tape, node), done);
 done:
     return status;

@@ -1,19 +1,22 @@
-/* cut_loss - row losses of logits whose vocabulary tp divides. Each rank has per row the largest of its
- * logits, the sum of exponentials and the target's logit (or 0): [3][rows] fp32, which all exchange;
- * then each joins them in the order of ranks. Gradients need nothing more. */
+/* cut_loss - row losses of logits whose vocabulary tp divides, or that exact_splits declares in pieces.
+ * Of each piece there is per row the largest logit, the sum of exponentials and the target's logit (or
+ * 0): [3][rows] fp32. A rank makes those of its pieces (one, or its splits), all exchange them, and
+ * each joins them in the order of the vocabulary. Gradients need nothing more. */
 #ifndef SHOALI_AUTOGRAD_CUT_LOSS_H
 #define SHOALI_AUTOGRAD_CUT_LOSS_H
 
-#include "autograd/rows/rows.h"
+#include "autograd/rows/splits.h"
 
-/* Outputs of such nodes. PARTS: [ranks][3][rows]. */
+/* Outputs of such nodes. PARTS: [pieces of all ranks][3][rows]. */
 enum { SHOALI_LOSS_RESULT, SHOALI_LOSS_LSE, SHOALI_LOSS_COUNT, SHOALI_LOSS_PARTS };
-/* Describes them: `targets` are input `index`. */
+/* Describes them: `targets` are input `index`. `columns`: how the vocabulary is divided. */
 SHOAL_CHECKED shoal_status shoali_cut_loss_outputs(struct shoal_tape *tape,
                                                    struct shoali_node *node, int32_t index,
-                                                   shoal_dtype dtype);
-/* The memory of this rank's three numbers, as tiles of logits begin with them. */
+                                                   shoal_dtype dtype,
+                                                   const struct shoali_columns *columns);
+/* The memory of the three numbers of this rank's piece `index`, as tiles of logits begin with them. */
 SHOAL_CHECKED shoal_status shoali_cut_loss_begin(struct shoal_tape *tape, struct shoali_node *node,
+                                                 int32_t index,
                                                  struct shoali_cross_entropy_tile_args *tile);
 SHOAL_CHECKED shoal_status shoali_cut_loss_post(struct shoal_tape *tape, struct shoali_node *node);
 /* Losses, their mean over targets, which are input 1. */

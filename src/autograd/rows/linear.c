@@ -1,5 +1,5 @@
 /* linear.c - y = act(x w + bias) + residual. */
-#include "autograd/rows/rows.h"
+#include "autograd/rows/splits.h"
 
 struct linear_attr {
     shoal_activation activation;
@@ -34,6 +34,25 @@ static shoal_status check_weight(const struct shoali_node *node, struct linear_a
     return shoali_row_need_param(node, WEIGHT, x->dtype, &weight->shape);
 }
 
+/* Dims of the weight. */
+static int32_t in_dim(const struct linear_attr *attr)
+{
+    return attr->weight_out_in != 0 ? 1 : 0;
+}
+
+static int32_t out_dim(const struct linear_attr *attr)
+{
+    return attr->weight_out_in != 0 ? 0 : 1;
+}
+
+/* The share of a rank in a sum over tp that is exact: it is rounded behind the sum. */
+static bool is_wide_share(const struct shoal_tape *tape, const struct shoali_node *node)
+{
+    const struct linear_attr *attr = shoali_node_attr(node);
+    return attr->rule == SHOALI_TENSOR_ROW &&
+           shoali_splits_of(tape, node->param[WEIGHT], in_dim(attr)) > 0;
+}
+
 static shoal_status linear_infer(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status;
@@ -56,9 +75,14 @@ static shoal_status linear_infer(struct shoal_tape *tape, struct shoali_node *no
                             shoal_dtype_name(x->dtype), shoali_shape_format(&shape, expected));
         goto done;
     }
-    SHOAL_TRY(status, shoali_node_output(tape, node, RESULT, x->dtype, &shape, -1), done);
+    SHOAL_TRY(status,
+              shoali_node_output(tape, node, RESULT,
+                                 is_wide_share(tape, node) ? shoali_wide(x->dtype) : x->dtype,
+                                 &shape, -1),
+              done);
     shoali_block_leading(node, shape.ndim - 1);
-    if (attr->rule == SHOALI_TENSOR_COLUMN)
+    if (attr->rule == SHOALI_TENSOR_COLUMN ||
+        shoali_splits_of(tape, node->param[WEIGHT], out_dim(attr)) > 0)
         shoali_tensor_set_columns(node, &node->param[WEIGHT]->columns);
     else
         node->out[RESULT]->tensor.columns = (struct shoali_columns){0};
@@ -68,25 +92,6 @@ static shoal_status linear_infer(struct shoal_tape *tape, struct shoali_node *no
         node->saves_inputs = 0;
 done:
     return status;
-}
-
-static enum shoali_activation epilogue(shoal_activation activation)
-{
-    switch (activation) {
-    case SHOAL_ACTIVATION_GELU:
-        return SHOALI_ACT_GELU_ERF;
-    case SHOAL_ACTIVATION_GELU_TANH:
-        return SHOALI_ACT_GELU_TANH;
-    case SHOAL_ACTIVATION_RELU:
-        return SHOALI_ACT_RELU;
-    case SHOAL_ACTIVATION_RELU_SQUARED:
-        return SHOALI_ACT_RELU_SQUARED;
-    case SHOAL_ACTIVATION_SILU:
-        return SHOALI_ACT_SILU;
-    case SHOAL_ACTIVATION_NONE:
-        break;
-    }
-    return SHOALI_ACT_NONE;
 }
 
 static shoal_status linear_forward(struct shoal_tape *tape, struct shoali_node *node)
@@ -109,11 +114,17 @@ static shoal_status linear_forward(struct shoal_tape *tape, struct shoali_node *
         .ldb = attr->weight_out_in != 0 ? attr->in : attr->out,
         .ldc = attr->out,
         .trans_b = attr->weight_out_in != 0,
-        .activation = epilogue(attr->activation),
+        .activation = shoali_activation_epilogue(attr->activation),
         .dtype_ab = x->dtype,
         .dtype_c = x->dtype,
         .dtype_bias = x->dtype,
     };
+    const struct shoali_split_product product = {
+        .gemm = args, .weight = &node->param[WEIGHT], .weights = 1, .dim = in_dim(attr)};
+    if (is_wide_share(tape, node))
+        return shoali_split_partial(tape, &product, args.c);
+    if (shoali_splits_of(tape, node->param[WEIGHT], in_dim(attr)) > 0)
+        return shoali_split_gemm(tape, &product);
     SHOAL_TRY(status, shoali_packed_get(tape, node->param[WEIGHT], SHOALI_PACKED_FORWARD, &args),
               done);
     SHOAL_TRY(status, SHOALI_RUN(tape, gemm, &args), done);
@@ -157,7 +168,8 @@ static shoal_status linear_backward_input(struct shoal_tape *tape, struct shoali
     bool accumulate;
     if (attr->activation != SHOAL_ACTIVATION_NONE)
         SHOAL_TRY(status, backward_activation(tape, node), done);
-    SHOAL_TRY(status, shoali_grad_begin(tape, node, X, true, &to, &accumulate), done);
+    const int32_t splits = shoali_splits_of(tape, node->param[WEIGHT], out_dim(attr));
+    SHOAL_TRY(status, shoali_grad_begin(tape, node, X, splits == 0, &to, &accumulate), done);
     struct shoali_gemm_args args = {
         .a = shoali_node_grad(tape, node, RESULT),
         .b = node->param[WEIGHT]->data,
@@ -173,7 +185,11 @@ static shoal_status linear_backward_input(struct shoal_tape *tape, struct shoali
         .dtype_ab = node->in[X]->tensor.dtype,
         .dtype_c = node->in[X]->tensor.dtype,
     };
-    if (to != NULL) {
+    const struct shoali_split_product product = {
+        .gemm = args, .weight = &node->param[WEIGHT], .weights = 1, .dim = out_dim(attr)};
+    if (to != NULL && splits > 0) {
+        SHOAL_TRY(status, shoali_split_input_gradient(tape, node, X, &product), done);
+    } else if (to != NULL) {
         SHOAL_TRY(status,
                   shoali_packed_get(tape, node->param[WEIGHT], SHOALI_PACKED_BACKWARD, &args),
                   done);
@@ -186,58 +202,61 @@ done:
     return status;
 }
 
-/* dW = x^T dy, or its transpose dy^T x for [out, in]. */
-static shoal_status weight_gradient(struct shoal_tape *tape, struct shoali_node *node, void *to,
+/* dW = x^T dy, or its transpose dy^T x for [out, in], of some rows. */
+static shoal_status weight_gradient(struct shoal_tape *tape, struct shoali_node *node,
+                                    int32_t param, const struct shoali_range *rows, void *to,
                                     bool accumulate)
 {
+    (void)param;
     const struct linear_attr *attr = shoali_node_attr(node);
-    const struct shoal_tensor *x = &node->in[X]->tensor;
-    const void *dy = shoali_node_grad(tape, node, RESULT);
+    const shoal_dtype dtype = node->in[X]->tensor.dtype;
+    const void *x = shoali_at(node->in[X]->tensor.data, rows->first * attr->in, dtype);
+    const void *dy =
+        shoali_at(shoali_node_grad(tape, node, RESULT), rows->first * attr->out, dtype);
     const bool out_in = attr->weight_out_in != 0;
     const struct shoali_gemm_args args = {
-        .a = out_in ? dy : x->data,
-        .b = out_in ? x->data : dy,
+        .a = out_in ? dy : x,
+        .b = out_in ? x : dy,
         .c = to,
         .m = out_in ? attr->out : attr->in,
         .n = out_in ? attr->in : attr->out,
-        .k = attr->rows,
+        .k = rows->count,
         .lda = out_in ? attr->out : attr->in,
         .ldb = out_in ? attr->in : attr->out,
         .ldc = out_in ? attr->in : attr->out,
         .trans_a = 1,
         .accumulate = accumulate,
-        .dtype_ab = x->dtype,
-        .dtype_c = shoali_wide(x->dtype),
+        .dtype_ab = dtype,
+        .dtype_c = shoali_wide(dtype),
     };
     return SHOALI_RUN(tape, gemm, &args);
 }
 
-static shoal_status linear_backward_weight(struct shoal_tape *tape, struct shoali_node *node)
+static shoal_status bias_gradient(struct shoal_tape *tape, struct shoali_node *node, int32_t param,
+                                  const struct shoali_range *rows, void *to, bool accumulate)
 {
-    shoal_status status;
+    (void)param;
     const struct linear_attr *attr = shoali_node_attr(node);
     const shoal_dtype dtype = node->in[X]->tensor.dtype;
-    void *to;
-    bool accumulate;
-    SHOAL_TRY(status, shoali_param_grad_begin(tape, node, WEIGHT, &to, &accumulate), done);
-    if (to != NULL)
-        SHOAL_TRY(status, weight_gradient(tape, node, to, accumulate), done);
-    SHOAL_TRY(status, shoali_param_grad_end(tape, node, WEIGHT), done);
-    SHOAL_TRY(status, shoali_param_grad_begin(tape, node, BIAS, &to, &accumulate), done);
     const struct shoali_reduce_args args = {
-        .x = shoali_node_grad(tape, node, RESULT),
+        .x = shoali_at(shoali_node_grad(tape, node, RESULT), rows->first * attr->out, dtype),
         .y = to,
         .outer = 1,
-        .reduced = attr->rows,
+        .reduced = rows->count,
         .inner = attr->out,
         .factor = 1,
         .accumulate = accumulate,
         .dtype = dtype,
         .dtype_out = shoali_wide(dtype),
     };
-    if (to != NULL)
-        SHOAL_TRY(status, SHOALI_RUN(tape, reduce, &args), done);
-    SHOAL_TRY(status, shoali_param_grad_end(tape, node, BIAS), done);
+    return SHOALI_RUN(tape, reduce, &args);
+}
+
+static shoal_status linear_backward_weight(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_contribute(tape, node, WEIGHT, weight_gradient), done);
+    SHOAL_TRY(status, shoali_contribute(tape, node, BIAS, bias_gradient), done);
 done:
     return status;
 }
@@ -322,12 +341,14 @@ static shoal_tensor *record_row(shoal_tape *tape, shoal_tensor *x, shoal_param *
                              "along tp in different ways; give the weight that made x and this one "
                              "the same parts and units",
                              weight->name));
+    const bool wide = shoali_splits_of(tape, weight, args->weight_out_in ? 1 : 0) > 0;
     shoal_tensor *partial = record_linear(tape, mine, weight, &product, SHOALI_TENSOR_ROW);
     shoali_tensor_done(tape, mine, x);
     return shoali_tensor_leave(tape, partial,
                                &(struct shoali_leave_args){.bias = args->bias,
                                                            .residual = args->residual,
-                                                           .activation = args->activation});
+                                                           .activation = args->activation,
+                                                           .wide = wide});
 }
 
 shoal_tensor *shoal_linear_sized(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,

@@ -23,6 +23,11 @@ struct head_attr {
     int64_t first, whole;         /* where tp divides the vocabulary; set by infer */
 };
 
+/* Rows of the weight: all, a piece of them, or a tile. */
+struct span {
+    int64_t first, count;
+};
+
 enum { X, TARGETS };
 enum { WEIGHT };
 enum { RESULT, LSE, COUNT };
@@ -56,7 +61,7 @@ static shoal_status head_infer(struct shoal_tape *tape, struct shoali_node *node
     logits.dim[logits.ndim - 1] = attr->whole;
     SHOAL_TRY(status, shoali_row_need_targets(node, TARGETS, &logits), done);
     if (cut) {
-        status = shoali_cut_loss_outputs(tape, node, TARGETS, x->dtype);
+        status = shoali_cut_loss_outputs(tape, node, TARGETS, x->dtype, &weight->columns);
         goto done;
     }
     const struct shoal_tensor *targets = &node->in[TARGETS]->tensor;
@@ -69,16 +74,35 @@ done:
     return status;
 }
 
-static int64_t tile_columns(const struct head_attr *attr, int64_t first)
+/* The tile that begins at `first` in a span. */
+static struct span tile_at(const struct span *span, int64_t first)
 {
-    const int64_t left = attr->vocabulary - first;
-    return left < TILE ? left : TILE;
+    const int64_t left = span->first + span->count - first;
+    return (struct span){first, left < TILE ? left : TILE};
+}
+
+/* Pieces that sums over the vocabulary are made of here, and one of them. */
+static int32_t pieces_of(const struct shoal_tape *tape, const struct shoali_node *node)
+{
+    const struct shoali_columns *columns = &node->param[WEIGHT]->columns;
+    return columns->splits > 1 ? shoali_columns_pieces(tape, columns) : 1;
+}
+
+static struct span piece_of(const struct shoal_tape *tape, const struct shoali_node *node,
+                            int32_t index)
+{
+    const struct head_attr *attr = shoali_node_attr(node);
+    if (node->param[WEIGHT]->columns.splits <= 1)
+        return (struct span){0, attr->vocabulary};
+    const struct shoali_interval piece =
+        shoali_columns_piece(tape, &node->param[WEIGHT]->columns, index);
+    return (struct span){piece.begin, piece.count};
 }
 
 /* Elements between rows of a tile, in the wide type. */
 static int64_t tile_stride(const struct head_attr *attr)
 {
-    return tile_columns(attr, 0) + PADDING;
+    return (attr->vocabulary < TILE ? attr->vocabulary : TILE) + PADDING;
 }
 
 static shoal_status tile_workspace(struct shoal_tape *tape, const struct shoali_node *node,
@@ -89,16 +113,16 @@ static shoal_status tile_workspace(struct shoal_tape *tape, const struct shoali_
 }
 
 static shoal_status tile_logits(struct shoal_tape *tape, const struct shoali_node *node,
-                                int64_t first, void *logits)
+                                const struct span *tile, void *logits)
 {
     const struct head_attr *attr = shoali_node_attr(node);
     const struct shoal_tensor *x = &node->in[X]->tensor;
     const struct shoali_gemm_args args = {
         .a = x->data,
-        .b = shoali_at(node->param[WEIGHT]->data, first * attr->in, x->dtype),
+        .b = shoali_at(node->param[WEIGHT]->data, tile->first * attr->in, x->dtype),
         .c = logits,
         .m = attr->rows,
-        .n = tile_columns(attr, first),
+        .n = tile->count,
         .k = attr->in,
         .lda = attr->in,
         .ldb = attr->in,
@@ -115,7 +139,9 @@ static shoal_status forward_tiles(struct shoal_tape *tape, const struct shoali_n
 {
     shoal_status status = SHOAL_OK;
     const struct head_attr *attr = shoali_node_attr(node);
+    const struct span all = {0, attr->vocabulary};
     for (int64_t first = 0; first < attr->vocabulary; first += TILE) {
+        const struct span tile = tile_at(&all, first);
         const struct shoali_cross_entropy_tile_args args = {
             .logits = logits,
             .targets = node->in[TARGETS]->tensor.data,
@@ -123,13 +149,13 @@ static shoal_status forward_tiles(struct shoal_tape *tape, const struct shoali_n
             .loss = loss,
             .lse = node->out[LSE]->tensor.data,
             .rows = attr->rows,
-            .columns = tile_columns(attr, first),
+            .columns = tile.count,
             .stride = tile_stride(attr),
             .first = first,
             .vocabulary = attr->vocabulary,
             .dtype = shoali_wide(node->in[X]->tensor.dtype),
         };
-        SHOAL_TRY(status, tile_logits(tape, node, first, logits), done);
+        SHOAL_TRY(status, tile_logits(tape, node, &tile, logits), done);
         SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_tile, &args), done);
     }
 done:
@@ -161,24 +187,35 @@ done:
     return status;
 }
 
-/* ---- forward where tp divides the vocabulary ---- */
+/* ---- forward where the vocabulary is in pieces ---- */
+
+static shoal_status cut_piece(struct shoal_tape *tape, struct shoali_node *node, int32_t index,
+                              void *logits)
+{
+    shoal_status status;
+    const struct head_attr *attr = shoali_node_attr(node);
+    const struct span piece = piece_of(tape, node, index);
+    struct shoali_cross_entropy_tile_args args = {
+        .logits = logits, .stride = tile_stride(attr), .dtype = node->out[LSE]->tensor.dtype};
+    SHOAL_TRY(status, shoali_cut_loss_begin(tape, node, index, &args), done);
+    for (int64_t at = piece.first; at < piece.first + piece.count; at += TILE) {
+        const struct span tile = tile_at(&piece, at);
+        args.columns = tile.count;
+        args.first = attr->first + at;
+        SHOAL_TRY(status, tile_logits(tape, node, &tile, logits), done);
+        SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_tile, &args), done);
+    }
+done:
+    return status;
+}
 
 static shoal_status cut_post(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status;
-    const struct head_attr *attr = shoali_node_attr(node);
-    struct shoali_cross_entropy_tile_args args = {.dtype = node->out[LSE]->tensor.dtype};
     void *logits = NULL;
     SHOAL_TRY(status, tile_workspace(tape, node, &logits), done);
-    SHOAL_TRY(status, shoali_cut_loss_begin(tape, node, &args), done);
-    args.logits = logits;
-    args.stride = tile_stride(attr);
-    for (int64_t first = 0; first < attr->vocabulary; first += TILE) {
-        args.columns = tile_columns(attr, first);
-        args.first = attr->first + first;
-        SHOAL_TRY(status, tile_logits(tape, node, first, logits), done);
-        SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_tile, &args), done);
-    }
+    for (int32_t i = 0; i < pieces_of(tape, node); i++)
+        SHOAL_TRY(status, cut_piece(tape, node, i, logits), done);
     SHOAL_TRY(status, shoali_cut_loss_post(tape, node), done);
 done:
     shoali_tape_workspace_free(tape, logits);
@@ -202,7 +239,7 @@ static int64_t gradient_stride(const struct shoali_node *node)
 }
 
 static shoal_status tile_gradient(struct shoal_tape *tape, const struct shoali_node *node,
-                                  int64_t first, void *logits)
+                                  const struct span *tile, void *logits)
 {
     shoal_status status;
     const struct head_attr *attr = shoali_node_attr(node);
@@ -215,14 +252,14 @@ static shoal_status tile_gradient(struct shoal_tape *tape, const struct shoali_n
         .count = node->out[COUNT]->tensor.data,
         .dlogits = logits,
         .rows = attr->rows,
-        .columns = tile_columns(attr, first),
+        .columns = tile->count,
         .stride = tile_stride(attr),
         .stride_out = gradient_stride(node),
-        .first = attr->first + first,
+        .first = attr->first + tile->first,
         .dtype = shoali_wide(dtype),
         .dtype_out = dtype,
     };
-    SHOAL_TRY(status, tile_logits(tape, node, first, logits), done);
+    SHOAL_TRY(status, tile_logits(tape, node, tile, logits), done);
     SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_tile_backward, &args), done);
 done:
     return status;
@@ -230,21 +267,21 @@ done:
 
 /* dx (+)= dlogits weight, in the wide type. */
 static shoal_status tile_input(struct shoal_tape *tape, const struct shoali_node *node,
-                               int64_t first, const void *dlogits, void *dx)
+                               const struct span *tile, const void *dlogits, void *dx, bool add)
 {
     const struct head_attr *attr = shoali_node_attr(node);
     const shoal_dtype dtype = node->in[X]->tensor.dtype;
     const struct shoali_gemm_args args = {
         .a = dlogits,
-        .b = shoali_at(node->param[WEIGHT]->data, first * attr->in, dtype),
+        .b = shoali_at(node->param[WEIGHT]->data, tile->first * attr->in, dtype),
         .c = dx,
         .m = attr->rows,
         .n = attr->in,
-        .k = tile_columns(attr, first),
+        .k = tile->count,
         .lda = gradient_stride(node),
         .ldb = attr->in,
         .ldc = attr->in,
-        .accumulate = first > 0,
+        .accumulate = add,
         .dtype_ab = dtype,
         .dtype_c = shoali_wide(dtype),
     };
@@ -252,14 +289,13 @@ static shoal_status tile_input(struct shoal_tape *tape, const struct shoali_node
 }
 
 /* The tile's rows of dweight = dlogits^T x. */
-static shoal_status tile_weight(struct shoal_tape *tape, struct shoali_node *node, int64_t first,
-                                const void *dlogits)
+static shoal_status tile_weight(struct shoal_tape *tape, struct shoali_node *node,
+                                const struct span *tile, const void *dlogits)
 {
     shoal_status status;
     const struct head_attr *attr = shoali_node_attr(node);
     const struct shoal_tensor *x = &node->in[X]->tensor;
-    const int64_t columns = tile_columns(attr, first);
-    const int64_t begin = first * attr->in, count = columns * attr->in;
+    const int64_t begin = tile->first * attr->in, count = tile->count * attr->in;
     void *to;
     bool accumulate;
     SHOAL_TRY(status,
@@ -269,7 +305,7 @@ static shoal_status tile_weight(struct shoal_tape *tape, struct shoali_node *nod
         .a = dlogits,
         .b = x->data,
         .c = to,
-        .m = columns,
+        .m = tile->count,
         .n = attr->in,
         .k = attr->rows,
         .lda = gradient_stride(node),
@@ -287,19 +323,67 @@ done:
     return status;
 }
 
-static shoal_status backward_tiles(struct shoal_tape *tape, struct shoali_node *node, void *logits,
-                                   void *dx)
+/* A piece's tiles: dx, in the wide type, and rows of dweight. */
+static shoal_status backward_piece(struct shoal_tape *tape, struct shoali_node *node,
+                                   const struct span *piece, void *logits, void *dx)
 {
     shoal_status status = SHOAL_OK;
-    const struct head_attr *attr = shoali_node_attr(node);
-    for (int64_t first = 0; first < attr->vocabulary; first += TILE) {
-        SHOAL_TRY(status, tile_gradient(tape, node, first, logits), done);
+    const struct shoal_tensor *x = &node->in[X]->tensor;
+    const struct shoali_axpy_args zeros = {
+        .y = dx, .count = shoali_count(x), .dtype = shoali_wide(x->dtype)};
+    if (dx != NULL && piece->count == 0)
+        SHOAL_TRY(status, SHOALI_RUN(tape, axpy, &zeros), done);
+    for (int64_t at = piece->first; at < piece->first + piece->count; at += TILE) {
+        const struct span tile = tile_at(piece, at);
+        SHOAL_TRY(status, tile_gradient(tape, node, &tile, logits), done);
         if (dx != NULL)
-            SHOAL_TRY(status, tile_input(tape, node, first, logits, dx), done);
-        SHOAL_TRY(status, tile_weight(tape, node, first, logits), done);
+            SHOAL_TRY(status, tile_input(tape, node, &tile, logits, dx, at > piece->first), done);
+        SHOAL_TRY(status, tile_weight(tape, node, &tile, logits), done);
     }
 done:
     return status;
+}
+
+/* Pieces [first, first + count), whose shares of dx are joined by a tree. */
+static shoal_status backward_pieces(struct shoal_tape *tape, struct shoali_node *node,
+                                    int32_t first, int32_t count, void *logits, void *dx)
+{
+    shoal_status status;
+    const int32_t half = count / 2;
+    const struct shoal_tensor *x = &node->in[X]->tensor;
+    const shoal_dtype wide = shoali_wide(x->dtype);
+    const struct span piece = piece_of(tape, node, first);
+    void *right = NULL;
+    if (count == 1)
+        return backward_piece(tape, node, &piece, logits, dx);
+    if (dx != NULL)
+        SHOAL_TRY(status,
+                  shoali_tape_workspace(tape, (size_t)x->bound * shoal_dtype_bytes(wide), &right),
+                  done);
+    SHOAL_TRY(status, backward_pieces(tape, node, first, half, logits, dx), done);
+    SHOAL_TRY(status, backward_pieces(tape, node, first + half, half, logits, right), done);
+    if (dx != NULL)
+        SHOAL_TRY(status, shoali_split_add(tape, dx, right, shoali_count(x), wide), done);
+done:
+    shoali_tape_workspace_free(tape, right);
+    return status;
+}
+
+/* Sums of splits end as those that come from other ranks do. */
+static shoal_status round_input(struct shoal_tape *tape, const struct shoali_node *node,
+                                const void *sum, void *to)
+{
+    const struct head_attr *attr = shoali_node_attr(node);
+    const struct shoal_tensor *x = &node->in[X]->tensor;
+    const struct shoali_convert_args round = {.x = sum,
+                                              .y = to,
+                                              .count = shoali_count(x),
+                                              .dtype = shoali_wide(x->dtype),
+                                              .dtype_out = x->dtype};
+    const struct shoali_split_end end = {
+        .sum = sum, .c = to, .rows = attr->rows, .columns = attr->in, .dtype = x->dtype};
+    return pieces_of(tape, node) > 1 ? shoali_split_finish(tape, &end)
+                                     : SHOALI_RUN(tape, convert, &round);
 }
 
 /* Both parts at once: a deferred dweight would need a third product. */
@@ -312,16 +396,16 @@ static shoal_status head_backward(struct shoal_tape *tape, struct shoali_node *n
     bool accumulate;
     SHOAL_TRY(status, tile_workspace(tape, node, &logits), done);
     SHOAL_TRY(status, shoali_grad_begin(tape, node, X, false, &to, &accumulate), done);
-    const bool narrow = to != NULL && wide != x->dtype;
+    const bool narrow = to != NULL && wide != x->dtype && !node->in[X]->wide_grad;
     if (narrow)
         SHOAL_TRY(status,
                   shoali_tape_workspace(tape, (size_t)x->bound * shoal_dtype_bytes(wide), &sum),
                   done);
-    SHOAL_TRY(status, backward_tiles(tape, node, logits, narrow ? sum : to), done);
-    const struct shoali_convert_args round = {
-        .x = sum, .y = to, .count = shoali_count(x), .dtype = wide, .dtype_out = x->dtype};
+    SHOAL_TRY(status,
+              backward_pieces(tape, node, 0, pieces_of(tape, node), logits, narrow ? sum : to),
+              done);
     if (narrow)
-        SHOAL_TRY(status, SHOALI_RUN(tape, convert, &round), done);
+        SHOAL_TRY(status, round_input(tape, node, sum, to), done);
     SHOAL_TRY(status, shoali_grad_end(tape, node, X), done);
 done:
     shoali_tape_workspace_free(tape, sum);
@@ -376,6 +460,9 @@ shoal_tensor *shoal_linear_cross_entropy(shoal_tape *tape, shoal_tensor *x, shoa
                                         .attr = &attr,
                                         .attr_bytes = sizeof attr};
     const enum shoali_tensor_rule rule = shoali_tensor_rule(tape, weight, 0);
+    const bool pieces = shoali_splits_of(tape, weight, 0) > 0 && weight->columns.parts == 1;
+    if (rule == SHOALI_TENSOR_WHOLE && pieces)
+        record.row = &cut_row;
     if (rule == SHOALI_TENSOR_WHOLE)
         return shoali_tape_record(tape, &record);
     if (rule == SHOALI_TENSOR_ROW || weight->columns.parts != 1)

@@ -5,7 +5,7 @@
  * there: nothing is copied. The input's gradient is the sum of those of the products in the order
  * of the weights, each rounded to the type of the activations as it is added.
  */
-#include "autograd/rows/rows.h"
+#include "autograd/rows/splits.h"
 
 struct linears_attr {
     int32_t count, weight_out_in;
@@ -60,9 +60,21 @@ static shoal_status join_columns(struct shoali_node *node, const struct linears_
             all.fine[all.parts] = one->fine[p];
         }
         all.sharers = one->sharers > all.sharers ? one->sharers : all.sharers;
+        all.splits = one->splits;
     }
     shoali_tensor_set_columns(node, &all);
     return SHOAL_OK;
+}
+
+/* This rank's splits of the input gradient's sum; 0: it is not in splits. */
+static int32_t splits_of(const struct shoal_tape *tape, const struct shoali_node *node,
+                         const struct linears_attr *attr)
+{
+    const int32_t out_dim = attr->weight_out_in != 0 ? 0 : 1;
+    for (int32_t i = 0; i < attr->count; i++)
+        if (shoali_splits_of(tape, node->param[i], out_dim) == 0)
+            return 0;
+    return shoali_splits_of(tape, node->param[0], out_dim);
 }
 
 static shoal_status linears_infer(struct shoal_tape *tape, struct shoali_node *node)
@@ -93,7 +105,7 @@ static shoal_status linears_infer(struct shoal_tape *tape, struct shoali_node *n
     SHOAL_TRY(status, shoali_node_output(tape, node, 0, x->dtype, &shape, -1), done);
     shoali_block_leading(node, shape.ndim - 1);
     node->out[0]->tensor.columns = (struct shoali_columns){0};
-    if (attr->cut)
+    if (attr->cut || splits_of(tape, node, attr) > 0)
         SHOAL_TRY(status, join_columns(node, attr), done);
     if (!wanted)
         node->saves_inputs = 0;
@@ -142,6 +154,35 @@ done:
     return status;
 }
 
+static shoal_status split_backward_input(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status;
+    const struct linears_attr *attr = shoali_node_attr(node);
+    const shoal_dtype dtype = node->in[0]->tensor.dtype;
+    void *to;
+    bool accumulate;
+    SHOAL_TRY(status, shoali_grad_begin(tape, node, 0, false, &to, &accumulate), done);
+    const struct shoali_split_product product = {
+        .gemm = {.a = shoali_node_grad(tape, node, 0),
+                 .c = to,
+                 .m = attr->rows,
+                 .n = attr->in,
+                 .lda = attr->total,
+                 .ldb = attr->in > attr->total ? attr->in : attr->total,
+                 .ldc = attr->in,
+                 .trans_b = attr->weight_out_in == 0,
+                 .dtype_ab = dtype,
+                 .dtype_c = dtype},
+        .weight = node->param,
+        .weights = attr->count,
+        .dim = attr->weight_out_in != 0 ? 0 : 1};
+    if (to != NULL)
+        SHOAL_TRY(status, shoali_split_input_gradient(tape, node, 0, &product), done);
+    SHOAL_TRY(status, shoali_grad_end(tape, node, 0), done);
+done:
+    return status;
+}
+
 static shoal_status linears_backward_input(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status;
@@ -150,6 +191,8 @@ static shoal_status linears_backward_input(struct shoal_tape *tape, struct shoal
     const void *dy = shoali_node_grad(tape, node, 0);
     void *to;
     bool accumulate;
+    if (splits_of(tape, node, attr) > 0)
+        return split_backward_input(tape, node);
     SHOAL_TRY(status, shoali_grad_begin(tape, node, 0, true, &to, &accumulate), done);
     for (int32_t i = 0; to != NULL && i < attr->count; i++) {
         struct shoali_gemm_args args = {
@@ -177,37 +220,32 @@ done:
 }
 
 static shoal_status weight_gradient(struct shoal_tape *tape, struct shoali_node *node,
-                                    int32_t index)
+                                    int32_t index, const struct shoali_range *rows, void *to,
+                                    bool accumulate)
 {
-    shoal_status status;
     const struct linears_attr *attr = shoali_node_attr(node);
-    const struct shoal_tensor *x = &node->in[0]->tensor;
+    const shoal_dtype dtype = node->in[0]->tensor.dtype;
     const bool out_in = attr->weight_out_in != 0;
-    const void *dy = shoali_at(shoali_node_grad(tape, node, 0), attr->first[index], x->dtype);
+    const void *x = shoali_at(node->in[0]->tensor.data, rows->first * attr->in, dtype);
+    const void *dy = shoali_at(shoali_node_grad(tape, node, 0),
+                               rows->first * attr->total + attr->first[index], dtype);
     const int64_t out = out_of(attr, index);
-    void *to;
-    bool accumulate;
-    SHOAL_TRY(status, shoali_param_grad_begin(tape, node, index, &to, &accumulate), done);
     const struct shoali_gemm_args args = {
-        .a = out_in ? dy : x->data,
-        .b = out_in ? x->data : dy,
+        .a = out_in ? dy : x,
+        .b = out_in ? x : dy,
         .c = to,
         .m = out_in ? out : attr->in,
         .n = out_in ? attr->in : out,
-        .k = attr->rows,
+        .k = rows->count,
         .lda = out_in ? attr->total : attr->in,
         .ldb = out_in ? attr->in : attr->total,
         .ldc = out_in ? attr->in : out,
         .trans_a = 1,
         .accumulate = accumulate,
-        .dtype_ab = x->dtype,
-        .dtype_c = shoali_wide(x->dtype),
+        .dtype_ab = dtype,
+        .dtype_c = shoali_wide(dtype),
     };
-    if (to != NULL)
-        SHOAL_TRY(status, SHOALI_RUN(tape, gemm, &args), done);
-    SHOAL_TRY(status, shoali_param_grad_end(tape, node, index), done);
-done:
-    return status;
+    return SHOALI_RUN(tape, gemm, &args);
 }
 
 static bool wants_bias(const struct shoali_node *node)
@@ -218,44 +256,76 @@ static bool wants_bias(const struct shoali_node *node)
     return wanted;
 }
 
-/* Column sums of the whole gradient, of which each bias takes its part. */
+/* Column sums of a block of the whole gradient, of which each bias takes its part. */
+static shoal_status block_sums(struct shoal_tape *tape, struct shoali_node *node,
+                               const struct shoali_blocks *blocks, int64_t block, void *sums)
+{
+    shoal_status status = SHOAL_OK;
+    const struct linears_attr *attr = shoali_node_attr(node);
+    const shoal_dtype dtype = node->in[0]->tensor.dtype;
+    const void *dy = shoali_node_grad(tape, node, 0);
+    for (int64_t s = 0; s < blocks->samples; s++) {
+        const struct shoali_reduce_args reduce = {
+            .x = shoali_at(dy, shoali_blocks_row(blocks, block, s) * attr->total, dtype),
+            .y = sums,
+            .outer = 1,
+            .reduced = blocks->rows,
+            .inner = attr->total,
+            .factor = 1,
+            .accumulate = s > 0,
+            .dtype = dtype,
+            .dtype_out = shoali_wide(dtype),
+        };
+        SHOAL_TRY(status, SHOALI_RUN(tape, reduce, &reduce), done);
+    }
+done:
+    return status;
+}
+
+static shoal_status take_bias(struct shoal_tape *tape, const struct shoali_node *node,
+                              int32_t index, const void *sums, void *to, bool accumulate)
+{
+    const struct linears_attr *attr = shoali_node_attr(node);
+    const shoal_dtype wide = shoali_wide(node->in[0]->tensor.dtype);
+    const struct shoali_axpy_args args = {
+        .x = shoali_at(sums, attr->first[index], wide),
+        .y = to,
+        .count = out_of(attr, index),
+        .a = 1,
+        .accumulate = accumulate,
+        .dtype = wide,
+    };
+    return to != NULL ? SHOALI_RUN(tape, axpy, &args) : SHOAL_OK;
+}
+
+/* Weights are columns, or none is, and biases are as their weights. */
 static shoal_status bias_gradients(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status;
     const struct linears_attr *attr = shoali_node_attr(node);
-    const shoal_dtype dtype = node->in[0]->tensor.dtype, wide = shoali_wide(dtype);
-    void *sums, *to;
-    bool accumulate;
+    const shoal_dtype wide = shoali_wide(node->in[0]->tensor.dtype);
+    const struct shoali_blocks blocks =
+        shoali_blocks_of(tape, node->param[0], &node->out[0]->tensor);
+    void *sums = NULL, *to[SHOAL_LINEARS];
+    bool accumulate[SHOAL_LINEARS];
     SHOAL_TRY(status,
               shoali_tape_workspace(tape, (size_t)attr->total * shoal_dtype_bytes(wide), &sums),
               done);
-    const struct shoali_reduce_args reduce = {
-        .x = shoali_node_grad(tape, node, 0),
-        .y = sums,
-        .outer = 1,
-        .reduced = attr->rows,
-        .inner = attr->total,
-        .factor = 1,
-        .dtype = dtype,
-        .dtype_out = wide,
-    };
-    SHOAL_TRY(status, SHOALI_RUN(tape, reduce, &reduce), done);
-    for (int32_t i = 0; i < attr->count; i++) {
-        SHOAL_TRY(status, shoali_param_grad_begin(tape, node, BIASES + i, &to, &accumulate), done);
-        const struct shoali_axpy_args args = {
-            .x = shoali_at(sums, attr->first[i], wide),
-            .y = to,
-            .count = out_of(attr, i),
-            .a = 1,
-            .accumulate = accumulate,
-            .dtype = wide,
-        };
-        if (to != NULL)
-            SHOAL_TRY(status, SHOALI_RUN(tape, axpy, &args), done);
-        SHOAL_TRY(status, shoali_param_grad_end(tape, node, BIASES + i), done);
+    for (int32_t i = 0; i < attr->count; i++)
+        SHOAL_TRY(status, shoali_param_grad_begin(tape, node, BIASES + i, &to[i], &accumulate[i]),
+                  done);
+    for (int64_t b = 0; b < blocks.blocks; b++) {
+        SHOAL_TRY(status, block_sums(tape, node, &blocks, b, sums), done);
+        for (int32_t i = 0; i < attr->count; i++) {
+            SHOAL_TRY(status, take_bias(tape, node, i, sums, to[i], accumulate[i]), done);
+            if (b + 1 < blocks.blocks)
+                SHOAL_TRY(status, shoali_param_grad_next(tape, node, BIASES + i), done);
+        }
     }
-    shoali_tape_workspace_free(tape, sums);
+    for (int32_t i = 0; i < attr->count; i++)
+        SHOAL_TRY(status, shoali_param_grad_end(tape, node, BIASES + i), done);
 done:
+    shoali_tape_workspace_free(tape, sums);
     return status;
 }
 
@@ -264,7 +334,7 @@ static shoal_status linears_backward_weight(struct shoal_tape *tape, struct shoa
     shoal_status status = SHOAL_OK;
     const struct linears_attr *attr = shoali_node_attr(node);
     for (int32_t i = 0; i < attr->count; i++)
-        SHOAL_TRY(status, weight_gradient(tape, node, i), done);
+        SHOAL_TRY(status, shoali_contribute(tape, node, i, weight_gradient), done);
     if (wants_bias(node))
         SHOAL_TRY(status, bias_gradients(tape, node), done);
 done:

@@ -1,5 +1,5 @@
 /* norm.c - layer norm and RMS norm over the last dim, or over the query and key heads of qkv. */
-#include "autograd/rows/rows.h"
+#include "autograd/rows/splits.h"
 
 struct norm_attr {
     double eps;
@@ -61,33 +61,61 @@ struct norm_targets {
 };
 
 static shoal_status run_norm_backward(struct shoal_tape *tape, const struct shoali_node *node,
-                                      const struct norm_targets *targets)
+                                      const struct norm_targets *targets, int64_t first,
+                                      int64_t rows)
 {
     const struct norm_attr *attr = shoali_node_attr(node);
+    const struct shoal_tensor *x = &node->in[0]->tensor;
+    const shoal_dtype wide = shoali_wide(x->dtype);
+    const int64_t at = first * attr->columns;
     const struct shoali_norm_backward_args args = {
-        .x = node->in[0]->tensor.data,
+        .x = shoali_at(x->data, at, x->dtype),
         .gamma = node->param[GAMMA]->data,
-        .dy = shoali_node_grad(tape, node, RESULT),
-        .mean = node->out[MEAN]->tensor.data,
-        .rstd = node->out[RSTD]->tensor.data,
-        .dx = targets->dx,
+        .dy = shoali_at(shoali_node_grad(tape, node, RESULT), at, x->dtype),
+        .mean = shoali_at(node->out[MEAN]->tensor.data, first, wide),
+        .rstd = shoali_at(node->out[RSTD]->tensor.data, first, wide),
+        .dx = targets->dx != NULL ? shoali_at(targets->dx, at, x->dtype) : NULL,
         .dgamma = targets->dgamma,
         .dbeta = targets->dbeta,
-        .rows = attr->rows,
+        .rows = rows,
         .columns = attr->columns,
         .rms = attr->rms,
         .gamma_plus_one = attr->gamma_plus_one,
         .accumulate_dx = targets->accumulate_dx,
         .accumulate_params = targets->accumulate_params,
-        .dtype = node->in[0]->tensor.dtype,
+        .dtype = x->dtype,
     };
     return SHOALI_RUN(tape, norm_backward, &args);
+}
+
+/* All blocks of contributions; most often there is one, and one call. */
+static shoal_status run_blocks(struct shoal_tape *tape, struct shoali_node *node,
+                               const struct shoali_blocks *blocks,
+                               const struct norm_targets *targets)
+{
+    shoal_status status = SHOAL_OK;
+    for (int64_t b = 0; b < blocks->blocks; b++) {
+        struct norm_targets each = *targets;
+        for (int64_t s = 0; s < blocks->samples; s++) {
+            each.accumulate_params = targets->accumulate_params || s > 0;
+            SHOAL_TRY(
+                status,
+                run_norm_backward(tape, node, &each, shoali_blocks_row(blocks, b, s), blocks->rows),
+                done);
+        }
+        for (int32_t p = GAMMA; b + 1 < blocks->blocks && p <= BETA; p++)
+            SHOAL_TRY(status, shoali_param_grad_next(tape, node, p), done);
+    }
+done:
+    return status;
 }
 
 static shoal_status norm_backward(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status;
     struct norm_targets targets = {0};
+    const struct shoali_blocks blocks =
+        shoali_blocks_of(tape, node->param[GAMMA], &node->in[0]->tensor);
     void *dbeta;
     bool accumulate_beta;
     SHOAL_TRY(status, shoali_grad_begin(tape, node, 0, true, &targets.dx, &targets.accumulate_dx),
@@ -102,11 +130,11 @@ static shoal_status norm_backward(struct shoal_tape *tape, struct shoali_node *n
     const bool together = dbeta == NULL || accumulate_beta == targets.accumulate_params;
     if (together)
         targets.dbeta = dbeta;
-    SHOAL_TRY(status, run_norm_backward(tape, node, &targets), done);
-    if (!together) {
+    SHOAL_TRY(status, run_blocks(tape, node, &blocks, &targets), done);
+    if (!together) { /* sinks that add, which have no blocks */
         const struct norm_targets beta_only = {.dbeta = dbeta,
                                                .accumulate_params = accumulate_beta};
-        SHOAL_TRY(status, run_norm_backward(tape, node, &beta_only), done);
+        SHOAL_TRY(status, run_norm_backward(tape, node, &beta_only, 0, blocks.rows), done);
     }
     SHOAL_TRY(status, shoali_grad_end(tape, node, 0), done);
     SHOAL_TRY(status, shoali_param_grad_end(tape, node, GAMMA), done);

@@ -1,5 +1,5 @@
 /* qk_norm.c - the norm of each query and key head of packed qkv. */
-#include "autograd/rows/rows.h"
+#include "autograd/rows/splits.h"
 
 struct qk_norm_attr {
     int64_t heads, kv_heads;
@@ -11,19 +11,37 @@ struct qk_norm_attr {
 enum { Q_GAMMA, Q_BETA, K_GAMMA, K_BETA };
 enum { RESULT, MEAN, RSTD };
 
-/* The heads that share a gamma: where they begin in a row of qkv, and in the statistics. */
+/* Heads that share a gamma and, of exact sums, a split, which is a contribution of its own: where they
+ * begin in a row of qkv, and in the statistics. */
 struct part {
     int32_t gamma;
     int64_t first, heads, first_row;
 };
-enum { PARTS = 2 };
+enum { GAMMAS = 2 };
 
-static struct part part_of(const struct qk_norm_attr *attr, int32_t index)
+/* Parts of each gamma. */
+static int32_t splits_of(const struct shoal_tape *tape, const struct shoali_node *node)
 {
-    if (index == 0)
-        return (struct part){Q_GAMMA, 0, attr->heads, 0};
-    return (struct part){K_GAMMA, attr->heads * attr->head_size, attr->kv_heads,
-                         attr->tokens * attr->heads};
+    const struct shoali_columns *columns = &node->in[0]->tensor.columns;
+    return columns->parts > 0 ? shoali_columns_pieces(tape, columns) : 1;
+}
+
+static struct part part_of(const struct shoal_tape *tape, const struct shoali_node *node,
+                           int32_t gamma, int32_t split)
+{
+    const struct qk_norm_attr *attr = shoali_node_attr(node);
+    const struct shoali_columns *columns = &node->in[0]->tensor.columns;
+    struct part part = {Q_GAMMA, 0, attr->heads, 0};
+    if (gamma == 1)
+        part = (struct part){K_GAMMA, attr->heads * attr->head_size, attr->kv_heads,
+                             attr->tokens * attr->heads};
+    if (splits_of(tape, node) == 1)
+        return part;
+    const struct shoali_interval piece = shoali_splits_piece(tape, columns, split, gamma);
+    part.first_row += (piece.begin - part.first) / attr->head_size * attr->tokens;
+    part.first = piece.begin;
+    part.heads = piece.count / attr->head_size;
+    return part;
 }
 
 static shoal_status qk_norm_infer(struct shoal_tape *tape, struct shoali_node *node)
@@ -87,8 +105,9 @@ static shoal_status qk_norm_forward(struct shoal_tape *tape, struct shoali_node 
     const struct qk_norm_attr *attr = shoali_node_attr(node);
     const struct shoal_tensor *qkv = &node->in[0]->tensor;
     void *y = node->out[RESULT]->tensor.data;
-    for (int32_t i = 0; i < PARTS; i++) {
-        const struct part part = part_of(attr, i);
+    const int32_t splits = splits_of(tape, node);
+    for (int32_t i = 0; i < GAMMAS * splits; i++) {
+        const struct part part = part_of(tape, node, i / splits, i % splits);
         const struct shoal_param *beta = node->param[part.gamma + 1];
         const struct shoali_norm_args args = {
             .x = shoali_at(qkv->data, part.first, qkv->dtype),
@@ -135,23 +154,44 @@ backward_of(struct shoal_tape *tape, const struct shoali_node *node, const struc
 }
 
 /* The kernel has one accumulate flag for both parameters, so each has a run of its own. */
-static shoal_status parameter_gradients(struct shoal_tape *tape, struct shoali_node *node,
-                                        const struct part *part)
+static shoal_status parameter_gradient(struct shoal_tape *tape, struct shoali_node *node,
+                                       int32_t gamma, int32_t param)
+{
+    shoal_status status;
+    const int32_t splits = splits_of(tape, node);
+    void *to;
+    bool accumulate;
+    SHOAL_TRY(status, shoali_param_grad_begin(tape, node, param, &to, &accumulate), done);
+    for (int32_t s = 0; to != NULL && s < splits; s++) {
+        const struct part part = part_of(tape, node, gamma, s);
+        struct shoali_norm_backward_args args = backward_of(tape, node, &part);
+        args.accumulate_params = accumulate;
+        args.dgamma = param == part.gamma ? to : NULL;
+        args.dbeta = param == part.gamma ? NULL : to;
+        SHOAL_TRY(status, SHOALI_RUN(tape, norm_backward, &args), done);
+        if (s + 1 < splits)
+            SHOAL_TRY(status, shoali_param_grad_next(tape, node, param), done);
+    }
+    SHOAL_TRY(status, shoali_param_grad_end(tape, node, param), done);
+done:
+    return status;
+}
+
+static shoal_status head_gradients(struct shoal_tape *tape, struct shoali_node *node, void *to,
+                                   bool accumulate)
 {
     shoal_status status = SHOAL_OK;
-    for (int32_t i = 0; i < 2; i++) {
-        struct shoali_norm_backward_args args = backward_of(tape, node, part);
-        void *to;
-        bool accumulate;
-        SHOAL_TRY(status, shoali_param_grad_begin(tape, node, part->gamma + i, &to, &accumulate),
-                  done);
-        args.accumulate_params = accumulate;
-        args.dgamma = i == 0 ? to : NULL;
-        args.dbeta = i == 1 ? to : NULL;
-        if (to != NULL)
-            SHOAL_TRY(status, SHOALI_RUN(tape, norm_backward, &args), done);
-        SHOAL_TRY(status, shoali_param_grad_end(tape, node, part->gamma + i), done);
+    const shoal_dtype dtype = node->in[0]->tensor.dtype;
+    const int32_t splits = splits_of(tape, node);
+    for (int32_t i = 0; i < GAMMAS * splits; i++) {
+        const struct part part = part_of(tape, node, i / splits, i % splits);
+        struct shoali_norm_backward_args args = backward_of(tape, node, &part);
+        args.accumulate_dx = accumulate;
+        args.dx = shoali_at(to, part.first, dtype);
+        SHOAL_TRY(status, SHOALI_RUN(tape, norm_backward, &args), done);
     }
+    SHOAL_TRY(status, copy_values(tape, node, shoali_node_grad(tape, node, RESULT), to, accumulate),
+              done);
 done:
     return status;
 }
@@ -159,25 +199,13 @@ done:
 static shoal_status qk_norm_backward(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status;
-    const struct qk_norm_attr *attr = shoali_node_attr(node);
-    const shoal_dtype dtype = node->in[0]->tensor.dtype;
     void *to;
     bool accumulate;
     SHOAL_TRY(status, shoali_grad_begin(tape, node, 0, true, &to, &accumulate), done);
-    for (int32_t i = 0; i < PARTS; i++) {
-        const struct part part = part_of(attr, i);
-        struct shoali_norm_backward_args args = backward_of(tape, node, &part);
-        args.accumulate_dx = accumulate;
-        if (to != NULL) {
-            args.dx = shoali_at(to, part.first, dtype);
-            SHOAL_TRY(status, SHOALI_RUN(tape, norm_backward, &args), done);
-        }
-        SHOAL_TRY(status, parameter_gradients(tape, node, &part), done);
-    }
     if (to != NULL)
-        SHOAL_TRY(status,
-                  copy_values(tape, node, shoali_node_grad(tape, node, RESULT), to, accumulate),
-                  done);
+        SHOAL_TRY(status, head_gradients(tape, node, to, accumulate), done);
+    for (int32_t p = Q_GAMMA; p <= K_BETA; p++)
+        SHOAL_TRY(status, parameter_gradient(tape, node, p < K_GAMMA ? 0 : 1, p), done);
     SHOAL_TRY(status, shoali_grad_end(tape, node, 0), done);
 done:
     return status;

@@ -156,3 +156,22 @@ void shoali_cost_move(const struct shoal_tape *tape, const struct shoali_node *n
     *flops_backward = 0;
     *bytes = shoali_cost_bytes(node);
 }
+
+enum shoali_activation shoali_activation_epilogue(shoal_activation activation)
+{
+    switch (activation) {
+    case SHOAL_ACTIVATION_GELU:
+        return SHOALI_ACT_GELU_ERF;
+    case SHOAL_ACTIVATION_GELU_TANH:
+        return SHOALI_ACT_GELU_TANH;
+    case SHOAL_ACTIVATION_RELU:
+        return SHOALI_ACT_RELU;
+    case SHOAL_ACTIVATION_RELU_SQUARED:
+        return SHOALI_ACT_RELU_SQUARED;
+    case SHOAL_ACTIVATION_SILU:
+        return SHOALI_ACT_SILU;
+    case SHOAL_ACTIVATION_NONE:
+        break;
+    }
+    return SHOALI_ACT_NONE;
+}

@@ -109,6 +109,7 @@ struct shoali_leave_args {
     struct shoal_param *bias;
     shoal_tensor *residual;
     shoal_activation activation;
+    bool wide; /* x: shares of an exact sum, in the wide type (rows/splits.h) */
 };
 /* act(sum over tp of x + bias) + residual; with sequence parallelism of this rank's positions. Closes
  * x. */
@@ -160,4 +161,6 @@ void shoali_cost_move(const struct shoal_tape *tape, const struct shoali_node *n
 /* The kernel's name for an activation; SHOALI_GELU_ERF stands for NONE too, which callers test
  * first. */
 enum shoali_unary shoali_activation_kernel(shoal_activation activation);
+/* ... at the end of a product. */
+enum shoali_activation shoali_activation_epilogue(shoal_activation activation);
 #endif

@@ -15,6 +15,13 @@ struct shoali_sequence {
 /* Of a part. */
 struct shoali_sequence shoali_sequence_of(const struct shoal_tape *tape,
                                           const struct shoal_tensor *part);
+/* The same elements of another type. */
+static inline void shoali_sequence_as(struct shoali_sequence *sequence, shoal_dtype dtype)
+{
+    sequence->bytes =
+        sequence->bytes / shoal_dtype_bytes(sequence->dtype) * shoal_dtype_bytes(dtype);
+    sequence->dtype = dtype;
+}
 /* Of the whole. */
 static inline size_t shoali_sequence_bytes(const struct shoali_sequence *sequence)
 {

@@ -1,5 +1,6 @@
 /* tensor.c - what stands before a column weight and behind a row weight. */
 #include "autograd/rows/sequence.h"
+#include "autograd/rows/splits.h"
 
 enum shoali_tensor_rule shoali_tensor_rule(const struct shoal_tape *tape,
                                            const struct shoal_param *weight, int32_t out_dim)
@@ -16,16 +17,49 @@ void shoali_tensor_done(shoal_tape *tape, shoal_tensor *x, const shoal_tensor *k
         shoali_tensor_close(tape, shoali_tape_tensor_of(x));
 }
 
-static shoal_status gradient_has_come(struct shoal_tape *tape, struct shoali_node *node)
-{
-    return shoali_grad_end(tape, node, 0);
-}
-
 /* ---- enter: x as it is ---- */
 
 static shoal_status enter_infer(struct shoal_tape *tape, struct shoali_node *node)
 {
     return shoali_row_output_like_first(tape, node);
+}
+
+/* With exact sums a product gives its share in the wide type, and what it becomes is rounded behind
+ * the sum: then `to` is another type than what is sent. */
+static bool rounds_behind(const struct shoali_node *node)
+{
+    const struct shoal_tensor *x = &node->in[0]->tensor;
+    return node->out[0]->wide_grad && shoali_wide(x->dtype) != x->dtype;
+}
+
+static shoal_dtype sent_as(const struct shoali_node *node)
+{
+    const shoal_dtype dtype = node->in[0]->tensor.dtype;
+    return node->out[0]->wide_grad ? shoali_wide(dtype) : dtype;
+}
+
+/* Rounds a sum that has come into input 0's gradient. */
+static shoal_status round_gradient(struct shoal_tape *tape, const struct shoali_node *node,
+                                   const void *sum)
+{
+    const struct shoal_tensor *x = &node->in[0]->tensor;
+    const struct shoali_split_end end = {.sum = sum,
+                                         .c = tape->grad_temp[0] != NULL ? tape->grad_temp[0]
+                                                                         : node->in[0]->grad,
+                                         .rows = shoali_row_count(x),
+                                         .columns = shoali_last_dim(&x->shape),
+                                         .dtype = x->dtype};
+    return shoali_split_finish(tape, &end);
+}
+
+static shoal_status enter_finish(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status = SHOAL_OK;
+    if (rounds_behind(node) && node->in[0]->tensor.needs_grad)
+        SHOAL_TRY(status, round_gradient(tape, node, shoali_node_grad(tape, node, 0)), done);
+    SHOAL_TRY(status, shoali_grad_end(tape, node, 0), done);
+done:
+    return status;
 }
 
 static shoal_status enter_backward(struct shoal_tape *tape, struct shoali_node *node)
@@ -37,8 +71,9 @@ static shoal_status enter_backward(struct shoal_tape *tape, struct shoali_node *
     SHOAL_TRY(status, shoali_grad_begin(tape, node, 0, false, &to, &accumulate), done);
     if (to != NULL)
         SHOAL_TRY(status,
-                  shoali_tensor_post(tape, node, shoali_node_grad(tape, node, 0), to,
-                                     shoali_count(x), x->dtype, SHOALI_TENSOR_SUM),
+                  shoali_tensor_post(tape, node, shoali_node_grad(tape, node, 0),
+                                     rounds_behind(node) ? node->out[0]->grad : to, shoali_count(x),
+                                     sent_as(node), SHOALI_TENSOR_SUM),
                   done);
 done:
     return status;
@@ -49,33 +84,56 @@ static const struct shoali_op_row enter_row = {
     .name = "enter_column",
     .infer = enter_infer,
     .backward_post = enter_backward,
-    .backward_finish = gradient_has_come,
+    .backward_finish = enter_finish,
     .cost = shoali_cost_move,
     .flags = SHOALI_ROW_VIEW | SHOALI_ROW_HELPER | SHOALI_ROW_HURRIED,
 };
 
 /* ---- enter with sequence parallelism: the whole sequence ---- */
 
+/* The scratch: the message in the order of ranks, where samples make one necessary, and what comes,
+ * where it is rounded behind the sum. */
 static shoal_status enter_sequence_backward(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status;
-    const struct shoali_sequence sequence = shoali_sequence_of(tape, &node->in[0]->tensor);
+    struct shoali_sequence sequence = shoali_sequence_of(tape, &node->in[0]->tensor);
+    const int64_t count = shoali_count(&node->in[0]->tensor);
     const void *from = shoali_node_grad(tape, node, 0);
-    void *to, *packed;
+    void *to, *packed = NULL;
     bool accumulate;
     SHOAL_TRY(status, shoali_grad_begin(tape, node, 0, false, &to, &accumulate), done);
     if (to == NULL)
         return SHOAL_OK;
-    if (sequence.outer > 1) {
-        SHOAL_TRY(status,
-                  shoali_node_scratch(tape, node, shoali_sequence_bytes(&sequence), &packed), done);
+    shoali_sequence_as(&sequence, sent_as(node));
+    const bool packs = sequence.outer > 1, rounds = rounds_behind(node);
+    const size_t bytes =
+        (packs ? shoali_sequence_bytes(&sequence) : 0) + (rounds ? sequence.bytes : 0);
+    if (bytes > 0)
+        SHOAL_TRY(status, shoali_node_scratch(tape, node, bytes, &packed), done);
+    if (rounds) {
+        to = packed;
+        packed = shoali_at(packed, (int64_t)sequence.bytes, SHOAL_U8);
+    }
+    if (packs) {
         SHOAL_TRY(status, shoali_sequence_pack(tape, &sequence, from, packed), done);
         from = packed;
     }
-    SHOAL_TRY(status,
-              shoali_tensor_post(tape, node, from, to, shoali_count(&node->in[0]->tensor),
-                                 sequence.dtype, SHOALI_TENSOR_SCATTER),
-              done);
+    SHOAL_TRY(
+        status,
+        shoali_tensor_post(tape, node, from, to, count, sequence.dtype, SHOALI_TENSOR_SCATTER),
+        done);
+done:
+    return status;
+}
+
+static shoal_status enter_sequence_finish(struct shoal_tape *tape, struct shoali_node *node)
+{
+    shoal_status status = SHOAL_OK;
+    if (rounds_behind(node) && node->in[0]->tensor.needs_grad)
+        SHOAL_TRY(status,
+                  round_gradient(tape, node, shoali_slot_address(tape->args.slot, node->scratch)),
+                  done);
+    SHOAL_TRY(status, shoali_grad_end(tape, node, 0), done);
 done:
     return status;
 }
@@ -87,38 +145,44 @@ static const struct shoali_op_row enter_sequence_row = {
     .forward_post = shoali_sequence_gather_post,
     .forward_finish = shoali_sequence_gather_finish,
     .backward_post = enter_sequence_backward,
-    .backward_finish = gradient_has_come,
+    .backward_finish = enter_sequence_finish,
     .cost = shoali_cost_move,
     .flags = SHOALI_ROW_COLLECTIVE | SHOALI_ROW_HELPER | SHOALI_ROW_HURRIED | SHOALI_ROW_SEQUENCE,
 };
 
-static shoal_status refuse_exact(const struct shoal_tape *tape)
+/* Sums over tp are exact only as a tree of declared splits. */
+static shoal_status check_exact(const struct shoal_tape *tape)
 {
-    if (!tape->args.tensor_parallel.exact)
+    const struct shoali_tensor_parallel *tp = &tape->args.tensor_parallel;
+    if (!tp->exact || (tp->splits > 0 && tp->splits % tp->ranks == 0))
         return SHOAL_OK;
-    return SHOAL_FAIL(
-        SHOAL_EUNSUPPORTED,
-        "`reduction` is \"exact\", and sums over the %d ranks along tp are in another "
-        "order than one rank's: use \"fast\", or one rank along tp",
-        (int)tape->args.tensor_parallel.ranks);
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "exact_splits.tensor is %d and %d ranks are along tp: with \"reduction\": "
+                      "\"exact\" the ranks must divide it",
+                      (int)tp->splits, (int)tp->ranks);
 }
 
 shoal_tensor *shoali_tensor_enter(shoal_tape *tape, shoal_tensor *x)
 {
     if (tape->status < 0 || x == NULL)
         return NULL;
-    if (refuse_exact(tape) < 0)
-        return shoali_tape_poison(tape, SHOAL_EUNSUPPORTED);
+    if (check_exact(tape) < 0)
+        return shoali_tape_poison(tape, SHOAL_EINVAL);
     const struct shoali_op_row *row = x->sequence_part ? &enter_sequence_row : &enter_row;
     if (!x->sequence_part && !x->needs_grad)
         return x;
-    return shoali_tape_record(tape, &(struct shoali_record_args){.row = row, .inputs = {x}});
+    shoal_tensor *entered =
+        shoali_tape_record(tape, &(struct shoali_record_args){.row = row, .inputs = {x}});
+    if (entered != NULL)
+        shoali_tape_tensor_of(entered)->wide_grad = tape->args.tensor_parallel.exact;
+    return entered;
 }
 
 /* ---- leave: the sum, and what comes behind it ---- */
 
 struct leave_attr {
     shoal_activation activation;
+    bool wide; /* shares of an exact sum, in the wide type */
 };
 enum { PARTIAL, RESIDUAL };
 enum { BIAS };
@@ -139,38 +203,41 @@ static shoal_status leave_infer(struct shoal_tape *tape, struct shoali_node *nod
     shoal_shape shape = x->shape;
     char got[128], expected[128];
     const shoal_shape bias = shoal_shape_1(shoali_last_dim(&shape));
+    const struct leave_attr *attr = shoali_node_attr(node);
+    const shoal_dtype dtype = attr->wide ? tape->args.dtype : x->dtype;
     if (node->param[BIAS] != NULL)
-        SHOAL_TRY(status, shoali_row_need_param(node, BIAS, x->dtype, &bias), done);
+        SHOAL_TRY(status, shoali_row_need_param(node, BIAS, dtype, &bias), done);
     if (scatters) {
         SHOAL_TRY(status, shoali_sequence_check(tape, shape.dim[1]), done);
         shape.dim[1] /= ranks;
     }
     const struct shoali_tape_tensor *residual = node->in[RESIDUAL];
-    if (residual != NULL && (residual->tensor.dtype != x->dtype ||
-                             !shoali_shape_equal(&residual->tensor.shape, &shape))) {
+    if (residual != NULL &&
+        (residual->tensor.dtype != dtype || !shoali_shape_equal(&residual->tensor.shape, &shape))) {
         status = SHOAL_FAIL(SHOAL_EINVAL, "linear: the residual is %s %s; %s %s is needed",
                             shoal_dtype_name(residual->tensor.dtype),
                             shoali_shape_format(&residual->tensor.shape, got),
-                            shoal_dtype_name(x->dtype), shoali_shape_format(&shape, expected));
+                            shoal_dtype_name(dtype), shoali_shape_format(&shape, expected));
         goto done;
     }
-    SHOAL_TRY(status, shoali_node_output(tape, node, RESULT, x->dtype, &shape, -1), done);
+    SHOAL_TRY(status, shoali_node_output(tape, node, RESULT, dtype, &shape, -1), done);
     if (scatters)
         shoali_block_sliced(node, 1, rank * shape.dim[1], shape.dim[1]);
     else
         shoali_block_keep(node);
     node->out[RESULT]->tensor.sequence_part = scatters;
     if (is_active(node) && node->needs_backward)
-        SHOAL_TRY(status, shoali_node_output(tape, node, PREACT, x->dtype, &shape, -1), done);
+        SHOAL_TRY(status, shoali_node_output(tape, node, PREACT, dtype, &shape, -1), done);
 done:
     return status;
 }
 
 static shoal_status leave_post(struct shoal_tape *tape, struct shoali_node *node)
 {
+    const struct leave_attr *attr = shoali_node_attr(node);
     const struct shoal_tensor *x = &node->in[PARTIAL]->tensor, *y = &node->out[RESULT]->tensor;
-    return shoali_tensor_post(tape, node, x->data, y->data, shoali_count(y), y->dtype,
-                              SHOALI_TENSOR_SUM);
+    return shoali_tensor_post(tape, node, x->data, attr->wide ? x->data : y->data, shoali_count(y),
+                              x->dtype, SHOALI_TENSOR_SUM);
 }
 
 static shoal_status add_to(struct shoal_tape *tape, void *y, int64_t count, const void *b,
@@ -186,6 +253,27 @@ static shoal_status add_to(struct shoal_tape *tape, void *y, int64_t count, cons
     return SHOALI_RUN(tape, binary, &args);
 }
 
+/* The end of the product, as if this rank had made the whole sum. */
+static shoal_status finish_wide(struct shoal_tape *tape, struct shoali_node *node)
+{
+    const struct leave_attr *attr = shoali_node_attr(node);
+    const struct shoal_tensor *y = &node->out[RESULT]->tensor;
+    const struct shoal_param *bias = node->param[BIAS];
+    const struct shoali_split_end end = {
+        .sum = node->scratch != SHOALI_NO_SEGMENT
+                   ? shoali_slot_address(tape->args.slot, node->scratch)
+                   : node->in[PARTIAL]->tensor.data,
+        .c = y->data,
+        .bias = bias != NULL ? bias->data : NULL,
+        .residual = node->in[RESIDUAL] != NULL ? node->in[RESIDUAL]->tensor.data : NULL,
+        .preact = node->out[PREACT] != NULL ? node->out[PREACT]->tensor.data : NULL,
+        .activation = shoali_activation_epilogue(attr->activation),
+        .rows = shoali_row_count(y),
+        .columns = shoali_last_dim(&y->shape),
+        .dtype = y->dtype};
+    return shoali_split_finish(tape, &end);
+}
+
 static shoal_status leave_finish(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status = SHOAL_OK;
@@ -193,6 +281,8 @@ static shoal_status leave_finish(struct shoal_tape *tape, struct shoali_node *no
     const struct shoal_tensor *y = &node->out[RESULT]->tensor;
     const struct shoal_param *bias = node->param[BIAS];
     const int64_t count = shoali_count(y);
+    if (attr->wide)
+        return finish_wide(tape, node);
     if (bias != NULL)
         SHOAL_TRY(status, add_to(tape, y->data, count, bias->data, bias->count, y->dtype), done);
     if (node->out[PREACT] != NULL)
@@ -244,38 +334,50 @@ done:
     return status;
 }
 
-static shoal_status leave_bias(struct shoal_tape *tape, struct shoali_node *node)
+static shoal_status bias_rows(struct shoal_tape *tape, struct shoali_node *node, int32_t param,
+                              const struct shoali_range *rows, void *to, bool accumulate)
 {
-    shoal_status status;
+    (void)param;
     const struct shoal_tensor *y = &node->out[RESULT]->tensor;
-    void *to;
-    bool accumulate;
-    if (node->param[BIAS] == NULL)
-        return SHOAL_OK;
-    SHOAL_TRY(status, shoali_param_grad_begin(tape, node, BIAS, &to, &accumulate), done);
+    const int64_t columns = shoali_last_dim(&y->shape);
     const struct shoali_reduce_args args = {
-        .x = shoali_node_grad(tape, node, RESULT),
+        .x = shoali_at(shoali_node_grad(tape, node, RESULT), rows->first * columns, y->dtype),
         .y = to,
         .outer = 1,
-        .reduced = shoali_row_count(y),
-        .inner = shoali_last_dim(&y->shape),
+        .reduced = rows->count,
+        .inner = columns,
         .factor = 1,
         .accumulate = accumulate,
         .dtype = y->dtype,
         .dtype_out = shoali_wide(y->dtype),
     };
-    if (to != NULL)
-        SHOAL_TRY(status, SHOALI_RUN(tape, reduce, &args), done);
-    SHOAL_TRY(status, shoali_param_grad_end(tape, node, BIAS), done);
-done:
-    return status;
+    return SHOALI_RUN(tape, reduce, &args);
 }
 
+static shoal_status leave_bias(struct shoal_tape *tape, struct shoali_node *node)
+{
+    return node->param[BIAS] != NULL ? shoali_contribute(tape, node, BIAS, bias_rows) : SHOAL_OK;
+}
+
+/* The shares' gradient has the type of activations, whatever theirs is. */
 static shoal_status leave_backward(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status;
+    const struct shoal_tensor *y = &node->out[RESULT]->tensor;
+    void *to;
+    bool accumulate;
     SHOAL_TRY(status, leave_activation(tape, node), done);
-    SHOAL_TRY(status, shoali_grad_pass(tape, node, PARTIAL), done);
+    if (node->in[PARTIAL]->tensor.dtype == y->dtype) {
+        SHOAL_TRY(status, shoali_grad_pass(tape, node, PARTIAL), done);
+        goto done;
+    }
+    SHOAL_TRY(status, shoali_grad_begin(tape, node, PARTIAL, false, &to, &accumulate), done);
+    if (to != NULL)
+        SHOAL_TRY(status,
+                  shoali_grad_add(tape, shoali_node_grad(tape, node, RESULT), to, shoali_count(y),
+                                  y->dtype, false),
+                  done);
+    SHOAL_TRY(status, shoali_grad_end(tape, node, PARTIAL), done);
 done:
     return status;
 }
@@ -295,21 +397,32 @@ static const struct shoali_op_row leave_row = {
 
 /* ---- leave with sequence parallelism: the own positions of the sum ---- */
 
+/* The scratch: of wide shares the own part of the sum, which is rounded behind it; then the message in
+ * the order of ranks, where samples make one necessary. */
 static shoal_status scatter_post(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status = SHOAL_OK;
+    const struct leave_attr *attr = shoali_node_attr(node);
     const struct shoal_tensor *y = &node->out[RESULT]->tensor;
-    const struct shoali_sequence sequence = shoali_sequence_of(tape, y);
+    struct shoali_sequence sequence = shoali_sequence_of(tape, y);
     const void *from = node->in[PARTIAL]->tensor.data;
-    void *packed;
-    if (sequence.outer > 1) {
-        SHOAL_TRY(status,
-                  shoali_node_scratch(tape, node, shoali_sequence_bytes(&sequence), &packed), done);
+    void *packed = NULL, *to = y->data;
+    shoali_sequence_as(&sequence, node->in[PARTIAL]->tensor.dtype);
+    const bool packs = sequence.outer > 1;
+    const size_t bytes =
+        (packs ? shoali_sequence_bytes(&sequence) : 0) + (attr->wide ? sequence.bytes : 0);
+    if (bytes > 0)
+        SHOAL_TRY(status, shoali_node_scratch(tape, node, bytes, &packed), done);
+    if (attr->wide) {
+        to = packed;
+        packed = shoali_at(packed, (int64_t)sequence.bytes, SHOAL_U8);
+    }
+    if (packs) {
         SHOAL_TRY(status, shoali_sequence_pack(tape, &sequence, from, packed), done);
         from = packed;
     }
     SHOAL_TRY(status,
-              shoali_tensor_post(tape, node, from, y->data, shoali_count(y), y->dtype,
+              shoali_tensor_post(tape, node, from, to, shoali_count(y), sequence.dtype,
                                  SHOALI_TENSOR_SCATTER),
               done);
 done:
@@ -372,11 +485,11 @@ static const struct shoali_op_row scatter_row = {
 shoal_tensor *shoali_tensor_leave(shoal_tape *tape, shoal_tensor *x,
                                   const struct shoali_leave_args *args)
 {
-    const struct leave_attr attr = {args->activation};
+    const struct leave_attr attr = {args->activation, args->wide};
     if (tape->status < 0 || x == NULL)
         return NULL;
-    if (refuse_exact(tape) < 0)
-        return shoali_tape_poison(tape, SHOAL_EUNSUPPORTED);
+    if (check_exact(tape) < 0)
+        return shoali_tape_poison(tape, SHOAL_EINVAL);
     const bool scatters = shoali_tensor_scatters(tape, x);
     shoal_tensor *y = shoali_tape_record(
         tape, &(struct shoali_record_args){.row = scatters ? &scatter_row : &leave_row,

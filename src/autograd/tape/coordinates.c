@@ -50,7 +50,7 @@ shoal_status shoali_block_default(const struct shoal_tape *tape, const struct sh
         if (in == NULL || !shoali_shape_equal(&in->tensor.shape, &out->shape))
             continue;
         out->block = in->tensor.block;
-        if (in->tensor.columns.parts > 0)
+        if (in->tensor.columns.parts > 0 && (node->row->flags & SHOALI_ROW_COLUMNS) != 0)
             out->columns = in->tensor.columns;
         out->sequence_part = out->sequence_part || in->tensor.sequence_part;
         found = true;

@@ -5,8 +5,9 @@
 shoal_status shoali_grad_place(struct shoal_tape *tape, struct shoali_tape_tensor *tensor)
 {
     shoal_status status;
-    SHOAL_TRY(status, shoali_slot_alloc(tape->args.slot, tensor->bytes, &tensor->grad_segment),
-              done);
+    const size_t wide = tensor->tensor.dtype == SHOAL_F64 ? sizeof(double) : sizeof(float);
+    const size_t bytes = tensor->wide_grad ? (size_t)tensor->tensor.bound * wide : tensor->bytes;
+    SHOAL_TRY(status, shoali_slot_alloc(tape->args.slot, bytes, &tensor->grad_segment), done);
     tensor->grad = shoali_slot_address(tape->args.slot, tensor->grad_segment);
 done:
     return status;

@@ -97,10 +97,10 @@ done:
 }
 
 /* The contribution leaves fp32 here, rounded once. */
-static shoal_status convert_exact(struct shoal_tape *tape, struct shoali_node *node, int32_t param,
-                                  int64_t first, int64_t count)
+static shoal_status convert(struct shoal_tape *tape, struct shoali_node *node, int32_t param,
+                            int64_t first, int64_t count)
 {
-    shoal_status status;
+    shoal_status status = SHOAL_OK;
     struct shoal_param *target = node->param[param];
     const struct shoali_to_fixed_args args = {
         .x = tape->param_temp[param],
@@ -115,11 +115,28 @@ static shoal_status convert_exact(struct shoal_tape *tape, struct shoali_node *n
         SHOAL_TRY(status, SHOALI_LAUNCH(tape, shoali_op_to_fixed(&tape->args.exec, &args)), done);
     if (first + count == target->count)
         contributed(tape, target);
-    shoali_tape_workspace_free(tape, tape->param_temp[param]);
-    tape->param_temp[param] = NULL;
-    status = SHOAL_OK;
 done:
     return status;
+}
+
+static shoal_status convert_exact(struct shoal_tape *tape, struct shoali_node *node, int32_t param,
+                                  int64_t first, int64_t count)
+{
+    shoal_status status;
+    SHOAL_TRY(status, convert(tape, node, param, first, count), done);
+    shoali_tape_workspace_free(tape, tape->param_temp[param]);
+    tape->param_temp[param] = NULL;
+done:
+    return status;
+}
+
+shoal_status shoali_param_grad_next(struct shoal_tape *tape, struct shoali_node *node,
+                                    int32_t param)
+{
+    const struct shoal_param *target = node->param[param];
+    if (tape->param_temp[param] == NULL)
+        return SHOAL_OK;
+    return convert(tape, node, param, 0, target->count);
 }
 
 shoal_status shoali_param_grad_part_end(struct shoal_tape *tape, struct shoali_node *node,

@@ -57,6 +57,8 @@ struct shoali_tape_tensor {
     enum shoali_stay stay;    /* roots */
     int32_t kept_segment;     /* of the keeping slot; SHOALI_NO_SEGMENT: none */
     bool open, external, kept;
+    bool
+        wide_grad; /* its one reader gives the gradient in the wide type: a share of an exact sum */
     bool ids_known; /* I32: the host knows the range of the values */
     int32_t id_min, id_max;
     void *grad;
