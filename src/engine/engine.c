@@ -124,7 +124,6 @@ shoal_status shoali_engine_create_tape(struct shoal_engine *engine, struct shoal
         .observer_count = observers,
         .tensor_parallel = engine->tensor_parallel,
     };
-    args.tensor_parallel.exact = engine->config.reduction == SHOALI_REDUCTION_EXACT;
     if (meta)
         args.exec.stream = NULL;
     return shoali_tape_create(&args, tape);
@@ -390,6 +389,7 @@ static shoal_status create_zero(struct shoal_engine *engine)
     shoal_status status;
     const struct shoali_ds_config *config = &engine->config;
     const struct shoali_zero_config *zero = &config->zero_optimization;
+    const struct shoali_exact_splits_config *splits = &config->exact_splits;
     struct shoali_zero_args args = {
         .module = &engine->module,
         .device = engine->device,
@@ -401,6 +401,8 @@ static shoal_status create_zero(struct shoal_engine *engine)
         .stage = (int32_t)zero->stage,
         .exact = config->reduction == SHOALI_REDUCTION_EXACT,
         .unit_log2 = (int32_t)config->exact_unit_log2,
+        .contributions =
+            (int32_t)(splits->tensor > splits->sequence ? splits->tensor : splits->sequence),
         .reduce_bucket_size = zero->reduce_bucket_size,
         .allgather_bucket_size = zero->allgather_bucket_size,
         .sub_group_size = zero->sub_group_size,

@@ -86,9 +86,10 @@ static void add_place(const struct shoal_engine *engine, shoal_axes axis,
                       struct shoali_axis_place *places, int32_t *count)
 {
     const int32_t ways = shoal_mesh_size(engine->mesh, axis);
-    if (ways > 1)
+    const int32_t splits = axis == SHOAL_AXIS_TP ? engine->tensor_parallel.splits : 1;
+    if (ways > 1 || splits > 1)
         places[(*count)++] = (struct shoali_axis_place){
-            axis, ways, shoal_mesh_coordinate(engine->mesh, axis, engine->rank)};
+            axis, ways, shoal_mesh_coordinate(engine->mesh, axis, engine->rank), splits};
 }
 
 /* A block of a parameter that a layer takes for the whole would train something else. */
@@ -118,12 +119,66 @@ static void warn_if_whole(const struct shoal_engine *engine)
                 (int)engine->tensor_parallel.ranks, engine->model->name);
 }
 
+/* A model of sequences has them as the first dim of its samples. */
+static shoal_status check_sequence_splits(const struct shoal_engine *engine)
+{
+    const shoal_model *model = engine->model;
+    const int64_t splits = engine->config.exact_splits.sequence;
+    const shoal_shape *sample = model->input_count > 0 ? &model->inputs[0].sample_shape : NULL;
+    if (sample == NULL || sample->ndim == 0 || sample->dim[0] % splits == 0)
+        return SHOAL_OK;
+    return SHOAL_FAIL(
+        SHOAL_ECONFIG,
+        "exact_splits.sequence is %lld, which does not divide a sequence of %lld (input "
+        "%s): give a number that does, or another length",
+        (long long)splits, (long long)sample->dim[0], model->inputs[0].name);
+}
+
+/* Ranks along tp have whole splits. */
+static shoal_status check_whole_splits(const char *name, int32_t splits, int32_t ranks)
+{
+    if (ranks <= 1 || splits % ranks == 0)
+        return SHOAL_OK;
+    if ((ranks & (ranks - 1)) != 0)
+        return SHOAL_FAIL(
+            SHOAL_ECONFIG,
+            "exact_splits.%s is %d and %d ranks are along tp: with \"reduction\": "
+            "\"exact\" sums are trees, which 2, 4, 8, ... ranks divide; use so many, or "
+            "\"fast\"",
+            name, (int)splits, (int)ranks);
+    return SHOAL_FAIL(
+        SHOAL_ECONFIG,
+        "exact_splits.%s is %d and %d ranks are along tp: with \"reduction\": \"exact\" "
+        "each has whole pieces of a sum: add \"exact_splits\": {\"%s\": %d}, to the run "
+        "on fewer ranks, too, if it is to have the same bits",
+        name, (int)splits, (int)ranks, name, (int)ranks);
+}
+
+static shoal_status read_exact_splits(struct shoal_engine *engine)
+{
+    shoal_status status;
+    struct shoali_tensor_parallel *tp = &engine->tensor_parallel;
+    const struct shoali_exact_splits_config *splits = &engine->config.exact_splits;
+    if (engine->config.reduction != SHOALI_REDUCTION_EXACT)
+        return SHOAL_OK;
+    tp->exact = true;
+    tp->splits = (int32_t)splits->tensor;
+    tp->sequence_splits = (int32_t)splits->sequence;
+    SHOAL_TRY(status, check_whole_splits("tensor", tp->splits, tp->ranks), done);
+    if (tp->sequence)
+        SHOAL_TRY(status, check_whole_splits("sequence", tp->sequence_splits, tp->ranks), done);
+    SHOAL_TRY(status, check_sequence_splits(engine), done);
+done:
+    return status;
+}
+
 shoal_status shoali_engine_declare(struct shoal_engine *engine, shoal_dtype dtype)
 {
     shoal_status status;
     static const shoal_axes axes[] = {SHOAL_AXIS_TP, SHOAL_AXIS_CP, SHOAL_AXIS_EP, SHOAL_AXIS_PP};
     struct shoali_axis_place places[PLACES_MAX];
     int32_t count = 0;
+    SHOAL_TRY(status, read_exact_splits(engine), done);
     for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
         add_place(engine, axes[i], places, &count);
         add_place(engine, axes[i] | SHOAL_AXIS_EXPERT, places, &count);

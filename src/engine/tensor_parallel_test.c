@@ -419,7 +419,7 @@ static void refuse(const struct task *model, int32_t tensor, bool sequence, cons
 static void test_refused(void **state)
 {
     (void)state;
-    refuse(&models[0], 2, false, "\"reduction\":\"exact\"", "`reduction` is \"exact\"");
+    refuse(&models[0], 2, false, "\"reduction\":\"exact\"", "exact_splits.tensor is 1");
     refuse(&models[1], 3, true, ZERO(0), "a sequence of 16 cannot be divided by the 3 ranks");
     refuse(&models[0], 8, false, ZERO(0), "8 ranks along tp");
     refuse(&models[3], 3, false, ZERO(0), "3 ranks along tp");

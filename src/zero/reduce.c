@@ -22,8 +22,9 @@ static void point_sinks(struct shoali_zero_gradients *gradients, int32_t index, 
     const shoal_dtype dtype = shoali_zero_gradient_dtype(setup);
     for (int32_t i = unit->first_param; i < unit->first_param + unit->param_count; i++) {
         struct shoal_param *param = layout->args.module->param[i];
-        const int32_t head_room =
-            shoali_zero_ceil_log2(setup->micro_batches * (param->uses > 0 ? param->uses : 1));
+        const int64_t each = setup->args.contributions > 1 ? setup->args.contributions : 1;
+        const int32_t head_room = shoali_zero_ceil_log2(setup->micro_batches *
+                                                        (param->uses > 0 ? param->uses : 1) * each);
         param->sink = (struct shoali_sink){
             .destination =
                 buffer ? shoali_zero_at(buffer, param->begin - unit->begin, dtype) : NULL,

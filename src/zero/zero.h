@@ -52,8 +52,9 @@
  * the other way round. REDUCTION exact: each contribution is converted once to a 64-bit integer
  * (unit 2^-unit) and summed as integers over micro-batches and ranks; then g = (float)((double)sum
  * * 2^-unit / M). Seed = loss scale alone. Order-free, so the bits do not depend on N, the stage,
- * buckets or the backend. A contribution of magnitude >= 2^(63-unit-ceil(log2(M*uses))) or NaN
- * skips the step on every rank.
+ * buckets or the backend. A contribution of magnitude >= 2^(63-unit-ceil(log2(M*uses*S))) or NaN
+ * skips the step on every rank; S: the contributions of a use, one for each declared block of the
+ * sequence or split of heads.
  *
  * FAILURES of anything collective on one rank abort the world with its sentence, because the others
  * wait for it; mistakes of the configuration are found before anything is collective.
@@ -180,6 +181,7 @@ struct shoali_zero_args {
     int32_t stage;
     bool exact;
     int32_t unit_log2;
+    int32_t contributions; /* exact: of a use of a parameter in a micro-batch, at most; 0: 1 */
     int64_t reduce_bucket_size, allgather_bucket_size; /* elements; 0: no limit */
     int64_t sub_group_size; /* stage 3, offload: elements updated at once; 0: no limit */
     bool all_reduce;        /* stages 1-3: sum by all-reduce instead of reduce-scatter */
