@@ -201,7 +201,8 @@ shoal_status shoali_rank_environment(struct shoali_job *job, int32_t rank, char 
     set_number(&own, "CROSS_SIZE", job->nodes);
     set_text(&own, "MASTER_ADDR", address ? address : "127.0.0.1");
     set_number(&own, "MASTER_PORT", job->master_port);
-    if (!is_given(job, "SHOAL_COMM"))
+    /* Among hosts the ranks see for themselves whether MPI has started them. */
+    if (job->nodes == 1 && !is_given(job, "SHOAL_COMM"))
         set_text(&own, "SHOAL_COMM", "shm");
     set_threads(&own, job, rank);
     set_devices(&own, &job->slots);

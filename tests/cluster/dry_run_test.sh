@@ -132,7 +132,7 @@ cat >show.sh <<'SCRIPT'
 echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_SIZE $CROSS_RANK/$CROSS_SIZE $MASTER_ADDR:$MASTER_PORT $CUDA_VISIBLE_DEVICES $*"
 SCRIPT
 chmod +x show.sh
-known=(env SHOAL_SECRET=0123456789abcdef SHOAL_JOB_ID=1.0.2)
+known=(env -u SHOAL_COMM SHOAL_SECRET=0123456789abcdef SHOAL_JOB_ID=1.0.2)
 world="--world_info worker-0:0,3@worker-1:1 --master_addr host --master_port 5"
 expect 0 "${known[@]}" OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_RANK=0 "$shoal" run --rank_of openmpi $world ./show.sh a
 says "2/3 0/1 1/2 host:5 1 a --local_rank=0"
@@ -144,6 +144,12 @@ expect 0 "${known[@]}" MV2_COMM_WORLD_RANK=0 MV2_COMM_WORLD_SIZE=3 "$shoal" run 
 says "0/3 0/2 0/2"
 expect 0 "${known[@]}" PMI_RANK=2 PMI_SIZE=3 "$shoal" run --rank_of impi --no_local_rank $world ./show.sh
 says "2/3 0/1 1/2 host:5 1 "
+# ranks of several hosts choose their backend themselves, those of one are told shared memory
+for hosts in a:0@b:0=none a:0,1=shm; do
+    expect 0 "${known[@]}" OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$shoal" run --rank_of openmpi --world_info ${hosts%=*} \
+        --master_addr a --master_port 5 sh -c 'echo "<${SHOAL_COMM-none}>"'
+    says "<${hosts#*=}>"
+done
 for list in "node[07-09,12]:node07" "a,b:a" "n[3,5]:n3" "single:single"; do
     expect 0 "${known[@]}" SLURM_PROCID=5 SLURM_NTASKS=6 SLURM_LOCALID=1 SLURM_NODEID=2 SLURM_NNODES=3 \
         SLURM_STEP_NODELIST="${list%:*}" "$shoal" run --rank_of slurm --master_port 5 ./show.sh
