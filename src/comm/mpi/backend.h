@@ -154,6 +154,7 @@ struct shoali_mpi_group {
     int32_t rank, size, tag;
     int32_t world_rank[SHOALI_MPI_MAX_RANKS];
     uint64_t sequence;
+    uint64_t moves; /* pieces given to MPI: who waits sees that it goes on */
     struct shoali_mpi_op op[SHOALI_MPI_MAX_REQUESTS];
     struct shoali_mpi_op *queue[SHOALI_MPI_MAX_REQUESTS]; /* unfinished, in order of posts */
     int32_t queued;

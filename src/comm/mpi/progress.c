@@ -250,13 +250,18 @@ shoal_status shoali_mpi_wait(void *backend, void *request)
 {
     struct shoali_mpi_group *group = backend;
     struct shoali_mpi_op *op = request;
+    uint64_t moves = group->moves;
+    int64_t still_since_ns = 0;
     op->waiting_since_ns = 0;
     for (int32_t looks = 0; !is_over(group, op); looks += looks < POLLS) {
         begin_waiting(op);
         const int64_t now_ns = shoali_now_ns();
         if (now_ns - op->checked_ns >= SLICE_NS)
             check_deadline(group, op);
-        pause_between(now_ns - op->waiting_since_ns, looks);
+        if (still_since_ns == 0 || moves != group->moves)
+            still_since_ns = now_ns;
+        moves = group->moves;
+        pause_between(now_ns - still_since_ns, looks);
     }
     return finish(group, op);
 }

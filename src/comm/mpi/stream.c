@@ -53,6 +53,7 @@ shoal_status shoali_mpi_stream_send(struct shoali_mpi_group *group, int32_t rank
                   done);
         stream->begun += bytes;
         stream->head++;
+        group->moves++;
     }
     status = stream->moved == stream->bytes ? SHOAL_OK : SHOAL_IN_PROGRESS;
 done:
@@ -119,6 +120,7 @@ shoal_status shoali_mpi_stream_receive(struct shoali_mpi_group *group, int32_t r
                   done);
         stream->begun += stream->slot[i].bytes;
         stream->head++;
+        group->moves++;
     }
     status = stream->moved == stream->bytes ? SHOAL_OK : SHOAL_IN_PROGRESS;
 done:
