@@ -186,8 +186,10 @@ shoal_status shoali_engine_declare(struct shoal_engine *engine, shoal_dtype dtyp
     const struct shoali_tensor_parallel_config *keys = &engine->config.tensor_parallel;
     struct shoali_autotp autotp = {0};
     const struct shoali_tagger tagger = {&autotp, shoali_autotp_tag};
-    const bool tags = engine->tensor_parallel.ranks > 1 &&
-                      (keys->partition_config || (keys->preset_model && keys->preset_model[0]));
+    /* One rank with splits sums as the ranks that will divide the same weights. */
+    const bool cuts = engine->tensor_parallel.ranks > 1 || engine->tensor_parallel.splits > 1;
+    const bool tags =
+        cuts && (keys->partition_config || (keys->preset_model && keys->preset_model[0]));
     if (tags)
         SHOAL_TRY(status, shoali_autotp_init(&autotp, keys->preset_model, keys->partition_config),
                   done);

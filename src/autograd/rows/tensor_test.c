@@ -122,7 +122,7 @@ static shoal_status open_place(const struct rank *rank, const struct shoali_obse
 {
     shoal_status status;
     const struct shoali_accelerator *accelerator;
-    const struct shoali_axis_place along = {SHOAL_AXIS_TP, rank->ranks, rank->rank};
+    const struct shoali_axis_place along = {SHOAL_AXIS_TP, rank->ranks, rank->rank, 1};
     SHOAL_TRY(status, shoali_ops_select("ref", &place->ops), done);
     SHOAL_TRY(status, shoali_accelerator_select(NULL, &accelerator), done);
     SHOAL_TRY(status, shoali_device_create(accelerator, rank->rank, NULL, &place->device), done);
