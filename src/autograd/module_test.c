@@ -228,7 +228,7 @@ static void test_parameters_are_cut(void **state)
     struct shoali_module module;
     int64_t elements = 0;
     for (int32_t r = 0; r < 2; r++) {
-        const struct shoali_axis_place place = {SHOAL_AXIS_TP, 2, r};
+        const struct shoali_axis_place place = {SHOAL_AXIS_TP, 2, r, 0};
         rig_ok(shoali_module_init(&module, &model, SHOAL_F32, &place, 1));
         const struct shoal_param *qkv = module.param[0], *table = module.param[1];
         assert_int_equal(shoal_param_shape(qkv)->dim[1], 24);
@@ -249,7 +249,7 @@ static void test_parameters_are_cut(void **state)
     }
     assert_int_equal(elements, 5 * 24 + 14);
     bad = 1;
-    const struct shoali_axis_place place = {SHOAL_AXIS_TP, 2, 0};
+    const struct shoali_axis_place place = {SHOAL_AXIS_TP, 2, 0, 0};
     assert_int_equal(shoali_module_init(&module, &model, SHOAL_F32, &place, 1), SHOAL_EINVAL);
     assert_non_null(strstr(shoal_error_message(), "parameter l.qkv: dim 1 of shape [5, 24]"));
 }
@@ -285,9 +285,9 @@ static void test_experts_and_tied_splits(void **state)
     const shoal_layer_spec layer = {&type, "l", &tied_dim};
     const shoal_model model = {.name = "experts", .layers = &layer, .layer_count = 1};
     struct shoali_module module;
-    const struct shoali_axis_place places[] = {{SHOAL_AXIS_TP, 8, 7},
-                                               {SHOAL_AXIS_TP | SHOAL_AXIS_EXPERT, 3, 1},
-                                               {SHOAL_AXIS_EP | SHOAL_AXIS_EXPERT, 2, 1}};
+    const struct shoali_axis_place places[] = {{SHOAL_AXIS_TP, 8, 7, 0},
+                                               {SHOAL_AXIS_TP | SHOAL_AXIS_EXPERT, 3, 1, 0},
+                                               {SHOAL_AXIS_EP | SHOAL_AXIS_EXPERT, 2, 1, 0}};
     rig_ok(shoali_module_init(&module, &model, SHOAL_F32, places, 3));
     const struct shoal_param *up = module.param[0];
     assert_int_equal(module.param_count, 1);

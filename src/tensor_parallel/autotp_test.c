@@ -56,7 +56,7 @@ static shoal_status tagged(struct shoali_module *module, const char *preset, con
     shoal_status status;
     struct shoali_autotp autotp = {0};
     const struct shoali_tagger tagger = {&autotp, shoali_autotp_tag};
-    const struct shoali_axis_place place = {SHOAL_AXIS_TP, 2, 1};
+    const struct shoali_axis_place place = {SHOAL_AXIS_TP, 2, 1, 0};
     json_t *object = config ? json_loads(config, 0, NULL) : NULL;
     assert_true(!config || object);
     *module = (struct shoali_module){0};
