@@ -40,7 +40,7 @@ struct shoali_recompute {
     int32_t block_layers; /* block: the first so many of these in each run of `runs`; else 0 */
     const struct shoali_layer_run *runs; /* borrowed; NULL: the model is one */
     int32_t run_count;
-    const char *const *modules;     /* selective: names of inner scopes */
+    const char *const *modules; /* selective: names of inner scopes */
     int32_t module_count;
     bool cpu, contiguous;      /* where kept inputs wait */
     bool synchronize, profile; /* at the boundaries of recomputed scopes */

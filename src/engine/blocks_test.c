@@ -330,7 +330,7 @@ static char *fresh(const char *name)
 }
 
 #define ZERO(stage, more) "\"zero_optimization\":{\"stage\":" #stage more "}"
-#define EXACT "\"reduction\":\"exact\","
+#define EXACT "\"reduction\":\"exact\",\"exact_splits\":{\"tensor\":4},"
 #define BF16 "\"bf16\":{\"enabled\":true},"
 #define FP16 "\"fp16\":{\"enabled\":true,\"initial_scale_power\":8},"
 #define SMALL ",\"reduce_bucket_size\":100,\"allgather_bucket_size\":100"

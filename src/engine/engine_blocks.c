@@ -177,6 +177,7 @@ shoal_status shoali_engine_declare(struct shoal_engine *engine, shoal_dtype dtyp
     shoal_status status;
     static const shoal_axes axes[] = {SHOAL_AXIS_TP, SHOAL_AXIS_CP, SHOAL_AXIS_EP, SHOAL_AXIS_PP};
     struct shoali_axis_place places[PLACES_MAX];
+    struct shoali_autotp autotp = {0};
     int32_t count = 0;
     SHOAL_TRY(status, read_exact_splits(engine), done);
     for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
@@ -184,7 +185,6 @@ shoal_status shoali_engine_declare(struct shoal_engine *engine, shoal_dtype dtyp
         add_place(engine, axes[i] | SHOAL_AXIS_EXPERT, places, &count);
     }
     const struct shoali_tensor_parallel_config *keys = &engine->config.tensor_parallel;
-    struct shoali_autotp autotp = {0};
     const struct shoali_tagger tagger = {&autotp, shoali_autotp_tag};
     /* One rank with splits sums as the ranks that will divide the same weights. */
     const bool cuts = engine->tensor_parallel.ranks > 1 || engine->tensor_parallel.splits > 1;

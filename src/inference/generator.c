@@ -198,10 +198,11 @@ static shoal_status check_args(const shoal_generator_args *args)
     if (args->engine != NULL && args->max_length == 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "a generator of an engine needs max_length");
     if (args->engine != NULL && args->engine->stages.count > 1)
-        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                          "a rank of this engine has the layers of one of %d pipeline stages, and a "
-                          "generator runs all: save a checkpoint and generate from its folder",
-                          (int)args->engine->stages.count);
+        return SHOAL_FAIL(
+            SHOAL_EUNSUPPORTED,
+            "a rank of this engine has the layers of one of %d pipeline stages, and a "
+            "generator runs all: save a checkpoint and generate from its folder",
+            (int)args->engine->stages.count);
     return SHOAL_OK;
 }
 

@@ -489,7 +489,7 @@ static void wrong_arguments(void **state)
     (void)state;
     assert_int_equal(init(&(shoal_comm_args){.world_size = 2, .backend = "carrier-pigeon"}),
                      SHOAL_EINVAL);
-    assert_true(says("carrier-pigeon") && says("self, thread or shm"));
+    assert_true(says("carrier-pigeon") && says("self, thread, shm"));
     assert_int_equal(init(&(shoal_comm_args){.world_size = 2, .rank = 2}), SHOAL_EINVAL);
     assert_int_equal(init(&(shoal_comm_args){.world_size = 2, .backend = "self"}), SHOAL_EINVAL);
     assert_int_equal(init(&(shoal_comm_args){.world_size = 2, .backend = "thread"}), SHOAL_EINVAL);
