@@ -93,6 +93,8 @@ typedef struct shoal_batch {
     int64_t reserved[4]; /* 0 */
 } shoal_batch;
 
+/* These three are not of a pipeline (SHOAL_EUNSUPPORTED), whose stages work on several micro-batches:
+ * shoal_engine_train_batch and shoal_engine_eval_batch are. */
 /* Runs the model forward. *loss is a device scalar borrowed until backward; shoal_tensor_get_scalar
  * reads it (synchronises). The next forward, an evaluation and a checkpoint drop a forward that had
  * no backward.
@@ -120,7 +122,9 @@ typedef struct shoal_step_info {
 } shoal_step_info;
 
 /* Fills *batch for global micro-batch `micro` of step `step`: sets batch->data[i], of which there
- * are as many as the model has inputs. Arrays must stay valid until the next call. */
+ * are as many as the model has inputs. Arrays must stay valid until the next call. In a pipeline it is
+ * called where layers read the batch: on the first and on the last stage, and on those whose layers
+ * ask for an input of the model. */
 typedef shoal_status (*shoal_batch_source)(void *user, int64_t step, int64_t micro,
                                            shoal_batch *batch);
 /* Global numbers of the micro-batches that train_batch asks this rank's source for in each step:
