@@ -69,6 +69,26 @@ static shoal_status find_preset(const char *name, const struct shoali_autotp_rul
 
 #define SPEC "tensor_parallel.partition_config.layer_specs[%zu]"
 
+/* Keys of DeepSpeed that have a meaning there. What a rank's part needs of the others is found out from
+ * the shapes, so they would change nothing; one that picks rules by model would be another rule. */
+static shoal_status check_meaning(const json_t *object, const char *where)
+{
+    static const char *const idle[] = {"gather_output", "grad_allreduce", "embedding_partition_dim",
+                                       "lm_head_patterns", NULL};
+    for (int32_t i = 0; idle[i]; i++)
+        if (json_object_get(object, idle[i]) && shoali_context_get()->rank == 0)
+            SHOALI_WARN("engine",
+                        "%s.%s has no effect: what ranks need of each other follows from how "
+                        "weights are divided",
+                        where, idle[i]);
+    if (json_object_get(object, "model_types"))
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "%s.model_types is not supported: leave it out, and give the rules of "
+                          "this model alone",
+                          where);
+    return SHOAL_OK;
+}
+
 static shoal_status check_keys(const json_t *object, const char *const *known, const char *where)
 {
     const char *key;
@@ -81,7 +101,7 @@ static shoal_status check_keys(const json_t *object, const char *const *known, c
         if (!is_known)
             return SHOAL_FAIL(SHOAL_ECONFIG, "%s has the key `%s`, which is not known", where, key);
     }
-    return SHOAL_OK;
+    return check_meaning(object, where);
 }
 
 static shoal_status read_type(const json_t *spec, size_t index, enum shoali_autotp_type *type)

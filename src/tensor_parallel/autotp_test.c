@@ -146,6 +146,8 @@ static void test_mistakes(void **state)
     refuse(NULL, RULE(", \"partition_type\": \"column\", \"dim\": 1"), "has the key `dim`");
     refuse(NULL, "{\"layer_specs\": [{\"patterns\": [\"(\"], \"partition_type\": \"skip\"}]}",
            "no extended regular expression");
+    refuse(NULL, RULE(", \"partition_type\": \"row\", \"model_types\": [\"llama\"]"),
+           "layer_specs[0].model_types is not supported: leave it out");
     refuse("llama", "{\"strict_mode\": true}", "no rule says how ranks divide the matrix");
 }
 
