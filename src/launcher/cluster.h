@@ -88,6 +88,12 @@ struct shoali_words {
     int32_t count, capacity;
     bool failed; /* no memory, once and for all */
 };
+/* A word; "" where it could not be kept. */
+static inline const char *shoali_words_at(const struct shoali_words *words, int32_t index)
+{
+    const char *word = words->value[index];
+    return word ? word : "";
+}
 void shoali_words_add(struct shoali_words *words, const char *format, ...) SHOAL_PRINTF(2, 3);
 void shoali_words_add_all(struct shoali_words *words, const struct shoali_words *more);
 /* Words between blanks; '...' and "..." keep blanks, \ keeps the next character. `what` names the

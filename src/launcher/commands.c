@@ -215,7 +215,7 @@ static void assign_letter(struct shoali_front *front)
 static void add_names(const struct shoali_front *front, struct shoali_str *out)
 {
     for (int32_t i = 0; i < front->assignments.count; i++) {
-        const char *entry = front->assignments.value[i];
+        const char *entry = shoali_words_at(&front->assignments, i);
         shoali_str_append(out, "%.*s,", (int)strcspn(entry, "="), entry);
     }
     shoali_str_append(out, "SHOAL_SECRET");
@@ -254,7 +254,7 @@ static shoal_status make_openmpi(struct shoali_front *front)
     shoali_words_add(words, "^openib");
     SHOAL_TRY(status, add_launcher_args(front, words), done);
     for (int32_t i = 0; i < front->assignments.count; i++) {
-        const char *entry = front->assignments.value[i];
+        const char *entry = shoali_words_at(&front->assignments, i);
         shoali_words_add(words, "-x");
         shoali_words_add(words, "%.*s", (int)strcspn(entry, "="), entry);
     }

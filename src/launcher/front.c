@@ -142,7 +142,7 @@ static shoal_status print_commands(const struct shoali_front *front, char **dry)
                           front->launcher == SHOALI_BY_SSH ? "on standard input of each"
                                                            : "left on each host by the pre-flight");
         for (int32_t i = 0; i < front->letter.variables.count; i++) {
-            const char *entry = front->letter.variables.value[i];
+            const char *entry = shoali_words_at(&front->letter.variables, i);
             shoali_str_append(&text, ", %.*s", (int)strcspn(entry, "="), entry);
         }
     } else {
@@ -151,7 +151,7 @@ static shoal_status print_commands(const struct shoali_front *front, char **dry)
     shoali_str_append(&text, "\n");
     for (int32_t i = 0; i < front->commands; i++) {
         for (int32_t k = 0; k < front->assignments.count; k++) {
-            const char *entry = front->assignments.value[k];
+            const char *entry = shoali_words_at(&front->assignments, k);
             const int name = (int)strcspn(entry, "=") + 1;
             shoali_str_append(&text, "%.*s", name, entry);
             shoali_shell_quote(&text, entry + name);
