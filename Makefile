@@ -87,7 +87,7 @@ install: all
 	scripts/man-pages build/bin/shoal $(TARGET)/share/man
 	printf '%s\n' 'prefix=$(PREFIX)' 'Name: shoal' "Version: $(VERSION)" \
 	    'Description: distributed training of transformer models' "Requires.private: $$(cat build/requires)" \
-	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lshoal' 'Libs.private: -lm -pthread' \
+	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lshoal' "Libs.private: $$(cat build/libs) -lm -pthread" \
 	    >$(TARGET)/lib/pkgconfig/shoal.pc
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
