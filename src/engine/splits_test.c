@@ -1,21 +1,17 @@
 /* Exact sums in declared splits: ranks along tp, with and without sequence parallelism, alone and with
  * dp, have every bit of one rank's run with the same exact_splits: losses, norms, weights and states. */
 #include "engine/engine.h"
-#include "engine/test_gpt.h"
+#include "engine/test_families.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEPS = 3, BERT_ARRAYS = 5 };
+enum { STEPS = 3 };
 
-struct setting {
-    const char *option;
-    double value;
-};
 struct task {
     const char *name, *model;
-    const struct setting *settings;
+    const struct test_setting *settings;
     int32_t tensor, data;
     bool sequence, no_overlap;
     const char *save, *load;
@@ -28,27 +24,27 @@ static struct gpt_seat reference[GPT_RANKS_MAX], seats[GPT_RANKS_MAX];
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-static const struct setting gpt[] = {
+static const struct test_setting gpt[] = {
     {"num-layers", 2}, {"hidden-size", 32}, {"num-attention-heads", 4}, {NULL, 0}};
 /* Heads and vocabulary in uneven shares. */
-static const struct setting gpt_tiled[] = {{"num-layers", 2},
-                                           {"hidden-size", 40},
-                                           {"num-attention-heads", 5},
-                                           {"untie-embeddings-and-output-weights", 1},
-                                           {"cross-entropy-loss-fusion", 1},
-                                           {NULL, 0}};
-static const struct setting llama[] = {{"num-layers", 2},
-                                       {"hidden-size", 24},
-                                       {"num-attention-heads", 8},
-                                       {"kv-channels", 6},
-                                       {"group-query-attention", 1},
-                                       {"num-query-groups", 4},
-                                       {"ffn-hidden-size", 42},
-                                       {"qk-layernorm", 1},
-                                       {"add-qkv-bias", 1},
-                                       {"untie-embeddings-and-output-weights", 0},
-                                       {NULL, 0}};
-static const struct setting bert[] = {
+static const struct test_setting gpt_tiled[] = {{"num-layers", 2},
+                                                {"hidden-size", 40},
+                                                {"num-attention-heads", 5},
+                                                {"untie-embeddings-and-output-weights", 1},
+                                                {"cross-entropy-loss-fusion", 1},
+                                                {NULL, 0}};
+static const struct test_setting llama[] = {{"num-layers", 2},
+                                            {"hidden-size", 24},
+                                            {"num-attention-heads", 8},
+                                            {"kv-channels", 6},
+                                            {"group-query-attention", 1},
+                                            {"num-query-groups", 4},
+                                            {"ffn-hidden-size", 42},
+                                            {"qk-layernorm", 1},
+                                            {"add-qkv-bias", 1},
+                                            {"untie-embeddings-and-output-weights", 0},
+                                            {NULL, 0}};
+static const struct test_setting bert[] = {
     {"num-layers", 2}, {"hidden-size", 32}, {"num-attention-heads", 4}, {NULL, 0}};
 
 static const struct task models[] = {
@@ -58,50 +54,6 @@ static const struct task models[] = {
     {.name = "bert", .model = "bert", .settings = bert},
 };
 enum { MODELS = sizeof models / sizeof models[0] };
-
-/* The GPT's text; of BERT's other arrays each sample has something else, too. */
-static shoal_status next(void *user, int64_t step, int64_t micro, shoal_batch *batch)
-{
-    static _Thread_local int32_t more[BERT_ARRAYS][GPT_SAMPLES_MAX * GPT_SEQ];
-    struct gpt_seat *seat = user;
-    const void *data[BERT_ARRAYS];
-    shoal_batch text = {.data = data};
-    const shoal_status status = gpt_next(user, step, micro, &text);
-    for (int64_t i = 0; i < seat->run->samples * GPT_SEQ; i++)
-        more[1][i] = i % GPT_SEQ > 9;
-    for (int64_t b = 0; b < seat->run->samples; b++) {
-        more[3][b] = (int32_t)(GPT_SEQ - (step + micro + b) % 5);
-        more[4][b] = (int32_t)((step + micro + b) % 2);
-    }
-    const bool is_bert = seat->model->input_count > 2;
-    batch->data[0] = data[0];
-    batch->data[is_bert ? 2 : 1] = data[1];
-    for (int i = 1; is_bert && i < seat->model->input_count; i++)
-        if (i != 2)
-            batch->data[i] = more[i];
-    return status;
-}
-
-static shoal_status make_model(const struct gpt_run *run, shoal_model **model)
-{
-    const struct task *task = run->user;
-    const struct setting all[] = {{"seq-length", GPT_SEQ},
-                                  {"vocab-size", GPT_VOCAB},
-                                  {"make-vocab-size-divisible-by", 1},
-                                  {"attention-dropout", run->dropout},
-                                  {"hidden-dropout", run->dropout}};
-    shoal_status status;
-    shoal_model_config *config;
-    SHOAL_TRY(status, shoal_model_config_create(task->model, &config), done);
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        SHOAL_TRY(status, shoal_model_config_set(config, all[i].option, all[i].value), done);
-    for (const struct setting *s = task->settings; s->option; s++)
-        SHOAL_TRY(status, shoal_model_config_set(config, s->option, s->value), done);
-    SHOAL_TRY(status, shoal_model_create(config, model), done);
-done:
-    shoal_model_config_destroy(config);
-    return status;
-}
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
@@ -113,7 +65,7 @@ static shoal_status make_engine(struct gpt_seat *seat, shoal_mesh **mesh)
     char text[2048];
     gpt_config_text(run, text, sizeof text);
     *mesh = NULL;
-    SHOAL_TRY(status, make_model(run, &seat->model), done);
+    SHOAL_TRY(status, test_make_model(run, task->model, task->settings, &seat->model), done);
     SHOAL_TRY(
         status,
         shoal_mesh_create(&(shoal_mesh_args){.group = seat->group, .tensor = task->tensor}, mesh),
@@ -144,8 +96,8 @@ static bool step(struct gpt_seat *seat)
         seat->steps_done = shoal_engine_global_steps(seat->engine);
     }
     while (seat->steps_done < seat->run->steps) {
-        EXPECT(shoal_engine_train_batch(seat->engine, next, seat, &seat->info[seat->steps_done]) >=
-               0);
+        EXPECT(shoal_engine_train_batch(seat->engine, test_next, seat,
+                                        &seat->info[seat->steps_done]) >= 0);
         seat->steps_done++;
     }
     const struct shoali_module *module = &seat->engine->module;

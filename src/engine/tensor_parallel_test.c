@@ -1,24 +1,20 @@
 /* Ranks along tp, alone and with dp, train what one rank trains: models whose matrices are divided
  * have the losses and norms of whole ones but for the order of sums. Ranks that step together agree
  * to the bit, and a checkpoint does not tell how many there were. */
-#include "engine/test_gpt.h"
+#include "engine/test_families.h"
 
 #include <math.h>
 
-enum { STEPS = 6, BERT_ARRAYS = 5, WEIGHTS_MAX = 1 << 17 };
+enum { STEPS = 6, WEIGHTS_MAX = 1 << 17 };
 
 struct task {
     const char *name, *model;
-    const struct setting *settings;
+    const struct test_setting *settings;
     int32_t tensor, data, pipeline; /* pipeline 0: 1 */
     bool sequence, no_overlap;
     const char *save, *load;
     int64_t steps; /* -1: none; 0: STEPS */
     double share;  /* by which a parameter may have moved otherwise; 0: it is not looked at */
-};
-struct setting {
-    const char *option;
-    double value;
 };
 
 static struct gpt_seat reference[GPT_RANKS_MAX], seats[GPT_RANKS_MAX];
@@ -26,86 +22,42 @@ static char folder[] = "/tmp/shoal-tp-XXXXXX";
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-static const struct setting gpt[] = {
+static const struct test_setting gpt[] = {
     {"num-layers", 2}, {"hidden-size", 32}, {"num-attention-heads", 4}, {NULL, 0}};
-static const struct setting gpt_tiled[] = {{"num-layers", 2},
-                                           {"hidden-size", 48},
-                                           {"num-attention-heads", 3},
-                                           {"untie-embeddings-and-output-weights", 1},
-                                           {"cross-entropy-loss-fusion", 1},
-                                           {NULL, 0}};
-static const struct setting llama[] = {{"num-layers", 2},
-                                       {"hidden-size", 24},
-                                       {"num-attention-heads", 8},
-                                       {"kv-channels", 6},
-                                       {"group-query-attention", 1},
-                                       {"num-query-groups", 4},
-                                       {"ffn-hidden-size", 42},
-                                       {"qk-layernorm", 1},
-                                       {"add-qkv-bias", 1},
-                                       {"untie-embeddings-and-output-weights", 0},
-                                       {NULL, 0}};
-static const struct setting llama_shared[] = {{"num-layers", 2},
-                                              {"hidden-size", 24},
-                                              {"num-attention-heads", 8},
-                                              {"group-query-attention", 1},
-                                              {"num-query-groups", 2},
-                                              {"ffn-hidden-size", 40},
-                                              {"normalization", 0},
-                                              {"disable-bias-linear", 0},
-                                              {"swiglu", 0},
-                                              {"position-embedding-type", 0},
-                                              {NULL, 0}};
+static const struct test_setting gpt_tiled[] = {{"num-layers", 2},
+                                                {"hidden-size", 48},
+                                                {"num-attention-heads", 3},
+                                                {"untie-embeddings-and-output-weights", 1},
+                                                {"cross-entropy-loss-fusion", 1},
+                                                {NULL, 0}};
+static const struct test_setting llama[] = {{"num-layers", 2},
+                                            {"hidden-size", 24},
+                                            {"num-attention-heads", 8},
+                                            {"kv-channels", 6},
+                                            {"group-query-attention", 1},
+                                            {"num-query-groups", 4},
+                                            {"ffn-hidden-size", 42},
+                                            {"qk-layernorm", 1},
+                                            {"add-qkv-bias", 1},
+                                            {"untie-embeddings-and-output-weights", 0},
+                                            {NULL, 0}};
+static const struct test_setting llama_shared[] = {{"num-layers", 2},
+                                                   {"hidden-size", 24},
+                                                   {"num-attention-heads", 8},
+                                                   {"group-query-attention", 1},
+                                                   {"num-query-groups", 2},
+                                                   {"ffn-hidden-size", 40},
+                                                   {"normalization", 0},
+                                                   {"disable-bias-linear", 0},
+                                                   {"swiglu", 0},
+                                                   {"position-embedding-type", 0},
+                                                   {NULL, 0}};
 
-static const struct setting bert[] = {
+static const struct test_setting bert[] = {
     {"num-layers", 2}, {"hidden-size", 32}, {"num-attention-heads", 4}, {NULL, 0}};
-static const struct setting bert_pre_norm[] = {{"num-layers", 2},          {"hidden-size", 36},
-                                               {"num-attention-heads", 4}, {"bert-pre-norm", 1},
-                                               {"bert-binary-head", 0},    {NULL, 0}};
-
-/* The GPT's text; of BERT's other arrays each sample has something else, too. */
-static shoal_status next(void *user, int64_t step, int64_t micro, shoal_batch *batch)
-{
-    static _Thread_local int32_t more[BERT_ARRAYS][GPT_SAMPLES_MAX * GPT_SEQ];
-    struct gpt_seat *seat = user;
-    const void *data[BERT_ARRAYS];
-    shoal_batch text = {.data = data};
-    const shoal_status status = gpt_next(user, step, micro, &text);
-    for (int64_t i = 0; i < seat->run->samples * GPT_SEQ; i++)
-        more[1][i] = i % GPT_SEQ > 9;
-    for (int64_t b = 0; b < seat->run->samples; b++) {
-        more[3][b] = (int32_t)(GPT_SEQ - (step + micro + b) % 5);
-        more[4][b] = (int32_t)((step + micro + b) % 2);
-    }
-    const bool is_bert = seat->model->input_count > 2;
-    batch->data[0] = data[0];
-    batch->data[is_bert ? 2 : 1] = data[1];
-    for (int i = 1; is_bert && i < seat->model->input_count; i++)
-        if (i != 2)
-            batch->data[i] = more[i];
-    return status;
-}
-
-static shoal_status make_model(const struct gpt_run *run, shoal_model **model)
-{
-    const struct task *task = run->user;
-    const struct setting all[] = {{"seq-length", GPT_SEQ},
-                                  {"vocab-size", GPT_VOCAB},
-                                  {"make-vocab-size-divisible-by", 1}, /* uneven shares */
-                                  {"attention-dropout", run->dropout},
-                                  {"hidden-dropout", run->dropout}};
-    shoal_status status;
-    shoal_model_config *config;
-    SHOAL_TRY(status, shoal_model_config_create(task->model, &config), done);
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        SHOAL_TRY(status, shoal_model_config_set(config, all[i].option, all[i].value), done);
-    for (const struct setting *s = task->settings; s->option; s++)
-        SHOAL_TRY(status, shoal_model_config_set(config, s->option, s->value), done);
-    SHOAL_TRY(status, shoal_model_create(config, model), done);
-done:
-    shoal_model_config_destroy(config);
-    return status;
-}
+static const struct test_setting bert_pre_norm[] = {
+    {"num-layers", 2},    {"hidden-size", 36},     {"num-attention-heads", 4},
+    {"bert-pre-norm", 1}, {"bert-binary-head", 0}, {NULL, 0}};
 
 /* Adam divides by what for some weights is rounding alone. */
 #define SGD "{\"type\":\"SGD\",\"params\":{\"lr\":0.1,\"momentum\":0.9,\"weight_decay\":0.1}}"
@@ -159,8 +111,8 @@ static bool step(struct gpt_seat *seat)
         EXPECT(shoal_engine_load_checkpoint(seat->engine, task->load, NULL, false, NULL) ==
                SHOAL_OK);
     while (seat->steps_done < seat->run->steps) {
-        EXPECT(shoal_engine_train_batch(seat->engine, next, seat, &seat->info[seat->steps_done]) >=
-               0);
+        EXPECT(shoal_engine_train_batch(seat->engine, test_next, seat,
+                                        &seat->info[seat->steps_done]) >= 0);
         seat->steps_done++;
     }
     EXPECT(shoal_engine_fingerprint(seat->engine, &seat->fingerprint) == SHOAL_OK);
@@ -180,7 +132,7 @@ static bool live(struct gpt_seat *seat)
     char text[2048];
     shoal_mesh *mesh = NULL;
     gpt_config_text(run, text, sizeof text);
-    EXPECT(make_model(run, &seat->model) == SHOAL_OK);
+    EXPECT(test_make_model(run, task->model, task->settings, &seat->model) == SHOAL_OK);
     EXPECT(shoal_mesh_create(&(shoal_mesh_args){.group = seat->group,
                                                 .tensor = task->tensor,
                                                 .pipeline = task->pipeline},
@@ -380,7 +332,7 @@ static bool is_refused(struct gpt_seat *seat)
     char text[2048];
     shoal_mesh *mesh = NULL;
     gpt_config_text(seat->run, text, sizeof text);
-    EXPECT(make_model(seat->run, &seat->model) == SHOAL_OK);
+    EXPECT(test_make_model(seat->run, task->model, task->settings, &seat->model) == SHOAL_OK);
     EXPECT(shoal_mesh_create(&(shoal_mesh_args){.group = seat->group,
                                                 .tensor = task->tensor,
                                                 .pipeline = task->pipeline},
