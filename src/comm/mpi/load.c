@@ -45,8 +45,13 @@ static const struct shoali_mpi_table *open_file(const char *path)
 {
     const int flags = RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE;
     void *library = dlopen(path, flags);
-    const struct shoali_mpi_table *mpi = library ? dlsym(library, SHOALI_MPI_PLUGIN_SYMBOL) : NULL;
-    if (mpi && (mpi->abi != SHOALI_MPI_PLUGIN_ABI || mpi->bytes != sizeof *mpi))
+    void *symbol = library ? dlsym(library, SHOALI_MPI_PLUGIN_SYMBOL) : NULL;
+    shoali_mpi_plugin_fn *table = NULL;
+    if (!symbol)
+        return NULL;
+    memcpy(&table, &symbol, sizeof table); /* ISO C has no cast from an object to a function */
+    const struct shoali_mpi_table *mpi = table();
+    if (mpi->abi != SHOALI_MPI_PLUGIN_ABI || mpi->bytes != sizeof *mpi)
         return NULL;
     return mpi;
 }

@@ -54,6 +54,8 @@ struct shoali_mpi_table {
     void (*describe)(int code, char *text, size_t bytes);
 };
 #define SHOALI_MPI_PLUGIN_ABI 1u
+/* The plug-in's only symbol, a shoali_mpi_plugin_fn. */
 #define SHOALI_MPI_PLUGIN_SYMBOL "shoali_mpi_plugin"
+typedef const struct shoali_mpi_table *shoali_mpi_plugin_fn(void);
 
 #endif
