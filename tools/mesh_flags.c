@@ -52,7 +52,7 @@ static const struct shoali_option rows[] = {
          "gpipe, 1f1b, interleaved or zb-h1; default: 1f1b, with several chunks of layers on a "
          "stage interleaved"),
     TEXT("partition-method", partition,
-         "how layers are cut into stages: parameters (default), uniform, even, type:REGEX, "
+         "how layers are cut into stages: flops (default), parameters, uniform, even, type:REGEX, "
          "layout:TEXT; also pipeline.partition"),
     COUNT("num-virtual-stages-per-pipeline-rank", virtual_stages, 0, 1, LAYERS_MAX,
           "chunks of layers on each stage, for the interleaved schedule"),

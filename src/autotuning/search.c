@@ -81,7 +81,7 @@ static shoal_status find_costs(struct shoali_search *search, const struct shoali
 /* By the method that is given, else by each that suits any model. */
 static shoal_status try_cuts(struct shoali_search *search, struct shoali_shape *shape)
 {
-    static const char *const methods[] = {"parameters", "uniform"};
+    static const char *const methods[] = {"flops", "parameters", "uniform"};
     shoal_status status;
     shoal_engine_args *engine = &search->settings.engine;
     const char *key = search->settings.config.pipeline.partition;

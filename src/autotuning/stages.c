@@ -111,8 +111,6 @@ shoal_status shoali_virtual_stages_cut(const struct shoali_virtual_stages_args *
     *begin = shoali_arena_alloc(arena, count * sizeof **begin);
     if (!layers || !*begin)
         return SHOAL_ENOMEM;
-    for (int32_t l = 0; l < costs->layer_count; l++)
-        layers[l] = (struct shoali_cut_layer){costs->layer[l].type, costs->layer[l].weight};
     struct shoali_cut_args how = {.stages = args->pipeline->stages,
                                   .chunks = args->pipeline->chunks,
                                   .layers = layers,
@@ -123,6 +121,10 @@ shoal_status shoali_virtual_stages_cut(const struct shoali_virtual_stages_args *
                                   .loss = engine->account_for_loss};
     SHOAL_TRY(status, shoali_config_partition(&args->settings->config, engine, &method), done);
     SHOAL_TRY(status, shoali_cut_parse(method, &how.method, &how.text), done);
+    for (int32_t l = 0; l < costs->layer_count; l++)
+        layers[l] = (struct shoali_cut_layer){
+            costs->layer[l].type, how.method == SHOALI_CUT_FLOPS ? costs->layer[l].flops_forward
+                                                                 : costs->layer[l].weight};
     SHOAL_TRY(status, shoali_cut_make(&how, *begin), done);
 done:
     return status;

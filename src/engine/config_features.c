@@ -56,8 +56,8 @@ static const struct shoali_option pipeline_rows[] = {
     ROW(pipeline, INT, stages, 0, "Number of stages; 0: as the mesh has, or one.", .min = 0,
         .max = 65536),
     ROW(pipeline, STRING, partition, 0,
-        "How layers are spread over stages: parameters (which best means), uniform, even, "
-        "type:REGEX or layout:TEXT.",
+        "How layers are spread over stages: flops (which best means), parameters, uniform, "
+        "even, type:REGEX or layout:TEXT.",
         .default_text = "best"),
     ROW(pipeline, BOOL, seed_layers, 0, "Seed each layer by itself: always so.", NOEFFECT),
     ROW(pipeline, INT, activation_checkpoint_interval, 0,

@@ -82,7 +82,7 @@ shoal_status shoali_config_partition(const struct shoali_ds_config *config,
     const char *key = config->pipeline.partition, *given = args->partition_method;
     if (key && strcasecmp(key, "best") == 0)
         key = NULL;
-    *method = given ? given : key ? key : "parameters";
+    *method = given ? given : key ? key : "flops";
     if (!given || !key || strcasecmp(given, key) == 0)
         return SHOAL_OK;
     return shoali_json_locate(config->document, "pipeline.partition",

@@ -79,6 +79,33 @@ static double weigh(const struct shoal_layer *layer)
     return weight;
 }
 
+/* FLOPs of forward, of a micro-batch without memory. */
+static shoal_status weigh_by_flops(struct shoal_engine *engine, struct shoali_cut_layer *layers)
+{
+    shoal_status status;
+    struct shoali_slot *slot = NULL;
+    struct shoal_tape *tape = NULL;
+    shoal_boundary left = {0};
+    const struct shoali_micro_load load = {.samples = engine->batch.micro,
+                                           .training = !engine->inference,
+                                           .needs_grad = !engine->inference};
+    SHOAL_TRY(status, shoali_slot_create(NULL, 0, &slot), done);
+    SHOAL_TRY(status, shoali_engine_create_tape(engine, slot, NULL, true, &tape), done);
+    SHOAL_TRY(status, shoali_micro_load(engine, tape, &load), done);
+    int64_t before = 0, forward, backward, bytes;
+    for (int32_t l = 0; l < engine->module.layer_count; l++) {
+        SHOAL_TRY(status, shoali_tape_forward_layers(tape, &engine->module, l, 1, &left), done);
+        shoali_tape_totals(tape, &forward, &backward, &bytes);
+        layers[l].weight = (double)(forward - before);
+        before = forward;
+    }
+    shoali_tape_end(tape);
+done:
+    shoali_tape_destroy(tape);
+    shoali_slot_destroy(slot);
+    return status;
+}
+
 static shoal_status cut_layers(struct shoal_engine *engine, const shoal_engine_args *args)
 {
     shoal_status status;
@@ -103,6 +130,8 @@ static shoal_status cut_layers(struct shoal_engine *engine, const shoal_engine_a
     const char *method;
     SHOAL_TRY(status, shoali_config_partition(&engine->config, args, &method), done);
     SHOAL_TRY(status, shoali_cut_parse(method, &cut.method, &cut.text), done);
+    if (cut.method == SHOALI_CUT_FLOPS)
+        SHOAL_TRY(status, weigh_by_flops(engine, layers), done);
     SHOAL_TRY(status, shoali_cut_make(&cut, stages->begin), done);
 done:
     return status;

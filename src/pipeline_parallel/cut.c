@@ -9,7 +9,7 @@
 
 /* ---- methods -------------------------------------------------------------------------------- */
 
-static const char *const names[] = {"uniform", "parameters", "type:", "even", "layout:"};
+static const char *const names[] = {"uniform", "parameters", "flops", "type:", "even", "layout:"};
 enum { METHODS = sizeof names / sizeof names[0] };
 
 shoal_status shoali_cut_parse(const char *method, enum shoali_cut_method *parsed, const char **text)
@@ -28,7 +28,7 @@ shoal_status shoali_cut_parse(const char *method, enum shoali_cut_method *parsed
     const char *nearest = shoali_nearest(method, names, METHODS);
     return SHOAL_FAIL(SHOAL_EINVAL,
                       "there is no partition method \"%s\"%s%s; there are: uniform, parameters, "
-                      "type:REGEX, even, layout:TEXT",
+                      "flops, type:REGEX, even, layout:TEXT",
                       method, nearest ? "; nearest is " : "", nearest ? nearest : "");
 }
 
@@ -217,6 +217,7 @@ shoal_status shoali_cut_make(const struct shoali_cut_args *args, int32_t *begin)
         shoali_cut_uniform(args->layer_count, parts, begin);
         break;
     case SHOALI_CUT_PARAMETERS:
+    case SHOALI_CUT_FLOPS:
     case SHOALI_CUT_TYPE:
         SHOAL_TRY(status, cut_by_weight(args, begin), done);
         break;

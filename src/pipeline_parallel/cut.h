@@ -7,7 +7,8 @@
  *
  *   uniform        as many layers on each, of all; the first ones get what is left
  *   parameters     the largest and the smallest sum of weights differ least; of equal cuts the one
- *                  whose last boundary is latest (DeepSpeed's default)
+ *                  whose last boundary is latest (the default of DeepSpeed's pipeline modules)
+ *   flops          the same for the FLOPs of forward: stages take equally long (ours; the default)
  *   type:REGEX     the same for the number of layers whose type matches (POSIX extended, any case)
  *   even           decoder layers alone: the same number on each (Megatron's default). `first` and
  *                  `last` give those stages another number; `embedding` and `loss` count E and L as
@@ -25,13 +26,14 @@
 enum shoali_cut_method {
     SHOALI_CUT_UNIFORM,
     SHOALI_CUT_PARAMETERS,
+    SHOALI_CUT_FLOPS,
     SHOALI_CUT_TYPE,
     SHOALI_CUT_EVEN,
     SHOALI_CUT_LAYOUT
 };
 struct shoali_cut_layer {
     const char *type; /* "gpt_block" */
-    double weight;    /* parameters, or what it takes to compute */
+    double weight;    /* what the method balances: parameters or FLOPs */
 };
 struct shoali_cut_args {
     int32_t stages, chunks;
@@ -42,7 +44,7 @@ struct shoali_cut_args {
     int32_t first, last;  /* of EVEN: decoder layers of these stages; 0: as the others */
     bool embedding, loss; /* of EVEN: they count as a layer */
 };
-/* "uniform", "parameters", "type:REGEX", "even", "layout:TEXT", in any case. *text is behind the
+/* "uniform", "parameters", "flops", "type:REGEX", "even", "layout:TEXT", in any case. *text is behind the
  * colon. SHOAL_EINVAL names the nearest; `profile` is not one of them, and that is said. */
 SHOAL_CHECKED shoal_status shoali_cut_parse(const char *method, enum shoali_cut_method *parsed,
                                             const char **text);

@@ -144,9 +144,9 @@ static void test_layouts(void **state)
 static void test_all(void **state)
 {
     (void)state;
-    static const char *const methods[] = {"uniform", "parameters", "type:block", "even"};
+    static const char *const methods[] = {"uniform", "parameters", "flops", "type:block", "even"};
     int32_t begin[LAYERS];
-    for (size_t method = 0; method < 4; method++)
+    for (size_t method = 0; method < 5; method++)
         for (int32_t stages = 1; stages <= 6; stages++)
             for (int32_t chunks = 1; chunks <= 3; chunks++) {
                 const int32_t parts = stages * chunks;
