@@ -1,6 +1,6 @@
 /* Finds and opens the plug-in: beside the program or library that this is part of, then where the
  * system looks for libraries. */
-#include "comm/mpi/backend.h"
+#include "comm/p2p/p2p.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

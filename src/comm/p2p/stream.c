@@ -1,5 +1,5 @@
 /* Bytes between two ranks, through pieces. */
-#include "comm/mpi/backend.h"
+#include "comm/p2p/p2p.h"
 
 #include <string.h>
 

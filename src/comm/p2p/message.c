@@ -1,5 +1,5 @@
 /* send and recv: an envelope with what fits, then a stream. */
-#include "comm/mpi/backend.h"
+#include "comm/p2p/p2p.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Requests: posting, advancing, waiting, and what happens when a wait fails. */
-#include "comm/mpi/backend.h"
+#include "comm/p2p/p2p.h"
 
 #include <sched.h>
 #include <stdio.h>

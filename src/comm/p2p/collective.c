@@ -1,5 +1,5 @@
 /* One collective: envelopes, agreement, then streams. */
-#include "comm/mpi/backend.h"
+#include "comm/p2p/p2p.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -36,8 +36,8 @@
  * THREADS. Groups may be used by different threads of a rank; the plug-in lets MPI see one after
  * the other. A group of a program that started MPI with less than MPI_THREAD_SERIALIZED says so
  * when a second thread uses it. */
-#ifndef SHOALI_MPI_BACKEND_H
-#define SHOALI_MPI_BACKEND_H
+#ifndef SHOALI_P2P_H
+#define SHOALI_P2P_H
 
 #include "comm/mpi/mpi.h"
 #include "comm/mpi/plugin/plugin.h"

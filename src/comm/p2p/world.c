@@ -1,5 +1,5 @@
 /* The ranks of a job: joining, the verdict, pieces, and MPI's errors. */
-#include "comm/mpi/backend.h"
+#include "comm/p2p/p2p.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* What goes in streams, for data that does not fit beside the records. */
-#include "comm/mpi/backend.h"
+#include "comm/p2p/p2p.h"
 
 #include <string.h>
 

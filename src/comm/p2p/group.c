@@ -1,5 +1,5 @@
 /* Groups: made of the world or of another group, their memory, and the backend's table. */
-#include "comm/mpi/backend.h"
+#include "comm/p2p/p2p.h"
 
 #include <errno.h>
 #include <stdlib.h>
