@@ -16,7 +16,7 @@
  *           and stores it into all of them); other buffers are staged in chunks through a per-rank
  *           bounce area. Waits look for a bounded time and soon yield the core between looks,
  *           then futex; every wake-up looks at the abort word and the deadline.
- *   mpi     processes of an MPI job, on any number of machines (p2p/p2p.h); a plug-in, loaded
+ *   mpi     processes of an MPI job, on any number of machines (mpi/backend.h); a plug-in, loaded
  *           when it is asked for.
  *   meta    for plans: one rank of a group that does not exist.
  *

@@ -1,6 +1,6 @@
 /* Finds and opens the plug-in: beside the program or library that this is part of, then where the
  * system looks for libraries. */
-#include "comm/p2p/p2p.h"
+#include "comm/mpi/backend.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -121,8 +121,8 @@ void shoali_mpi_list(char *text, size_t bytes)
         if (open_plugin(&implementations[i], &mpi) < 0)
             shoali_error_clear();
         else if (used < bytes)
-            used +=
-                (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", mpi->name);
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "",
+                                     mpi->p2p.name);
     }
     if (used == 0)
         snprintf(text, bytes, "none");

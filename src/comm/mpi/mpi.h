@@ -1,5 +1,4 @@
-/* mpi - what the rest of comm, and `shoal report`, know of the backend mpi; p2p.h explains it.
- */
+/* mpi - what the rest of comm, and `shoal report`, know of the backend mpi; backend.h explains it. */
 #ifndef SHOALI_MPI_MPI_H
 #define SHOALI_MPI_MPI_H
 

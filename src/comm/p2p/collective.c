@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *shoali_mpi_record_format(const struct shoali_record *record, char *buffer)
+const char *shoali_p2p_record_format(const struct shoali_record *record, char *buffer)
 {
     const enum shoali_collective kind = (enum shoali_collective)record->kind;
     const char *name = shoali_collective_name(kind);
@@ -18,15 +18,15 @@ const char *shoali_mpi_record_format(const struct shoali_record *record, char *b
 
 /* ---- what goes beside the record ------------------------------------------------------------ */
 
-static size_t counts_bytes(const struct shoali_mpi_group *group, const struct shoali_post *post)
+static size_t counts_bytes(const struct shoali_p2p_group *group, const struct shoali_post *post)
 {
     return post->kind == SHOALI_ALL_TO_ALL_V ? 2 * sizeof(int64_t) * (size_t)group->size : 0;
 }
 
-bool shoali_mpi_is_inline(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
+bool shoali_p2p_is_inline(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                           size_t bytes)
 {
-    return group->size == 1 || bytes + counts_bytes(group, &op->post) <= SHOALI_MPI_INLINE_BYTES;
+    return group->size == 1 || bytes + counts_bytes(group, &op->post) <= SHOALI_P2P_INLINE_BYTES;
 }
 
 static int64_t sum_before(const int64_t *counts, int32_t end)
@@ -38,7 +38,7 @@ static int64_t sum_before(const int64_t *counts, int32_t end)
 }
 
 /* Where in `in` the data for rank `to` begins. */
-static const unsigned char *data_for(const struct shoali_mpi_op *op, int32_t to)
+static const unsigned char *data_for(const struct shoali_p2p_op *op, int32_t to)
 {
     const struct shoali_post *post = &op->post;
     int64_t first = 0;
@@ -50,7 +50,7 @@ static const unsigned char *data_for(const struct shoali_mpi_op *op, int32_t to)
 }
 
 /* Bytes that rank `from` has for rank `to`; one of them is this rank. */
-static size_t data_bytes(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
+static size_t data_bytes(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                          int32_t from, int32_t to)
 {
     const struct shoali_post *post = &op->post;
@@ -70,15 +70,15 @@ static size_t data_bytes(const struct shoali_mpi_group *group, const struct shoa
     }
 }
 
-static size_t inline_bytes(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
+static size_t inline_bytes(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                            int32_t from, int32_t to)
 {
     const size_t bytes = data_bytes(group, op, from, to);
-    return shoali_mpi_is_inline(group, op, bytes) ? bytes : 0;
+    return shoali_p2p_is_inline(group, op, bytes) ? bytes : 0;
 }
 
-static void fill_envelope(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
-                          int32_t to, struct shoali_mpi_envelope *envelope)
+static void fill_envelope(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
+                          int32_t to, struct shoali_p2p_envelope *envelope)
 {
     const struct shoali_post *post = &op->post;
     const size_t counts = counts_bytes(group, post),
@@ -93,9 +93,9 @@ static void fill_envelope(const struct shoali_mpi_group *group, const struct sho
         memcpy(envelope->data + counts, data_for(op, to), bytes);
 }
 
-static shoal_status begin(struct shoali_mpi_group *group, struct shoali_mpi_op *op)
+static shoal_status begin(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
-    struct shoali_mpi_world *world = group->world;
+    struct shoali_p2p_world *world = group->world;
     shoal_status status = SHOAL_OK;
     op->begun = true;
     op->phase = -1;
@@ -103,15 +103,15 @@ static shoal_status begin(struct shoali_mpi_group *group, struct shoali_mpi_op *
         group->peer[r].here = group->peer[r].sending = false;
     for (int32_t i = 1; i < group->size; i++) {
         const int32_t r = (group->rank + i) % group->size;
-        struct shoali_mpi_peer *peer = &group->peer[r];
+        struct shoali_p2p_peer *peer = &group->peer[r];
         SHOAL_TRY(status,
-                  shoali_mpi_receive(world, peer->got, sizeof *peer->got, group->world_rank[r],
+                  shoali_p2p_receive(world, peer->got, sizeof *peer->got, group->world_rank[r],
                                      group->tag, &peer->receive_request),
                   done);
         fill_envelope(group, op, r, peer->sent);
         SHOAL_TRY(status,
-                  shoali_mpi_send(world, peer->sent,
-                                  offsetof(struct shoali_mpi_envelope, data) + peer->sent->bytes,
+                  shoali_p2p_send(world, peer->sent,
+                                  offsetof(struct shoali_p2p_envelope, data) + peer->sent->bytes,
                                   group->world_rank[r], group->tag, &peer->send_request),
                   done);
         peer->sending = true;
@@ -122,26 +122,26 @@ done:
 
 /* ---- envelopes that come -------------------------------------------------------------------- */
 
-static shoal_status look(struct shoali_mpi_group *group, bool *all_here, bool *all_sent)
+static shoal_status look(struct shoali_p2p_group *group, bool *all_here, bool *all_sent)
 {
     shoal_status status = SHOAL_OK;
     *all_here = *all_sent = true;
     for (int32_t r = 0; r < group->size; r++) {
-        struct shoali_mpi_peer *peer = &group->peer[r];
+        struct shoali_p2p_peer *peer = &group->peer[r];
         bool done = false;
         size_t bytes = 0;
         if (r == group->rank)
             continue;
         if (peer->sending) {
-            SHOAL_TRY(status, shoali_mpi_test(group->world, &peer->send_request, &done, NULL),
+            SHOAL_TRY(status, shoali_p2p_test(group->world, &peer->send_request, &done, NULL),
                       done);
             peer->sending = !done;
         }
         if (!peer->here) {
             SHOAL_TRY(status,
-                      shoali_mpi_test(group->world, &peer->receive_request, &peer->here, &bytes),
+                      shoali_p2p_test(group->world, &peer->receive_request, &peer->here, &bytes),
                       done);
-            const size_t head = offsetof(struct shoali_mpi_envelope, data);
+            const size_t head = offsetof(struct shoali_p2p_envelope, data);
             if (peer->here && (bytes < head || bytes - head != peer->got->bytes)) {
                 status = SHOAL_FAIL(SHOAL_EMISMATCH,
                                     "rank %d sent %zu bytes where the record of a collective was "
@@ -158,8 +158,8 @@ done:
     return status;
 }
 
-static shoal_status check_sizes(const struct shoali_mpi_group *group,
-                                const struct shoali_mpi_op *op)
+static shoal_status check_sizes(const struct shoali_p2p_group *group,
+                                const struct shoali_p2p_op *op)
 {
     for (int32_t r = 0; r < group->size; r++) {
         const size_t bytes =
@@ -174,11 +174,11 @@ static shoal_status check_sizes(const struct shoali_mpi_group *group,
     return SHOAL_OK;
 }
 
-static shoal_status agree(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op)
+static shoal_status agree(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
 {
-    struct shoali_seat seats[SHOALI_MPI_MAX_RANKS];
+    struct shoali_seat seats[SHOALI_P2P_MAX_RANKS];
     for (int32_t r = 0; r < group->size; r++) {
-        const struct shoali_mpi_envelope *got = group->peer[r].got;
+        const struct shoali_p2p_envelope *got = group->peer[r].got;
         const int64_t *counts = (const int64_t *)(const void *)got->data;
         seats[r] = (struct shoali_seat){.world_rank = group->world_rank[r],
                                         .record = &got->record,
@@ -192,17 +192,17 @@ static shoal_status agree(const struct shoali_mpi_group *group, const struct sho
     return status == SHOAL_OK ? check_sizes(group, op) : status;
 }
 
-static void take_sum(struct shoali_mpi_group *group, const struct shoali_mpi_op *op)
+static void take_sum(struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
 {
     struct shoali_reduce_sources_args args;
     for (int32_t r = 0; r < group->size; r++)
         args.x[r] = r == group->rank ? (const void *)data_for(op, r) : group->peer[r].got->data;
     args.y[0] = op->post.out;
-    shoali_mpi_reduce(group, op, &args, op->post.count);
+    shoali_p2p_reduce(group, op, &args, op->post.count);
 }
 
 /* Where in `out` the data of rank `from` begins. */
-static unsigned char *place_of(const struct shoali_mpi_op *op, int32_t from)
+static unsigned char *place_of(const struct shoali_p2p_op *op, int32_t from)
 {
     const struct shoali_post *post = &op->post;
     int64_t first = 0;
@@ -214,11 +214,11 @@ static unsigned char *place_of(const struct shoali_mpi_op *op, int32_t from)
 }
 
 /* What came beside the records. */
-static void take(struct shoali_mpi_group *group, const struct shoali_mpi_op *op)
+static void take(struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
 {
     const struct shoali_post *post = &op->post;
     if (post->kind == SHOALI_ALL_REDUCE || post->kind == SHOALI_REDUCE_SCATTER) {
-        if (shoali_mpi_is_inline(group, op, (size_t)post->count * op->element_bytes))
+        if (shoali_p2p_is_inline(group, op, (size_t)post->count * op->element_bytes))
             take_sum(group, op);
         return;
     }
@@ -233,20 +233,20 @@ static void take(struct shoali_mpi_group *group, const struct shoali_mpi_op *op)
 }
 
 /* Is there more than what came beside the records? For some ranks perhaps in an all_to_all_v. */
-static bool needs_streams(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op)
+static bool needs_streams(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
 {
     const struct shoali_post *post = &op->post;
     for (int32_t r = 0; r < group->size && post->kind == SHOALI_ALL_TO_ALL_V; r++)
-        if (!shoali_mpi_is_inline(group, op, data_bytes(group, op, group->rank, r)) ||
-            !shoali_mpi_is_inline(group, op, data_bytes(group, op, r, group->rank)))
+        if (!shoali_p2p_is_inline(group, op, data_bytes(group, op, group->rank, r)) ||
+            !shoali_p2p_is_inline(group, op, data_bytes(group, op, r, group->rank)))
             return true;
     if (post->kind == SHOALI_BROADCAST)
-        return !shoali_mpi_is_inline(group, op, data_bytes(group, op, post->peer, group->rank));
+        return !shoali_p2p_is_inline(group, op, data_bytes(group, op, post->peer, group->rank));
     return post->kind != SHOALI_ALL_TO_ALL_V &&
-           !shoali_mpi_is_inline(group, op, data_bytes(group, op, group->rank, group->rank));
+           !shoali_p2p_is_inline(group, op, data_bytes(group, op, group->rank, group->rank));
 }
 
-shoal_status shoali_mpi_collective_advance(struct shoali_mpi_group *group, struct shoali_mpi_op *op)
+shoal_status shoali_p2p_collective_advance(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
     shoal_status status = SHOAL_OK;
     bool all_here, all_sent;
@@ -260,13 +260,13 @@ shoal_status shoali_mpi_collective_advance(struct shoali_mpi_group *group, struc
         take(group, op);
         op->phase = needs_streams(group, op) ? 0 : INT32_MAX;
         if (op->phase == 0)
-            (void)shoali_mpi_phase_begin(group, op, 0);
+            (void)shoali_p2p_phase_begin(group, op, 0);
     }
     while (op->phase != INT32_MAX) {
-        status = shoali_mpi_phase_advance(group, op);
+        status = shoali_p2p_phase_advance(group, op);
         if (status != SHOAL_OK)
             goto done;
-        op->phase = shoali_mpi_phase_begin(group, op, op->phase + 1) ? op->phase + 1 : INT32_MAX;
+        op->phase = shoali_p2p_phase_begin(group, op, op->phase + 1) ? op->phase + 1 : INT32_MAX;
     }
     if (!all_sent)
         SHOAL_TRY(status, look(group, &all_here, &all_sent), done);

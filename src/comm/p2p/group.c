@@ -1,4 +1,4 @@
-/* Groups: made of the world or of another group, their memory, and the backend's table. */
+/* Groups: made of the world or of another group, and their memory. */
 #include "comm/p2p/p2p.h"
 
 #include <errno.h>
@@ -8,16 +8,16 @@
 
 enum { LARGE_BYTES = 16 << 20 };
 
-static void drop(struct shoali_mpi_group *group)
+static void drop(struct shoali_p2p_group *group)
 {
-    struct shoali_mpi_world *world = group->world;
+    struct shoali_p2p_world *world = group->world;
     while (group->memory) {
-        struct shoali_mpi_memory *memory = group->memory;
+        struct shoali_p2p_memory *memory = group->memory;
         group->memory = memory->next;
         munmap(memory->address, memory->bytes);
         shoali_free(memory);
     }
-    /* Of an aborted world, MPI may still hold the envelopes. */
+    /* Of an aborted world, the transport may still hold the envelopes. */
     if (!atomic_load(&world->condemned)) {
         for (int32_t r = 0; group->peer && r < group->size; r++) {
             shoali_free(group->peer[r].sent);
@@ -26,19 +26,19 @@ static void drop(struct shoali_mpi_group *group)
         shoali_free(group->peer);
         shoali_free(group);
     }
-    shoali_mpi_world_release(world);
+    shoali_p2p_world_release(world);
 }
 
-shoal_status shoali_mpi_group_open(struct shoali_mpi_world *world, int32_t tag,
+shoal_status shoali_p2p_group_open(struct shoali_p2p_world *world, int32_t tag,
                                    const int32_t *world_rank, int32_t size,
-                                   struct shoali_mpi_group **out)
+                                   struct shoali_p2p_group **out)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_mpi_group *group = shoali_calloc(1, sizeof *group, "a group");
+    struct shoali_p2p_group *group = shoali_calloc(1, sizeof *group, "a group");
     *out = NULL;
     if (!group)
         return SHOAL_ENOMEM;
-    shoali_mpi_world_retain(world);
+    shoali_p2p_world_retain(world);
     group->world = world;
     group->size = size;
     group->tag = tag;
@@ -48,7 +48,7 @@ shoal_status shoali_mpi_group_open(struct shoali_mpi_world *world, int32_t tag,
         goto done;
     }
     for (int32_t r = 0; r < size; r++) {
-        struct shoali_mpi_peer *peer = &group->peer[r];
+        struct shoali_p2p_peer *peer = &group->peer[r];
         group->world_rank[r] = world_rank[r];
         if (world_rank[r] == world->rank)
             group->rank = r;
@@ -66,25 +66,25 @@ done:
     return status;
 }
 
-static void destroy(void *backend)
+void shoali_p2p_destroy(void *backend)
 {
-    struct shoali_mpi_group *group = backend;
+    struct shoali_p2p_group *group = backend;
     /* peer -1 tells it from the barriers of ranks that go on. */
     const struct shoali_post barrier = {
         .kind = SHOALI_BARRIER, .here = "shoal_comm_destroy", .dtype = SHOAL_U8, .peer = -1};
-    if (shoali_mpi_run(group, &barrier) != SHOAL_OK)
+    if (shoali_p2p_run(group, &barrier) != SHOAL_OK)
         SHOALI_DEBUG("comm", "left an aborted group: %s", shoal_error_message());
     drop(group);
 }
 
-static int32_t rank(const void *backend)
+int32_t shoali_p2p_rank(const void *backend)
 {
-    return ((const struct shoali_mpi_group *)backend)->rank;
+    return ((const struct shoali_p2p_group *)backend)->rank;
 }
 
-static int32_t size(const void *backend)
+int32_t shoali_p2p_size(const void *backend)
 {
-    return ((const struct shoali_mpi_group *)backend)->size;
+    return ((const struct shoali_p2p_group *)backend)->size;
 }
 
 /* ---- split ---------------------------------------------------------------------------------- */
@@ -111,32 +111,32 @@ static int32_t list_members(const struct choice *choices, int32_t ranks, int32_t
 
 /* A tag that none of the parent's ranks uses; the children of one split have no rank in common and
  * share it. */
-static int32_t agree_on_tag(struct shoali_mpi_world *world, const struct choice *choices,
+static int32_t agree_on_tag(struct shoali_p2p_world *world, const struct choice *choices,
                             int32_t ranks)
 {
     int32_t tag = 0;
     for (int32_t r = 0; r < ranks; r++)
         tag = choices[r].tag > tag ? choices[r].tag : tag;
     pthread_mutex_lock(&world->lock);
-    if (world->next_tag < tag + SHOALI_MPI_TAGS)
-        world->next_tag = tag + SHOALI_MPI_TAGS;
+    if (world->next_tag < tag + SHOALI_P2P_TAGS)
+        world->next_tag = tag + SHOALI_P2P_TAGS;
     pthread_mutex_unlock(&world->lock);
     return tag;
 }
 
-static shoal_status split(void *backend, const struct shoali_split_args *args, void **child)
+shoal_status shoali_p2p_split(void *backend, const struct shoali_split_args *args, void **child)
 {
-    struct shoali_mpi_group *parent = backend, *group = NULL;
-    struct shoali_mpi_world *world = parent->world;
-    struct choice own = {.color = args->color, .key = args->key}, choices[SHOALI_MPI_MAX_RANKS];
-    int32_t members[SHOALI_MPI_MAX_RANKS], world_rank[SHOALI_MPI_MAX_RANKS];
+    struct shoali_p2p_group *parent = backend, *group = NULL;
+    struct shoali_p2p_world *world = parent->world;
+    struct choice own = {.color = args->color, .key = args->key}, choices[SHOALI_P2P_MAX_RANKS];
+    int32_t members[SHOALI_P2P_MAX_RANKS], world_rank[SHOALI_P2P_MAX_RANKS];
     shoal_status status = SHOAL_OK;
     *child = NULL;
     pthread_mutex_lock(&world->lock);
     own.tag = world->next_tag;
     pthread_mutex_unlock(&world->lock);
     SHOAL_TRY(status,
-              shoali_mpi_run(parent, &(struct shoali_post){.kind = SHOALI_ALL_GATHER,
+              shoali_p2p_run(parent, &(struct shoali_post){.kind = SHOALI_ALL_GATHER,
                                                            .here = args->here,
                                                            .in = &own,
                                                            .out = choices,
@@ -144,11 +144,11 @@ static shoal_status split(void *backend, const struct shoali_split_args *args, v
                                                            .dtype = SHOAL_I32}),
               done);
     const int32_t tag = agree_on_tag(world, choices, parent->size);
-    if (tag > world->largest_tag - SHOALI_MPI_TAGS) {
+    if (tag > world->largest_tag - SHOALI_P2P_TAGS) {
         status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
                             "%s has tags up to %d, and earlier groups have used them: make groups "
                             "once instead of again and again",
-                            world->mpi->name, (int)world->largest_tag);
+                            world->p2p->name, (int)world->largest_tag);
         goto done;
     }
     if (args->color < 0)
@@ -156,9 +156,9 @@ static shoal_status split(void *backend, const struct shoali_split_args *args, v
     const int32_t count = list_members(choices, parent->size, args->color, members);
     for (int32_t i = 0; i < count; i++)
         world_rank[i] = parent->world_rank[members[i]];
-    status = shoali_mpi_group_open(world, tag, world_rank, count, &group);
+    status = shoali_p2p_group_open(world, tag, world_rank, count, &group);
     if (status < 0) /* the others have their groups */
-        shoali_mpi_abort(parent, status, shoal_error_message());
+        shoali_p2p_abort(parent, status, shoal_error_message());
     *child = group;
 done:
     return status;
@@ -167,7 +167,7 @@ done:
 /* ---- memory --------------------------------------------------------------------------------- */
 
 /* All ranks get theirs, or none. */
-static shoal_status agree_on_memory(struct shoali_mpi_group *group, shoal_status own, size_t bytes)
+static shoal_status agree_on_memory(struct shoali_p2p_group *group, shoal_status own, size_t bytes)
 {
     int32_t failed = own == SHOAL_OK ? group->size : group->rank;
     char size_text[32];
@@ -178,17 +178,17 @@ static shoal_status agree_on_memory(struct shoali_mpi_group *group, shoal_status
                                      .count = 1,
                                      .dtype = SHOAL_I32,
                                      .op = SHOAL_MIN};
-    const shoal_status status = shoali_mpi_run(group, &post);
+    const shoal_status status = shoali_p2p_run(group, &post);
     if (status != SHOAL_OK || failed == group->size)
         return status;
     return SHOAL_FAIL(SHOAL_ENOMEM, "rank %d cannot allocate %s", (int)group->world_rank[failed],
                       shoali_format_bytes((double)bytes, size_text));
 }
 
-static shoal_status alloc(void *backend, size_t bytes, void **address)
+shoal_status shoali_p2p_alloc(void *backend, size_t bytes, void **address)
 {
-    struct shoali_mpi_group *group = backend;
-    struct shoali_mpi_memory *memory = shoali_calloc(1, sizeof *memory, "a buffer");
+    struct shoali_p2p_group *group = backend;
+    struct shoali_p2p_memory *memory = shoali_calloc(1, sizeof *memory, "a buffer");
     shoal_status status = memory ? SHOAL_OK : SHOAL_ENOMEM;
     *address = NULL;
     if (memory) {
@@ -213,11 +213,11 @@ static shoal_status alloc(void *backend, size_t bytes, void **address)
     return status;
 }
 
-static void release(void *backend, void *address)
+void shoali_p2p_free(void *backend, void *address)
 {
-    struct shoali_mpi_group *group = backend;
-    for (struct shoali_mpi_memory **link = &group->memory; *link; link = &(*link)->next) {
-        struct shoali_mpi_memory *memory = *link;
+    struct shoali_p2p_group *group = backend;
+    for (struct shoali_p2p_memory **link = &group->memory; *link; link = &(*link)->next) {
+        struct shoali_p2p_memory *memory = *link;
         if (memory->address != address)
             continue;
         *link = memory->next;
@@ -227,85 +227,23 @@ static void release(void *backend, void *address)
     }
 }
 
-/* ---- the table ------------------------------------------------------------------------------ */
+/* ---- of the world -------------------------------------------------------------------------- */
 
-static bool probe(void)
+shoal_status shoali_p2p_open_all(struct shoali_p2p_world *world, void **backend)
 {
-    return true; /* what is missing is said by create, which knows why it is needed */
-}
-
-static shoal_status open_all(struct shoali_mpi_world *world, void **backend)
-{
-    int32_t world_rank[SHOALI_MPI_MAX_RANKS];
-    struct shoali_mpi_group *group = NULL;
+    int32_t world_rank[SHOALI_P2P_MAX_RANKS];
+    struct shoali_p2p_group *group = NULL;
     for (int32_t r = 0; r < world->size; r++)
         world_rank[r] = r;
     const shoal_status status =
-        shoali_mpi_group_open(world, SHOALI_MPI_FIRST_TAG, world_rank, world->size, &group);
+        shoali_p2p_group_open(world, SHOALI_P2P_FIRST_TAG, world_rank, world->size, &group);
     if (status < 0)
-        shoali_mpi_condemn(world, world->rank, status, shoal_error_message());
+        shoali_p2p_condemn(world, world->rank, status, shoal_error_message());
     *backend = group;
     return status;
 }
 
-static shoal_status create(const shoal_comm_args *args, void **backend)
+void shoali_p2p_second_thread(void *backend)
 {
-    const struct shoali_mpi_table *mpi = NULL;
-    struct shoali_mpi_world *world = NULL;
-    shoal_status status = SHOAL_OK;
-    SHOAL_TRY(status, shoali_mpi_load(&mpi), done);
-    SHOAL_TRY(status, shoali_mpi_world_create(mpi, true, 0, args->timeout_s, &world), done);
-    if (world->size != args->world_size || world->rank != args->rank) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "this is rank %d of %d for Shoal and rank %d of %d for %s: start the "
-                            "ranks with that MPI's mpirun or with srun, and leave RANK and "
-                            "WORLD_SIZE unset (SHOAL_MPI=openmpi or mpich chooses the MPI)",
-                            (int)args->rank, (int)args->world_size, (int)world->rank,
-                            (int)world->size, mpi->name);
-        goto done;
-    }
-    SHOAL_TRY(status, open_all(world, backend), done);
-done:
-    if (world)
-        shoali_mpi_world_release(world); /* the group holds its own reference */
-    return status;
+    (void)backend; /* waits sleep soon anyway; the transport keeps threads apart */
 }
-
-shoal_status shoali_mpi_adopt(int32_t handle, double timeout_s, void **backend)
-{
-    const struct shoali_mpi_table *mpi = NULL;
-    struct shoali_mpi_world *world = NULL;
-    shoal_status status = SHOAL_OK;
-    SHOAL_TRY(status, shoali_mpi_load(&mpi), done);
-    SHOAL_TRY(status, shoali_mpi_world_create(mpi, false, handle, timeout_s, &world), done);
-    SHOAL_TRY(status, open_all(world, backend), done);
-done:
-    if (world)
-        shoali_mpi_world_release(world);
-    return status;
-}
-
-static void second_thread(void *backend)
-{
-    (void)backend; /* waits sleep soon anyway; the plug-in keeps threads apart */
-}
-
-const struct shoali_comm_ops shoali_comm_mpi = {
-    .abi = SHOALI_COMM_ABI,
-    .bytes = sizeof(struct shoali_comm_ops),
-    .name = "mpi",
-    .probe = probe,
-    .device_memory = true, /* a task copies it to pieces */
-    .create = create,
-    .destroy = destroy,
-    .rank = rank,
-    .size = size,
-    .post = shoali_mpi_post,
-    .test = shoali_mpi_test_op,
-    .wait = shoali_mpi_wait,
-    .split = split,
-    .alloc = alloc,
-    .free = release,
-    .abort = shoali_mpi_abort,
-    .second_thread = second_thread,
-};

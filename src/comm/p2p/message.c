@@ -4,33 +4,33 @@
 #include <stddef.h>
 #include <string.h>
 
-static struct shoali_mpi_envelope *envelope_of(const struct shoali_mpi_op *op)
+static struct shoali_p2p_envelope *envelope_of(const struct shoali_p2p_op *op)
 {
-    return (struct shoali_mpi_envelope *)(void *)op->envelope->data;
+    return (struct shoali_p2p_envelope *)(void *)op->envelope->data;
 }
 
-static size_t bytes_of(const struct shoali_mpi_op *op)
+static size_t bytes_of(const struct shoali_p2p_op *op)
 {
     return (size_t)op->post.count * op->element_bytes;
 }
 
-static bool fits(const struct shoali_mpi_op *op)
+static bool fits(const struct shoali_p2p_op *op)
 {
-    return bytes_of(op) <= SHOALI_MPI_INLINE_BYTES;
+    return bytes_of(op) <= SHOALI_P2P_INLINE_BYTES;
 }
 
-static shoal_status begin(struct shoali_mpi_group *group, struct shoali_mpi_op *op)
+static shoal_status begin(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
-    struct shoali_mpi_world *world = group->world;
+    struct shoali_p2p_world *world = group->world;
     const int32_t peer = group->world_rank[op->post.peer], tag = group->tag + 1;
     shoal_status status = SHOAL_OK;
     op->begun = true;
     op->here = false;
-    op->stream = (struct shoali_mpi_stream){0};
-    op->envelope = shoali_mpi_take_piece(world);
+    op->stream = (struct shoali_p2p_stream){0};
+    op->envelope = shoali_p2p_take_piece(world);
     if (!op->envelope)
         return SHOAL_ENOMEM;
-    struct shoali_mpi_envelope *envelope = envelope_of(op);
+    struct shoali_p2p_envelope *envelope = envelope_of(op);
     if (!fits(op)) {
         op->stream.bytes = bytes_of(op);
         op->stream.from = op->post.in;
@@ -38,7 +38,7 @@ static shoal_status begin(struct shoali_mpi_group *group, struct shoali_mpi_op *
     }
     if (op->post.kind == SHOALI_RECV) {
         SHOAL_TRY(status,
-                  shoali_mpi_receive(world, envelope, sizeof *envelope, peer, tag, &op->request),
+                  shoali_p2p_receive(world, envelope, sizeof *envelope, peer, tag, &op->request),
                   done);
         return SHOAL_OK;
     }
@@ -47,19 +47,19 @@ static shoal_status begin(struct shoali_mpi_group *group, struct shoali_mpi_op *
     if (envelope->bytes > 0)
         memcpy(envelope->data, op->post.in, envelope->bytes);
     SHOAL_TRY(status,
-              shoali_mpi_send(world, envelope,
-                              offsetof(struct shoali_mpi_envelope, data) + envelope->bytes, peer,
+              shoali_p2p_send(world, envelope,
+                              offsetof(struct shoali_p2p_envelope, data) + envelope->bytes, peer,
                               tag, &op->request),
               done);
 done:
     return status;
 }
 
-static shoal_status check(const struct shoali_mpi_group *group, struct shoali_mpi_op *op,
+static shoal_status check(const struct shoali_p2p_group *group, struct shoali_p2p_op *op,
                           size_t bytes)
 {
-    struct shoali_mpi_envelope *envelope = envelope_of(op);
-    const size_t head = offsetof(struct shoali_mpi_envelope, data);
+    struct shoali_p2p_envelope *envelope = envelope_of(op);
+    const size_t head = offsetof(struct shoali_p2p_envelope, data);
     envelope->record.here[SHOALI_HERE_BYTES - 1] = '\0';
     if (bytes >= head && bytes - head == envelope->bytes && op->post.agree) {
         const struct shoali_seat seats[2] = {
@@ -78,16 +78,16 @@ static shoal_status check(const struct shoali_mpi_group *group, struct shoali_mp
     return SHOAL_OK;
 }
 
-shoal_status shoali_mpi_message_advance(struct shoali_mpi_group *group, struct shoali_mpi_op *op)
+shoal_status shoali_p2p_message_advance(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
-    struct shoali_mpi_world *world = group->world;
+    struct shoali_p2p_world *world = group->world;
     const bool sends = op->post.kind == SHOALI_SEND;
     shoal_status status = SHOAL_OK;
     size_t bytes = 0;
     if (!op->begun)
         SHOAL_TRY(status, begin(group, op), done);
     if (!op->here) {
-        SHOAL_TRY(status, shoali_mpi_test(world, &op->request, &op->here, sends ? NULL : &bytes),
+        SHOAL_TRY(status, shoali_p2p_test(world, &op->request, &op->here, sends ? NULL : &bytes),
                   done);
         if (op->here && !sends) {
             SHOAL_TRY(status, check(group, op, bytes), done);
@@ -99,12 +99,12 @@ shoal_status shoali_mpi_message_advance(struct shoali_mpi_group *group, struct s
     }
     if (op->stream.bytes > 0)
         status = sends
-                     ? shoali_mpi_stream_send(group, op->post.peer, group->tag + 1, &op->stream)
-                     : shoali_mpi_stream_receive(group, op->post.peer, group->tag + 1, &op->stream);
+                     ? shoali_p2p_stream_send(group, op->post.peer, group->tag + 1, &op->stream)
+                     : shoali_p2p_stream_receive(group, op->post.peer, group->tag + 1, &op->stream);
     if (status == SHOAL_OK && !op->here)
         status = SHOAL_IN_PROGRESS;
     if (status == SHOAL_OK) {
-        shoali_mpi_put_piece(world, op->envelope);
+        shoali_p2p_put_piece(world, op->envelope);
         op->envelope = NULL;
     }
 done:

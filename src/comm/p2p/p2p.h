@@ -1,13 +1,13 @@
-/* mpi - ranks are processes of an MPI job, on any number of machines.
+/* p2p - collectives over messages between two ranks, for ranks on any number of machines. The backend
+ * mpi stands on it.
  *
- * MPI carries bytes between two ranks; what a collective is, is decided here, because MPI's own sum
- * in an order of their choice, know no deadline, and cannot be given up. Everything is MPI_Isend,
- * MPI_Irecv and MPI_Test through a plug-in (plugin/plugin.h), in one communicator that is a
- * duplicate of the job's. A group has two tags: of its collectives and of its messages. MPI keeps
- * the order of what one rank sends another with one tag, so nothing carries a number.
+ * A transport (transport.h) carries bytes between two ranks; what a collective is, is decided here:
+ * the collectives that transports bring along sum in an order of their choice, know no deadline, and
+ * cannot be given up. A group has two tags: of its collectives and of its messages. The transport
+ * keeps the order of what one rank sends another with one tag, so nothing carries a number.
  *
  * A collective begins with an envelope from each rank to each: the record that `check` compares,
- * and the data, too, when it fits (SHOALI_MPI_INLINE_BYTES). When all envelopes have come and
+ * and the data, too, when it fits (SHOALI_P2P_INLINE_BYTES). When all envelopes have come and
  * agree, larger data goes as streams, one per pair of ranks and direction, in up to two phases:
  *
  *                   first phase                         second phase
@@ -18,107 +18,107 @@
  *   all_gather, all_to_all(_v)                          the blocks, in the first
  *
  * so that each rank sends what a ring would send, and sums are those of the other backends, bit by
- * bit. A stream goes through pieces of the backend's own memory, SHOALI_MPI_WINDOW of them under
- * way at once: the caller's memory is never in MPI's hands, so that a request can be given up at
- * any time, and device memory is good while its task runs. A sum takes its sources from the pieces.
+ * bit. A stream goes through pieces of the engine's own memory, SHOALI_P2P_WINDOW of them under
+ * way at once: the caller's memory is never in the transport's hands, so that a request can be given
+ * up at any time, and device memory is good while its task runs. A sum takes its sources from the
+ * pieces.
  *
- * A collective is over when MPI is done with what this rank has sent, because MPI moves nothing
- * while a rank computes.
+ * A collective is over when the transport is done with what this rank has sent, because it moves
+ * nothing while a rank computes.
  *
- * Ranks of one machine are not treated apart: MPI itself has shared memory for them.
+ * Ranks of one machine are not treated apart: the transport itself has shared memory for them.
  *
  * FAILURE. The verdict (algorithms/slots.h has the same) is a message to all ranks of the world on
  * a tag of its own, which every wait looks for. It may overtake what other ranks have sent before:
  * so who waits goes on for a moment, and completes what all have come to. Then nothing more is
- * sent, and the world's memory stays, because MPI may still hold it. A dead rank is MPI's matter,
- * which ends the job; a silent one is found by the deadline.
+ * sent, and the world's memory stays, because the transport may still hold it. A silent rank is found
+ * by the deadline.
  *
- * THREADS. Groups may be used by different threads of a rank; the plug-in lets MPI see one after
- * the other. A group of a program that started MPI with less than MPI_THREAD_SERIALIZED says so
- * when a second thread uses it. */
+ * THREADS. Groups may be used by different threads of a rank, where the transport lets them. */
 #ifndef SHOALI_P2P_H
 #define SHOALI_P2P_H
 
-#include "comm/mpi/mpi.h"
-#include "comm/mpi/plugin/plugin.h"
+#include "comm/comm.h"
+#include "comm/p2p/transport.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 enum {
-    SHOALI_MPI_MAX_RANKS = SHOALI_REDUCE_MAX_SOURCES,
-    SHOALI_MPI_MAX_REQUESTS = 17, /* 16 outstanding and one that is waited for */
-    SHOALI_MPI_PIECE_BYTES = 131072,
-    SHOALI_MPI_INLINE_BYTES = 3584, /* with the record what every MPI sends at once */
-    SHOALI_MPI_WINDOW = 2,
-    SHOALI_MPI_TAGS = 2, /* of a group: collectives, messages */
-    SHOALI_MPI_VERDICT_TAG = 0,
-    SHOALI_MPI_FIRST_TAG = 2,
-    SHOALI_MPI_SENTENCE_BYTES = 1024
+    SHOALI_P2P_MAX_RANKS = SHOALI_REDUCE_MAX_SOURCES,
+    SHOALI_P2P_MAX_REQUESTS = 17, /* 16 outstanding and one that is waited for */
+    SHOALI_P2P_PIECE_BYTES = 131072,
+    SHOALI_P2P_INLINE_BYTES = 3584, /* with the record what every transport sends at once */
+    SHOALI_P2P_WINDOW = 2,
+    SHOALI_P2P_TAGS = 2, /* of a group: collectives, messages */
+    SHOALI_P2P_VERDICT_TAG = 0,
+    SHOALI_P2P_FIRST_TAG = 2,
+    SHOALI_P2P_SENTENCE_BYTES = 1024
 };
 
 /* ---- what is sent --------------------------------------------------------------------------- */
 
-struct shoali_mpi_envelope {
+struct shoali_p2p_envelope {
     struct shoali_record record;
     uint32_t bytes; /* of data */
     uint32_t zero;
-    unsigned char data[SHOALI_MPI_INLINE_BYTES];
+    unsigned char data[SHOALI_P2P_INLINE_BYTES];
 };
-struct shoali_mpi_verdict {
+struct shoali_p2p_verdict {
     int32_t status, rank; /* rank that gave up, -1: the ranks found it together */
-    char sentence[SHOALI_MPI_SENTENCE_BYTES];
+    char sentence[SHOALI_P2P_SENTENCE_BYTES];
 };
 
 /* ---- of one rank ---------------------------------------------------------------------------- */
 
-struct shoali_mpi_piece {
-    struct shoali_mpi_piece *next; /* while nobody uses it */
-    _Alignas(64) unsigned char data[SHOALI_MPI_PIECE_BYTES];
+struct shoali_p2p_piece {
+    struct shoali_p2p_piece *next; /* while nobody uses it */
+    _Alignas(64) unsigned char data[SHOALI_P2P_PIECE_BYTES];
 };
-_Static_assert(sizeof(struct shoali_mpi_envelope) <= SHOALI_MPI_PIECE_BYTES,
+_Static_assert(sizeof(struct shoali_p2p_envelope) <= SHOALI_P2P_PIECE_BYTES,
                "an envelope is sent from a piece");
 
-struct shoali_mpi_world {
-    const struct shoali_mpi_table *mpi;
-    struct shoali_mpi_comm comm;
+struct shoali_p2p_world {
+    const struct shoali_p2p_table *p2p;
+    struct shoali_p2p_comm comm;
     int32_t rank, size, largest_tag;
     int64_t timeout_ns;
-    bool serialized; /* else `owner` alone may call */
+    const char
+        *one_thread; /* NULL: any thread may call; else `owner` alone, and what to do about it */
     pthread_t owner;
     struct shoali_ops ops;
     pthread_mutex_t lock; /* what follows */
     int32_t references, next_tag;
-    struct shoali_mpi_piece *pieces;
-    struct shoali_mpi_request incoming_request;
-    struct shoali_mpi_verdict incoming;
+    struct shoali_p2p_piece *pieces;
+    struct shoali_p2p_request incoming_request;
+    struct shoali_p2p_verdict incoming;
     _Atomic int64_t looked_ns;
     _Atomic bool condemned; /* `verdict` is valid */
     int64_t condemned_ns;   /* when another rank's verdict came; 0: this rank's own */
-    struct shoali_mpi_verdict verdict;
-    struct shoali_mpi_request verdict_request[SHOALI_MPI_MAX_RANKS];
+    struct shoali_p2p_verdict verdict;
+    struct shoali_p2p_request verdict_request[SHOALI_P2P_MAX_RANKS];
 };
 
 /* Bytes to or from one rank, through pieces. */
-struct shoali_mpi_stream {
+struct shoali_p2p_stream {
     const unsigned char *from;
     unsigned char *to; /* NULL in a receiving one: the pieces are sources of a sum */
     size_t bytes;
-    size_t begun; /* given to MPI */
-    size_t moved; /* MPI is done with; taken out of pieces */
+    size_t begun; /* given to the transport */
+    size_t moved; /* the transport is done with; taken out of pieces */
     struct {
-        struct shoali_mpi_piece *piece;
-        struct shoali_mpi_request request;
+        struct shoali_p2p_piece *piece;
+        struct shoali_p2p_request request;
         size_t bytes;
         bool here; /* a receive that is over */
-    } slot[SHOALI_MPI_WINDOW];
+    } slot[SHOALI_P2P_WINDOW];
     uint32_t head, tail; /* slots in use: tail <= number < head */
 };
 
-enum shoali_mpi_state { SHOALI_MPI_FREE, SHOALI_MPI_QUEUED, SHOALI_MPI_DONE };
+enum shoali_p2p_state { SHOALI_P2P_FREE, SHOALI_P2P_QUEUED, SHOALI_P2P_DONE };
 
-struct shoali_mpi_op {
-    enum shoali_mpi_state state;
+struct shoali_p2p_op {
+    enum shoali_p2p_state state;
     struct shoali_post post;
     struct shoali_record record;
     size_t element_bytes;
@@ -127,114 +127,125 @@ struct shoali_mpi_op {
     bool begun;
     int32_t phase;
     /* messages */
-    struct shoali_mpi_piece *envelope;
-    struct shoali_mpi_request request;
+    struct shoali_p2p_piece *envelope;
+    struct shoali_p2p_request request;
     bool here;
-    struct shoali_mpi_stream stream;
+    struct shoali_p2p_stream stream;
 };
 
 /* A group's side of what it exchanges with one of its ranks in the present collective. */
-struct shoali_mpi_peer {
-    struct shoali_mpi_envelope *sent, *got;
-    struct shoali_mpi_request send_request, receive_request;
+struct shoali_p2p_peer {
+    struct shoali_p2p_envelope *sent, *got;
+    struct shoali_p2p_request send_request, receive_request;
     bool sending, here;
     bool heard; /* of an earlier collective, whose record is `last` */
     struct shoali_record last;
-    struct shoali_mpi_stream out, in;
+    struct shoali_p2p_stream out, in;
 };
 
-struct shoali_mpi_memory {
-    struct shoali_mpi_memory *next;
+struct shoali_p2p_memory {
+    struct shoali_p2p_memory *next;
     void *address;
     size_t bytes;
 };
 
-struct shoali_mpi_group {
-    struct shoali_mpi_world *world; /* one reference */
+struct shoali_p2p_group {
+    struct shoali_p2p_world *world; /* one reference */
     int32_t rank, size, tag;
-    int32_t world_rank[SHOALI_MPI_MAX_RANKS];
+    int32_t world_rank[SHOALI_P2P_MAX_RANKS];
     uint64_t sequence;
-    uint64_t moves; /* pieces given to MPI: who waits sees that it goes on */
-    struct shoali_mpi_op op[SHOALI_MPI_MAX_REQUESTS];
-    struct shoali_mpi_op *queue[SHOALI_MPI_MAX_REQUESTS]; /* unfinished, in order of posts */
+    uint64_t moves; /* pieces given to the transport: who waits sees that it goes on */
+    struct shoali_p2p_op op[SHOALI_P2P_MAX_REQUESTS];
+    struct shoali_p2p_op *queue[SHOALI_P2P_MAX_REQUESTS]; /* unfinished, in order of posts */
     int32_t queued;
-    struct shoali_mpi_peer *peer; /* [size] */
-    struct shoali_mpi_memory *memory;
+    struct shoali_p2p_peer *peer; /* [size] */
+    struct shoali_p2p_memory *memory;
     bool gave_up; /* a request in an aborted world: nothing more is sent */
 };
 
-/* load.c: the plug-in of the MPI that this job was started by, or that the program is linked with.
- * The sentence says what was looked for. */
-SHOAL_CHECKED shoal_status shoali_mpi_load(const struct shoali_mpi_table **mpi);
-
-/* world.c */
-SHOAL_CHECKED shoal_status shoali_mpi_world_create(const struct shoali_mpi_table *mpi, bool job,
-                                                   int32_t handle, double timeout_s,
-                                                   struct shoali_mpi_world **world);
-void shoali_mpi_world_retain(struct shoali_mpi_world *world);
-void shoali_mpi_world_release(struct shoali_mpi_world *world);
+/* world.c. `comm` is the world's from here on, on failure too. */
+struct shoali_p2p_world_args {
+    const struct shoali_p2p_table *p2p;
+    struct shoali_p2p_comm comm;
+    int32_t rank, size, largest_tag;
+    const char *one_thread;
+    double timeout_s;
+};
+SHOAL_CHECKED shoal_status shoali_p2p_world_create(const struct shoali_p2p_world_args *args,
+                                                   struct shoali_p2p_world **world);
+void shoali_p2p_world_retain(struct shoali_p2p_world *world);
+void shoali_p2p_world_release(struct shoali_p2p_world *world);
 /* Sets the verdict unless there is one, and tells all ranks; rank -1: found by the ranks together.
  */
-void shoali_mpi_condemn(struct shoali_mpi_world *world, int32_t rank, shoal_status status,
+void shoali_p2p_condemn(struct shoali_p2p_world *world, int32_t rank, shoal_status status,
                         const char *sentence);
 /* Has a verdict come? Looks for it. */
-bool shoali_mpi_condemned(struct shoali_mpi_world *world);
+bool shoali_p2p_condemned(struct shoali_p2p_world *world);
 /* Is it final: there is nothing on its way that would complete a request? `looks`: how often the
  * caller has looked since it came. */
-bool shoali_mpi_is_final(struct shoali_mpi_world *world, int32_t *looks);
+bool shoali_p2p_is_final(struct shoali_p2p_world *world, int32_t *looks);
 /* SHOAL_OK, or the verdict as this rank's error. */
-SHOAL_CHECKED shoal_status shoali_mpi_verdict(struct shoali_mpi_world *world);
+SHOAL_CHECKED shoal_status shoali_p2p_verdict(struct shoali_p2p_world *world);
 /* A piece of the world's, NULL: no memory (and an error). */
-struct shoali_mpi_piece *shoali_mpi_take_piece(struct shoali_mpi_world *world);
-void shoali_mpi_put_piece(struct shoali_mpi_world *world, struct shoali_mpi_piece *piece);
-/* MPI's calls with their errors as sentences; `rank` is of the world. */
-SHOAL_CHECKED shoal_status shoali_mpi_send(struct shoali_mpi_world *world, const void *data,
+struct shoali_p2p_piece *shoali_p2p_take_piece(struct shoali_p2p_world *world);
+void shoali_p2p_put_piece(struct shoali_p2p_world *world, struct shoali_p2p_piece *piece);
+/* The transport's calls with their errors as sentences; `rank` is of the world. */
+SHOAL_CHECKED shoal_status shoali_p2p_send(struct shoali_p2p_world *world, const void *data,
                                            size_t bytes, int32_t rank, int32_t tag,
-                                           struct shoali_mpi_request *request);
-SHOAL_CHECKED shoal_status shoali_mpi_receive(struct shoali_mpi_world *world, void *data,
+                                           struct shoali_p2p_request *request);
+SHOAL_CHECKED shoal_status shoali_p2p_receive(struct shoali_p2p_world *world, void *data,
                                               size_t bytes, int32_t rank, int32_t tag,
-                                              struct shoali_mpi_request *request);
-SHOAL_CHECKED shoal_status shoali_mpi_test(struct shoali_mpi_world *world,
-                                           struct shoali_mpi_request *request, bool *done,
+                                              struct shoali_p2p_request *request);
+SHOAL_CHECKED shoal_status shoali_p2p_test(struct shoali_p2p_world *world,
+                                           struct shoali_p2p_request *request, bool *done,
                                            size_t *bytes);
 
-/* stream.c; ranks are of the group. SHOAL_IN_PROGRESS when MPI is not done. */
-SHOAL_CHECKED shoal_status shoali_mpi_stream_send(struct shoali_mpi_group *group, int32_t rank,
-                                                  int32_t tag, struct shoali_mpi_stream *stream);
-SHOAL_CHECKED shoal_status shoali_mpi_stream_receive(struct shoali_mpi_group *group, int32_t rank,
-                                                     int32_t tag, struct shoali_mpi_stream *stream);
+/* stream.c; ranks are of the group. SHOAL_IN_PROGRESS when the transport is not done. */
+SHOAL_CHECKED shoal_status shoali_p2p_stream_send(struct shoali_p2p_group *group, int32_t rank,
+                                                  int32_t tag, struct shoali_p2p_stream *stream);
+SHOAL_CHECKED shoal_status shoali_p2p_stream_receive(struct shoali_p2p_group *group, int32_t rank,
+                                                     int32_t tag, struct shoali_p2p_stream *stream);
 /* The first piece that has come, of a stream whose pieces are sources; NULL: not yet. */
-const unsigned char *shoali_mpi_stream_first(const struct shoali_mpi_stream *stream);
-void shoali_mpi_stream_drop_first(struct shoali_mpi_world *world, struct shoali_mpi_stream *stream);
+const unsigned char *shoali_p2p_stream_first(const struct shoali_p2p_stream *stream);
+void shoali_p2p_stream_drop_first(struct shoali_p2p_world *world, struct shoali_p2p_stream *stream);
 
 /* collective.c, phase.c, message.c: SHOAL_IN_PROGRESS when others are needed. */
-SHOAL_CHECKED shoal_status shoali_mpi_collective_advance(struct shoali_mpi_group *group,
-                                                         struct shoali_mpi_op *op);
+SHOAL_CHECKED shoal_status shoali_p2p_collective_advance(struct shoali_p2p_group *group,
+                                                         struct shoali_p2p_op *op);
 /* Readies the streams of a phase; false: there is no such phase. */
-bool shoali_mpi_phase_begin(struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
+bool shoali_p2p_phase_begin(struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                             int32_t phase);
-SHOAL_CHECKED shoal_status shoali_mpi_phase_advance(struct shoali_mpi_group *group,
-                                                    const struct shoali_mpi_op *op);
-SHOAL_CHECKED shoal_status shoali_mpi_message_advance(struct shoali_mpi_group *group,
-                                                      struct shoali_mpi_op *op);
+SHOAL_CHECKED shoal_status shoali_p2p_phase_advance(struct shoali_p2p_group *group,
+                                                    const struct shoali_p2p_op *op);
+SHOAL_CHECKED shoal_status shoali_p2p_message_advance(struct shoali_p2p_group *group,
+                                                      struct shoali_p2p_op *op);
 /* Does so much from one rank to another fit beside the record? */
-bool shoali_mpi_is_inline(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
+bool shoali_p2p_is_inline(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                           size_t bytes);
-void shoali_mpi_reduce(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
+void shoali_p2p_reduce(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                        struct shoali_reduce_sources_args *args, int64_t count);
 /* "all_reduce of 12 F32 at a.c:10" in a caller's buffer of 256. */
-const char *shoali_mpi_record_format(const struct shoali_record *record, char *buffer);
+const char *shoali_p2p_record_format(const struct shoali_record *record, char *buffer);
 
-/* group.c */
-SHOAL_CHECKED shoal_status shoali_mpi_group_open(struct shoali_mpi_world *world, int32_t tag,
+/* group.c; the members of the backends' tables. */
+SHOAL_CHECKED shoal_status shoali_p2p_group_open(struct shoali_p2p_world *world, int32_t tag,
                                                  const int32_t *world_rank, int32_t size,
-                                                 struct shoali_mpi_group **group);
+                                                 struct shoali_p2p_group **group);
+/* The group of all ranks. */
+SHOAL_CHECKED shoal_status shoali_p2p_open_all(struct shoali_p2p_world *world, void **backend);
+void shoali_p2p_destroy(void *group);
+int32_t shoali_p2p_rank(const void *group);
+int32_t shoali_p2p_size(const void *group);
+shoal_status shoali_p2p_split(void *group, const struct shoali_split_args *args, void **child);
+shoal_status shoali_p2p_alloc(void *group, size_t bytes, void **memory);
+void shoali_p2p_free(void *group, void *memory);
+void shoali_p2p_second_thread(void *group);
 /* progress.c: posts and waits, without `agree`. */
-SHOAL_CHECKED shoal_status shoali_mpi_run(struct shoali_mpi_group *group,
+SHOAL_CHECKED shoal_status shoali_p2p_run(struct shoali_p2p_group *group,
                                           const struct shoali_post *post);
-shoal_status shoali_mpi_post(void *group, const struct shoali_post *post, void **request);
-shoal_status shoali_mpi_test_op(void *group, void *request);
-shoal_status shoali_mpi_wait(void *group, void *request);
-void shoali_mpi_abort(void *group, shoal_status status, const char *sentence);
+shoal_status shoali_p2p_post(void *group, const struct shoali_post *post, void **request);
+shoal_status shoali_p2p_test_op(void *group, void *request);
+shoal_status shoali_p2p_wait(void *group, void *request);
+void shoali_p2p_abort(void *group, shoal_status status, const char *sentence);
 
 #endif

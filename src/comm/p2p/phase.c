@@ -8,7 +8,7 @@ struct range {
 };
 
 /* Of rank `rank`: whole cache lines, as the other backends cut. */
-static struct range slice_of(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
+static struct range slice_of(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                              int32_t rank)
 {
     int64_t begin, end;
@@ -25,14 +25,14 @@ static int64_t sum_before(const int64_t *counts, int32_t end)
     return sum;
 }
 
-static void put(const struct shoali_mpi_op *op, struct shoali_mpi_stream *stream, int64_t first,
+static void put(const struct shoali_p2p_op *op, struct shoali_p2p_stream *stream, int64_t first,
                 int64_t count)
 {
     stream->from = (const unsigned char *)op->post.in + (size_t)first * op->element_bytes;
     stream->bytes = (size_t)count * op->element_bytes;
 }
 
-static void get(const struct shoali_mpi_op *op, struct shoali_mpi_stream *stream, int64_t first,
+static void get(const struct shoali_p2p_op *op, struct shoali_p2p_stream *stream, int64_t first,
                 int64_t count)
 {
     stream->to = (unsigned char *)op->post.out + (size_t)first * op->element_bytes;
@@ -40,13 +40,13 @@ static void get(const struct shoali_mpi_op *op, struct shoali_mpi_stream *stream
 }
 
 /* Sources of a sum. */
-static void get_sources(const struct shoali_mpi_op *op, struct shoali_mpi_stream *stream,
+static void get_sources(const struct shoali_p2p_op *op, struct shoali_p2p_stream *stream,
                         int64_t count)
 {
     stream->bytes = (size_t)count * op->element_bytes;
 }
 
-static void keep_own(const struct shoali_mpi_op *op, int64_t to, int64_t from, int64_t count)
+static void keep_own(const struct shoali_p2p_op *op, int64_t to, int64_t from, int64_t count)
 {
     unsigned char *out = (unsigned char *)op->post.out + (size_t)to * op->element_bytes;
     const unsigned char *in = (const unsigned char *)op->post.in + (size_t)from * op->element_bytes;
@@ -54,7 +54,7 @@ static void keep_own(const struct shoali_mpi_op *op, int64_t to, int64_t from, i
         memcpy(out, in, (size_t)count * op->element_bytes);
 }
 
-static void begin_all_to_all_v(struct shoali_mpi_group *group, const struct shoali_mpi_op *op)
+static void begin_all_to_all_v(struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
 {
     const struct shoali_post *post = &op->post;
     for (int32_t r = 0; r < group->size; r++) {
@@ -63,18 +63,18 @@ static void begin_all_to_all_v(struct shoali_mpi_group *group, const struct shoa
         const int64_t to = sum_before(post->recv_counts, r);
         if (r == group->rank)
             keep_own(op, to, from, wanted);
-        else if (!shoali_mpi_is_inline(group, op, (size_t)sent * op->element_bytes))
+        else if (!shoali_p2p_is_inline(group, op, (size_t)sent * op->element_bytes))
             put(op, &group->peer[r].out, from, sent);
         if (r != group->rank &&
-            !shoali_mpi_is_inline(group, op, (size_t)wanted * op->element_bytes))
+            !shoali_p2p_is_inline(group, op, (size_t)wanted * op->element_bytes))
             get(op, &group->peer[r].in, to, wanted);
     }
 }
 
-static void begin_first(struct shoali_mpi_group *group, const struct shoali_mpi_op *op, int32_t r)
+static void begin_first(struct shoali_p2p_group *group, const struct shoali_p2p_op *op, int32_t r)
 {
     const struct shoali_post *post = &op->post;
-    struct shoali_mpi_stream *out = &group->peer[r].out, *in = &group->peer[r].in;
+    struct shoali_p2p_stream *out = &group->peer[r].out, *in = &group->peer[r].in;
     const struct range own = slice_of(group, op, group->rank), theirs = slice_of(group, op, r);
     switch (post->kind) {
     case SHOALI_ALL_REDUCE:
@@ -102,14 +102,14 @@ static void begin_first(struct shoali_mpi_group *group, const struct shoali_mpi_
 }
 
 /* Slices that this rank has to all, and theirs; a root has everything. */
-static void begin_second(struct shoali_mpi_group *group, const struct shoali_mpi_op *op, int32_t r)
+static void begin_second(struct shoali_p2p_group *group, const struct shoali_p2p_op *op, int32_t r)
 {
     const struct shoali_post *post = &op->post;
     const bool broadcast = post->kind == SHOALI_BROADCAST;
     const struct range own = slice_of(group, op, group->rank), theirs = slice_of(group, op, r);
     const bool from_in = broadcast && group->rank == post->peer;
     if (!broadcast || r != post->peer) {
-        struct shoali_mpi_stream *out = &group->peer[r].out;
+        struct shoali_p2p_stream *out = &group->peer[r].out;
         put(op, out, own.first, own.count);
         if (!from_in)
             out->from = (const unsigned char *)post->out + (size_t)own.first * op->element_bytes;
@@ -123,14 +123,14 @@ static bool has_second(const struct shoali_post *post)
     return post->kind == SHOALI_ALL_REDUCE || post->kind == SHOALI_BROADCAST;
 }
 
-bool shoali_mpi_phase_begin(struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
+bool shoali_p2p_phase_begin(struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                             int32_t phase)
 {
     const struct shoali_post *post = &op->post;
     if (phase > 1 || (phase == 1 && !has_second(post)))
         return false;
     for (int32_t r = 0; r < group->size; r++)
-        group->peer[r].out = group->peer[r].in = (struct shoali_mpi_stream){0};
+        group->peer[r].out = group->peer[r].in = (struct shoali_p2p_stream){0};
     if (post->kind == SHOALI_ALL_TO_ALL_V) {
         begin_all_to_all_v(group, op);
         return true;
@@ -147,7 +147,7 @@ bool shoali_mpi_phase_begin(struct shoali_mpi_group *group, const struct shoali_
 
 /* ---- sums ----------------------------------------------------------------------------------- */
 
-void shoali_mpi_reduce(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
+void shoali_p2p_reduce(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                        struct shoali_reduce_sources_args *args, int64_t count)
 {
     if (count == 0)
@@ -162,31 +162,31 @@ void shoali_mpi_reduce(const struct shoali_mpi_group *group, const struct shoali
 }
 
 /* One piece of every rank, when all of them are here. */
-static bool reduce_pieces(struct shoali_mpi_group *group, const struct shoali_mpi_op *op)
+static bool reduce_pieces(struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
 {
     struct shoali_reduce_sources_args args;
     const struct shoali_post *post = &op->post;
-    const struct shoali_mpi_stream *any = &group->peer[group->rank == 0 ? 1 : 0].in;
+    const struct shoali_p2p_stream *any = &group->peer[group->rank == 0 ? 1 : 0].in;
     const int64_t own = post->kind == SHOALI_ALL_REDUCE ? slice_of(group, op, group->rank).first
                                                         : group->rank * post->count;
-    const size_t moved = any->moved, bytes = any->slot[any->tail % SHOALI_MPI_WINDOW].bytes;
+    const size_t moved = any->moved, bytes = any->slot[any->tail % SHOALI_P2P_WINDOW].bytes;
     const size_t in_offset = (size_t)own * op->element_bytes + moved;
     for (int32_t r = 0; r < group->size; r++) {
         args.x[r] = r == group->rank ? (const unsigned char *)post->in + in_offset
-                                     : shoali_mpi_stream_first(&group->peer[r].in);
+                                     : shoali_p2p_stream_first(&group->peer[r].in);
         if (!args.x[r])
             return false;
     }
     args.y[0] = (unsigned char *)post->out + (post->kind == SHOALI_ALL_REDUCE ? in_offset : moved);
-    shoali_mpi_reduce(group, op, &args, (int64_t)(bytes / op->element_bytes));
+    shoali_p2p_reduce(group, op, &args, (int64_t)(bytes / op->element_bytes));
     for (int32_t r = 0; r < group->size; r++)
         if (r != group->rank)
-            shoali_mpi_stream_drop_first(group->world, &group->peer[r].in);
+            shoali_p2p_stream_drop_first(group->world, &group->peer[r].in);
     return true;
 }
 
-shoal_status shoali_mpi_phase_advance(struct shoali_mpi_group *group,
-                                      const struct shoali_mpi_op *op)
+shoal_status shoali_p2p_phase_advance(struct shoali_p2p_group *group,
+                                      const struct shoali_p2p_op *op)
 {
     const bool sums = op->phase == 0 && (op->post.kind == SHOALI_ALL_REDUCE ||
                                          op->post.kind == SHOALI_REDUCE_SCATTER);
@@ -195,11 +195,11 @@ shoal_status shoali_mpi_phase_advance(struct shoali_mpi_group *group,
         const int32_t to = (group->rank + i) % group->size;
         const int32_t from = (group->rank + group->size - i) % group->size;
         const shoal_status received =
-            shoali_mpi_stream_receive(group, from, group->tag, &group->peer[from].in);
+            shoali_p2p_stream_receive(group, from, group->tag, &group->peer[from].in);
         if (received < 0)
             return received;
         const shoal_status sent =
-            shoali_mpi_stream_send(group, to, group->tag, &group->peer[to].out);
+            shoali_p2p_stream_send(group, to, group->tag, &group->peer[to].out);
         if (sent < 0)
             return sent;
         over &= received == SHOAL_OK && sent == SHOAL_OK;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Nobody rings: who waits has to look, which is also what makes MPI go on. */
+/* Nobody rings: who waits has to look, which is also what makes a transport go on. */
 enum {
     POLLS = 200,            /* looks without giving the core away */
     YIELD_NS = 2000000,     /* after so long a wait it sleeps between looks */
@@ -16,7 +16,7 @@ enum {
     ABSENT_NS = 1000000000, /* not looked for so long: this rank did not run itself */
 };
 
-static bool is_message(const struct shoali_mpi_op *op)
+static bool is_message(const struct shoali_p2p_op *op)
 {
     return op->post.kind == SHOALI_SEND || op->post.kind == SHOALI_RECV;
 }
@@ -29,11 +29,11 @@ static void copy_here(char *to, const char *here)
     memcpy(to, from, strlen(from) + 1);
 }
 
-static void fill(struct shoali_mpi_group *group, struct shoali_mpi_op *op,
+static void fill(struct shoali_p2p_group *group, struct shoali_p2p_op *op,
                  const struct shoali_post *post)
 {
-    *op = (struct shoali_mpi_op){
-        .state = SHOALI_MPI_QUEUED, .post = *post, .element_bytes = shoal_dtype_bytes(post->dtype)};
+    *op = (struct shoali_p2p_op){
+        .state = SHOALI_P2P_QUEUED, .post = *post, .element_bytes = shoal_dtype_bytes(post->dtype)};
     op->record = (struct shoali_record){.group = (uint64_t)group->tag,
                                         .count = post->count,
                                         .kind = (int32_t)post->kind,
@@ -45,7 +45,7 @@ static void fill(struct shoali_mpi_group *group, struct shoali_mpi_op *op,
     copy_here(op->record.here, post->here);
 }
 
-static void unqueue(struct shoali_mpi_group *group, const struct shoali_mpi_op *op)
+static void unqueue(struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
 {
     int32_t kept = 0;
     for (int32_t i = 0; i < group->queued; i++)
@@ -57,28 +57,28 @@ static void unqueue(struct shoali_mpi_group *group, const struct shoali_mpi_op *
 /* One pass over the queue: an operation that needs others holds back the later ones of its lane
  * (the collectives, the sends to a rank, the receives from a rank). A failure becomes the verdict.
  */
-static shoal_status progress(struct shoali_mpi_group *group)
+static shoal_status progress(struct shoali_p2p_group *group)
 {
     if (group->gave_up)
         return SHOAL_OK;
     bool collectives_held = false;
     uint64_t held[2] = {0, 0}; /* sends, receives: bit per rank */
     for (int32_t i = 0; i < group->queued;) {
-        struct shoali_mpi_op *op = group->queue[i];
+        struct shoali_p2p_op *op = group->queue[i];
         const bool message = is_message(op);
         uint64_t *lane = &held[op->post.kind == SHOALI_RECV];
         const uint64_t peer = message ? (uint64_t)1 << op->post.peer : 0;
         shoal_status status = SHOAL_IN_PROGRESS;
         if (message && !(*lane & peer))
-            status = shoali_mpi_message_advance(group, op);
+            status = shoali_p2p_message_advance(group, op);
         else if (!message && !collectives_held)
-            status = shoali_mpi_collective_advance(group, op);
+            status = shoali_p2p_collective_advance(group, op);
         if (status < 0) {
-            shoali_mpi_condemn(group->world, -1, status, shoal_error_message());
+            shoali_p2p_condemn(group->world, -1, status, shoal_error_message());
             return status;
         }
         if (status == SHOAL_OK) {
-            op->state = SHOALI_MPI_DONE;
+            op->state = SHOALI_P2P_DONE;
             unqueue(group, op);
             continue;
         }
@@ -91,53 +91,52 @@ static shoal_status progress(struct shoali_mpi_group *group)
 
 /* Gives the request (may be NULL) of an aborted world up and makes the verdict this rank's error.
  */
-static shoal_status fail(struct shoali_mpi_group *group, struct shoali_mpi_op *op)
+static shoal_status fail(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
     group->gave_up = true;
     if (op) {
         unqueue(group, op);
-        op->state = SHOALI_MPI_FREE;
+        op->state = SHOALI_P2P_FREE;
     }
-    return shoali_mpi_verdict(group->world);
+    return shoali_p2p_verdict(group->world);
 }
 
-static shoal_status check_thread(struct shoali_mpi_group *group)
+static shoal_status check_thread(struct shoali_p2p_group *group)
 {
-    const struct shoali_mpi_world *world = group->world;
-    if (world->serialized || pthread_equal(pthread_self(), world->owner))
+    const struct shoali_p2p_world *world = group->world;
+    if (!world->one_thread || pthread_equal(pthread_self(), world->owner))
         return SHOAL_OK;
     return SHOAL_FAIL(SHOAL_EINVAL,
                       "this program started %s without threads, and a second one of its threads "
-                      "uses the group: start it with MPI_Init_thread(..., MPI_THREAD_SERIALIZED, "
-                      "...)",
-                      world->mpi->name);
+                      "uses the group: %s",
+                      world->p2p->name, world->one_thread);
 }
 
-shoal_status shoali_mpi_post(void *backend, const struct shoali_post *post, void **out)
+shoal_status shoali_p2p_post(void *backend, const struct shoali_post *post, void **out)
 {
-    struct shoali_mpi_group *group = backend;
-    struct shoali_mpi_op *op = NULL;
+    struct shoali_p2p_group *group = backend;
+    struct shoali_p2p_op *op = NULL;
     shoal_status status = SHOAL_OK;
     *out = NULL;
     SHOAL_TRY(status, check_thread(group), done);
-    SHOAL_TRY(status, shoali_mpi_verdict(group->world), done);
-    for (int32_t i = 0; i < SHOALI_MPI_MAX_REQUESTS && !op; i++)
-        if (group->op[i].state == SHOALI_MPI_FREE)
+    SHOAL_TRY(status, shoali_p2p_verdict(group->world), done);
+    for (int32_t i = 0; i < SHOALI_P2P_MAX_REQUESTS && !op; i++)
+        if (group->op[i].state == SHOALI_P2P_FREE)
             op = &group->op[i];
     if (!op) {
         status =
             SHOAL_FAIL(SHOAL_EINVAL,
                        "a group has at most %d outstanding requests: wait for earlier ones "
                        "before %s at %s",
-                       SHOALI_MPI_MAX_REQUESTS, shoali_collective_name(post->kind), post->here);
+                       SHOALI_P2P_MAX_REQUESTS, shoali_collective_name(post->kind), post->here);
         goto done;
     }
     fill(group, op, post);
     group->queue[group->queued++] = op;
     if (progress(group) < 0)
         status = fail(group, op);
-    else if (op->state == SHOALI_MPI_DONE)
-        op->state = SHOALI_MPI_FREE;
+    else if (op->state == SHOALI_P2P_DONE)
+        op->state = SHOALI_P2P_FREE;
     else
         *out = op;
 done:
@@ -147,7 +146,7 @@ done:
 /* ---- deadlines ------------------------------------------------------------------------------ */
 
 /* "rank 2" or "ranks 2, 3": those whose envelope has not come; the first or -1. */
-static int32_t list_missing(const struct shoali_mpi_group *group, char *text, size_t bytes)
+static int32_t list_missing(const struct shoali_p2p_group *group, char *text, size_t bytes)
 {
     char list[120] = "";
     int32_t first = -1, count = 0, at = 0;
@@ -165,7 +164,7 @@ static int32_t list_missing(const struct shoali_mpi_group *group, char *text, si
     return first;
 }
 
-static void describe_timeout(const struct shoali_mpi_group *group, const struct shoali_mpi_op *op,
+static void describe_timeout(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                              char *text, size_t bytes)
 {
     static const char advice[] = "if it is only slow, raise the timeout (DEEPSPEED_TIMEOUT, in "
@@ -174,7 +173,7 @@ static void describe_timeout(const struct shoali_mpi_group *group, const struct 
     const double seconds = (double)group->world->timeout_ns * 1e-9;
     if (is_message(op)) {
         snprintf(text, bytes, "%s: rank %d did not %s within %.1f s; %s",
-                 shoali_mpi_record_format(&op->record, own), (int)group->world_rank[op->post.peer],
+                 shoali_p2p_record_format(&op->record, own), (int)group->world_rank[op->post.peer],
                  op->post.kind == SHOALI_SEND ? "receive" : "send", seconds, advice);
         return;
     }
@@ -183,7 +182,7 @@ static void describe_timeout(const struct shoali_mpi_group *group, const struct 
         if (!is_message(group->queue[i]))
             op = group->queue[i];
     const int32_t first = list_missing(group, missing, sizeof missing);
-    shoali_mpi_record_format(&op->record, own);
+    shoali_p2p_record_format(&op->record, own);
     if (first < 0)
         snprintf(text, bytes, "%s did not complete within %.1f s", own, seconds);
     else if (!group->peer[first].heard)
@@ -193,36 +192,36 @@ static void describe_timeout(const struct shoali_mpi_group *group, const struct 
     else
         snprintf(text, bytes,
                  "%s: %s did not come within %.1f s, last call on this group was %s; %s", own,
-                 missing, seconds, shoali_mpi_record_format(&group->peer[first].last, last),
+                 missing, seconds, shoali_p2p_record_format(&group->peer[first].last, last),
                  advice);
 }
 
 /* A rank that was stopped has waited for nobody meanwhile. */
-static void check_deadline(struct shoali_mpi_group *group, struct shoali_mpi_op *op)
+static void check_deadline(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
-    struct shoali_mpi_world *world = group->world;
+    struct shoali_p2p_world *world = group->world;
     const int64_t now_ns = shoali_now_ns();
-    char text[SHOALI_MPI_SENTENCE_BYTES];
+    char text[SHOALI_P2P_SENTENCE_BYTES];
     if (now_ns - op->checked_ns > ABSENT_NS)
         op->waiting_since_ns += now_ns - op->checked_ns;
     op->checked_ns = now_ns;
     if (world->timeout_ns <= 0 || now_ns - op->waiting_since_ns < world->timeout_ns)
         return;
     describe_timeout(group, op, text, sizeof text);
-    shoali_mpi_condemn(world, -1, SHOAL_ETIMEOUT, text);
+    shoali_p2p_condemn(world, -1, SHOAL_ETIMEOUT, text);
 }
 
 /* Nothing more to wait for: done, or failed. What all ranks have come to completes even when one of
  * them failed right afterwards. */
-static bool is_over(struct shoali_mpi_group *group, struct shoali_mpi_op *op)
+static bool is_over(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
-    if (op->state == SHOALI_MPI_DONE)
+    if (op->state == SHOALI_P2P_DONE)
         return true;
-    return progress(group) < 0 || op->state == SHOALI_MPI_DONE ||
-           shoali_mpi_is_final(group->world, &op->looks);
+    return progress(group) < 0 || op->state == SHOALI_P2P_DONE ||
+           shoali_p2p_is_final(group->world, &op->looks);
 }
 
-static void begin_waiting(struct shoali_mpi_op *op)
+static void begin_waiting(struct shoali_p2p_op *op)
 {
     if (op->waiting_since_ns == 0)
         op->waiting_since_ns = op->checked_ns = shoali_now_ns();
@@ -238,18 +237,18 @@ static void pause_between(int64_t waited_ns, int32_t looks)
         nanosleep(&(struct timespec){0, waited_ns < SLICE_NS ? NAP_NS : LONG_NAP_NS}, NULL);
 }
 
-static shoal_status finish(struct shoali_mpi_group *group, struct shoali_mpi_op *op)
+static shoal_status finish(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
-    if (op->state != SHOALI_MPI_DONE)
+    if (op->state != SHOALI_P2P_DONE)
         return fail(group, op);
-    op->state = SHOALI_MPI_FREE;
+    op->state = SHOALI_P2P_FREE;
     return SHOAL_OK;
 }
 
-shoal_status shoali_mpi_wait(void *backend, void *request)
+shoal_status shoali_p2p_wait(void *backend, void *request)
 {
-    struct shoali_mpi_group *group = backend;
-    struct shoali_mpi_op *op = request;
+    struct shoali_p2p_group *group = backend;
+    struct shoali_p2p_op *op = request;
     uint64_t moves = group->moves;
     int64_t still_since_ns = 0;
     op->waiting_since_ns = 0;
@@ -266,10 +265,10 @@ shoal_status shoali_mpi_wait(void *backend, void *request)
     return finish(group, op);
 }
 
-shoal_status shoali_mpi_test_op(void *backend, void *request)
+shoal_status shoali_p2p_test_op(void *backend, void *request)
 {
-    struct shoali_mpi_group *group = backend;
-    struct shoali_mpi_op *op = request;
+    struct shoali_p2p_group *group = backend;
+    struct shoali_p2p_op *op = request;
     if (!is_over(group, op)) {
         begin_waiting(op);
         if (shoali_now_ns() - op->checked_ns < SLICE_NS)
@@ -281,15 +280,15 @@ shoal_status shoali_mpi_test_op(void *backend, void *request)
     return finish(group, op);
 }
 
-shoal_status shoali_mpi_run(struct shoali_mpi_group *group, const struct shoali_post *post)
+shoal_status shoali_p2p_run(struct shoali_p2p_group *group, const struct shoali_post *post)
 {
     void *request = NULL;
-    const shoal_status status = shoali_mpi_post(group, post, &request);
-    return status == SHOAL_OK && request ? shoali_mpi_wait(group, request) : status;
+    const shoal_status status = shoali_p2p_post(group, post, &request);
+    return status == SHOAL_OK && request ? shoali_p2p_wait(group, request) : status;
 }
 
-void shoali_mpi_abort(void *backend, shoal_status status, const char *sentence)
+void shoali_p2p_abort(void *backend, shoal_status status, const char *sentence)
 {
-    struct shoali_mpi_group *group = backend;
-    shoali_mpi_condemn(group->world, group->world->rank, status, sentence);
+    struct shoali_p2p_group *group = backend;
+    shoali_p2p_condemn(group->world, group->world->rank, status, sentence);
 }

@@ -3,52 +3,52 @@
 
 #include <string.h>
 
-static size_t next_bytes(const struct shoali_mpi_stream *stream)
+static size_t next_bytes(const struct shoali_p2p_stream *stream)
 {
     const size_t left = stream->bytes - stream->begun;
-    return left < SHOALI_MPI_PIECE_BYTES ? left : SHOALI_MPI_PIECE_BYTES;
+    return left < SHOALI_P2P_PIECE_BYTES ? left : SHOALI_P2P_PIECE_BYTES;
 }
 
-static bool has_room(const struct shoali_mpi_stream *stream)
+static bool has_room(const struct shoali_p2p_stream *stream)
 {
-    return stream->begun < stream->bytes && stream->head - stream->tail < SHOALI_MPI_WINDOW;
+    return stream->begun < stream->bytes && stream->head - stream->tail < SHOALI_P2P_WINDOW;
 }
 
-void shoali_mpi_stream_drop_first(struct shoali_mpi_world *world, struct shoali_mpi_stream *stream)
+void shoali_p2p_stream_drop_first(struct shoali_p2p_world *world, struct shoali_p2p_stream *stream)
 {
-    const uint32_t i = stream->tail++ % SHOALI_MPI_WINDOW;
+    const uint32_t i = stream->tail++ % SHOALI_P2P_WINDOW;
     stream->moved += stream->slot[i].bytes;
-    shoali_mpi_put_piece(world, stream->slot[i].piece);
+    shoali_p2p_put_piece(world, stream->slot[i].piece);
     stream->slot[i].piece = NULL;
     stream->slot[i].here = false;
 }
 
-shoal_status shoali_mpi_stream_send(struct shoali_mpi_group *group, int32_t rank, int32_t tag,
-                                    struct shoali_mpi_stream *stream)
+shoal_status shoali_p2p_stream_send(struct shoali_p2p_group *group, int32_t rank, int32_t tag,
+                                    struct shoali_p2p_stream *stream)
 {
-    struct shoali_mpi_world *world = group->world;
+    struct shoali_p2p_world *world = group->world;
     shoal_status status = SHOAL_OK;
     while (stream->head != stream->tail) {
         bool done = false;
         SHOAL_TRY(status,
-                  shoali_mpi_test(world, &stream->slot[stream->tail % SHOALI_MPI_WINDOW].request,
+                  shoali_p2p_test(world, &stream->slot[stream->tail % SHOALI_P2P_WINDOW].request,
                                   &done, NULL),
                   done);
         if (!done)
             break;
-        shoali_mpi_stream_drop_first(world, stream);
+        shoali_p2p_stream_drop_first(world, stream);
     }
     while (has_room(stream)) {
-        const uint32_t i = stream->head % SHOALI_MPI_WINDOW;
+        const uint32_t i = stream->head % SHOALI_P2P_WINDOW;
         const size_t bytes = next_bytes(stream);
-        struct shoali_mpi_piece *piece = shoali_mpi_take_piece(world);
+        struct shoali_p2p_piece *piece = shoali_p2p_take_piece(world);
         if (!piece)
             return SHOAL_ENOMEM;
         memcpy(piece->data, stream->from + stream->begun, bytes);
         stream->slot[i].piece = piece;
         stream->slot[i].bytes = bytes;
         SHOAL_TRY(status,
-                  shoali_mpi_send(world, piece->data, bytes, group->world_rank[rank], tag,
+                  shoali_p2p_send(world, piece->data, bytes, group->world_rank[rank], tag,
                                   &stream->slot[i].request),
                   done);
         stream->begun += bytes;
@@ -60,24 +60,24 @@ done:
     return status;
 }
 
-const unsigned char *shoali_mpi_stream_first(const struct shoali_mpi_stream *stream)
+const unsigned char *shoali_p2p_stream_first(const struct shoali_p2p_stream *stream)
 {
-    const uint32_t i = stream->tail % SHOALI_MPI_WINDOW;
+    const uint32_t i = stream->tail % SHOALI_P2P_WINDOW;
     return stream->head != stream->tail && stream->slot[i].here ? stream->slot[i].piece->data
                                                                 : NULL;
 }
 
 /* The pieces come in the order of their receives. */
-static shoal_status look(struct shoali_mpi_group *group, int32_t rank,
-                         struct shoali_mpi_stream *stream)
+static shoal_status look(struct shoali_p2p_group *group, int32_t rank,
+                         struct shoali_p2p_stream *stream)
 {
     shoal_status status = SHOAL_OK;
     for (uint32_t n = stream->tail; n != stream->head; n++) {
-        const uint32_t i = n % SHOALI_MPI_WINDOW;
+        const uint32_t i = n % SHOALI_P2P_WINDOW;
         size_t bytes = 0;
         if (!stream->slot[i].here)
             SHOAL_TRY(status,
-                      shoali_mpi_test(group->world, &stream->slot[i].request, &stream->slot[i].here,
+                      shoali_p2p_test(group->world, &stream->slot[i].request, &stream->slot[i].here,
                                       &bytes),
                       done);
         else
@@ -96,26 +96,26 @@ done:
     return status;
 }
 
-shoal_status shoali_mpi_stream_receive(struct shoali_mpi_group *group, int32_t rank, int32_t tag,
-                                       struct shoali_mpi_stream *stream)
+shoal_status shoali_p2p_stream_receive(struct shoali_p2p_group *group, int32_t rank, int32_t tag,
+                                       struct shoali_p2p_stream *stream)
 {
-    struct shoali_mpi_world *world = group->world;
+    struct shoali_p2p_world *world = group->world;
     shoal_status status = SHOAL_OK;
     SHOAL_TRY(status, look(group, rank, stream), done);
-    for (const unsigned char *first; stream->to && (first = shoali_mpi_stream_first(stream));) {
+    for (const unsigned char *first; stream->to && (first = shoali_p2p_stream_first(stream));) {
         memcpy(stream->to + stream->moved, first,
-               stream->slot[stream->tail % SHOALI_MPI_WINDOW].bytes);
-        shoali_mpi_stream_drop_first(world, stream);
+               stream->slot[stream->tail % SHOALI_P2P_WINDOW].bytes);
+        shoali_p2p_stream_drop_first(world, stream);
     }
     while (has_room(stream)) {
-        const uint32_t i = stream->head % SHOALI_MPI_WINDOW;
-        struct shoali_mpi_piece *piece = shoali_mpi_take_piece(world);
+        const uint32_t i = stream->head % SHOALI_P2P_WINDOW;
+        struct shoali_p2p_piece *piece = shoali_p2p_take_piece(world);
         if (!piece)
             return SHOAL_ENOMEM;
         stream->slot[i].piece = piece;
         stream->slot[i].bytes = next_bytes(stream);
         SHOAL_TRY(status,
-                  shoali_mpi_receive(world, piece->data, stream->slot[i].bytes,
+                  shoali_p2p_receive(world, piece->data, stream->slot[i].bytes,
                                      group->world_rank[rank], tag, &stream->slot[i].request),
                   done);
         stream->begun += stream->slot[i].bytes;

@@ -13,21 +13,21 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 _Static_assert(sizeof(MPI_Comm) <= sizeof(uint64_t), "a communicator does not fit");
 _Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "a request does not fit");
 
-static MPI_Comm comm_of(struct shoali_mpi_comm comm)
+static MPI_Comm comm_of(struct shoali_p2p_comm comm)
 {
     MPI_Comm value;
     memcpy(&value, &comm.word, sizeof value);
     return value;
 }
 
-static MPI_Request request_of(const struct shoali_mpi_request *request)
+static MPI_Request request_of(const struct shoali_p2p_request *request)
 {
     MPI_Request value;
     memcpy(&value, &request->word, sizeof value);
     return value;
 }
 
-static void keep_request(struct shoali_mpi_request *request, MPI_Request value)
+static void keep_request(struct shoali_p2p_request *request, MPI_Request value)
 {
     request->word = 0;
     memcpy(&request->word, &value, sizeof value);
@@ -77,8 +77,8 @@ static bool is_main_thread(void)
     return code == MPI_SUCCESS && is_main;
 }
 
-static int duplicate(bool world, int32_t handle, struct shoali_mpi_comm *out,
-                     struct shoali_mpi_request *request)
+static int duplicate(bool world, int32_t handle, struct shoali_p2p_comm *out,
+                     struct shoali_p2p_request *request)
 {
     pthread_mutex_lock(&lock);
     const MPI_Comm from = world ? MPI_COMM_WORLD : MPI_Comm_f2c((MPI_Fint)handle);
@@ -96,7 +96,7 @@ static int duplicate(bool world, int32_t handle, struct shoali_mpi_comm *out,
     return code;
 }
 
-static int ready(struct shoali_mpi_comm comm, int32_t *rank, int32_t *size, int32_t *largest_tag)
+static int ready(struct shoali_p2p_comm comm, int32_t *rank, int32_t *size, int32_t *largest_tag)
 {
     const MPI_Comm from = comm_of(comm);
     int own = 0, all = 0, has_bound = 0, *bound = NULL;
@@ -115,7 +115,7 @@ static int ready(struct shoali_mpi_comm comm, int32_t *rank, int32_t *size, int3
     return code;
 }
 
-static int release(struct shoali_mpi_comm *comm)
+static int release(struct shoali_p2p_comm *comm)
 {
     MPI_Comm value = comm_of(*comm);
     pthread_mutex_lock(&lock);
@@ -124,8 +124,8 @@ static int release(struct shoali_mpi_comm *comm)
     return code;
 }
 
-static int send(struct shoali_mpi_comm comm, const void *data, size_t bytes, int32_t to,
-                int32_t tag, struct shoali_mpi_request *request)
+static int send(struct shoali_p2p_comm comm, const void *data, size_t bytes, int32_t to,
+                int32_t tag, struct shoali_p2p_request *request)
 {
     MPI_Request value = MPI_REQUEST_NULL;
     pthread_mutex_lock(&lock);
@@ -135,20 +135,20 @@ static int send(struct shoali_mpi_comm comm, const void *data, size_t bytes, int
     return code;
 }
 
-static int receive(struct shoali_mpi_comm comm, void *data, size_t bytes, int32_t from, int32_t tag,
-                   struct shoali_mpi_request *request)
+static int receive(struct shoali_p2p_comm comm, void *data, size_t bytes, int32_t from, int32_t tag,
+                   struct shoali_p2p_request *request)
 {
     MPI_Request value = MPI_REQUEST_NULL;
     pthread_mutex_lock(&lock);
     const int code =
-        MPI_Irecv(data, (int)bytes, MPI_BYTE, from == SHOALI_MPI_ANY_SOURCE ? MPI_ANY_SOURCE : from,
+        MPI_Irecv(data, (int)bytes, MPI_BYTE, from == SHOALI_P2P_ANY_SOURCE ? MPI_ANY_SOURCE : from,
                   tag, comm_of(comm), &value);
     keep_request(request, value);
     pthread_mutex_unlock(&lock);
     return code;
 }
 
-static int test(struct shoali_mpi_request *request, bool *done, size_t *bytes)
+static int test(struct shoali_p2p_request *request, bool *done, size_t *bytes)
 {
     MPI_Request value = request_of(request);
     MPI_Status status;
@@ -165,7 +165,7 @@ static int test(struct shoali_mpi_request *request, bool *done, size_t *bytes)
     return code;
 }
 
-static void cancel(struct shoali_mpi_request *request)
+static void cancel(struct shoali_p2p_request *request)
 {
     MPI_Request value = request_of(request);
     pthread_mutex_lock(&lock);
@@ -193,18 +193,18 @@ static void describe(int code, char *text, size_t bytes)
 static const struct shoali_mpi_table table = {
     .abi = SHOALI_MPI_PLUGIN_ABI,
     .bytes = sizeof(struct shoali_mpi_table),
-    .name = NAME,
     .start = start,
     .running = running,
     .is_main_thread = is_main_thread,
     .duplicate = duplicate,
     .ready = ready,
-    .release = release,
-    .send = send,
-    .receive = receive,
-    .test = test,
-    .cancel = cancel,
-    .describe = describe,
+    .p2p = {.name = NAME,
+            .release = release,
+            .send = send,
+            .receive = receive,
+            .test = test,
+            .cancel = cancel,
+            .describe = describe},
 };
 
 __attribute__((visibility("default"))) const struct shoali_mpi_table *shoali_mpi_plugin(void);

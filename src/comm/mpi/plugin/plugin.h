@@ -15,23 +15,11 @@
 #ifndef SHOALI_MPI_PLUGIN_H
 #define SHOALI_MPI_PLUGIN_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-/* An MPI_Request, an MPI_Comm. */
-struct shoali_mpi_request {
-    uint64_t word;
-};
-struct shoali_mpi_comm {
-    uint64_t word;
-};
-enum { SHOALI_MPI_ANY_SOURCE = -1 };
+#include "comm/p2p/transport.h"
 
 struct shoali_mpi_table {
     uint32_t abi;
     size_t bytes;
-    const char *name; /* "Open MPI", "MPICH" */
     /* Starts MPI unless it runs already. What is started here ends with the process: MPI_Finalize
      * when it ends with code 0, MPI_Abort with its code when not, so that the other ranks end, too.
      * *serialized: any thread may call. */
@@ -40,20 +28,12 @@ struct shoali_mpi_table {
     bool (*is_main_thread)(void);
     /* Begins to duplicate the communicator with this handle, or MPI_COMM_WORLD. Collective; over
      * when `test` says so of the request. */
-    int (*duplicate)(bool world, int32_t handle, struct shoali_mpi_comm *comm,
-                     struct shoali_mpi_request *request);
-    int (*ready)(struct shoali_mpi_comm comm, int32_t *rank, int32_t *size, int32_t *largest_tag);
-    int (*release)(struct shoali_mpi_comm *comm);
-    int (*send)(struct shoali_mpi_comm comm, const void *data, size_t bytes, int32_t to,
-                int32_t tag, struct shoali_mpi_request *request);
-    int (*receive)(struct shoali_mpi_comm comm, void *data, size_t bytes, int32_t from, int32_t tag,
-                   struct shoali_mpi_request *request);
-    /* *bytes: what a receive got. */
-    int (*test)(struct shoali_mpi_request *request, bool *done, size_t *bytes);
-    void (*cancel)(struct shoali_mpi_request *request); /* a receive that nobody will answer */
-    void (*describe)(int code, char *text, size_t bytes);
+    int (*duplicate)(bool world, int32_t handle, struct shoali_p2p_comm *comm,
+                     struct shoali_p2p_request *request);
+    int (*ready)(struct shoali_p2p_comm comm, int32_t *rank, int32_t *size, int32_t *largest_tag);
+    struct shoali_p2p_table p2p;
 };
-#define SHOALI_MPI_PLUGIN_ABI 1u
+#define SHOALI_MPI_PLUGIN_ABI 2u
 /* The plug-in's only symbol, a shoali_mpi_plugin_fn. */
 #define SHOALI_MPI_PLUGIN_SYMBOL "shoali_mpi_plugin"
 typedef const struct shoali_mpi_table *shoali_mpi_plugin_fn(void);
