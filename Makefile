@@ -83,7 +83,7 @@ install: all
 	install -m 644 include/shoal/*.h $(TARGET)/include/shoal
 	install -m 644 build/lib/libshoal.a $(TARGET)/lib
 	cp -P build/lib/libshoal.so* $(TARGET)/lib
-	for plugin in build/lib/libshoal_mpi_*.so; do [ ! -f "$$plugin" ] || install -m 755 "$$plugin" $(TARGET)/lib; done
+	for plugin in build/lib/libshoal_mpi_*.so build/lib/libshoal_ucx.so; do [ ! -f "$$plugin" ] || install -m 755 "$$plugin" $(TARGET)/lib; done
 	scripts/man-pages build/bin/shoal $(TARGET)/share/man
 	printf '%s\n' 'prefix=$(PREFIX)' 'Name: shoal' "Version: $(VERSION)" \
 	    'Description: distributed training of transformer models' "Requires.private: $$(cat build/requires)" \

@@ -18,6 +18,8 @@
  *           then futex; every wake-up looks at the abort word and the deadline.
  *   mpi     processes of an MPI job, on any number of machines (mpi/backend.h); a plug-in, loaded
  *           when it is asked for.
+ *   ucx     processes on any number of machines that no MPI has started (ucx/backend.h); a plug-in,
+ *           too. It and mpi share comm/p2p: collectives over messages between two ranks.
  *   meta    for plans: one rank of a group that does not exist.
  *
  * thread and shm share comm/algorithms (slots.h): the same state machines over the same control
@@ -166,10 +168,11 @@ struct shoali_comm_ops {
 };
 #define SHOALI_COMM_ABI 2u
 extern const struct shoali_comm_ops shoali_comm_self, shoali_comm_thread, shoali_comm_shm,
-    shoali_comm_mpi;
+    shoali_comm_mpi, shoali_comm_ucx;
 const struct shoali_comm_ops *const *shoali_comm_all(void); /* NULL-terminated */
-/* What connects the ranks of a job when nobody says: SHOAL_COMM, else shm when all of them are known
- * to be on this machine, else mpi; self for one rank. */
+/* What connects the ranks of a job when nobody says: SHOAL_COMM, else shm when all of them are on this
+ * machine as far as is known, else mpi for those of mpirun or srun and ucx for others; self for one
+ * rank. */
 const char *shoali_comm_default_backend(const struct shoali_started *job);
 /* A group for plans: this rank alone of `ranks`; what it posts is counted and goes nowhere. Posts
  * on streams need the pinned memory that those of `like` would; NULL: of processes. */

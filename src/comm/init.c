@@ -15,7 +15,8 @@ enum { DEFAULT_PORT = 29500, JOB_PORTS = 20000, JOB_PORT_COUNT = 12000 };
 const struct shoali_comm_ops *const *shoali_comm_all(void)
 {
     static const struct shoali_comm_ops *const all[] = {&shoali_comm_self, &shoali_comm_thread,
-                                                        &shoali_comm_shm, &shoali_comm_mpi, NULL};
+                                                        &shoali_comm_shm,  &shoali_comm_mpi,
+                                                        &shoali_comm_ucx,  NULL};
     return all;
 }
 
@@ -57,7 +58,8 @@ static shoal_status find_backend(const char *name, const struct shoali_comm_ops 
                                                "backend %s does not work on this machine", name);
         }
     return SHOAL_FAIL(SHOAL_EINVAL,
-                      "unknown backend \"%s\" (SHOAL_COMM): use self, thread, shm or mpi", name);
+                      "unknown backend \"%s\" (SHOAL_COMM): use self, thread, shm, mpi or ucx",
+                      name);
 }
 
 /* Two jobs of mpirun or srun on one machine must not meet, and nobody gives them ports. */
@@ -76,7 +78,9 @@ const char *shoali_comm_default_backend(const struct shoali_started *job)
         return "self";
     if (wanted && *wanted)
         return wanted;
-    return job->launcher && job->local_size != job->size ? "mpi" : "shm";
+    if (job->launcher)
+        return job->local_size != job->size ? "mpi" : "shm";
+    return job->local_size > 0 && job->local_size != job->size ? "ucx" : "shm";
 }
 
 static shoal_status resolve_rank(shoal_comm_args *args, const struct shoali_started *job)

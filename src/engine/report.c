@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "comm/mpi/mpi.h"
+#include "comm/ucx/ucx.h"
 #include "engine/config.h"
 #include "io/io.h"
 #include "ops/ops.h"
@@ -164,6 +165,8 @@ static void add_mpi(struct shoali_str *out)
                  "no plug-in that loads (built where libopenmpi-dev or "
                  "libmpich-dev is, and needs that MPI)");
     add_line(out, "mpi", text);
+    shoali_ucx_list(text, sizeof text);
+    add_line(out, "ucx", text);
     if (!job.launcher)
         return;
     snprintf(text, sizeof text, "rank %d of %d, started by %s, connected by %s", (int)job.rank,

@@ -1,6 +1,7 @@
 #include "comm_ranks.h"
 
 #include "comm/thread/thread.h"
+#include "comm/ucx/ucx.h"
 
 #include <netinet/in.h>
 #include <pthread.h>
@@ -16,8 +17,29 @@ enum { RANKS_MAX = 64, WATCHDOG_S = 100 };
 
 const char *ranks_kind_name(enum ranks_kind kind)
 {
-    static const char *const names[] = {"self", "thread", "thread", "shm", "mpi"};
+    static const char *const names[] = {"self", "thread", "thread", "shm", "mpi", "ucx"};
     return names[kind];
+}
+
+/* Looked for in a process of its own: what a plug-in brings along must not be there before ranks are
+ * forked. */
+bool ranks_kind_is_there(enum ranks_kind kind)
+{
+    int code = 0;
+    if (kind != RANKS_UCX)
+        return true;
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        char text[64];
+        shoali_ucx_list(text, sizeof(text));
+        _exit(strcmp(text, "none") == 0 ? 1 : 0);
+    }
+    if (pid < 0 || waitpid(pid, &code, 0) != pid)
+        abort();
+    if (code != 0)
+        fprintf(stderr, "skipped: no plug-in for UCX that loads (built where libucx-dev is)\n");
+    return code == 0;
 }
 
 int32_t ranks_keep_port(int *keeper)
@@ -156,5 +178,6 @@ bool ranks_run(struct ranks *ranks)
         ranks->timeout_s = 30;
     if (ranks->kind == RANKS_MPI)
         return run_in_job(ranks);
-    return ranks->kind == RANKS_SHM ? run_processes(ranks) : run_threads(ranks);
+    return ranks->kind == RANKS_SHM || ranks->kind == RANKS_UCX ? run_processes(ranks)
+                                                                : run_threads(ranks);
 }

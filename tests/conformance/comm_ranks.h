@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 /* RANKS_APART: threads that exchange data as processes do. RANKS_MPI: this process is one rank of a
- * job of mpirun, whose number of ranks is the only one there is. */
-enum ranks_kind { RANKS_SELF, RANKS_THREAD, RANKS_APART, RANKS_SHM, RANKS_MPI };
+ * job of mpirun, whose number of ranks is the only one there is. RANKS_SHM, RANKS_UCX: processes. */
+enum ranks_kind { RANKS_SELF, RANKS_THREAD, RANKS_APART, RANKS_SHM, RANKS_MPI, RANKS_UCX };
 
 struct ranks;
 /* What one rank is given. The function returns false when it found a fault (it has printed it). */
@@ -31,6 +31,8 @@ struct ranks {
     struct shoal_thread_world *threads;
 };
 
+/* False, with a sentence: ranks of this kind cannot be connected here. */
+bool ranks_kind_is_there(enum ranks_kind kind);
 /* True when every rank's function returned true (a killed rank aside). */
 bool ranks_run(struct ranks *ranks);
 /* The arguments with which rank `rank` joins. */

@@ -61,7 +61,8 @@ static bool says(const char *text)
 static bool takes_device_memory(const struct rank_seat *seat)
 {
     return seat->ranks->kind == RANKS_SELF || seat->ranks->kind == RANKS_THREAD ||
-           seat->ranks->kind == RANKS_APART || seat->ranks->kind == RANKS_MPI;
+           seat->ranks->kind == RANKS_APART || seat->ranks->kind == RANKS_MPI ||
+           seat->ranks->kind == RANKS_UCX;
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */

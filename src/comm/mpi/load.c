@@ -1,6 +1,6 @@
-/* Finds and opens the plug-in: beside the program or library that this is part of, then where the
- * system looks for libraries. */
+/* Which MPI it is, and its plug-in. */
 #include "comm/mpi/backend.h"
+#include "comm/p2p/plugin.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -39,57 +39,20 @@ static int recognise(void)
     return is_set("PMIX_RANK") ? OPEN_MPI : IMPLEMENTATIONS;
 }
 
-/* Loaded for good: what MPI has started cannot be taken out of a process again. Global, because
- * parts of Open MPI that it loads itself want its symbols. */
-static const struct shoali_mpi_table *open_file(const char *path)
-{
-    const int flags = RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE;
-    void *library = dlopen(path, flags);
-    void *symbol = library ? dlsym(library, SHOALI_MPI_PLUGIN_SYMBOL) : NULL;
-    shoali_mpi_plugin_fn *table = NULL;
-    if (!symbol)
-        return NULL;
-    memcpy(&table, &symbol, sizeof table); /* ISO C has no cast from an object to a function */
-    const struct shoali_mpi_table *mpi = table();
-    if (mpi->abi != SHOALI_MPI_PLUGIN_ABI || mpi->bytes != sizeof *mpi)
-        return NULL;
-    return mpi;
-}
-
-static bool exists(const char *path)
-{
-    FILE *file = fopen(path, "re");
-    if (file)
-        fclose(file);
-    return file != NULL;
-}
-
+/* Global, because parts of Open MPI that it loads itself want its symbols. */
 static shoal_status open_plugin(const struct implementation *which,
                                 const struct shoali_mpi_table **mpi)
 {
-    static const char *const places[] = {"", "../lib/", "shoal/", "../lib/shoal/"};
-    char path[4096], folder[3072] = "";
-    Dl_info self;
-    if (dladdr((const void *)implementations, &self) && self.dli_fname) {
-        const char *slash = strrchr(self.dli_fname, '/');
-        if (slash && (size_t)(slash - self.dli_fname) + 2 < sizeof folder)
-            memcpy(folder, self.dli_fname, (size_t)(slash - self.dli_fname) + 1);
-    }
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        snprintf(path, sizeof path, "%s%s%s", folder, places[i], which->file);
-        if ((*folder || i == 0) && exists(path))
-            break;
-        snprintf(path, sizeof path, "%s", which->file);
-    }
-    *mpi = open_file(path);
-    if (*mpi)
+    const char *reason = "it is of another version of Shoal";
+    shoali_mpi_plugin_fn *table = (shoali_mpi_plugin_fn *)shoali_p2p_plugin_find(
+        which->file, SHOALI_MPI_PLUGIN_SYMBOL, true, &reason);
+    *mpi = table ? table() : NULL;
+    if (*mpi && (*mpi)->abi == SHOALI_MPI_PLUGIN_ABI && (*mpi)->bytes == sizeof **mpi)
         return SHOAL_OK;
-    const char *reason = dlerror();
     return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
                       "the plug-in for %s does not load (%s): build Shoal on a machine with its "
                       "headers (Debian: lib%s-dev)",
-                      which->title, reason ? reason : "it is of another version of Shoal",
-                      which->name);
+                      which->title, reason, which->name);
 }
 
 shoal_status shoali_mpi_load(const struct shoali_mpi_table **mpi)

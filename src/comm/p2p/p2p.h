@@ -1,5 +1,5 @@
-/* p2p - collectives over messages between two ranks, for ranks on any number of machines. The backend
- * mpi stands on it.
+/* p2p - collectives over messages between two ranks, for ranks on any number of machines. The backends
+ * mpi and ucx stand on it.
  *
  * A transport (transport.h) carries bytes between two ranks; what a collective is, is decided here:
  * the collectives that transports bring along sum in an order of their choice, know no deadline, and
@@ -31,8 +31,9 @@
  * FAILURE. The verdict (algorithms/slots.h has the same) is a message to all ranks of the world on
  * a tag of its own, which every wait looks for. It may overtake what other ranks have sent before:
  * so who waits goes on for a moment, and completes what all have come to. Then nothing more is
- * sent, and the world's memory stays, because the transport may still hold it. A silent rank is found
- * by the deadline.
+ * sent, and the world's memory stays, because the transport may still hold it. A rank whose connection
+ * breaks, where the transport tells, is gone for those who need something of it: after a moment in
+ * which its verdict may still come, that is the verdict. A silent rank is found by the deadline.
  *
  * THREADS. Groups may be used by different threads of a rank, where the transport lets them. */
 #ifndef SHOALI_P2P_H
@@ -53,7 +54,8 @@ enum {
     SHOALI_P2P_TAGS = 2, /* of a group: collectives, messages */
     SHOALI_P2P_VERDICT_TAG = 0,
     SHOALI_P2P_FIRST_TAG = 2,
-    SHOALI_P2P_SENTENCE_BYTES = 1024
+    SHOALI_P2P_SENTENCE_BYTES = 1024,
+    SHOALI_P2P_WHERE_BYTES = 96
 };
 
 /* ---- what is sent --------------------------------------------------------------------------- */
@@ -78,6 +80,9 @@ struct shoali_p2p_piece {
 _Static_assert(sizeof(struct shoali_p2p_envelope) <= SHOALI_P2P_PIECE_BYTES,
                "an envelope is sent from a piece");
 
+struct shoali_p2p_where {
+    char text[SHOALI_P2P_WHERE_BYTES];
+};
 struct shoali_p2p_world {
     const struct shoali_p2p_table *p2p;
     struct shoali_p2p_comm comm;
@@ -86,6 +91,7 @@ struct shoali_p2p_world {
     const char
         *one_thread; /* NULL: any thread may call; else `owner` alone, and what to do about it */
     pthread_t owner;
+    struct shoali_p2p_where *where; /* [size] or NULL */
     struct shoali_ops ops;
     pthread_mutex_t lock; /* what follows */
     int32_t references, next_tag;
@@ -124,6 +130,7 @@ struct shoali_p2p_op {
     size_t element_bytes;
     int64_t waiting_since_ns, checked_ns; /* 0: nobody has waited yet */
     int32_t looks;                        /* at a world with a verdict */
+    int64_t lost_ns;                      /* since when a rank that it needs is lost; 0: none is */
     bool begun;
     int32_t phase;
     /* messages */
@@ -169,6 +176,8 @@ struct shoali_p2p_world_args {
     struct shoali_p2p_comm comm;
     int32_t rank, size, largest_tag;
     const char *one_thread;
+    /* Of each rank, for messages: "pid 4711 on node2"; NULL: not known. The world's, on failure too. */
+    struct shoali_p2p_where *where;
     double timeout_s;
 };
 SHOAL_CHECKED shoal_status shoali_p2p_world_create(const struct shoali_p2p_world_args *args,
@@ -196,6 +205,7 @@ SHOAL_CHECKED shoal_status shoali_p2p_send(struct shoali_p2p_world *world, const
 SHOAL_CHECKED shoal_status shoali_p2p_receive(struct shoali_p2p_world *world, void *data,
                                               size_t bytes, int32_t rank, int32_t tag,
                                               struct shoali_p2p_request *request);
+void shoali_p2p_progress(struct shoali_p2p_world *world);
 SHOAL_CHECKED shoal_status shoali_p2p_test(struct shoali_p2p_world *world,
                                            struct shoali_p2p_request *request, bool *done,
                                            size_t *bytes);

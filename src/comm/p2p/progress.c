@@ -14,6 +14,9 @@ enum {
     LONG_NAP_NS = 500000,   /* and when it has waited for SLICE_NS */
     SLICE_NS = 40000000,    /* between looks at the deadline */
     ABSENT_NS = 1000000000, /* not looked for so long: this rank did not run itself */
+    RING_LOOKS = 20,        /* as POLLS, where the transport rings, */
+    REST_NS = 1000000,      /* and the longest rest then */
+    LOST_NS = 200000000     /* for the verdict of a rank whose connection is broken to come */
 };
 
 static bool is_message(const struct shoali_p2p_op *op)
@@ -54,6 +57,92 @@ static void unqueue(struct shoali_p2p_group *group, const struct shoali_p2p_op *
     group->queued = kept;
 }
 
+/* ---- ranks that are gone -------------------------------------------------------------------- */
+
+/* Ranks of the group that the operation still waits for. */
+static int32_t list_needed(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
+                           int32_t *needed)
+{
+    int32_t count = 0;
+    if (is_message(op)) {
+        needed[0] = op->post.peer;
+        return 1;
+    }
+    for (int32_t r = 0; r < group->size; r++) {
+        const struct shoali_p2p_peer *peer = &group->peer[r];
+        if (r != group->rank && (!peer->here || peer->sending || peer->in.moved < peer->in.bytes ||
+                                 peer->out.moved < peer->out.bytes))
+            needed[count++] = r;
+    }
+    return count;
+}
+
+/* The first of these ranks of the group that is lost, -1. */
+static int32_t find_lost(const struct shoali_p2p_group *group, const int32_t *ranks, int32_t count)
+{
+    const struct shoali_p2p_world *world = group->world;
+    int32_t world_rank[SHOALI_P2P_MAX_RANKS];
+    for (int32_t i = 0; i < count; i++)
+        world_rank[i] = group->world_rank[ranks[i]];
+    const int32_t found =
+        world->p2p->find_lost ? world->p2p->find_lost(world->comm, world_rank, count) : -1;
+    return found < 0 ? -1 : ranks[found];
+}
+
+static shoal_status fail_of_lost(const struct shoali_p2p_group *group, int32_t rank)
+{
+    const struct shoali_p2p_world *world = group->world;
+    const int32_t lost = group->world_rank[rank];
+    return SHOAL_FAIL(SHOAL_EPEER,
+                      "rank %d%s%s%s is gone: it was killed or left without shoal_comm_destroy, or "
+                      "its machine or the network to it is down; its own output says more",
+                      (int)lost, world->where ? " (" : "",
+                      world->where ? world->where[lost].text : "", world->where ? ")" : "");
+}
+
+/* The first collective in the queue is what the others are waited for. */
+static struct shoali_p2p_op *held_by(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
+{
+    for (int32_t i = 0; i < group->queued && !is_message(op); i++)
+        if (!is_message(group->queue[i]))
+            return group->queue[i];
+    return op;
+}
+
+/* Is a rank lost that the operation waits for? Then that becomes the verdict, when no other comes. */
+static void check_lost(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
+{
+    int32_t needed[SHOALI_P2P_MAX_RANKS];
+    if (!group->world->p2p->find_lost)
+        return;
+    const struct shoali_p2p_op *first = held_by(group, op);
+    const int32_t lost = find_lost(group, needed, list_needed(group, first, needed));
+    const int64_t now_ns = shoali_now_ns();
+    if (lost < 0 || op->lost_ns == 0)
+        op->lost_ns = lost < 0 ? 0 : now_ns;
+    if (lost < 0 || now_ns - op->lost_ns < LOST_NS)
+        return;
+    const shoal_status status = fail_of_lost(group, lost);
+    shoali_p2p_condemn(group->world, -1, status, shoal_error_message());
+}
+
+/* What a transport says of a connection that broke is less than what there is to say. */
+static shoal_status explain(struct shoali_p2p_group *group, shoal_status status)
+{
+    int32_t all[SHOALI_P2P_MAX_RANKS];
+    const int64_t deadline_ns = shoali_now_ns() + LOST_NS;
+    if (status != SHOAL_EIO)
+        return status;
+    for (int32_t r = 0; r < group->size; r++)
+        all[r] = r;
+    const int32_t lost = find_lost(group, all, group->size);
+    if (lost < 0)
+        return status;
+    while (!shoali_p2p_condemned(group->world) && shoali_now_ns() < deadline_ns)
+        nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+    return fail_of_lost(group, lost);
+}
+
 /* One pass over the queue: an operation that needs others holds back the later ones of its lane
  * (the collectives, the sends to a rank, the receives from a rank). A failure becomes the verdict.
  */
@@ -74,6 +163,7 @@ static shoal_status progress(struct shoali_p2p_group *group)
         else if (!message && !collectives_held)
             status = shoali_p2p_collective_advance(group, op);
         if (status < 0) {
+            status = explain(group, status);
             shoali_p2p_condemn(group->world, -1, status, shoal_error_message());
             return status;
         }
@@ -164,8 +254,8 @@ static int32_t list_missing(const struct shoali_p2p_group *group, char *text, si
     return first;
 }
 
-static void describe_timeout(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
-                             char *text, size_t bytes)
+static void describe_timeout(struct shoali_p2p_group *group, struct shoali_p2p_op *op, char *text,
+                             size_t bytes)
 {
     static const char advice[] = "if it is only slow, raise the timeout (DEEPSPEED_TIMEOUT, in "
                                  "minutes)";
@@ -177,10 +267,7 @@ static void describe_timeout(const struct shoali_p2p_group *group, const struct 
                  op->post.kind == SHOALI_SEND ? "receive" : "send", seconds, advice);
         return;
     }
-    /* The first collective in the queue is what the others are waited for. */
-    for (int32_t i = group->queued - 1; i >= 0; i--)
-        if (!is_message(group->queue[i]))
-            op = group->queue[i];
+    op = held_by(group, op);
     const int32_t first = list_missing(group, missing, sizeof missing);
     shoali_p2p_record_format(&op->record, own);
     if (first < 0)
@@ -227,8 +314,13 @@ static void begin_waiting(struct shoali_p2p_op *op)
         op->waiting_since_ns = op->checked_ns = shoali_now_ns();
 }
 
-static void pause_between(int64_t waited_ns, int32_t looks)
+static void pause_between(const struct shoali_p2p_world *world, int64_t waited_ns, int32_t looks)
 {
+    if (world->p2p->rest) {
+        if (looks >= RING_LOOKS)
+            world->p2p->rest(world->comm, REST_NS);
+        return;
+    }
     if (looks < POLLS)
         return;
     if (waited_ns < YIELD_NS)
@@ -255,12 +347,13 @@ shoal_status shoali_p2p_wait(void *backend, void *request)
     for (int32_t looks = 0; !is_over(group, op); looks += looks < POLLS) {
         begin_waiting(op);
         const int64_t now_ns = shoali_now_ns();
+        check_lost(group, op);
         if (now_ns - op->checked_ns >= SLICE_NS)
             check_deadline(group, op);
         if (still_since_ns == 0 || moves != group->moves)
             still_since_ns = now_ns;
         moves = group->moves;
-        pause_between(now_ns - still_since_ns, looks);
+        pause_between(group->world, now_ns - still_since_ns, looks);
     }
     return finish(group, op);
 }
@@ -271,6 +364,7 @@ shoal_status shoali_p2p_test_op(void *backend, void *request)
     struct shoali_p2p_op *op = request;
     if (!is_over(group, op)) {
         begin_waiting(op);
+        check_lost(group, op);
         if (shoali_now_ns() - op->checked_ns < SLICE_NS)
             return SHOAL_IN_PROGRESS;
         check_deadline(group, op);

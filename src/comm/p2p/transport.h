@@ -33,6 +33,14 @@ struct shoali_p2p_table {
     int (*test)(struct shoali_p2p_request *request, bool *done, size_t *bytes);
     void (*cancel)(struct shoali_p2p_request *request); /* a receive that nobody will answer */
     void (*describe)(int code, char *text, size_t bytes);
+    /* Optional: moves what there is to move. NULL: `test` does. */
+    void (*progress)(struct shoali_p2p_comm comm);
+    /* Optional: sleeps until there is something to move, and not longer than said. NULL: nobody
+     * rings, the engine looks again and again. */
+    void (*rest)(struct shoali_p2p_comm comm, int64_t longest_ns);
+    /* Optional: the first of these ranks whose connection has broken, as an index; -1: none. NULL: it
+     * is the transport's matter, which ends the job. */
+    int32_t (*find_lost)(struct shoali_p2p_comm comm, const int32_t *ranks, int32_t count);
 };
 
 #endif

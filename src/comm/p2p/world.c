@@ -44,6 +44,12 @@ shoal_status shoali_p2p_test(struct shoali_p2p_world *world, struct shoali_p2p_r
     return code ? fail_of(world, "go on with a message between ranks", code) : SHOAL_OK;
 }
 
+void shoali_p2p_progress(struct shoali_p2p_world *world)
+{
+    if (world->p2p->progress)
+        world->p2p->progress(world->comm);
+}
+
 /* ---- pieces --------------------------------------------------------------------------------- */
 
 struct shoali_p2p_piece *shoali_p2p_take_piece(struct shoali_p2p_world *world)
@@ -92,6 +98,7 @@ static void deliver(struct shoali_p2p_world *world)
     const int64_t deadline_ns = shoali_now_ns() + DELIVER_NS;
     for (;;) {
         int32_t left = 0;
+        shoali_p2p_progress(world);
         for (int32_t r = 0; r < world->size; r++) {
             bool done = true;
             if (r != world->rank &&
@@ -129,6 +136,7 @@ bool shoali_p2p_condemned(struct shoali_p2p_world *world)
     size_t bytes = 0;
     if (atomic_load(&world->condemned))
         return true;
+    shoali_p2p_progress(world);
     pthread_mutex_lock(&world->lock);
     if (!atomic_load(&world->condemned) &&
         world->p2p->test(&world->incoming_request, &done, &bytes) == 0 && done &&
@@ -172,8 +180,10 @@ shoal_status shoali_p2p_world_create(const struct shoali_p2p_world_args *args,
     bool asked = false; /* the transport may write into the world from here on */
     struct shoali_p2p_world *world = shoali_calloc(1, sizeof *world, "a world of ranks");
     *out = NULL;
-    if (!world)
+    if (!world) {
+        shoali_free(args->where);
         return SHOAL_ENOMEM;
+    }
     pthread_mutex_init(&world->lock, NULL);
     world->p2p = args->p2p;
     world->comm = args->comm;
@@ -181,6 +191,7 @@ shoal_status shoali_p2p_world_create(const struct shoali_p2p_world_args *args,
     world->size = args->size;
     world->largest_tag = args->largest_tag;
     world->one_thread = args->one_thread;
+    world->where = args->where;
     world->references = 1;
     world->owner = pthread_self();
     world->timeout_ns = (int64_t)(args->timeout_s * 1e9);
@@ -196,6 +207,7 @@ shoal_status shoali_p2p_world_create(const struct shoali_p2p_world_args *args,
     return SHOAL_OK;
 done:
     pthread_mutex_destroy(&world->lock);
+    shoali_free(args->where);
     if (!asked)
         shoali_free(world);
     return status;
@@ -224,5 +236,6 @@ void shoali_p2p_world_release(struct shoali_p2p_world *world)
         free(piece);
     }
     pthread_mutex_destroy(&world->lock);
+    shoali_free(world->where);
     shoali_free(world);
 }

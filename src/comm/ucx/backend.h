@@ -1,0 +1,23 @@
+/* backend - ranks are processes on any number of machines, connected by UCX.
+ *
+ * For jobs that no MPI has started: `shoal run` over ssh or pdsh, torchrun, ranks by hand. The engine
+ * is p2p (comm/p2p/p2p.h); UCX carries its messages through a plug-in (plugin/plugin.h), over RDMA
+ * devices or TCP, whichever it finds.
+ *
+ * JOINING. Rank 0 serves the authenticated store (comm/bootstrap); everybody puts the address of its
+ * worker there, takes those of the others, and meets them in a first barrier. Then the store closes.
+ * The addresses are believed, because only who knows the job's secret could put them; what goes
+ * between the workers afterwards is neither encrypted nor signed (docs/SECURITY.md).
+ *
+ * FAILURE. A connection that breaks makes a rank lost (p2p.h): a killed rank is a verdict in well under
+ * a second, a host that vanishes when the kernel gives its connections up. */
+#ifndef SHOALI_UCX_BACKEND_H
+#define SHOALI_UCX_BACKEND_H
+
+#include "comm/ucx/plugin/plugin.h"
+#include "comm/ucx/ucx.h"
+
+/* load.c. The sentence says what to install. */
+SHOAL_CHECKED shoal_status shoali_ucx_load(const struct shoali_ucx_table **ucx);
+
+#endif

@@ -1,0 +1,35 @@
+/* plugin - what the ucx backend needs of UCX, as one table without a type of ucp.h.
+ *
+ * Compiled into libshoal_ucx.so where the building machine has UCX's headers, and loaded when ranks
+ * are to be connected by it: neither libshoal nor the program has a symbol of UCX.
+ *
+ * One UCP context and one worker per rank, used by one thread at a time under a lock of the worker's
+ * own; ranks may be threads. Messages are tagged ones: the upper half of UCX's 64 bits is the tag, the
+ * lower half the sender. Endpoints handle errors of their peer: a rank whose connection breaks is
+ * lost, what is sent to it fails, and `find_lost` names it.
+ *
+ * UCX takes its options from the environment (UCX_...). One of them is chosen here when the user has
+ * not: on a machine without RDMA devices, UCX_TLS=tcp,self. */
+#ifndef SHOALI_UCX_PLUGIN_H
+#define SHOALI_UCX_PLUGIN_H
+
+#include "comm/p2p/transport.h"
+
+struct shoali_ucx_table {
+    uint32_t abi;
+    size_t bytes;
+    const char *(*version)(void);
+    /* Makes this rank's worker; it has no peers yet. Return values as in p2p. */
+    int (*open)(int32_t rank, int32_t size, struct shoali_p2p_comm *comm);
+    /* Where others reach it. *bytes in: capacity, out: what it takes. */
+    int (*address)(struct shoali_p2p_comm comm, void *address, size_t *bytes);
+    /* Connects a peer, before the first message to it. Returns at once. */
+    int (*connect)(struct shoali_p2p_comm comm, int32_t peer, const void *address);
+    struct shoali_p2p_table p2p;
+};
+#define SHOALI_UCX_PLUGIN_ABI 1u
+/* The plug-in's only symbol, a shoali_ucx_plugin_fn. */
+#define SHOALI_UCX_PLUGIN_SYMBOL "shoali_ucx_plugin"
+typedef const struct shoali_ucx_table *shoali_ucx_plugin_fn(void);
+
+#endif

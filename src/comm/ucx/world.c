@@ -1,0 +1,285 @@
+/* Joining: addresses through the store, then a first barrier. */
+#include "comm/bootstrap/bootstrap.h"
+#include "comm/p2p/p2p.h"
+#include "comm/ucx/backend.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    ADDRESS_BYTES = 8192,
+    FIRST_PAUSE_NS = 500000,
+    LAST_PAUSE_NS = 20000000,
+    LISTED = 120,
+    LINGER_NS = 500000000
+};
+
+/* What a rank puts into the store. */
+struct card {
+    uint32_t abi;
+    int32_t world_size;
+    uint32_t bytes; /* of address */
+    struct shoali_p2p_where where;
+    unsigned char address[ADDRESS_BYTES];
+};
+enum { CARD_HEAD = offsetof(struct card, address) };
+
+/* One rank while it joins. */
+struct joining {
+    const shoal_comm_args *args;
+    const struct shoali_ucx_table *ucx;
+    struct shoali_store *store;
+    struct shoali_p2p_comm comm;
+    struct shoali_p2p_where *where; /* [world_size] */
+    bool *met;                      /* [world_size] */
+};
+
+static shoal_status fail_of_ucx(const struct joining *own, const char *what, int code)
+{
+    char text[256];
+    own->ucx->p2p.describe(code, text, sizeof text);
+    return SHOAL_FAIL(SHOAL_EIO, "%s cannot %s: %s", own->ucx->p2p.name, what, text);
+}
+
+static void name_card(int32_t rank, char key[48])
+{
+    snprintf(key, 48, "shoal/ucx/rank/%d", (int)rank);
+}
+
+static shoal_status put_card(struct joining *own)
+{
+    struct card card = {.abi = SHOALI_COMM_ABI, .world_size = own->args->world_size}, other;
+    char key[48], host[64] = "";
+    size_t bytes = sizeof card.address, there = sizeof other;
+    shoal_status status = SHOAL_OK;
+    gethostname(host, sizeof host - 1);
+    snprintf(card.where.text, sizeof card.where.text, "pid %d on %s", (int)getpid(), host);
+    const int code = own->ucx->address(own->comm, card.address, &bytes);
+    if (code) {
+        status = fail_of_ucx(own, "say where it can be reached", code);
+        goto done;
+    }
+    card.bytes = (uint32_t)bytes;
+    name_card(own->args->rank, key);
+    status = shoali_store_get(own->store, key, &other, &there);
+    if (status == SHOAL_OK)
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "two processes are rank %d: RANK must be different on every process, "
+                            "and MASTER_PORT for every job",
+                            (int)own->args->rank);
+    if (status != SHOAL_IN_PROGRESS)
+        goto done;
+    SHOAL_TRY(status, shoali_store_put(own->store, key, &card, CARD_HEAD + bytes), done);
+done:
+    return status;
+}
+
+static shoal_status take_card(struct joining *own, int32_t rank, struct card *card, size_t bytes)
+{
+    const shoal_comm_args *args = own->args;
+    if (bytes < CARD_HEAD || card->abi != SHOALI_COMM_ABI || bytes != CARD_HEAD + card->bytes)
+        return SHOAL_FAIL(SHOAL_EMISMATCH, "rank %d and rank %d run different versions of Shoal",
+                          (int)rank, (int)args->rank);
+    if (card->world_size != args->world_size)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "rank %d was told of %d ranks, rank %d of %d: WORLD_SIZE must be the "
+                          "same on all ranks",
+                          (int)args->rank, (int)args->world_size, (int)rank, (int)card->world_size);
+    own->where[rank] = card->where;
+    own->where[rank].text[SHOALI_P2P_WHERE_BYTES - 1] = '\0';
+    const int code = own->ucx->connect(own->comm, rank, card->address);
+    return code ? fail_of_ucx(own, "connect another rank", code) : SHOAL_OK;
+}
+
+/* One look for each of those who have not come; *absent: how many there are left. */
+static shoal_status look(struct joining *own, int32_t *absent)
+{
+    struct card card;
+    char key[48];
+    *absent = 0;
+    for (int32_t i = 0; i < own->args->world_size; i++) {
+        const int32_t r = (own->args->rank + i) % own->args->world_size;
+        size_t bytes = sizeof card;
+        if (own->met[r])
+            continue;
+        name_card(r, key);
+        shoal_status status = shoali_store_get(own->store, key, &card, &bytes);
+        if (status == SHOAL_OK)
+            status = take_card(own, r, &card, bytes);
+        if (status < 0)
+            return status;
+        own->met[r] = status == SHOAL_OK;
+        *absent += !own->met[r];
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status fail_of_absence(const struct joining *own)
+{
+    char list[LISTED] = "";
+    const int trouble = shoali_store_get_trouble(own->store);
+    size_t at = 0;
+    for (int32_t r = 0; r < own->args->world_size && at + 16 < sizeof list; r++)
+        if (!own->met[r])
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s%d", at ? ", " : "", (int)r);
+    return SHOAL_FAIL(SHOAL_ETIMEOUT, "of %d ranks these did not join within %.1f s: %s%s%s",
+                      (int)own->args->world_size, own->args->timeout_s, list,
+                      trouble ? "; rank 0 could not let them in: " : "",
+                      trouble ? strerror(trouble) : "");
+}
+
+static shoal_status meet(struct joining *own)
+{
+    const int64_t deadline_ns = shoali_deadline_ns((int64_t)(own->args->timeout_s * 1e9));
+    int64_t pause_ns = FIRST_PAUSE_NS;
+    int32_t absent = 0;
+    shoal_status status = SHOAL_OK;
+    SHOAL_TRY(status, put_card(own), done);
+    for (;;) {
+        SHOAL_TRY(status, look(own, &absent), done);
+        if (absent == 0)
+            break;
+        if (shoali_deadline_passed(deadline_ns)) {
+            status = fail_of_absence(own);
+            goto done;
+        }
+        nanosleep(&(struct timespec){0, (long)pause_ns}, NULL);
+        if (pause_ns < LAST_PAUSE_NS)
+            pause_ns += pause_ns / 2;
+    }
+done:
+    return status;
+}
+
+/* The others learn a failure from the store, which must outlive their next look or late arrival. */
+static void tell(struct joining *own, shoal_status failure)
+{
+    char sentence[SHOALI_P2P_SENTENCE_BYTES];
+    snprintf(sentence, sizeof sentence, "rank %d failed: %s", (int)own->args->rank,
+             shoal_error_message());
+    if (failure != SHOAL_EPEER)
+        shoali_store_abort(own->store, sentence);
+    if (own->args->rank == 0)
+        nanosleep(&(struct timespec){0, LINGER_NS}, NULL);
+}
+
+static shoal_status open_store(struct joining *own)
+{
+    struct shoali_credentials credentials = {0};
+    char where[320];
+    shoal_status status = SHOAL_OK;
+    snprintf(where, sizeof where, "%.255s:%d", own->args->master_addr, (int)own->args->master_port);
+    const struct shoali_store_args args = {.kind = "tcp",
+                                           .where = where,
+                                           .server = own->args->rank == 0,
+                                           .credentials = &credentials,
+                                           .timeout_s = own->args->timeout_s};
+    SHOAL_TRY(status, shoali_credentials_find(&credentials), done);
+    SHOAL_TRY(status, shoali_store_open(&args, &own->store), done);
+done:
+    shoali_credentials_wipe(&credentials);
+    return status;
+}
+
+/* The world is `own`'s worker's from here on. */
+static shoal_status make_world(struct joining *own, struct shoali_p2p_world **world)
+{
+    const struct shoali_p2p_world_args args = {.p2p = &own->ucx->p2p,
+                                               .comm = own->comm,
+                                               .rank = own->args->rank,
+                                               .size = own->args->world_size,
+                                               .largest_tag = INT32_MAX,
+                                               .where = own->where,
+                                               .timeout_s = own->args->timeout_s};
+    own->comm.word = 0;
+    own->where = NULL;
+    return shoali_p2p_world_create(&args, world);
+}
+
+/* Nobody leaves the store before all have what they need of it. */
+static shoal_status open_group(struct joining *own, void **backend)
+{
+    const struct shoali_post barrier = {
+        .kind = SHOALI_BARRIER, .here = "shoal_comm_init", .dtype = SHOAL_U8, .peer = -2};
+    struct shoali_p2p_world *world = NULL;
+    shoal_status status = SHOAL_OK;
+    void *group = NULL;
+    SHOAL_TRY(status, make_world(own, &world), done);
+    SHOAL_TRY(status, shoali_p2p_open_all(world, &group), done);
+    SHOAL_TRY(status, shoali_p2p_run(group, &barrier), done);
+    *backend = group;
+    group = NULL;
+done:
+    if (group)
+        shoali_p2p_destroy(group);
+    if (world)
+        shoali_p2p_world_release(world); /* the group holds its own reference */
+    return status;
+}
+
+static shoal_status prepare(struct joining *own)
+{
+    const size_t ranks = (size_t)own->args->world_size;
+    shoal_status status = SHOAL_OK;
+    SHOAL_TRY(status, shoali_ucx_load(&own->ucx), done);
+    own->where = shoali_calloc(ranks, sizeof *own->where, "the ranks of a job");
+    own->met = shoali_calloc(ranks, sizeof *own->met, "the ranks of a job");
+    if (!own->where || !own->met) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    const int code = own->ucx->open(own->args->rank, own->args->world_size, &own->comm);
+    if (code)
+        status = fail_of_ucx(own, "start", code);
+done:
+    return status;
+}
+
+static shoal_status create(const shoal_comm_args *args, void **backend)
+{
+    struct joining own = {.args = args};
+    shoal_status status = SHOAL_OK;
+    if (args->world_size > SHOALI_P2P_MAX_RANKS)
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "backend ucx has at most %d ranks, not %d",
+                          SHOALI_P2P_MAX_RANKS, (int)args->world_size);
+    SHOAL_TRY(status, prepare(&own), done);
+    SHOAL_TRY(status, open_store(&own), done);
+    SHOAL_TRY(status, meet(&own), done);
+    SHOAL_TRY(status, open_group(&own, backend), done);
+done:
+    if (status < 0 && own.store)
+        tell(&own, status);
+    shoali_store_close(own.store);
+    if (own.comm.word)
+        own.ucx->p2p.release(&own.comm);
+    shoali_free(own.where);
+    shoali_free(own.met);
+    return status;
+}
+
+static bool probe(void)
+{
+    return true; /* what is missing is said by create, which knows why it is needed */
+}
+
+const struct shoali_comm_ops shoali_comm_ucx = {
+    .abi = SHOALI_COMM_ABI,
+    .bytes = sizeof(struct shoali_comm_ops),
+    .name = "ucx",
+    .probe = probe,
+    .device_memory = true, /* a task copies it to pieces */
+    .create = create,
+    .destroy = shoali_p2p_destroy,
+    .rank = shoali_p2p_rank,
+    .size = shoali_p2p_size,
+    .post = shoali_p2p_post,
+    .test = shoali_p2p_test_op,
+    .wait = shoali_p2p_wait,
+    .split = shoali_p2p_split,
+    .alloc = shoali_p2p_alloc,
+    .free = shoali_p2p_free,
+    .abort = shoali_p2p_abort,
+    .second_thread = shoali_p2p_second_thread,
+};

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Training whose ranks UCX connects: the bits of one rank, what is chosen among hosts, a rank that is killed, and a program
+# without the plug-in.
+# Usage: ucx_test.sh SHOAL SOURCE
+. "$(dirname "$0")/check.sh"
+unset SHOAL_COMM SHOAL_LOG SHOAL_OPS SHOAL_ACCELERATOR DS_ACCELERATOR SHOAL_FAULT MASTER_PORT RANK WORLD_SIZE LOCAL_SIZE
+unset UCX_TLS UCX_NET_DEVICES
+shoal=$1 source=$2
+"$shoal" report | grep -q '^  ucx  *UCX ' || { echo "skipped: no plug-in for UCX that loads" && exit 77; }
+cd "$folder" || exit 1
+head -c 20000 "$source/docs/TUTORIAL.md" >text.txt
+for reduction in exact fast; do
+    cat >"$reduction.json" <<JSON
+{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+ "reduction": "$reduction", "zero_optimization": {"stage": 2}, "seed": 3}
+JSON
+done
+train() { # REDUCTION SAVE ITERATIONS
+    echo "$shoal" pretrain gpt --deepspeed_config "$1.json" --data-path text.txt --num-layers 2 --hidden-size 64 \
+        --num-attention-heads 4 --seq-length 32 --train-iters "${3:-4}" --save "$2"
+}
+same() { # DIR DIR
+    local name
+    for name in "$1"/global_step4/*.safetensors; do
+        cmp "$name" "$2/global_step4/${name##*/}" || complain "$1 and $2 differ"
+    done
+}
+
+# the bits of one rank; in rank order those of shared memory, in fp32, too
+expect 0 $(train exact alone)
+SHOAL_COMM=ucx expect 0 "$shoal" run --num_gpus 2 $(train exact by_ucx)
+says "connected by ucx"
+same by_ucx alone
+SHOAL_COMM=ucx expect 0 "$shoal" run --num_gpus 2 $(train fast fast_ucx)
+expect 0 "$shoal" run --num_gpus 2 $(train fast fast_shm)
+same fast_ucx fast_shm
+cmp -s by_ucx/global_step4/model-00001-of-00001.safetensors fast_ucx/global_step4/model-00001-of-00001.safetensors &&
+    complain "exact and fast have the same weights: the comparison above sees nothing"
+
+# two hosts of one rank each, as `shoal run` tells their ranks: nobody asked for ucx
+port=$((20000 + $$ % 10000))
+export SHOAL_SECRET=0123456789abcdef0123456789abcdef MASTER_ADDR=127.0.0.1 MASTER_PORT=$port WORLD_SIZE=2 LOCAL_SIZE=1 LOCAL_RANK=0
+RANK=1 $(train exact hosts) >other 2>&1 &
+other=$!
+RANK=0 expect 0 $(train exact hosts)
+wait $other || complain "rank 1 failed: $(cat other)"
+says "connected by ucx"
+same hosts alone
+
+# a rank that is killed: the other one says which, within 5 s
+RANK=1 $(train exact killed 1000000) >other 2>&1 &
+other=$!
+(for ((i = 0; i < 400; i++)); do
+    grep -q 'step' first 2>/dev/null && break
+    sleep 0.05
+done
+kill -9 $other
+date +%s%N >killed_at) &
+killer=$!
+code=0
+RANK=0 timeout 60 $(train exact killed 1000000) >first 2>&1 || code=$?
+now=$(date +%s%N)
+wait $killer $other 2>/dev/null
+[ "$code" = 1 ] || complain "rank 0 ended with $code beside a rank that was killed: $(tail -n 3 first)"
+[ $(((now - $(cat killed_at)) / 1000000)) -le 5000 ] || complain "the verdict took $(((now - $(cat killed_at)) / 1000000)) ms"
+output=$(cat first)
+says "rank 1 (pid $other on " "is gone: it was killed or left without shoal_comm_destroy"
+unset SHOAL_SECRET MASTER_ADDR MASTER_PORT WORLD_SIZE LOCAL_SIZE LOCAL_RANK
+
+# a program without its plug-in
+mkdir -p bare/bin && cp "$shoal" bare/bin/shoal
+SHOAL_COMM=ucx expect 2 "$folder/bare/bin/shoal" run --num_gpus 2 $(train exact wrong | sed "s|^$shoal|$folder/bare/bin/shoal|")
+says "its plug-in does not load (libshoal_ucx.so: " "libucx-dev"
+SHOAL_COMM=lam expect 2 "$shoal" run --num_gpus 2 $(train exact wrong)
+says 'unknown backend "lam" (SHOAL_COMM): use self, thread, shm, mpi or ucx'
+finish
