@@ -32,6 +32,7 @@ static const struct tool tools[] = {
     {"checkpoint", "verify, list, show and prune checkpoints", tool_checkpoint},
     {"bench", "measure a part or the whole against the machine's limit", tool_bench},
     {"tune", "find the fastest settings for this machine", tool_tune},
+    {"elastic", "show which numbers of ranks a configuration allows", tool_elastic},
     {"tokenizer", "train a tokenizer, encode, decode, look into one", tool_tokenizer},
     {"report", "show what this build finds on this machine", tool_report},
     {"help", "show help for a subcommand, or the configuration file (help config)", tool_help},

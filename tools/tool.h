@@ -35,6 +35,7 @@ int tool_inspect(int argc, char **argv);
 int tool_checkpoint(int argc, char **argv);
 int tool_bench(int argc, char **argv);
 int tool_tune(int argc, char **argv);
+int tool_elastic(int argc, char **argv);
 int tool_tokenizer(int argc, char **argv);
 int tool_report(int argc, char **argv);
 int tool_help(int argc, char **argv);

@@ -21,6 +21,7 @@
  *   launcher.h     starting ranks
  *   diff.h         where two runs, or two checkpoints, part
  *   inspect.h      what is inside of files
+ *   elasticity.h   which numbers of ranks a configuration allows
  *   hub.h          models as the Hugging Face Hub has them
  *   report.h       what this build finds on this machine
  *
@@ -78,6 +79,7 @@
 #include "shoal/comm.h"
 #include "shoal/data.h"
 #include "shoal/diff.h"
+#include "shoal/elasticity.h"
 #include "shoal/engine.h"
 #include "shoal/hub.h"
 #include "shoal/indexed.h"

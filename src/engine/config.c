@@ -213,6 +213,23 @@ static shoal_status validate_saves(const struct shoali_ds_config *config)
         "training alone: leave one of them out, or offload to cpu");
 }
 
+/* DeepSpeed: runtime/config.py. */
+static shoal_status validate_elasticity(const struct shoali_ds_config *config)
+{
+    static const char *const keys[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
+                                       "gradient_accumulation_steps"};
+    if (!config->elasticity.enabled || config->elasticity.ignore_non_elastic_batch_info)
+        return SHOAL_OK;
+    for (int i = 0; i < 3; i++)
+        if (shoali_config_given(&shoali_ds_section, config, keys[i]))
+            return SHOAL_FAIL(SHOAL_ECONFIG,
+                              "%s is given, and elasticity, which is enabled, chooses the batch: "
+                              "leave the key out, or add \"ignore_non_elastic_batch_info\": true "
+                              "to elasticity",
+                              keys[i]);
+    return SHOAL_OK;
+}
+
 static shoal_status validate(void *value)
 {
     shoal_status status;
@@ -230,6 +247,7 @@ static shoal_status validate(void *value)
     SHOAL_TRY(status, validate_splits(config), done);
     SHOAL_TRY(status, validate_packed(config), done);
     SHOAL_TRY(status, validate_saves(config), done);
+    SHOAL_TRY(status, validate_elasticity(config), done);
 done:
     return status;
 }

@@ -10,7 +10,7 @@
  *   config_mesh.c      what sections say of the mesh: made by them, or compared with them
  *   config_zero.c      zero_optimization with offload and zenflow, aio
  *   config_features.c  sections of one feature each: activation checkpointing, compile, ...
- *   config_tools.c     sections about observing and tuning: profilers, elasticity, autotuning,
+ *   config_tools.c     sections about observing and tuning: profilers, autotuning,
  *                      checkpoint
  *   config_rows.h      how rows are written
  */
@@ -18,6 +18,7 @@
 #define SHOALI_ENGINE_CONFIG_H
 
 #include "base/config_table.h"
+#include "elasticity/elasticity.h"
 #include "monitor/monitor.h"
 #include "optimizer/loss_scaler.h"
 #include "optimizer/lr_schedules.h"
@@ -150,14 +151,6 @@ struct shoali_checkpoint_config {
     int64_t keep_last, keep_every;
     struct shoali_parallel_write_config parallel_write;
     struct shoali_writer_config writer;
-    uint64_t given[SHOALI_GIVEN_WORDS];
-};
-struct shoali_elasticity_config {
-    bool enabled, prefer_larger_batch, ignore_non_elastic_batch_info;
-    struct shoali_ints micro_batch_sizes;
-    int64_t max_train_batch_size, min_gpus, max_gpus, min_time, num_gpus_per_node;
-    int64_t model_parallel_size;
-    double version;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 struct shoali_autotuning_config {
@@ -312,8 +305,8 @@ SHOAL_CHECKED shoal_status shoali_ds_config_init(struct shoali_ds_config *config
                                                  const char *text);
 void shoali_ds_config_fini(struct shoali_ds_config *config);
 
-/* train = micro * accumulation * dp_world: derives what was not given. SHOAL_ECONFIG names all
- * values when they contradict. */
+/* train = micro * accumulation * dp_world: derives what was not given, or takes what elasticity says.
+ * SHOAL_ECONFIG names all values when they contradict. */
 struct shoali_batch_sizes {
     int64_t train, micro, accumulation;
 };

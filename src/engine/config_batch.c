@@ -2,6 +2,8 @@
  * ranks. */
 #include "engine/config.h"
 
+#include "base/log.h"
+
 static const char *const train_key = "train_batch_size";
 static const char *const micro_key = "train_micro_batch_size_per_gpu";
 static const char *const accumulation_key = "gradient_accumulation_steps";
@@ -39,6 +41,31 @@ static shoal_status derive(int64_t train, const char *given_key, int64_t given, 
                       (long long)dp_world, (long long)((*part + 1) * at_once), given_key);
 }
 
+/* The batch that elasticity chose, whatever the keys say. */
+static shoal_status elastic_sizes(const struct shoali_ds_config *config, int64_t dp_world,
+                                  struct shoali_batch_sizes *sizes)
+{
+    shoal_status status;
+    const struct shoali_elasticity_config *elasticity = &config->elasticity;
+    const bool exact = config->reduction == SHOALI_REDUCTION_EXACT;
+    struct shoali_elastic_sizes found;
+    struct shoali_arena arena;
+    shoali_arena_init(&arena);
+    SHOAL_TRY(status, shoali_elastic_check_scheduler(elasticity), done);
+    SHOAL_TRY(status, shoali_elastic_find(elasticity, dp_world, exact, &arena, &found), done);
+    if (found.own_batch)
+        SHOALI_WARN("config",
+                    "elasticity: %lld data-parallel ranks are not among those that have one batch "
+                    "(shoal elastic lists them): this run's batch is %lld",
+                    (long long)dp_world, (long long)found.batch);
+    sizes->train = found.batch;
+    sizes->micro = shoali_elastic_micro(elasticity, &found, dp_world);
+    sizes->accumulation = found.batch / dp_world / sizes->micro;
+done:
+    shoali_arena_fini(&arena);
+    return status;
+}
+
 shoal_status shoali_batch_triad(const struct shoali_ds_config *config, int64_t dp_world,
                                 struct shoali_batch_sizes *sizes)
 {
@@ -46,6 +73,8 @@ shoal_status shoali_batch_triad(const struct shoali_ds_config *config, int64_t d
     int64_t train = config->train_batch_size, micro = config->train_micro_batch_size_per_gpu;
     int64_t accumulation = config->gradient_accumulation_steps, product;
     SHOAL_ASSERT(dp_world > 0);
+    if (config->elasticity.enabled)
+        return elastic_sizes(config, dp_world, sizes);
     if (!train && !micro)
         return SHOAL_FAIL(SHOAL_ECONFIG, "neither %s nor %s is given: give one of them", train_key,
                           micro_key);

@@ -200,7 +200,6 @@ static void test_not_supported_yet(void **state)
         "{\"communication_data_type\": \"bf16\"}",
         "{\"data_types\": {\"grad_accum_dtype\": \"fp16\"}}",
         "{\"tensorboard\": {\"enabled\": true}}",
-        "{\"elasticity\": {\"enabled\": true}}",
         "{\"pipeline\": {\"grad_partitioned\": false}}",
         "{\"sequence_parallel_size\": 2}",
         "{\"compression_training\": {\"weight_quantization\": {}}}",
@@ -404,6 +403,47 @@ static void check_section(const struct shoali_section *section)
     }
 }
 
+static void test_elasticity(void **state)
+{
+    (void)state;
+    static const char section[] =
+        "\"elasticity\": {\"enabled\": true, \"max_train_batch_size\": 2000, "
+        "\"micro_batch_sizes\": [2, 4, 6]";
+    static const char *const keys[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
+                                       "gradient_accumulation_steps"};
+    char text[512];
+    struct shoali_ds_config config;
+    struct shoali_batch_sizes sizes;
+    for (int i = 0; i < 3; i++) {
+        char says[96];
+        snprintf(says, sizeof(says), "%s is given, and elasticity", keys[i]);
+        snprintf(text, sizeof(text), "{\"%s\": 4, %s}}", keys[i], section);
+        expect_error(text, SHOAL_ECONFIG, says);
+        snprintf(text, sizeof(text), "{\"%s\": 4, %s, \"ignore_non_elastic_batch_info\": true}}",
+                 keys[i], section);
+        read_text(text, &config);
+        assert_int_equal(shoali_batch_triad(&config, 140, &sizes), SHOAL_OK);
+        assert_int_equal(sizes.train, 1680);
+        assert_int_equal(sizes.micro, 6);
+        assert_int_equal(sizes.accumulation, 2);
+        shoali_ds_config_fini(&config);
+    }
+    snprintf(text, sizeof(text), "{\"reduction\": \"exact\", %s}}", section);
+    read_text(text, &config);
+    assert_int_equal(shoali_batch_triad(&config, 140, &sizes), SHOAL_OK);
+    assert_int_equal(sizes.micro, 2);
+    assert_int_equal(sizes.accumulation, 6);
+    assert_int_equal(shoali_batch_triad(&config, 11, &sizes), SHOAL_ECONFIG);
+    shoali_ds_config_fini(&config);
+    snprintf(text, sizeof(text), "{%s, \"version\": 0.1}}", section);
+    read_text(text, &config);
+    assert_int_equal(shoali_batch_triad(&config, 11, &sizes), SHOAL_ECONFIG);
+    assert_non_null(strstr(shoal_error_message(), "1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14,"));
+    shoali_ds_config_fini(&config);
+    expect_error("{\n\"elasticity\": {\"enabled\": true}}", SHOAL_ECONFIG,
+                 ":2: elasticity: max_train_batch_size is missing");
+}
+
 static void test_tables(void **state)
 {
     (void)state;
@@ -561,6 +601,7 @@ int main(void)
         cmocka_unit_test(test_dead_keys_name_the_alternative),
         cmocka_unit_test(test_batch_triad),
         cmocka_unit_test(test_triad_messages),
+        cmocka_unit_test(test_elasticity),
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_known_keys),
         cmocka_unit_test(test_markdown_names_every_section),

@@ -89,27 +89,6 @@ static const struct shoali_option checkpoint_rows[] = {
 const struct shoali_section shoali_checkpoint_section =
     SECTION(checkpoint, "checkpoint", checkpoint_rows, "Checkpoints.", );
 
-static const struct shoali_option elasticity_rows[] = {
-    ROW(elasticity, BOOL, enabled, 0, "Choose batch sizes that fit many numbers of ranks.",
-        PENDING),
-    ROW(elasticity, INT, max_train_batch_size, 2000, "Largest global batch.", .min = 1,
-        .max = NO_MAX),
-    ROW(elasticity, INTS, micro_batch_sizes, 0, "Micro-batch sizes to choose from.",
-        .default_text = "2,4,6"),
-    ROW(elasticity, INT, min_gpus, 1, "Least number of ranks.", .min = 1, .max = NO_MAX),
-    ROW(elasticity, INT, max_gpus, 10000, "Largest number of ranks.", .min = 1, .max = NO_MAX),
-    ROW(elasticity, INT, min_time, 0, "A hint for schedulers; nothing reads it.", NOEFFECT),
-    ROW(elasticity, INT, num_gpus_per_node, 1, "Ranks per machine.", .min = 1, .max = NO_MAX),
-    ROW(elasticity, INT, model_parallel_size, 1, "Model-parallel ranks.", .min = 1, .max = NO_MAX),
-    ROW(elasticity, BOOL, prefer_larger_batch, 1, "Of equal choices take the larger batch.", ),
-    ROW(elasticity, BOOL, ignore_non_elastic_batch_info, 0,
-        "Ignore the batch sizes given outside this section.", ),
-    ROW(elasticity, FLOAT, version, 0.2, "Version of the rule: 0.1 or 0.2.", .min = 0.1,
-        .max = 0.2),
-};
-const struct shoali_section shoali_elasticity_section =
-    SECTION(elasticity, "elasticity", elasticity_rows, "Batch sizes for any number of ranks.", );
-
 static const struct shoali_option autotuning_rows[] = {
     ROW(autotuning, BOOL, enabled, 0, "Search for a fast configuration.", PENDING),
     ROW(autotuning, BOOL, fast, 1, "Tune the micro-batch size only.", ),
