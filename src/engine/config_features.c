@@ -94,7 +94,7 @@ static const struct shoali_option tensor_parallel_rows[] = {
         "Which weights of a model without splits of its own are split how: rules by name."),
     ROW(tensor_parallel, STRING, preset_model, 0,
         "Rules for the names of a known family: llama, mistral, qwen2, qwen3, gemma, phi3, gpt2, "
-        "bert."),
+        "bert, bloom, chatglm, mixtral, deepseek_v2."),
     ROW(tensor_parallel, BOOL, keep_module_on_host, 0, "Keep unsplit weights on the host.",
         PENDING),
     ROW(tensor_parallel, BOOL, replace_with_kernel_inject, 0, "Replace layers by fused ones.",

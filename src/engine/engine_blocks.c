@@ -119,6 +119,33 @@ static void warn_if_whole(const struct shoal_engine *engine)
                 (int)engine->tensor_parallel.ranks, engine->model->name);
 }
 
+/* Rules that nothing is named after are those of another family. */
+static bool warn_if_unmatched(const struct shoal_engine *engine, const struct shoali_autotp *autotp)
+{
+    const char *preset = engine->config.tensor_parallel.preset_model;
+    int32_t own = 0;
+    for (int32_t i = 0; i < engine->module.param_count; i++)
+        if (shoali_autotp_knows(autotp, engine->module.param[i]->name))
+            return false;
+    for (int32_t i = 0; i < engine->module.param_count; i++)
+        own += (engine->module.param[i]->cut_by & SHOAL_AXIS_TP) != 0;
+    if (preset && preset[0])
+        SHOALI_WARN("engine",
+                    "tensor_parallel.preset_model is \"%s\", and no tensor of model `%s` matches "
+                    "its rules: %s; leave the key out, or give the family of the model",
+                    preset, engine->model->name,
+                    own > 0 ? "the model says itself how ranks divide it" : "nothing is divided");
+    else
+        SHOALI_WARN("engine",
+                    "no tensor of model `%s` matches the rules of "
+                    "tensor_parallel.partition_config: %s; patterns match from the beginning of a "
+                    "name, such as %s",
+                    engine->model->name,
+                    own > 0 ? "the model says itself how ranks divide it" : "nothing is divided",
+                    engine->module.param_count > 0 ? engine->module.param[0]->name : "x.weight");
+    return true;
+}
+
 /* A model of sequences has them as the first dim of its samples. */
 static shoal_status check_sequence_splits(const struct shoal_engine *engine)
 {
@@ -198,7 +225,8 @@ shoal_status shoali_engine_declare(struct shoal_engine *engine, shoal_dtype dtyp
                                         tags ? &tagger : NULL),
               done);
     SHOAL_TRY(status, check_cuts(engine), done);
-    if (engine->tensor_parallel.ranks > 1 && engine->rank == 0 && !engine->meta)
+    const bool warns = engine->rank == 0 && !engine->meta;
+    if (warns && !(tags && warn_if_unmatched(engine, &autotp)) && engine->tensor_parallel.ranks > 1)
         warn_if_whole(engine);
 done:
     shoali_autotp_fini(&autotp);

@@ -37,12 +37,49 @@ static const struct shoali_autotp_rule bert[] = {
     {".*(word_embeddings|decoder)\\.weight$", SHOALI_AUTOTP_VOCABULARY, -1, 0, {0}},
     {".*predictions\\.bias$", SHOALI_AUTOTP_VOCABULARY, -1, 0, {0}},
     {0}};
+/* Query, key and value of each head behind each other: one part. */
+static const struct shoali_autotp_rule bloom[] = {
+    {".*\\.self_attention\\.query_key_value\\.(weight|bias)$", SHOALI_AUTOTP_COLUMN, -1, 0, {0}},
+    {".*\\.mlp\\.dense_h_to_4h\\.(weight|bias)$", SHOALI_AUTOTP_COLUMN, -1, 0, {0}},
+    {".*\\.self_attention\\.dense\\.(weight|bias)$", SHOALI_AUTOTP_ROW, -1, 0, {0}},
+    {".*\\.mlp\\.dense_4h_to_h\\.(weight|bias)$", SHOALI_AUTOTP_ROW, -1, 0, {0}},
+    {".*(word_embeddings|lm_head)\\.weight$", SHOALI_AUTOTP_VOCABULARY, -1, 0, {0}},
+    {0}};
+/* All queries, all keys, all values; gate and up. Fewer keys than queries: their sizes must be given
+ * in partition_config, as a preset does not know them. */
+static const struct shoali_autotp_rule chatglm[] = {
+    {".*\\.self_attention\\.query_key_value\\.(weight|bias)$", SHOALI_AUTOTP_COLUMN, -1, 3, {0}},
+    {".*\\.mlp\\.dense_h_to_4h\\.(weight|bias)$", SHOALI_AUTOTP_COLUMN, -1, 2, {0}},
+    {".*\\.self_attention\\.dense\\.(weight|bias)$", SHOALI_AUTOTP_ROW, -1, 0, {0}},
+    {".*\\.mlp\\.dense_4h_to_h\\.(weight|bias)$", SHOALI_AUTOTP_ROW, -1, 0, {0}},
+    {".*(word_embeddings|output_layer)\\.weight$", SHOALI_AUTOTP_VOCABULARY, -1, 0, {0}},
+    {0}};
+/* Experts are matrices like others; what chooses among them is on all ranks. */
+static const struct shoali_autotp_rule mixtral[] = {
+    {".*\\.block_sparse_moe\\.gate\\.weight$", SHOALI_AUTOTP_SKIP, -1, 0, {0}},
+    {".*\\.experts\\.[0-9]+\\.w[13]\\.weight$", SHOALI_AUTOTP_COLUMN, -1, 0, {0}},
+    {".*\\.experts\\.[0-9]+\\.w2\\.weight$", SHOALI_AUTOTP_ROW, -1, 0, {0}},
+    LLAMA,
+    {0}};
+/* ... and so is what makes the latent vectors of attention (q_a, kv_a), whose norms need the whole. */
+static const struct shoali_autotp_rule deepseek_v2[] = {
+    {".*\\.self_attn\\.(q_a_proj|kv_a_proj_with_mqa)\\.(weight|bias)$",
+     SHOALI_AUTOTP_SKIP,
+     -1,
+     0,
+     {0}},
+    {".*\\.mlp\\.gate\\.weight$", SHOALI_AUTOTP_SKIP, -1, 0, {0}},
+    {".*\\.self_attn\\.(q_b|kv_b)_proj\\.weight$", SHOALI_AUTOTP_COLUMN, -1, 0, {0}},
+    LLAMA,
+    {0}};
 
 static const struct preset {
     const char *name;
     const struct shoali_autotp_rule *rules;
-} presets[] = {{"llama", llama}, {"mistral", llama}, {"qwen2", llama}, {"qwen3", llama},
-               {"gemma", llama}, {"phi3", phi3},     {"gpt2", gpt2},   {"bert", bert}};
+} presets[] = {{"llama", llama},     {"mistral", llama},   {"qwen2", llama},
+               {"qwen3", llama},     {"gemma", llama},     {"phi3", phi3},
+               {"gpt2", gpt2},       {"bert", bert},       {"bloom", bloom},
+               {"chatglm", chatglm}, {"mixtral", mixtral}, {"deepseek_v2", deepseek_v2}};
 enum { PRESETS = sizeof presets / sizeof presets[0] };
 
 static shoal_status find_preset(const char *name, const struct shoali_autotp_rule **rules)
@@ -285,6 +322,11 @@ static const struct shoali_autotp_rule *match(const struct shoali_autotp *autotp
         if (regexec(&compiled[i], name, 1, &found, 0) == 0 && found.rm_so == 0)
             return &autotp->rule[i];
     return NULL;
+}
+
+bool shoali_autotp_knows(const struct shoali_autotp *autotp, const char *name)
+{
+    return match(autotp, name) != NULL;
 }
 
 static shoal_status fill_split(const struct shoali_autotp_rule *rule, const char *name,

@@ -56,6 +56,8 @@ SHOAL_CHECKED shoal_status shoali_autotp_init(struct shoali_autotp *autotp,
                                               const char *preset_model,
                                               const struct json_t *partition_config);
 void shoali_autotp_fini(struct shoali_autotp *autotp); /* zeros are fine */
+/* Whether a rule matches a parameter's name. */
+bool shoali_autotp_knows(const struct shoali_autotp *autotp, const char *name);
 /* struct shoali_tagger's function: user is the autotp. */
 SHOAL_CHECKED shoal_status shoali_autotp_tag(void *user, const char *name, shoal_param_spec *spec);
 

@@ -27,9 +27,44 @@ static const struct named {
              {"/model.layers.0.self_attn.o_proj.bias", {1, {8}}},
              {"/model.layers.0.mlp.gate_up_proj.weight", {2, {20, 8}}},
              {"/model.norm.weight", {1, {8}}},
-             {"/transformer.h.0.attn.c_attn.weight", {2, {8, 24}}}};
+             {"/transformer.h.0.attn.c_attn.weight", {2, {8, 24}}},
+             {"/transformer.h.0.self_attention.query_key_value.weight", {2, {24, 8}}},
+             {"/transformer.h.0.self_attention.dense.weight", {2, {8, 8}}},
+             {"/transformer.h.0.mlp.dense_h_to_4h.bias", {1, {32}}},
+             {"/transformer.h.0.mlp.dense_4h_to_h.weight", {2, {8, 32}}},
+             {"/transformer.word_embeddings.weight", {2, {16, 8}}},
+             {"/model.layers.0.block_sparse_moe.gate.weight", {2, {4, 8}}},
+             {"/model.layers.0.block_sparse_moe.experts.11.w3.weight", {2, {20, 8}}},
+             {"/model.layers.0.block_sparse_moe.experts.11.w2.weight", {2, {8, 20}}},
+             {"/model.layers.1.self_attn.kv_a_proj_with_mqa.weight", {2, {10, 8}}},
+             {"/model.layers.1.self_attn.kv_b_proj.weight", {2, {12, 6}}},
+             {"/model.layers.1.mlp.gate.weight", {2, {4, 8}}},
+             {"/model.layers.1.mlp.experts.3.gate_proj.weight", {2, {20, 8}}},
+             {"/model.layers.1.mlp.shared_experts.down_proj.weight", {2, {8, 20}}}};
 enum { NAMES = sizeof names / sizeof names[0] };
-enum { EMBED, Q, Q_BIAS, O, O_BIAS, GATE_UP, NORM, C_ATTN };
+enum {
+    EMBED,
+    Q,
+    Q_BIAS,
+    O,
+    O_BIAS,
+    GATE_UP,
+    NORM,
+    C_ATTN,
+    QKV,
+    DENSE,
+    H_TO_4H_BIAS,
+    H4_TO_H,
+    WORDS,
+    ROUTER,
+    W3,
+    W2,
+    KV_A,
+    KV_B,
+    GATE,
+    EXPERT_GATE,
+    SHARED_DOWN
+};
 
 static shoal_status declare(const void *config, shoal_declaration *declaration)
 {
@@ -102,6 +137,44 @@ static void test_presets(void **state)
     shoali_module_fini(&module);
 }
 
+/* Families whose models are not ours: their names alone. */
+static void test_other_families(void **state)
+{
+    struct shoali_module module;
+    (void)state;
+    ok(tagged(&module, "bloom", NULL));
+    expect(&module, QKV, 12, 8);
+    assert_int_equal(module.param[QKV]->columns.parts, 1); /* head by head */
+    expect(&module, DENSE, 8, 4);
+    expect(&module, H_TO_4H_BIAS, 16, 0);
+    assert_int_equal(module.param[H_TO_4H_BIAS]->columns.parts, 1);
+    expect(&module, H4_TO_H, 8, 16);
+    expect(&module, WORDS, 8, 8);
+    expect(&module, Q, 12, 8);
+    shoali_module_fini(&module);
+    ok(tagged(&module, "chatglm", NULL));
+    expect(&module, QKV, 12, 8);
+    assert_int_equal(module.param[QKV]->columns.parts, 3);
+    assert_int_equal(module.param[QKV]->columns.first[1], 4);
+    assert_int_equal(module.param[H_TO_4H_BIAS]->columns.parts, 2);
+    shoali_module_fini(&module);
+    ok(tagged(&module, "mixtral", NULL));
+    expect(&module, Q, 6, 8);
+    expect(&module, ROUTER, 4, 8);
+    expect(&module, W3, 10, 8);
+    expect(&module, W2, 8, 10);
+    shoali_module_fini(&module);
+    ok(tagged(&module, "deepseek_v2", NULL));
+    expect(&module, KV_A, 10, 8);
+    expect(&module, KV_B, 6, 6);
+    expect(&module, GATE, 4, 8);
+    expect(&module, EXPERT_GATE, 10, 8);
+    expect(&module, SHARED_DOWN, 8, 10);
+    expect(&module, O, 8, 6);
+    expect(&module, ROUTER, 4, 8);
+    shoali_module_fini(&module);
+}
+
 static void test_rules(void **state)
 {
     struct shoali_module module;
@@ -155,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_other_families),
         cmocka_unit_test(test_rules),
         cmocka_unit_test(test_mistakes),
     };
