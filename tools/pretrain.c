@@ -103,6 +103,10 @@ static shoal_status make_engine(struct pretrain *run)
               pretrain_ramp_check(&run->options.ramp, run->train_batch, run->micro_batch,
                                   shoal_mesh_size(run->mesh, SHOAL_AXIS_DP)),
               done);
+    SHOAL_TRY(status,
+              pretrain_schedule_check(&run->options.schedule, run->train_batch, run->micro_batch,
+                                      shoal_mesh_size(run->mesh, SHOAL_AXIS_DP)),
+              done);
 done:
     return status;
 }
@@ -207,17 +211,18 @@ static void show_step(struct pretrain *run, const shoal_step_info *info, int64_t
         return;
     *ms += weight * (info->step_ms - *ms);
     run->step_ms = *ms;
-    shoal_progress_update(run->progress,
-                          &(shoal_progress_values){
-                              .step = info->step + 1,
-                              .loss = info->loss,
-                              .lr = info->lr,
-                              .grad_norm = info->grad_norm,
-                              .tokens_per_s = tokens / (*ms * 1e-3),
-                              .seconds_per_step = *ms * 1e-3,
-                              .skipped = info->skipped_steps,
-                              .loss_scale = info->loss_scale,
-                              .batch_size = run->options.ramp.start ? info->train_batch_size : 0});
+    shoal_progress_update(
+        run->progress, &(shoal_progress_values){.step = info->step + 1,
+                                                .loss = info->loss,
+                                                .lr = info->lr,
+                                                .grad_norm = info->grad_norm,
+                                                .tokens_per_s = tokens / (*ms * 1e-3),
+                                                .seconds_per_step = *ms * 1e-3,
+                                                .skipped = info->skipped_steps,
+                                                .loss_scale = info->loss_scale,
+                                                .batch_size = pretrain_batch_varies(&run->options)
+                                                                  ? info->train_batch_size
+                                                                  : 0});
     tell_lost_output(run);
 }
 

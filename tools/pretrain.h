@@ -78,6 +78,17 @@ struct pretrain_ramp {
     int64_t start, increment, samples;
 };
 
+/* --step-batch-size-schedule; count 0: none. */
+enum { PRETRAIN_SCHEDULE_MAX = 64 };
+struct pretrain_schedule_entry {
+    int64_t tokens, samples; /* that were consumed when it begins */
+    int64_t batch;
+};
+struct pretrain_schedule {
+    struct pretrain_schedule_entry entry[PRETRAIN_SCHEDULE_MAX];
+    int32_t count;
+};
+
 struct pretrain_options {
     struct model_flags model;
     struct pretrain_hub hub;
@@ -92,6 +103,8 @@ struct pretrain_options {
     bool mock_data, full_validation;
     struct shoali_strings ramp_words;
     struct pretrain_ramp ramp;
+    struct shoali_strings schedule_words;
+    struct pretrain_schedule schedule;
     /* run */
     const char *deepspeed_config, *save, *load, *load_tag;
     bool deepspeed, finetune, use_checkpoint_args, no_load_optim, exit_signal_handler,
@@ -222,6 +235,15 @@ SHOAL_CHECKED shoal_status pretrain_ramp_read(const struct shoali_strings *words
 /* Whether it leads to `full` in batches that the ranks can divide; SHOAL_ECONFIG. */
 SHOAL_CHECKED shoal_status pretrain_ramp_check(const struct pretrain_ramp *ramp, int64_t full,
                                                int64_t micro, int64_t data_ranks);
+/* Entries, in the order of their tokens. SHOAL_EINVAL. */
+SHOAL_CHECKED shoal_status pretrain_schedule_read(const struct shoali_strings *words,
+                                                  int64_t seq_length,
+                                                  struct pretrain_schedule *schedule);
+/* As pretrain_ramp_check: the largest is `full`. */
+SHOAL_CHECKED shoal_status pretrain_schedule_check(const struct pretrain_schedule *schedule,
+                                                   int64_t full, int64_t micro, int64_t data_ranks);
+/* Whether steps may have different batches. */
+bool pretrain_batch_varies(const struct pretrain_options *options);
 /* Samples of a step before which `consumed` were. */
 int64_t pretrain_ramp_batch(const struct pretrain_ramp *ramp, int64_t full, int64_t consumed);
 /* Before each step: the batch that it has, and what is read ahead for it. */

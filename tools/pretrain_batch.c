@@ -1,5 +1,8 @@
-/* --rampup-batch-size START INCREMENT SAMPLES: Megatron's batch that grows while the first SAMPLES
- * samples are consumed, in equal shares of them, from START by INCREMENT to train_batch_size.
+/* Batches that change, as Megatron's.
+ *
+ *   --rampup-batch-size START INCREMENT SAMPLES   grows while the first SAMPLES samples are consumed, in
+ *                              equal shares of them, from START by INCREMENT to train_batch_size
+ *   --step-batch-size-schedule TOKENS:BATCH ...   BATCH from so many consumed tokens on, whole samples
  *
  * The data do not know of it: samples follow each other in the order of a run of full batches. A
  * step of consumed samples c has those from c on, whatever batches came before. */
@@ -7,6 +10,7 @@
 
 #include "base/str.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 shoal_status pretrain_ramp_read(const struct shoali_strings *words, struct pretrain_ramp *ramp)
@@ -64,6 +68,123 @@ shoal_status pretrain_ramp_check(const struct pretrain_ramp *ramp, int64_t full,
                       (long long)micro, (long long)data_ranks);
 }
 
+/* ---- --step-batch-size-schedule ---- */
+
+#define SCHEDULE "--step-batch-size-schedule"
+
+/* Of digits and K, M, B or T. */
+static bool read_amount(const char *text, size_t length, int64_t *amount)
+{
+    static const struct {
+        char suffix;
+        int64_t factor;
+    } units[] = {{'K', 1000}, {'M', 1000000}, {'B', 1000000000}, {'T', 1000000000000}};
+    char digits[20];
+    int64_t factor = 1;
+    for (size_t u = 0; u < 4 && length > 0; u++)
+        if ((text[length - 1] & ~0x20) == units[u].suffix)
+            factor = units[u].factor;
+    length -= factor > 1;
+    if (length == 0 || length >= sizeof digits)
+        return false;
+    memcpy(digits, text, length);
+    digits[length] = '\0';
+    return shoali_parse_i64(digits, amount) && *amount >= 0 &&
+           !__builtin_mul_overflow(*amount, factor, amount);
+}
+
+static shoal_status add_entry(struct pretrain_schedule *schedule, const char *text, size_t length)
+{
+    const char *colon = memchr(text, ':', length);
+    const size_t left = colon ? (size_t)(colon - text) : 0;
+    struct pretrain_schedule_entry *entry = &schedule->entry[schedule->count];
+    if (schedule->count == PRETRAIN_SCHEDULE_MAX)
+        return SHOAL_FAIL(SHOAL_EINVAL, SCHEDULE " has more than %d entries",
+                          PRETRAIN_SCHEDULE_MAX);
+    if (!colon || !read_amount(text, left, &entry->tokens) ||
+        !read_amount(colon + 1, length - left - 1, &entry->batch) || entry->batch < 1)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          SCHEDULE " has \"%.*s\": give TOKENS:BATCH, whole numbers with K, M, B "
+                                   "or T behind them or not, such as 0:768 250B:1536",
+                          (int)length, text);
+    schedule->count++;
+    return SHOAL_OK;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct pretrain_schedule_entry *x = a, *y = b;
+    return (x->tokens > y->tokens) - (x->tokens < y->tokens);
+}
+
+shoal_status pretrain_schedule_read(const struct shoali_strings *words, int64_t seq_length,
+                                    struct pretrain_schedule *schedule)
+{
+    shoal_status status = SHOAL_OK;
+    *schedule = (struct pretrain_schedule){0};
+    for (int32_t i = 0; i < words->count; i++)
+        for (const char *at = words->value[i]; *at;) {
+            const size_t length = strcspn(at, " ,");
+            if (length > 0)
+                SHOAL_TRY(status, add_entry(schedule, at, length), done);
+            at += length + (at[length] != '\0');
+        }
+    if (words->count == 0)
+        return SHOAL_OK;
+    qsort(schedule->entry, (size_t)schedule->count, sizeof schedule->entry[0], compare_entries);
+    if (schedule->count == 0 || schedule->entry[0].tokens != 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, SCHEDULE " must say the batch from 0 tokens on: begin with "
+                                                 "an entry 0:BATCH");
+    for (int32_t i = 0; i < schedule->count; i++) {
+        struct pretrain_schedule_entry *entry = &schedule->entry[i];
+        entry->samples = entry->tokens / (seq_length > 0 ? seq_length : 1);
+        if (i > 0 && entry->samples <= entry[-1].samples)
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              SCHEDULE ": %lld and %lld tokens are both %lld samples of "
+                                       "--seq-length %lld; entries must begin at different ones",
+                              (long long)entry[-1].tokens, (long long)entry->tokens,
+                              (long long)entry->samples, (long long)seq_length);
+    }
+done:
+    return status;
+}
+
+shoal_status pretrain_schedule_check(const struct pretrain_schedule *schedule, int64_t full,
+                                     int64_t micro, int64_t data_ranks)
+{
+    int64_t largest = 0;
+    for (int32_t i = 0; i < schedule->count; i++) {
+        const int64_t batch = schedule->entry[i].batch;
+        largest = batch > largest ? batch : largest;
+        if (batch % (micro * data_ranks))
+            return SHOAL_FAIL(SHOAL_ECONFIG,
+                              SCHEDULE ": the batch %lld is not a multiple of %lld, which is "
+                                       "micro-batch %lld * %lld data-parallel ranks",
+                              (long long)batch, (long long)(micro * data_ranks), (long long)micro,
+                              (long long)data_ranks);
+    }
+    if (schedule->count == 0 || largest == full)
+        return SHOAL_OK;
+    return SHOAL_FAIL(SHOAL_ECONFIG,
+                      SCHEDULE ": the largest batch is %lld, and train_batch_size is %lld: memory "
+                               "and schedules are for that one, so give the same",
+                      (long long)largest, (long long)full);
+}
+
+static int64_t batch_of(const struct pretrain_options *options, int64_t full, int64_t consumed)
+{
+    const struct pretrain_schedule *schedule = &options->schedule;
+    int64_t batch = pretrain_ramp_batch(&options->ramp, full, consumed);
+    for (int32_t i = 0; i < schedule->count && schedule->entry[i].samples <= consumed; i++)
+        batch = schedule->entry[i].batch;
+    return batch;
+}
+
+bool pretrain_batch_varies(const struct pretrain_options *options)
+{
+    return options->ramp.start > 0 || options->schedule.count > 0;
+}
+
 /* The list of micro-batches that this rank will ask for, from the next step on. */
 static shoal_status prefetch(struct pretrain *run)
 {
@@ -80,7 +201,7 @@ shoal_status pretrain_next_batch(struct pretrain *run, bool *changed)
 {
     shoal_status status = SHOAL_OK;
     const int64_t consumed = shoal_engine_consumed_samples(run->engine);
-    const int64_t batch = pretrain_ramp_batch(&run->options.ramp, run->train_batch, consumed);
+    const int64_t batch = batch_of(&run->options, run->train_batch, consumed);
     *changed = batch != run->batch_now;
     if (!*changed)
         return SHOAL_OK;

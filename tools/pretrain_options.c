@@ -79,6 +79,13 @@ static const struct shoali_option rows[] = {
      .unit = "samples",
      .help = "START INCREMENT SAMPLES: the batch begins with START samples and grows by INCREMENT, "
              "in equal shares of the first SAMPLES samples, to train_batch_size"},
+    {.key = "step-batch-size-schedule",
+     .type = SHOALI_STRINGS,
+     .offset = O(schedule_words),
+     .unit = "tokens:samples",
+     .help =
+         "TOKENS:BATCH ...: the batch from so many consumed tokens on, such as 0:768 250B:1536; "
+         "the largest is train_batch_size"},
     {.key = "eval-interval",
      .type = SHOALI_INT,
      .offset = O(eval_interval),
@@ -503,6 +510,15 @@ shoal_status pretrain_options_init(struct pretrain_options *options,
     SHOAL_TRY(status, pretrain_hub_check(options, command->trains), done);
     SHOAL_TRY(status, pretrain_ramp_read(&options->ramp_words, &options->ramp), done);
     options->seq_length = model_flags_int(&options->model, "seq-length");
+    SHOAL_TRY(
+        status,
+        pretrain_schedule_read(&options->schedule_words, options->seq_length, &options->schedule),
+        done);
+    if (options->ramp.start > 0 && options->schedule.count > 0) {
+        status = SHOAL_FAIL(SHOAL_EINVAL, "--rampup-batch-size and --step-batch-size-schedule both "
+                                          "say how the batch changes: give one of them");
+        goto done;
+    }
     options->vocab_size = model_flags_int(&options->model, "vocab-size");
     status = pretrain_data_finish(options, &arena);
     if (status == SHOAL_OK && command->trains)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# --rampup-batch-size: the batches of Megatron's ramp, on any number of ranks, and resumed.  Usage: rampup_test.sh SHOAL
+# --rampup-batch-size, --step-batch-size-schedule: Megatron's batches that change, on any number of ranks, and resumed.  Usage: rampup_test.sh SHOAL
 . "$(dirname "$0")/check.sh"
 shoal=$1
 unset KMP_AFFINITY SHOAL_COMM SHOAL_LOG SHOAL_OPS SHOAL_ACCELERATOR DS_ACCELERATOR RANK WORLD_SIZE
@@ -34,9 +34,10 @@ esac
 for step in 5 8 10 12; do
     [ -d one/global_step$step ] || complain "no checkpoint of step $step: $(ls one)"
 done
+one=one
 same_weights() {
     local file
-    for file in one/global_step12/*.safetensors; do
+    for file in "$one"/global_step12/*.safetensors; do
         cmp -s "$file" "$1/global_step12/${file##*/}" || complain "$1: ${file##*/} differs from one run's"
     done
 }
@@ -52,6 +53,37 @@ same_weights parts
 expect 0 $train $schedule
 [ -z "$(batches)" ] || complain "a batch that stays is in each line: $output"
 [ "$(final_loss)" != "$loss" ] || complain "the ramp changes nothing"
+
+# --step-batch-size-schedule: 16 tokens are a sample, so 20 samples with 4, 36 with 12, one step of 16, and 8 at the end
+steps="--step-batch-size-schedule 896:16 0:4,320:12 1K:8"
+expect 0 $train $steps $schedule --save scheduled
+[ "$(batches)" = "4 4 4 4 4 12 12 12 16 8 8 8 " ] || complain "scheduled batches: $(batches)"
+loss=$(final_loss)
+one=scheduled
+expect 0 $two $train $steps $schedule --save scheduled_two
+[ "$(final_loss)" = "$loss" ] || complain "two ranks: $(final_loss), one: $loss"
+same_weights scheduled_two
+expect 0 $train $steps $schedule --save scheduled_parts --exit-interval 7
+expect 0 $two $train $steps $schedule --save scheduled_parts --load scheduled_parts
+[ "$(batches)" = "12 16 8 8 8 " ] || complain "resumed with batches: $(batches)"
+same_weights scheduled_parts
+
+refuses_steps() {
+    local words=$1
+    shift
+    expect 2 $two $train --step-batch-size-schedule "$words"
+    [ "$(grep -c . <<<"$output")" = 1 ] || complain "$words: more than one sentence: $output"
+    says "$@"
+}
+refuses_steps "0:4 1M" 'has "1M": give TOKENS:BATCH'
+refuses_steps "0:4 1X:8" 'has "1X:8": give TOKENS:BATCH'
+refuses_steps "0:4 320:0" 'has "320:0": give TOKENS:BATCH'
+refuses_steps "16:4" "must say the batch from 0 tokens on"
+refuses_steps "0:4 320:8 330:16" "320 and 330 tokens are both 20 samples of --seq-length 16"
+refuses_steps "0:6 320:16" "the batch 6 is not a multiple of 4, which is micro-batch 2 * 2 data-parallel ranks"
+refuses_steps "0:4 320:12" "the largest batch is 12, and train_batch_size is 16"
+expect 2 $two $train --step-batch-size-schedule 0:16 $ramp
+says "--rampup-batch-size and --step-batch-size-schedule both say how the batch changes"
 
 refuses() {
     local words=$1
