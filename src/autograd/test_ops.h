@@ -229,6 +229,17 @@ static shoal_tensor *linear_cross_entropy_shared(shoal_tape *t, shoal_tensor *co
     return shoal_mul(t, shoal_add(t, loss, shoal_scale(t, again, 0.5)),
                      shoal_reshape(t, shoal_mean(t, logits, SHOAL_ALL_DIMS), (shoal_shape){0}));
 }
+static shoal_tensor *cross_entropy_smoothed(shoal_tape *t, shoal_tensor *const *in,
+                                            shoal_param *const *p)
+{
+    (void)p;
+    return shoal_cross_entropy_smoothed(t, in[0], in[1], 0.3);
+}
+static shoal_tensor *linear_cross_entropy_smoothed(shoal_tape *t, shoal_tensor *const *in,
+                                                   shoal_param *const *p)
+{
+    return shoal_linear_cross_entropy_smoothed(t, in[0], p[0], in[1], 0.3);
+}
 static shoal_tensor *mse(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
 {
     (void)p;
@@ -525,6 +536,26 @@ static const struct op_case cases[] = {
      1,
      0,
      0},
+    {"cross_entropy smoothed",
+     cross_entropy_smoothed,
+     {R3(2, 3, 11), R2(2, 3)},
+     2,
+     {0, 11},
+     -1,
+     {{0}},
+     0,
+     0,
+     0},
+    {"linear_cross_entropy smoothed, in two tiles",
+     linear_cross_entropy_smoothed,
+     {R2(3, 2), R1(3)},
+     2,
+     {0, 1030},
+     -1,
+     {R2(1030, 2)},
+     1,
+     -3,
+     3},
     {"mse", mse, {R2(3, 5), R2(3, 5)}, 2, {0}, 0, {{0}}, 0, 0, 0},
     {"softmax", softmax, {R2(3, 19)}, 1, {0}, 0, {{0}}, 0, 0, 0},
     {"gelu", gelu, {R2(3, 7)}, 1, {0}, 0, {{0}}, 0, -3, 3},

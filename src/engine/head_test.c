@@ -66,6 +66,39 @@ static void test_untied(void **state)
     run_and_compare(&run, "untied");
 }
 
+/* Labels are smoothed in training alone: before the first step evaluation knows nothing of it. */
+static double evaluated[2][2]; /* [smoothed][tiled] */
+
+static bool evaluate_then_train(struct gpt_seat *seat)
+{
+    const struct gpt_run *run = seat->run;
+    EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
+    EXPECT(shoal_engine_eval_batch(seat->engine, gpt_next, seat, 5,
+                                   &evaluated[run->label_smoothing > 0][run->fused]) == SHOAL_OK);
+    return gpt_train(seat);
+}
+
+static void test_label_smoothing(void **state)
+{
+    (void)state;
+    for (int32_t fused = 0; fused < 2; fused++) {
+        struct gpt_run run = base_run(EXACT);
+        run.fused = fused;
+        run.run = evaluate_then_train;
+        gpt_run_ranks(run, reference);
+        run.label_smoothing = 0.2;
+        gpt_run_ranks(run, seats);
+        assert_true(evaluated[0][fused] > 0 && evaluated[1][fused] == evaluated[0][fused]);
+        assert_true(seats[0].fingerprint != reference[0].fingerprint);
+        assert_true(seats[0].info[STEPS - 1].loss > reference[0].info[STEPS - 1].loss);
+        memcpy(reference, seats, sizeof reference);
+        run.ranks = 4;
+        run.options = STAGE("3");
+        run.run = NULL;
+        run_and_compare(&run, "smoothed labels");
+    }
+}
+
 static void test_sim(void **state)
 {
     static const char *const modes[] = {"late", "random", "thread"};
@@ -125,9 +158,8 @@ static void test_like_unfused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_untied),
-        cmocka_unit_test(test_sim),
+        cmocka_unit_test(test_layouts),         cmocka_unit_test(test_untied),
+        cmocka_unit_test(test_label_smoothing), cmocka_unit_test(test_sim),
         cmocka_unit_test(test_like_unfused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,6 +32,7 @@ static const struct test_setting gpt_tiled[] = {{"num-layers", 2},
                                                 {"num-attention-heads", 5},
                                                 {"untie-embeddings-and-output-weights", 1},
                                                 {"cross-entropy-loss-fusion", 1},
+                                                {"label-smoothing", 0.1},
                                                 {NULL, 0}};
 static const struct test_setting llama[] = {{"num-layers", 2},
                                             {"hidden-size", 24},
@@ -43,6 +44,7 @@ static const struct test_setting llama[] = {{"num-layers", 2},
                                             {"qk-layernorm", 1},
                                             {"add-qkv-bias", 1},
                                             {"untie-embeddings-and-output-weights", 0},
+                                            {"label-smoothing", 0.2},
                                             {NULL, 0}};
 static const struct test_setting bert[] = {
     {"num-layers", 2}, {"hidden-size", 32}, {"num-attention-heads", 4}, {NULL, 0}};

@@ -43,7 +43,7 @@ struct gpt_run {
     shoal_status (*make)(const struct gpt_run *run, shoal_model **model);
     const char *options;   /* more members of ds_config.json: "\"bf16\":{...}" */
     const char *optimizer; /* NULL: AdamW */
-    double dropout;
+    double dropout, label_smoothing;
     bool untied;
     bool fused;            /* head and loss in tiles of the vocabulary */
     int64_t padding;       /* of the vocabulary, to a multiple of this; 0: 1 */
@@ -141,6 +141,7 @@ static inline shoal_status gpt_make_model(const struct gpt_run *run, shoal_model
     config.vocab_size = GPT_VOCAB;
     config.make_vocab_size_divisible_by = run->padding ? run->padding : 1;
     config.attention_dropout = config.hidden_dropout = run->dropout;
+    config.label_smoothing = run->label_smoothing;
     config.untie_embeddings = run->untied;
     config.cross_entropy_loss_fusion = run->fused;
     return shoal_gpt_create(&config, model);

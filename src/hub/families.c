@@ -95,6 +95,7 @@ const char *const shoali_hub_training[] = {
     "seq-length",
     "make-vocab-size-divisible-by",
     "cross-entropy-loss-fusion",
+    "label-smoothing",
     "attention-dropout",
     "hidden-dropout",
     "init-method-std",

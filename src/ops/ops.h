@@ -312,14 +312,23 @@ struct shoali_embedding_backward_args {
 };
 SHOALI_KERNEL(embedding_backward);
 
+/* The probabilities that a loss wants of a row's classes: of its target, and of each other one. All
+ * zeros: 1 and 0. Smoothed labels have others above 0; then the target's logit in a loss gives way
+ * to the expected one, E = others * sum(x) + (target - others) * x[target], by fma, the sum in lane
+ * order, and the onehot of a gradient to these two numbers. */
+struct shoali_label_probabilities {
+    double target, others;
+};
+
 /* Row losses: lse = log sum exp (max first; sum of exp in lane order), loss = lse -
- * logits[target]; target -1: loss 0. [bits] */
+ * logits[target], smoothed lse - E; target -1: loss 0. [bits] */
 struct shoali_cross_entropy_args {
     const void *logits;
     const int32_t *targets;
     float *loss, *lse; /* [rows]; F64: doubles */
     int64_t rows, columns, stride;
     shoal_dtype dtype;
+    struct shoali_label_probabilities labels;
 };
 SHOALI_KERNEL(cross_entropy);
 /* mean = sum(loss)/max(count,1), count = targets >= 0, by 16 fp64 partials in lane order. out[0] =
@@ -332,8 +341,8 @@ struct shoali_loss_mean_args {
     shoal_dtype dtype;
 };
 SHOALI_KERNEL(loss_mean);
-/* dlogits = (exp(logits - lse) - [c == target]) * (dloss[0] / max(count[0],1)); 0 for ignored
- * rows. In place allowed. [bits] */
+/* dlogits = (exp(logits - lse) - [c == target]) * (dloss[0] / max(count[0],1)), the onehot being
+ * the labels' probabilities; 0 for ignored rows. In place allowed. [bits] */
 struct shoali_cross_entropy_backward_args {
     const void *logits;
     const int32_t *targets;
@@ -341,6 +350,7 @@ struct shoali_cross_entropy_backward_args {
     void *dlogits;
     int64_t rows, columns, stride;
     shoal_dtype dtype;
+    struct shoali_label_probabilities labels;
 };
 SHOALI_KERNEL(cross_entropy_backward);
 
@@ -348,14 +358,16 @@ SHOALI_KERNEL(cross_entropy_backward);
  * `vocabulary`, first increasing from 0. Per row and tile m' = max(x), s' = sum exp(x-m') in lane
  * order. The first tile gives m = m', s = s'; each other one M = max(m, m'), s = fma(s, exp(m-M),
  * s' * exp(m'-M)), m = M. Between tiles `largest` holds m, `lse` s and `loss` the target's logit if
- * its tile has been; the last tile turns them into lse = m + log(s) and the loss as above. [bits]
- */
+ * its tile has been, smoothed the sum of the tiles' E, in their order, where a tile without the
+ * target has others * sum(x); the last tile turns them into lse = m + log(s) and the loss as above.
+ * [bits] */
 struct shoali_cross_entropy_tile_args {
     const void *logits; /* [rows, columns] */
     const int32_t *targets;
     float *largest, *loss, *lse; /* [rows]; F64: doubles */
     int64_t rows, columns, stride, first, vocabulary;
     shoal_dtype dtype;
+    struct shoali_label_probabilities labels;
 };
 SHOALI_KERNEL(cross_entropy_tile);
 /* dlogits of one tile, as cross_entropy_backward: target t is column t - first. In place is allowed
@@ -368,11 +380,12 @@ struct shoali_cross_entropy_tile_backward_args {
     void *dlogits;
     int64_t rows, columns, stride, stride_out, first;
     shoal_dtype dtype, dtype_out;
+    struct shoali_label_probabilities labels;
 };
 SHOALI_KERNEL(cross_entropy_tile_backward);
 
 /* The row losses out of `ways` parts of the vocabulary, each [3][rows]: largest m, sum s, and the
- * target's logit or 0, as cross_entropy_tile leaves them between tiles. M = max of m, in order s =
+ * target's logit or 0 (smoothed: E), as cross_entropy_tile leaves them between tiles. M = max of m, in order s =
  * fma(s_p, exp(m_p - M), s), logit = sum; lse = M + log(s), loss = lse - logit; target -1: loss 0; a
  * target of `vocabulary` or more: NaN. [bits] */
 struct shoali_cross_entropy_join_args {

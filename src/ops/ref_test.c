@@ -376,22 +376,27 @@ static void forward_cross_entropy(const void *args)
     shoali_ref_cross_entropy(args, NULL);
 }
 
-static void test_cross_entropy(void **state)
+/* `others` of each class but the target. */
+static void check_cross_entropy(double others)
 {
-    (void)state;
     enum { STRIDE = COLUMNS + 2 };
+    const struct shoali_label_probabilities labels = {others > 0 ? 1 - others * (COLUMNS - 1) : 0,
+                                                      others};
     double *logits = doubles(ROWS * STRIDE, -3, 3), *loss = doubles(ROWS, 0, 0);
     double *lse = doubles(ROWS, 0, 0), mean = 0, count = 0, dloss = 1.5;
     const int32_t targets[ROWS] = {4, -1, COLUMNS - 1};
-    const struct shoali_cross_entropy_args args = {logits, targets, (float *)loss, (float *)lse,
-                                                   ROWS,   COLUMNS, STRIDE,        SHOAL_F64};
+    const struct shoali_cross_entropy_args args = {
+        logits, targets, (float *)loss, (float *)lse, ROWS, COLUMNS, STRIDE, SHOAL_F64, labels};
     shoali_ref_cross_entropy(&args, NULL);
     double total = 0;
     for (int r = 0; r < ROWS; r++) {
-        double sum = 0;
+        double sum = 0, want = 0;
         for (int c = 0; c < COLUMNS; c++)
             sum += exp(logits[r * STRIDE + c]);
-        const double want = targets[r] < 0 ? 0 : log(sum) - logits[r * STRIDE + targets[r]];
+        for (int c = 0; c < COLUMNS && targets[r] >= 0; c++) {
+            const double target = 1 - others * (COLUMNS - 1);
+            want += (c == targets[r] ? target : others) * (log(sum) - logits[r * STRIDE + c]);
+        }
         assert_near(loss[r], want, 1e-14, "loss");
         total += want;
     }
@@ -403,12 +408,19 @@ static void test_cross_entropy(void **state)
     double *dlogits = doubles(ROWS * STRIDE, 0, 0);
     const double weight[ROWS] = {dloss / 2, dloss / 2, dloss / 2};
     const struct shoali_cross_entropy_backward_args back = {
-        logits,  targets, (float *)lse, (float *)&dloss, (float *)&count,
-        dlogits, ROWS,    COLUMNS,      STRIDE,          SHOAL_F64};
+        logits, targets, (float *)lse, (float *)&dloss, (float *)&count, dlogits,
+        ROWS,   COLUMNS, STRIDE,       SHOAL_F64,       labels};
     shoali_ref_cross_entropy_backward(&back, NULL);
     const struct function f = {
         forward_cross_entropy, &args, logits, ROWS * STRIDE, loss, weight, ROWS};
     check_gradient(&f, dlogits, "dlogits");
+}
+
+static void test_cross_entropy(void **state)
+{
+    (void)state;
+    check_cross_entropy(0);
+    check_cross_entropy(0.02);
 }
 
 static void forward_softmax(const void *args)

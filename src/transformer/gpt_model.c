@@ -47,6 +47,12 @@ static const struct shoali_model_option options[] = {
                         "for one more product with that matrix in backward"},
      .offset = offsetof(shoal_gpt_config, cross_entropy_loss_fusion),
      .newer = true},
+    {.option = {.name = "label-smoothing",
+                .type = SHOAL_MODEL_FLOAT,
+                .help = "of the training loss: probability that goes from a target to the other "
+                        "tokens, in equal shares; evaluation has none"},
+     .offset = offsetof(shoal_gpt_config, label_smoothing),
+     .newer = true},
 };
 
 /* As published, but without dropout, and with a table whose rows products like. */
@@ -130,6 +136,7 @@ static shoal_status check(const shoal_gpt_config *config)
     SHOAL_TRY(status, check_positive("ffn-hidden-size", config->ffn_hidden_size), done);
     SHOAL_TRY(status, check_probability("attention-dropout", config->attention_dropout), done);
     SHOAL_TRY(status, check_probability("hidden-dropout", config->hidden_dropout), done);
+    SHOAL_TRY(status, check_probability("label-smoothing", config->label_smoothing), done);
     if (config->hidden_size % config->num_attention_heads)
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "--hidden-size %lld is not divisible by --num-attention-heads %lld: "
@@ -214,8 +221,7 @@ shoal_status shoal_gpt_create_sized(const shoal_gpt_config *config, size_t confi
     *model = NULL;
     shoali_model_defaults(&shoali_model_gpt, &values);
     SHOAL_TRY(status,
-              SHOALI_SIZED_READ(shoal_gpt_config, cross_entropy_loss_fusion, config, config_size,
-                                &values),
+              SHOALI_SIZED_READ(shoal_gpt_config, label_smoothing, config, config_size, &values),
               done);
     SHOAL_TRY(status, shoali_model_create(&shoali_model_gpt, &values, model), done);
 done:

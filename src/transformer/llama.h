@@ -42,7 +42,7 @@ struct shoali_llama_config {
     double rotary_base, rotary_percent, rotary_seq_len_interpolation_factor;
     double rope_scaling_factor, rope_scaling_low_freq_factor, rope_scaling_high_freq_factor;
     double norm_epsilon, init_method_std, attention_dropout, hidden_dropout;
-    double embedding_multiplier;
+    double embedding_multiplier, label_smoothing;
     bool group_query_attention, rotary_interleaved, use_rope_scaling;
     bool swiglu, geglu, squared_relu, openai_gelu;
     bool disable_bias_linear, add_qkv_bias, add_attention_output_bias;

@@ -102,6 +102,12 @@ static const struct shoali_model_option options[] = {
     OPTION("cross-entropy-loss-fusion", cross_entropy_loss_fusion, BOOL, .lean = true,
            .help = "output matrix and loss in tiles of the vocabulary: no logits in memory, for "
                    "one more product with that matrix in backward"),
+    {.option = {.name = "label-smoothing",
+                .type = SHOAL_MODEL_FLOAT,
+                .help = "of the training loss: probability that goes from a target to the other "
+                        "tokens, in equal shares; evaluation has none"},
+     .offset = offsetof(struct shoali_llama_config, label_smoothing),
+     .newer = true},
 };
 
 /* As published: sizes, epsilon, base, window; sequences as long as they were trained with, or 8192. */
@@ -189,6 +195,7 @@ static shoal_status check_values(const struct shoali_llama_config *config)
     SHOAL_TRY(status, check_positive("vocab-size", config->vocab_size), done);
     SHOAL_TRY(status, check_probability("attention-dropout", config->attention_dropout), done);
     SHOAL_TRY(status, check_probability("hidden-dropout", config->hidden_dropout), done);
+    SHOAL_TRY(status, check_probability("label-smoothing", config->label_smoothing), done);
 done:
     return status;
 }

@@ -20,6 +20,30 @@ static int32_t ranks_of(const struct shoal_tape *tape)
     return shoali_tensor_is_cut(tape) ? tape->args.tensor_parallel.ranks : 1;
 }
 
+shoal_status shoali_loss_smooth(const struct shoali_node *node, int64_t classes,
+                                struct shoali_loss_labels *labels)
+{
+    const double smoothing = labels->smoothing;
+    labels->wanted = (struct shoali_label_probabilities){0};
+    if (!(smoothing >= 0 && smoothing < 1))
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s: label_smoothing is %g; it must be 0 or more, below 1",
+                          node->row->name, smoothing);
+    if (smoothing > 0 && classes < 2)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "%s: label_smoothing is %g, but there is one class alone; it gives "
+                          "other classes a share",
+                          node->row->name, smoothing);
+    if (smoothing > 0)
+        labels->wanted = (struct shoali_label_probabilities){
+            .target = 1 - smoothing, .others = smoothing / (double)(classes - 1)};
+    return SHOAL_OK;
+}
+
+int64_t shoali_loss_flops(const struct shoali_loss_labels *labels)
+{
+    return labels->smoothing > 0 ? 5 : 4; /* max, subtract, exp, sum; the sum of logits */
+}
+
 shoal_status shoali_cut_loss_outputs(struct shoal_tape *tape, struct shoali_node *node,
                                      int32_t index, shoal_dtype dtype,
                                      const struct shoali_columns *columns)
@@ -133,6 +157,8 @@ static shoal_status cut_infer(struct shoal_tape *tape, struct shoali_node *node)
     shoal_shape whole = logits->shape;
     whole.dim[whole.ndim - 1] = logits->columns.whole[0];
     SHOAL_TRY(status, shoali_row_need_targets(node, TARGETS, &whole), done);
+    SHOAL_TRY(status, shoali_loss_smooth(node, logits->columns.whole[0], shoali_node_attr(node)),
+              done);
     SHOAL_TRY(status, shoali_cut_loss_outputs(tape, node, TARGETS, logits->dtype, &logits->columns),
               done);
 done:
@@ -143,6 +169,7 @@ static shoal_status cut_post(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status = SHOAL_OK;
     const struct shoal_tensor *logits = &node->in[LOGITS]->tensor;
+    const struct shoali_loss_labels *labels = shoali_node_attr(node);
     for (int32_t i = 0; i < shoali_columns_pieces(tape, &logits->columns); i++) {
         const struct shoali_interval piece = shoali_columns_piece(tape, &logits->columns, i);
         struct shoali_cross_entropy_tile_args tile = {
@@ -151,6 +178,7 @@ static shoal_status cut_post(struct shoal_tape *tape, struct shoali_node *node)
             .stride = shoali_last_dim(&logits->shape),
             .first = logits->columns.first[0] + piece.begin,
             .dtype = logits->dtype,
+            .labels = labels->wanted,
         };
         SHOAL_TRY(status, shoali_cut_loss_begin(tape, node, i, &tile), done);
         if (piece.count > 0)
@@ -171,6 +199,7 @@ static shoal_status cut_backward(struct shoal_tape *tape, struct shoali_node *no
     shoal_status status;
     const struct shoal_tensor *logits = &node->in[LOGITS]->tensor;
     const void *values = logits->data;
+    const struct shoali_loss_labels *labels = shoali_node_attr(node);
     const int64_t columns = shoali_last_dim(&logits->shape);
     void *to;
     bool accumulate;
@@ -189,6 +218,7 @@ static shoal_status cut_backward(struct shoal_tape *tape, struct shoali_node *no
         .first = logits->columns.first[0],
         .dtype = logits->dtype,
         .dtype_out = logits->dtype,
+        .labels = labels->wanted,
     };
     if (to != NULL)
         SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_tile_backward, &args), done);
@@ -201,7 +231,9 @@ static void cut_cost(const struct shoal_tape *tape, const struct shoali_node *no
                      int64_t *flops_forward, int64_t *flops_backward, int64_t *bytes)
 {
     (void)tape;
-    *flops_forward = *flops_backward = 4 * shoali_count(&node->in[LOGITS]->tensor);
+    const int64_t count = shoali_count(&node->in[LOGITS]->tensor);
+    *flops_forward = shoali_loss_flops(shoali_node_attr(node)) * count;
+    *flops_backward = 4 * count;
     *bytes = shoali_cost_bytes(node);
 }
 
@@ -219,8 +251,11 @@ static const struct shoali_op_row cut_row = {
 };
 
 shoal_tensor *shoali_cut_cross_entropy(shoal_tape *tape, shoal_tensor *logits,
-                                       shoal_tensor *targets)
+                                       shoal_tensor *targets, double label_smoothing)
 {
-    return shoali_tape_record(
-        tape, &(struct shoali_record_args){.row = &cut_row, .inputs = {logits, targets}});
+    const struct shoali_loss_labels labels = {.smoothing = label_smoothing};
+    return shoali_tape_record(tape, &(struct shoali_record_args){.row = &cut_row,
+                                                                 .inputs = {logits, targets},
+                                                                 .attr = &labels,
+                                                                 .attr_bytes = sizeof labels});
 }

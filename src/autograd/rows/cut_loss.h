@@ -1,6 +1,6 @@
 /* cut_loss - row losses of logits whose vocabulary tp divides, or that exact_splits declares in pieces.
  * Of each piece there is per row the largest logit, the sum of exponentials and the target's logit (or
- * 0): [3][rows] fp32. A rank makes those of its pieces (one, or its splits), all exchange them, and
+ * 0; what smoothed labels expect of the piece, which adds up over pieces as well): [3][rows] fp32. A rank makes those of its pieces (one, or its splits), all exchange them, and
  * each joins them in the order of the vocabulary. Gradients need nothing more. */
 #ifndef SHOALI_AUTOGRAD_CUT_LOSS_H
 #define SHOALI_AUTOGRAD_CUT_LOSS_H
@@ -22,8 +22,19 @@ SHOAL_CHECKED shoal_status shoali_cut_loss_post(struct shoal_tape *tape, struct 
 /* Losses, their mean over targets, which are input 1. */
 SHOAL_CHECKED shoal_status shoali_cut_loss_join(struct shoal_tape *tape, struct shoali_node *node,
                                                 int64_t vocabulary);
+/* Attribute of a loss's node. */
+struct shoali_loss_labels {
+    double smoothing;
+    struct shoali_label_probabilities wanted; /* set by infer */
+};
+/* What is wanted of `classes` of the whole. SHOAL_EINVAL: a smoothing that is none. */
+SHOAL_CHECKED shoal_status shoali_loss_smooth(const struct shoali_node *node, int64_t classes,
+                                              struct shoali_loss_labels *labels);
+/* FLOPs of a logit in forward. */
+int64_t shoali_loss_flops(const struct shoali_loss_labels *labels);
+
 /* Cross-entropy of logits with one part of columns. */
 shoal_tensor *shoali_cut_cross_entropy(shoal_tape *tape, shoal_tensor *logits,
-                                       shoal_tensor *targets);
+                                       shoal_tensor *targets, double label_smoothing);
 
 #endif

@@ -21,6 +21,7 @@ enum { PADDING = 16 };
 struct head_attr {
     int64_t rows, in, vocabulary; /* set by infer */
     int64_t first, whole;         /* where tp divides the vocabulary; set by infer */
+    struct shoali_loss_labels labels;
 };
 
 /* Rows of the weight: all, a piece of them, or a tile. */
@@ -59,6 +60,7 @@ static shoal_status head_infer(struct shoal_tape *tape, struct shoali_node *node
     attr->first = cut ? weight->columns.first[0] : 0;
     attr->whole = cut ? weight->columns.whole[0] : attr->vocabulary;
     logits.dim[logits.ndim - 1] = attr->whole;
+    SHOAL_TRY(status, shoali_loss_smooth(node, attr->whole, &attr->labels), done);
     SHOAL_TRY(status, shoali_row_need_targets(node, TARGETS, &logits), done);
     if (cut) {
         status = shoali_cut_loss_outputs(tape, node, TARGETS, x->dtype, &weight->columns);
@@ -154,6 +156,7 @@ static shoal_status forward_tiles(struct shoal_tape *tape, const struct shoali_n
             .first = first,
             .vocabulary = attr->vocabulary,
             .dtype = shoali_wide(node->in[X]->tensor.dtype),
+            .labels = attr->labels.wanted,
         };
         SHOAL_TRY(status, tile_logits(tape, node, &tile, logits), done);
         SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_tile, &args), done);
@@ -196,7 +199,11 @@ static shoal_status cut_piece(struct shoal_tape *tape, struct shoali_node *node,
     const struct head_attr *attr = shoali_node_attr(node);
     const struct span piece = piece_of(tape, node, index);
     struct shoali_cross_entropy_tile_args args = {
-        .logits = logits, .stride = tile_stride(attr), .dtype = node->out[LSE]->tensor.dtype};
+        .logits = logits,
+        .stride = tile_stride(attr),
+        .dtype = node->out[LSE]->tensor.dtype,
+        .labels = attr->labels.wanted,
+    };
     SHOAL_TRY(status, shoali_cut_loss_begin(tape, node, index, &args), done);
     for (int64_t at = piece.first; at < piece.first + piece.count; at += TILE) {
         const struct span tile = tile_at(&piece, at);
@@ -258,6 +265,7 @@ static shoal_status tile_gradient(struct shoal_tape *tape, const struct shoali_n
         .first = attr->first + tile->first,
         .dtype = shoali_wide(dtype),
         .dtype_out = dtype,
+        .labels = attr->labels.wanted,
     };
     SHOAL_TRY(status, tile_logits(tape, node, tile, logits), done);
     SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_tile_backward, &args), done);
@@ -421,7 +429,7 @@ static void head_cost(const struct shoal_tape *tape, const struct shoali_node *n
     const int64_t logits = attr->rows * attr->vocabulary, product = 2 * logits * attr->in;
     const int64_t products = 1 + (node->in[X]->tensor.needs_grad ? 1 : 0) +
                              (shoali_param_wants_grad(node->param[WEIGHT]) ? 1 : 0);
-    *flops_forward = product + 4 * logits; /* max, subtract, exp, sum */
+    *flops_forward = product + shoali_loss_flops(&attr->labels) * logits;
     *flops_backward = products * product + 4 * logits;
     *bytes = shoali_cost_bytes(node);
 }
@@ -453,7 +461,14 @@ static const struct shoali_op_row cut_row = {
 shoal_tensor *shoal_linear_cross_entropy(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
                                          shoal_tensor *targets)
 {
-    const struct head_attr attr = {0};
+    return shoal_linear_cross_entropy_smoothed(tape, x, weight, targets, 0);
+}
+
+shoal_tensor *shoal_linear_cross_entropy_smoothed(shoal_tape *tape, shoal_tensor *x,
+                                                  shoal_param *weight, shoal_tensor *targets,
+                                                  double label_smoothing)
+{
+    const struct head_attr attr = {.labels = {.smoothing = label_smoothing}};
     struct shoali_record_args record = {.row = &head_row,
                                         .inputs = {x, targets},
                                         .params = {weight},

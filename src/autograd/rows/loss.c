@@ -111,6 +111,9 @@ static shoal_status cross_entropy_infer(struct shoal_tape *tape, struct shoali_n
     SHOAL_TRY(status, shoali_row_need_float(node, LOGITS), done);
     const struct shoal_tensor *logits = &node->in[LOGITS]->tensor;
     SHOAL_TRY(status, shoali_row_need_targets(node, TARGETS, &logits->shape), done);
+    SHOAL_TRY(status,
+              shoali_loss_smooth(node, shoali_last_dim(&logits->shape), shoali_node_attr(node)),
+              done);
     const struct shoal_tensor *targets = &node->in[TARGETS]->tensor;
     const shoal_dtype wide = shoali_wide(logits->dtype);
     const shoal_shape scalar = {0}, rows = shoal_shape_1(shoali_count(targets));
@@ -126,6 +129,7 @@ static shoal_status cross_entropy_forward(struct shoal_tape *tape, struct shoali
     shoal_status status;
     const struct shoal_tensor *logits = &node->in[LOGITS]->tensor;
     const int32_t *targets = node->in[TARGETS]->tensor.data;
+    const struct shoali_loss_labels *labels = shoali_node_attr(node);
     void *row_loss;
     const int64_t columns = shoali_last_dim(&logits->shape);
     SHOAL_TRY(status, shoali_tape_workspace(tape, node->out[LSE]->bytes, &row_loss), done);
@@ -138,6 +142,7 @@ static shoal_status cross_entropy_forward(struct shoal_tape *tape, struct shoali
         .columns = columns,
         .stride = columns,
         .dtype = logits->dtype,
+        .labels = labels->wanted,
     };
     const struct shoali_loss_mean_args mean = {
         .loss = row_loss,
@@ -160,6 +165,7 @@ static shoal_status cross_entropy_backward(struct shoal_tape *tape, struct shoal
 {
     shoal_status status;
     const struct shoal_tensor *logits = &node->in[LOGITS]->tensor;
+    const struct shoali_loss_labels *labels = shoali_node_attr(node);
     const void *values = logits->data;
     void *to;
     bool accumulate;
@@ -176,6 +182,7 @@ static shoal_status cross_entropy_backward(struct shoal_tape *tape, struct shoal
         .columns = columns,
         .stride = columns,
         .dtype = logits->dtype,
+        .labels = labels->wanted,
     };
     if (to != NULL)
         SHOAL_TRY(status, SHOALI_RUN(tape, cross_entropy_backward, &args), done);
@@ -189,7 +196,7 @@ static void cross_entropy_cost(const struct shoal_tape *tape, const struct shoal
 {
     (void)tape;
     const int64_t count = shoali_count(&node->in[LOGITS]->tensor);
-    *flops_forward = 4 * count;  /* max, subtract, exp, sum */
+    *flops_forward = shoali_loss_flops(shoali_node_attr(node)) * count;
     *flops_backward = 4 * count; /* subtract, exp, subtract, scale */
     *bytes = shoali_cost_bytes(node);
 }
@@ -205,12 +212,21 @@ static const struct shoali_op_row cross_entropy_row = {
     .saves_outputs = 1u << LSE | 1u << COUNT,
 };
 
+shoal_tensor *shoal_cross_entropy_smoothed(shoal_tape *tape, shoal_tensor *logits,
+                                           shoal_tensor *targets, double label_smoothing)
+{
+    const struct shoali_loss_labels labels = {.smoothing = label_smoothing};
+    if (tape->status >= 0 && logits != NULL && logits->columns.parts == 1)
+        return shoali_cut_cross_entropy(tape, logits, targets, label_smoothing);
+    return shoali_tape_record(tape, &(struct shoali_record_args){.row = &cross_entropy_row,
+                                                                 .inputs = {logits, targets},
+                                                                 .attr = &labels,
+                                                                 .attr_bytes = sizeof labels});
+}
+
 shoal_tensor *shoal_cross_entropy(shoal_tape *tape, shoal_tensor *logits, shoal_tensor *targets)
 {
-    if (tape->status >= 0 && logits != NULL && logits->columns.parts == 1)
-        return shoali_cut_cross_entropy(tape, logits, targets);
-    return shoali_tape_record(
-        tape, &(struct shoali_record_args){.row = &cross_entropy_row, .inputs = {logits, targets}});
+    return shoal_cross_entropy_smoothed(tape, logits, targets, 0);
 }
 
 /* ---- mean squared error ---- */

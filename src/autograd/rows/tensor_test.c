@@ -60,6 +60,9 @@ static void forward(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *
     y = shoal_linear(tape, x, p[HEAD], &(shoal_linear_args){.weight_out_in = true});
     shoal_tensor *loss = shoal_add(tape, shoal_cross_entropy(tape, y, targets),
                                    shoal_linear_cross_entropy(tape, x, p[HEAD], targets));
+    loss = shoal_add(tape, loss, shoal_cross_entropy_smoothed(tape, y, targets, 0.2));
+    loss =
+        shoal_add(tape, loss, shoal_linear_cross_entropy_smoothed(tape, x, p[HEAD], targets, 0.4));
     shoal_boundary_set(tape, boundary, &loss, 1);
 }
 

@@ -437,6 +437,15 @@ static void embedding_backward(struct trial *t)
 
 /* ---- losses ---- */
 
+/* Of one loss in two, smoothed. */
+static struct shoali_label_probabilities some_labels(struct trial *t, int64_t classes)
+{
+    const double smoothing = 0.1 + 0.2 * (double)pick(t, 3);
+    if (pick(t, 2) == 0 || classes < 2)
+        return (struct shoali_label_probabilities){0};
+    return (struct shoali_label_probabilities){1 - smoothing, smoothing / (double)(classes - 1)};
+}
+
 static void cross_entropy(struct trial *t)
 {
     const int64_t pad = pick(t, 2) * 5, rows = pick_rows(t), columns = pick_size(t);
@@ -449,6 +458,7 @@ static void cross_entropy(struct trial *t)
         .columns = columns,
         .stride = columns + pad,
         .dtype = t->dtype,
+        .labels = some_labels(t, columns),
     };
     call(t, &args);
     give(t, args.loss, rows, SHOAL_F32);
@@ -488,6 +498,7 @@ static void cross_entropy_backward(struct trial *t)
         .columns = columns,
         .stride = columns + pad,
         .dtype = t->dtype,
+        .labels = some_labels(t, columns),
     };
     call(t, &args);
     give(t, args.dlogits, count, t->dtype);
@@ -507,6 +518,7 @@ static void cross_entropy_tile(struct trial *t)
         .stride = columns + pad,
         .vocabulary = vocabulary,
         .dtype = t->dtype,
+        .labels = some_labels(t, vocabulary),
     };
     for (int32_t tile = 0; tile < 3; tile++) {
         args.first = tile * columns;
@@ -540,6 +552,7 @@ static void cross_entropy_tile_backward(struct trial *t)
         .first = first,
         .dtype = SHOAL_F32,
         .dtype_out = t->dtype,
+        .labels = some_labels(t, first + columns + 50),
     };
     call(t, &args);
     if (in_place)

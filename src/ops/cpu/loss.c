@@ -15,6 +15,9 @@ static void cross_entropy_range(const void *block, int64_t begin, int64_t end)
         float loss = 0;
         if (target >= args->columns)
             loss = NAN;
+        else if (target >= 0 && args->labels.others > 0)
+            loss = lse - expected_logit(&args->labels, args->logits, first, args->columns, target,
+                                        args->dtype);
         else if (target >= 0)
             loss = lse - element(args->logits, first + target, args->dtype);
         args->lse[row] = lse;
@@ -35,6 +38,7 @@ static void cross_entropy_row(const struct shoali_cross_entropy_backward_args *a
     const int64_t first = row * args->stride;
     const int32_t target = args->targets[row];
     const v16 lse = v16_set1(args->lse[row]), factor = v16_set1(g), zero = v16_set1(0.0f);
+    const v16 others = v16_set1((float)args->labels.others);
     const bool hit = target >= 0 && target < args->columns;
     const float logit = hit ? element(args->logits, first + target, args->dtype) : 0;
     for (int64_t c = 0; c < args->columns; c += 16) {
@@ -43,13 +47,14 @@ static void cross_entropy_row(const struct shoali_cross_entropy_backward_args *a
         if (target >= 0) {
             const v16 p =
                 v16_exp(v16_sub(lanes_load(args->logits, first + c, lanes, args->dtype), lse));
-            d = v16_mul(p, factor);
+            d = v16_mul(v16_sub(p, others), factor);
         }
         lanes_store(args->dlogits, first + c, lanes, d, args->dtype);
     }
     if (hit) {
         const float p = v1_exp(logit - args->lse[row]);
-        v16_store_as_n(args->dlogits, first + target, 1, v16_set1((p - 1.0f) * g), args->dtype);
+        const float d = (p - target_probability(&args->labels)) * g;
+        v16_store_as_n(args->dlogits, first + target, 1, v16_set1(d), args->dtype);
     }
 }
 

@@ -37,11 +37,38 @@ static inline float row_exp_sum(const void *x, int64_t first, int64_t columns, s
     return v16_sum(sum);
 }
 
+static inline float row_sum(const void *x, int64_t first, int64_t columns, shoal_dtype dtype)
+{
+    v16 sum = v16_set1(0.0f);
+    int64_t c = 0;
+    for (; c + 16 <= columns; c += 16)
+        sum = v16_add(sum, v16_load_as(x, first + c, dtype));
+    if (c < columns)
+        sum = v16_add(sum, v16_load_as_n(x, first + c, columns - c, dtype));
+    return v16_sum(sum);
+}
+
 static inline float element(const void *x, int64_t i, shoal_dtype dtype)
 {
     float lane[16];
     v16_store(lane, v16_load_as_n(x, i, 1, dtype));
     return lane[0];
+}
+
+/* What smoothed labels expect of [first, first + columns); target: there, or < 0. */
+static inline float expected_logit(const struct shoali_label_probabilities *labels, const void *x,
+                                   int64_t first, int64_t columns, int64_t target,
+                                   shoal_dtype dtype)
+{
+    const float others = (float)labels->others, more = (float)labels->target - others;
+    const float all = others * row_sum(x, first, columns, dtype);
+    return target >= 0 ? v1_fma(more, element(x, first + target, dtype), all) : all;
+}
+
+/* The probability that the labels want of the target: zeros are labels that are not smoothed. */
+static inline float target_probability(const struct shoali_label_probabilities *labels)
+{
+    return labels->others > 0 ? (float)labels->target : 1.0f;
 }
 
 #endif

@@ -29,7 +29,12 @@ static void tile_range(const void *block, int64_t begin, int64_t end)
             largest = v1_max(before, here);
             sum = v1_fma(args->lse[row], v1_exp(before - largest), sum * v1_exp(here - largest));
         }
-        if (column >= 0 && column < args->columns)
+        const bool hit = column >= 0 && column < args->columns;
+        if (args->labels.others > 0)
+            args->loss[row] = expected_logit(&args->labels, args->logits, at, args->columns,
+                                             hit ? column : -1, args->dtype) +
+                              (args->first > 0 ? args->loss[row] : 0);
+        else if (hit)
             args->loss[row] = element(args->logits, at + column, args->dtype);
         args->largest[row] = largest;
         args->lse[row] = sum;
@@ -54,18 +59,20 @@ static void backward_row(const struct shoali_cross_entropy_tile_backward_args *a
     const bool hit = target >= 0 && column >= 0 && column < args->columns;
     const float logit = hit ? element(args->logits, from + column, args->dtype) : 0;
     const v16 lse = v16_set1(args->lse[row]), factor = v16_set1(g), zero = v16_set1(0.0f);
+    const v16 others = v16_set1((float)args->labels.others);
     for (int64_t c = 0; c < args->columns; c += 16) {
         const int64_t lanes = SHOALI_MIN(16, args->columns - c);
         v16 d = zero;
         if (target >= 0) {
             const v16 x = lanes_load(args->logits, from + c, lanes, args->dtype);
-            d = v16_mul(v16_exp(v16_sub(x, lse)), factor);
+            d = v16_mul(v16_sub(v16_exp(v16_sub(x, lse)), others), factor);
         }
         lanes_store(args->dlogits, to + c, lanes, d, args->dtype_out);
     }
     if (hit) {
         const float p = v1_exp(logit - args->lse[row]);
-        v16_store_as_n(args->dlogits, to + column, 1, v16_set1((p - 1.0f) * g), args->dtype_out);
+        const float d = (p - target_probability(&args->labels)) * g;
+        v16_store_as_n(args->dlogits, to + column, 1, v16_set1(d), args->dtype_out);
     }
 }
 

@@ -17,6 +17,29 @@ static REAL R(row_exp_sum)(const void *x, int64_t first, int64_t columns, shoal_
     return R(lane_total)(partial);
 }
 
+static REAL R(row_sum)(const void *x, int64_t first, int64_t columns, shoal_dtype dtype)
+{
+    REAL partial[16] = {0};
+    for (int64_t c = 0; c < columns; c++)
+        partial[c % 16] += R(load)(x, first + c, dtype);
+    return R(lane_total)(partial);
+}
+
+/* What the labels expect of [first, first + columns); target: there, or < 0. */
+static REAL R(expected_logit)(const struct shoali_label_probabilities *labels, const void *x,
+                              int64_t first, int64_t columns, int64_t target, shoal_dtype dtype)
+{
+    const REAL others = (REAL)labels->others, more = (REAL)labels->target - others;
+    const REAL all = others * R(row_sum)(x, first, columns, dtype);
+    return target >= 0 ? R(fma)(more, R(load)(x, first + target, dtype), all) : all;
+}
+
+/* The probability that the labels want of the target: zeros are labels that are not smoothed. */
+static REAL R(target_probability)(const struct shoali_label_probabilities *labels)
+{
+    return labels->others > 0 ? (REAL)labels->target : (REAL)1;
+}
+
 static void R(cross_entropy)(const struct shoali_cross_entropy_args *args)
 {
     for (int64_t row = 0; row < args->rows; row++) {
@@ -28,6 +51,9 @@ static void R(cross_entropy)(const struct shoali_cross_entropy_args *args)
         REAL loss = 0;
         if (target >= args->columns)
             loss = (REAL)NAN; /* a target outside the vocabulary must not go unseen */
+        else if (target >= 0 && args->labels.others > 0)
+            loss = lse - R(expected_logit)(&args->labels, args->logits, first, args->columns,
+                                           target, args->dtype);
         else if (target >= 0)
             loss = lse - R(load)(args->logits, first + target, args->dtype);
         ((REAL *)args->lse)[row] = lse;
@@ -55,10 +81,12 @@ static void R(cross_entropy_backward)(const struct shoali_cross_entropy_backward
     for (int64_t row = 0; row < args->rows; row++) {
         const int32_t target = args->targets[row];
         const REAL lse = ((const REAL *)args->lse)[row];
+        const REAL wanted = R(target_probability)(&args->labels);
+        const REAL others = (REAL)args->labels.others;
         for (int64_t c = 0; c < args->columns; c++) {
             const int64_t at = row * args->stride + c;
             const REAL p = R(exp)(R(load)(args->logits, at, args->dtype) - lse);
-            const REAL d = (p - (c == target ? (REAL)1 : (REAL)0)) * g;
+            const REAL d = (p - (c == target ? wanted : others)) * g;
             R(store)(args->dlogits, at, target >= 0 ? d : 0, args->dtype);
         }
     }
@@ -77,7 +105,7 @@ static void R(tile_finish)(const struct shoali_cross_entropy_tile_args *args, in
 
 static void R(cross_entropy_tile)(const struct shoali_cross_entropy_tile_args *args)
 {
-    REAL *largest = (REAL *)args->largest, *sum = (REAL *)args->lse;
+    REAL *largest = (REAL *)args->largest, *sum = (REAL *)args->lse, *loss = (REAL *)args->loss;
     for (int64_t row = 0; row < args->rows; row++) {
         const int64_t at = row * args->stride;
         const int64_t column = args->targets[row] - args->first;
@@ -91,8 +119,13 @@ static void R(cross_entropy_tile)(const struct shoali_cross_entropy_tile_args *a
             largest[row] = both;
             sum[row] = R(fma)(sum[row], R(exp)(before - both), part * R(exp)(here - both));
         }
-        if (column >= 0 && column < args->columns)
-            ((REAL *)args->loss)[row] = R(load)(args->logits, at + column, args->dtype);
+        const bool hit = column >= 0 && column < args->columns;
+        if (args->labels.others > 0)
+            loss[row] = R(expected_logit)(&args->labels, args->logits, at, args->columns,
+                                          hit ? column : -1, args->dtype) +
+                        (args->first > 0 ? loss[row] : 0);
+        else if (hit)
+            loss[row] = R(load)(args->logits, at + column, args->dtype);
         if (args->first + args->columns == args->vocabulary)
             R(tile_finish)(args, row);
     }
@@ -106,9 +139,11 @@ R(cross_entropy_tile_backward)(const struct shoali_cross_entropy_tile_backward_a
     for (int64_t row = 0; row < args->rows; row++) {
         const int64_t target = args->targets[row];
         const REAL lse = ((const REAL *)args->lse)[row];
+        const REAL wanted = R(target_probability)(&args->labels);
+        const REAL others = (REAL)args->labels.others;
         for (int64_t c = 0; c < args->columns; c++) {
             const REAL x = R(load)(args->logits, row * args->stride + c, args->dtype);
-            const REAL one = args->first + c == target ? (REAL)1 : (REAL)0;
+            const REAL one = args->first + c == target ? wanted : others;
             const REAL d = (R(exp)(x - lse) - one) * g;
             R(store)
             (args->dlogits, row * args->stride_out + c, target >= 0 ? d : 0, args->dtype_out);
