@@ -20,7 +20,7 @@ struct bench_options {
     double seconds;
     int64_t repeats, threads;
     const char *ops;
-    bool json;
+    bool json, paced;
     int32_t dtype; /* index into bench_dtypes */
     /* gemm */
     const char *set;
@@ -70,5 +70,7 @@ SHOAL_CHECKED shoal_status bench_start(const struct bench_options *options);
 /* Sinks; `user` is unused. */
 shoal_status bench_print_text(void *user, const shoali_bench_result *result);
 shoal_status bench_print_json(void *user, const shoali_bench_result *result);
+/* Prints "ready" and waits for a line of standard input. */
+shoal_status bench_wait_for_line(void *user);
 
 #endif

@@ -36,6 +36,10 @@ static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F16, SHOAL_F32
         .unit = "s", .help = "time for each figure, all its samples; 0: the subject's own"  \
     }
 #define JSON SWITCH("json", json, .help = "a line of JSON for each figure")
+#define PACED                                                       \
+    SWITCH("paced", paced, .flags = SHOALI_OPTION_HIDDEN,           \
+           .help = "before each sample print \"ready\", and wait " \
+                   "for a line of standard input")
 #define THREADS COUNT("threads", threads, 4096, .help = "0: SHOAL_NUM_THREADS, else the cores")
 #define OPS TEXT("ops", ops, .help = "kernels; default: SHOAL_OPS, else the best")
 #define DTYPE                                                                            \
@@ -124,6 +128,7 @@ static const struct shoali_option step_rows[] = {
     REPEATS,
     SECONDS,
     JSON,
+    PACED,
     TEXT("first-step-file", first_step_file, .flags = SHOALI_OPTION_HIDDEN,
          .help = "make one step and write the time here"),
     {.key = "local_rank",
@@ -146,7 +151,8 @@ static const struct shoali_option generate_rows[] = {
     OPS,
     REPEATS,
     SECONDS,
-    JSON};
+    JSON,
+    PACED};
 const struct shoali_section bench_generate_flags = SECTION("generate", generate_rows);
 
 static const struct shoali_option start_rows[] = {MODEL_ROWS,
@@ -195,6 +201,7 @@ static const struct shoali_option checkpoint_rows[] = {
     REPEATS,
     SECONDS,
     JSON,
+    PACED,
     {.key = "local_rank",
      .type = SHOALI_INT,
      .offset = O(local_rank),
@@ -296,7 +303,8 @@ shoali_bench_run bench_run(const struct bench_options *options)
                               .seconds = options->seconds,
                               .threads = (int32_t)options->threads,
                               .ops = options->ops,
-                              .sink = options->json ? bench_print_json : bench_print_text};
+                              .sink = options->json ? bench_print_json : bench_print_text,
+                              .before_sample = options->paced ? bench_wait_for_line : NULL};
 }
 
 shoal_status bench_io_args(const struct bench_options *options, shoali_bench_io_args *args)

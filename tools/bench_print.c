@@ -12,6 +12,19 @@ static shoal_status flushed(void)
     return SHOAL_OK;
 }
 
+shoal_status bench_wait_for_line(void *user)
+{
+    int byte;
+    (void)user;
+    printf("ready\n");
+    if (flushed() < 0)
+        return SHOAL_EIO;
+    while ((byte = getchar()) != '\n')
+        if (byte == EOF)
+            return SHOAL_FAIL(SHOAL_EINVAL, "--paced: standard input ended before the last sample");
+    return SHOAL_OK;
+}
+
 shoal_status bench_print_text(void *user, const shoali_bench_result *result)
 {
     (void)user;

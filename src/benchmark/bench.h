@@ -46,6 +46,9 @@ typedef struct shoali_bench_run {
     const char *ops; /* kernels; NULL: SHOAL_OPS, else the best */
     shoali_bench_sink sink;
     void *user;
+    /* Of step, generate, checkpoint: called by rank 0 before each sample, NULL: nothing. For someone who
+     * measures other programs between the samples. */
+    shoal_status (*before_sample)(void *user);
 } shoali_bench_run;
 
 /* Measures matrix products: those of a GPT-2 124M step of 4 x 256 tokens and their sum ("124m"),

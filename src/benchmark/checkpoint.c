@@ -198,6 +198,8 @@ static shoal_status sample_all(struct job *job, struct shoali_checkpoint_args *a
     memset(args->buffer, 0, (size_t)size.buffer_bytes);
     *bytes = size.bytes;
     for (int32_t taken = 1; more; taken++) {
+        if (job->run.before_sample && job->rank == 0)
+            SHOAL_TRY(status, job->run.before_sample(job->run.user), done);
         SHOAL_TRY(status, sample_plain(job, size.bytes), done);
         SHOAL_TRY(status, sample_checkpoint(job, args, size.bytes, taken), done);
         SHOAL_TRY(status, goes_on(job, begin, taken, &more), done);

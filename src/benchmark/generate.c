@@ -218,8 +218,12 @@ shoal_status shoali_bench_generate(const shoali_bench_generate_args *args)
         return SHOAL_ENOMEM;
     g->args = args;
     SHOAL_TRY(status, prepare(g), done);
-    for (int32_t i = 0; i < g->bench.run.repeats; i++)
-        SHOAL_TRY(status, sample(g, g->bench.run.seconds / g->bench.run.repeats), done);
+    const shoali_bench_run *run = &g->bench.run;
+    for (int32_t i = 0; i < run->repeats; i++) {
+        if (run->before_sample)
+            SHOAL_TRY(status, run->before_sample(run->user), done);
+        SHOAL_TRY(status, sample(g, run->seconds / run->repeats), done);
+    }
     snprintf(what, sizeof what, "%s %.1fM, %s, %d thread%s", shoal_model_config_name(args->model),
              (double)shoal_engine_param_count(g->engine) * 1e-6, shoal_dtype_name(args->dtype),
              (int)shoali_pool_threads(g->bench.pool),

@@ -186,6 +186,8 @@ static shoal_status take_samples(struct shoali_step *step, struct shoali_step_sw
     SHOAL_TRY(status, shoal_broadcast(step->group, &steps, 1, SHOAL_I32, 0, NULL), done);
     shoali_step_forget(step);
     for (int32_t i = 0; i < step->run.repeats; i++) {
+        if (step->run.before_sample && shoal_engine_rank(step->engine) == 0)
+            SHOAL_TRY(status, step->run.before_sample(step->run.user), done);
         SHOAL_TRY(status, sample_peak(step), done);
         if (swap)
             SHOAL_TRY(status, shoali_step_swap_sample(swap, step), done);

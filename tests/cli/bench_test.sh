@@ -50,6 +50,17 @@ says "$folder/none" "left with code 2"
 expect 2 "$shoal" tune
 says "what it tunes: io"
 
+# Samples when they are asked for
+expect 2 "$shoal" bench step --model tiny --micro-batch 1 --repeats 2 --seconds 0.01 --threads 1 --paced
+says "--paced: standard input ended before the last sample"
+for subject in "step --model tiny --micro-batch 1" "generate --model tiny" "checkpoint --size 1M --folder $folder"; do
+    # shellcheck disable=SC2086
+    output=$(printf '\n\n' | "$shoal" bench $subject --repeats 2 --seconds 0.01 --json --paced 2>&1) ||
+        complain "$subject --paced ended with $?: $output"
+    [ "$(grep -c '^ready$' <<<"$output")" = 2 ] || complain "$subject: not two samples asked for: $output"
+    says '"repeats": 2'
+done
+
 # Every subject explains itself
 for subject in $("$shoal" bench --help | awk '/^  [a-z]/ { print $1 }'); do
     expect 0 "$shoal" bench "$subject" --help
