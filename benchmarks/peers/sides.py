@@ -24,6 +24,15 @@ class Failed(Exception):
     pass
 
 
+def end_all_of(program):
+    """And of what it has started: it has a session of its own."""
+    try:
+        os.killpg(program.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    program.wait()
+
+
 class Lines:
     """A program whose lines are read with a deadline. Its errors go to a file, for the last line of which there is use."""
 
@@ -58,11 +67,7 @@ class Lines:
         return told[-1][:200] if told else "without a word"
 
     def end(self):
-        try:
-            os.killpg(self.program.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.program.wait()
+        end_all_of(self.program)
         for file in (self.program.stdin, self.program.stdout, self.errors):
             if file:
                 file.close()
@@ -126,7 +131,7 @@ class Bench:
 
     def __init__(self, root, options, folder, rows):
         self.root, self.folder, self.rows = root, folder, rows
-        self.shoal = os.path.join(root, "build", "bin", "shoal")
+        self.shoal = os.path.abspath(options.shoal)
         self.python = os.path.join(os.path.abspath(options.venv), "bin", "python")
         self.quick, self.samples, self.running = options.quick, 1 if options.quick else options.samples, []
         cache = os.path.join(os.path.abspath(options.venv), "cache")
@@ -160,17 +165,27 @@ class Bench:
         return "Peers: " + (", ".join(f"{name} {version}" for name, version in self.known.items()) or "no Python packages") + "."
 
     def commit(self):
-        told = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=self.root)
+        try:
+            told = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=self.root)
+        except OSError:
+            return "unknown"
         return told.stdout.strip() or "unknown"
 
     def once(self, words, environment=None):
         """Runs a program to its end; its output."""
-        program = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **(environment or {})}, cwd=self.root,
-                                 timeout=PATIENCE_S, stdin=subprocess.DEVNULL)
+        program = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, **(environment or {})}, cwd=self.root, start_new_session=True)
+        try:
+            told, errors = program.communicate(timeout=PATIENCE_S)
+        except BaseException as error:
+            end_all_of(program)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise Failed(f"{' '.join(words[:4])} ... did not end in {PATIENCE_S} s")
+            raise
         if program.returncode:
-            told = [line for line in program.stderr.splitlines() if line.strip()] or ["without a word"]
-            raise Failed(f"{' '.join(words[:4])} ... ended with {program.returncode}: {told[-1][:200]}")
-        return program.stdout
+            last = [line for line in errors.splitlines() if line.strip()] or ["without a word"]
+            raise Failed(f"{' '.join(words[:4])} ... ended with {program.returncode}: {last[-1][:200]}")
+        return told
 
     def figures(self, *words, ranks=1):
         """Of `shoal bench`, a fresh process."""
