@@ -71,7 +71,7 @@ static bool dies_amid_data(struct rank_seat *seat)
                SHOAL_OK);
         const int64_t end_ns = shoali_now_ns() + 20000000;
         while (shoali_now_ns() < end_ns)
-            EXPECT(shoal_test(request) >= 0);
+            EXPECT(!request || shoal_request_test(&request) >= 0);
         raise(SIGKILL);
     }
     const int64_t start_ns = shoali_now_ns();
