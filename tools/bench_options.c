@@ -36,8 +36,8 @@ static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F16, SHOAL_F32
         .unit = "s", .help = "time for each figure, all its samples; 0: the subject's own"  \
     }
 #define JSON SWITCH("json", json, .help = "a line of JSON for each figure")
-#define PACED                                                       \
-    SWITCH("paced", paced, .flags = SHOALI_OPTION_HIDDEN,           \
+#define PACED                                                      \
+    SWITCH("paced", paced, .flags = SHOALI_OPTION_HIDDEN,          \
            .help = "before each sample print \"ready\", and wait " \
                    "for a line of standard input")
 #define THREADS COUNT("threads", threads, 4096, .help = "0: SHOAL_NUM_THREADS, else the cores")

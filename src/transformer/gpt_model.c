@@ -221,7 +221,8 @@ shoal_status shoal_gpt_create_sized(const shoal_gpt_config *config, size_t confi
     *model = NULL;
     shoali_model_defaults(&shoali_model_gpt, &values);
     SHOAL_TRY(status,
-              SHOALI_SIZED_READ(shoal_gpt_config, label_smoothing, config, config_size, &values),
+              SHOALI_SIZED_READ(shoal_gpt_config, cross_entropy_loss_fusion, config, config_size,
+                                &values),
               done);
     SHOAL_TRY(status, shoali_model_create(&shoali_model_gpt, &values, model), done);
 done:

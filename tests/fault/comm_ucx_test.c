@@ -163,9 +163,12 @@ static void test_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_in_all_reduce), cmocka_unit_test(test_killed_amid_data),
-        cmocka_unit_test(test_killed_sender),        cmocka_unit_test(test_leaving_is_not_dying),
-        cmocka_unit_test(test_absent),               cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_killed_in_all_reduce),
+        cmocka_unit_test(test_killed_amid_data),
+        cmocka_unit_test(test_killed_sender),
+        cmocka_unit_test(test_leaving_is_not_dying),
+        cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_sizes),
     };
     if (!ranks_kind_is_there(RANKS_UCX))
         return 77;

@@ -251,8 +251,10 @@ static int keep(struct request *own, ucs_status_ptr_t answer, struct shoali_p2p_
         put_request(own);
         return UCS_PTR_STATUS(answer);
     }
-    own->over = answer == NULL;
-    own->pending = answer;
+    if (!own->over) { /* or it was called back before this */
+        own->over = answer == NULL;
+        own->pending = answer;
+    }
     request->word = (uint64_t)(uintptr_t)own;
     return 0;
 }
@@ -291,20 +293,17 @@ static int receive_message(struct shoali_p2p_comm comm, void *data, size_t bytes
     pthread_mutex_lock(&worker->lock);
     struct request *own = take_request(worker);
     if (own) {
-        ucp_tag_recv_info_t info = {0};
+        /* Always by the callback, which knows how many bytes there are. */
         const ucp_request_param_t param = {
             .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                            UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_RECV_INFO,
+                            UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
             .cb.recv = on_received,
             .user_data = own,
-            .memory_type = UCS_MEMORY_TYPE_HOST,
-            .recv_info.tag_info = &info};
+            .memory_type = UCS_MEMORY_TYPE_HOST};
         code = keep(own,
                     ucp_tag_recv_nbx(worker->ucp, data, bytes, tag_of(tag, any ? 0 : from),
                                      any ? any_source_mask : ~(ucp_tag_t)0, &param),
                     request);
-        if (code == 0 && own->over)
-            own->bytes = info.length;
     }
     pthread_mutex_unlock(&worker->lock);
     return code;

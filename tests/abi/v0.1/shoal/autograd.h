@@ -291,6 +291,16 @@ SHOAL_API shoal_tensor *shoal_cross_entropy(shoal_tape *tape, shoal_tensor *logi
  * those of the two ops, because 16-bit logits are not rounded and sums are made per tile. */
 SHOAL_API shoal_tensor *shoal_linear_cross_entropy(shoal_tape *tape, shoal_tensor *x,
                                                    shoal_param *weight, shoal_tensor *targets);
+/* The same with smoothed labels: of K classes the target is to have probability 1 - label_smoothing,
+ * and each other label_smoothing / (K - 1), as Megatron-LM has it (PyTorch's spreads over all K: its
+ * label_smoothing of K/(K - 1) times as much is the same). K is the number of classes of the whole,
+ * whatever tp is. 0 <= label_smoothing < 1; 0: the bits of the functions above. */
+SHOAL_API shoal_tensor *shoal_cross_entropy_smoothed(shoal_tape *tape, shoal_tensor *logits,
+                                                     shoal_tensor *targets, double label_smoothing);
+SHOAL_API shoal_tensor *shoal_linear_cross_entropy_smoothed(shoal_tape *tape, shoal_tensor *x,
+                                                            shoal_param *weight,
+                                                            shoal_tensor *targets,
+                                                            double label_smoothing);
 /* Sum over rows of the squared difference / count -> scalar F32: mean squared error. */
 SHOAL_API shoal_tensor *shoal_mse(shoal_tape *tape, shoal_tensor *x, shoal_tensor *target);
 /* e^x divided by its sum over the last dim; of x's shape. Backward reads the result. */

@@ -39,9 +39,9 @@ typedef enum shoal_reduce {
  */
 typedef struct shoal_comm_args {
     int32_t rank, world_size; /* world_size 0: environment; without one: 1 */
-    const char
-        *backend; /* "self", "thread", "shm", "mpi"; NULL: SHOAL_COMM, else mpi for ranks that
-                            mpirun or srun put on several machines, shm for others; self for 1 rank */
+    const char *
+        backend; /* "self", "thread", "shm", "mpi", "ucx"; NULL: SHOAL_COMM, else on several machines
+                            mpi for ranks of mpirun or srun and ucx for others, shm on one; self for 1 rank */
     const char *master_addr; /* rendezvous of processes */
     int32_t master_port;
     double timeout_s;                   /* of every wait; 0: 600 */
@@ -57,7 +57,7 @@ SHOAL_API void shoal_comm_destroy(shoal_group *group);
 /* This rank's number in the group, and how many ranks it has. Not collective. */
 SHOAL_API int32_t shoal_comm_rank(const shoal_group *group);
 SHOAL_API int32_t shoal_comm_size(const shoal_group *group);
-/* "self", "thread", "shm", "mpi". Static. Not collective. */
+/* "self", "thread", "shm", "mpi", "ucx". Static. Not collective. */
 SHOAL_API const char *shoal_comm_backend(const shoal_group *group);
 
 /* A meeting place for `ranks` threads of this process; create before, destroy after all of them. */

@@ -68,8 +68,8 @@ typedef struct shoal_engine_args {
                                       virtual stages interleaved */
     int32_t virtual_stages;        /* chunks of layers on each stage; 0: 1 */
     int32_t micro_batch_group;     /* interleaved: micro-batches of a chunk in turn; 0: stages */
-    /* "uniform", "parameters", "type:REGEX", "even", "layout:TEXT"; NULL: the key
-     * pipeline.partition_method, else "parameters". */
+    /* "uniform", "parameters", "flops", "type:REGEX", "even", "layout:TEXT"; NULL: the key
+     * pipeline.partition_method, else "flops". */
     const char *partition_method;
     int32_t first_stage_layers, last_stage_layers; /* of "even"; 0: as the others */
     bool account_for_embedding, account_for_loss;  /* of "even": they count as a layer */

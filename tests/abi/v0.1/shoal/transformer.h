@@ -140,6 +140,8 @@ typedef struct shoal_gpt_config {
     /* The head and its loss in tiles of the vocabulary (shoal_linear_cross_entropy): no logits in
      * memory, and the head's product once more in backward. */
     bool cross_entropy_loss_fusion;
+    /* Of the training loss (shoal_cross_entropy_smoothed), not of evaluation; 0: none. */
+    double label_smoothing;
 } shoal_gpt_config;
 
 /* 4h feed-forward, dropout 0.1, std 0.02, epsilon 1e-5, biases on, no padding. */
