@@ -73,6 +73,15 @@ int tool_fail(shoal_status status)
     return shoal_status_exit_code(status);
 }
 
+/* What ranks agreed on, as on a save that failed: the sentence of the others begins with the rank
+ * that found it, which has the word. */
+static bool is_of_another(shoal_status status, int64_t rank)
+{
+    int failed;
+    return status == SHOAL_EPEER ||
+           (sscanf(shoal_error_message(), "rank %d could not ", &failed) == 1 && failed != rank);
+}
+
 /* Every rank finds a user's mistake and numbers that went wrong, and all others hear of a failing
  * one: one sentence is enough. So rank 0, or the one that failed, speaks at once; the rest wait
  * until the launcher ends them, and speak when nobody does. */
@@ -82,7 +91,7 @@ int tool_fail_of_ranks(shoal_status status, const shoal_mesh *mesh)
     const struct shoali_started job = shoali_started_get();
     const bool first = job.rank <= 0, alone = job.rank < 0;
     const bool alike = shoal_status_exit_code(status) == 2 || status == SHOAL_ENUMERIC;
-    if (status != SHOAL_EPEER && (first || !alike))
+    if (!is_of_another(status, job.rank) && (first || !alike))
         return tool_fail(status);
     if (!alone && nanosleep(&(struct timespec){.tv_sec = 1}, NULL) != 0)
         return shoal_status_exit_code(status);

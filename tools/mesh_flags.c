@@ -338,11 +338,12 @@ static shoal_status check_pipeline(struct mesh_flags *flags, int64_t layers)
     const int64_t chunks = flags->virtual_stages > 1 ? flags->virtual_stages : 1;
     /* embedding and head are layers, too */
     if (flags->pipeline * chunks > layers + 2)
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "--pipeline-model-parallel-size %lld%s: %lld layers, embedding and "
-                            "head are too few for %lld of them; each needs at least one",
-                            (long long)flags->pipeline, chunks > 1 ? " with chunks" : "",
-                            (long long)layers, (long long)(flags->pipeline * chunks));
+        status = SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "--pipeline-model-parallel-size %lld: %lld layer%s, embedding and head are "
+            "too few for %lld %s; each needs at least one",
+            (long long)flags->pipeline, (long long)layers, layers > 1 ? "s" : "",
+            (long long)(flags->pipeline * chunks), chunks > 1 ? "chunks of stages" : "stages");
 done:
     return status;
 }

@@ -36,10 +36,11 @@ static shoal_status check_sizes(const shoal_mesh_args *args)
 static shoal_status left_for_data(int32_t ranks, int64_t used, const char *what, int32_t *data)
 {
     if (used > ranks || ranks % used != 0)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "%d ranks cannot be divided into replicas of %lld (%s); change a size or "
-                          "the number of ranks",
-                          (int)ranks, (long long)used, what);
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "%d rank%s cannot be divided into replicas of %lld (%s); change a size or "
+            "the number of ranks (shoal run --num_gpus N)",
+            (int)ranks, ranks > 1 ? "s" : "", (long long)used, what);
     *data = (int32_t)(ranks / used);
     return SHOAL_OK;
 }

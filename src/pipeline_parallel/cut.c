@@ -95,6 +95,21 @@ done:
 
 /* ---- by type -------------------------------------------------------------------------------- */
 
+/* Names each type where layers of it begin. */
+static shoal_status no_such_type(const struct shoali_cut_args *args)
+{
+    struct shoali_str types = {0};
+    const char *before = "";
+    for (int32_t i = 0; i < args->layer_count; before = args->layers[i++].type)
+        if (strcmp(args->layers[i].type, before) != 0)
+            shoali_str_append(&types, "%s%s", i > 0 ? ", " : "", args->layers[i].type);
+    const shoal_status status = SHOAL_FAIL(
+        SHOAL_EINVAL, "partition method type:%s matches no layer; types of this model are %s",
+        args->text, shoali_str_get(&types));
+    shoali_str_fini(&types);
+    return status;
+}
+
 static shoal_status weigh_by_type(const struct shoali_cut_args *args, double *weights)
 {
     regex_t regex;
@@ -113,10 +128,7 @@ static shoal_status weigh_by_type(const struct shoali_cut_args *args, double *we
     regfree(&regex);
     if (matches > 0)
         return SHOAL_OK;
-    return SHOAL_FAIL(SHOAL_EINVAL,
-                      "partition method type:%s matches no layer; types of this model are %s, ..., "
-                      "%s",
-                      args->text, args->layers[0].type, args->layers[args->layer_count - 1].type);
+    return no_such_type(args);
 }
 
 static shoal_status cut_by_weight(const struct shoali_cut_args *args, int32_t *begin)
@@ -164,14 +176,18 @@ static shoal_status check_even(const struct shoali_cut_args *args)
         return SHOAL_FAIL(
             SHOAL_EINVAL,
             "%d layers%s%s, without %d of the first and %d of the last pipeline stage, "
-            "do not divide among %d stages of %d chunks: change the number of stages, "
+            "do not divide among %d stage%s of %d chunk%s: change the number of stages, "
             "give the first and last stage numbers of their own, or use another "
             "partition method",
             args->layer_count - 2, args->embedding ? " and the embedding" : "",
-            args->loss ? " and the loss" : "", args->first, args->last, stages, args->chunks);
-    if (parts > 0 && layers / parts == 0)
-        return SHOAL_FAIL(SHOAL_EINVAL, "%d layers are too few for %d pipeline stages of %d chunks",
-                          args->layer_count - 2, args->stages, args->chunks);
+            args->loss ? " and the loss" : "", args->first, args->last, stages,
+            stages == 1 ? "" : "s", args->chunks, args->chunks == 1 ? "" : "s");
+    if (parts > 0 && layers == 0)
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "the %d layers of the first and last pipeline stage are all that there are: "
+            "none is left for the other %d of %d stages",
+            args->first + args->last, stages, args->stages);
     return SHOAL_OK;
 }
 

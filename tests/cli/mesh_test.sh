@@ -31,7 +31,9 @@ refuses ds.json "--tensor-model-parallel-size 3" "4 ranks cannot be divided into
 refuses ds.json "--pipeline-model-parallel-size 8 --num-layers 8" "4 ranks cannot be divided into replicas of 8"
 refuses ds.json "--tensor-model-parallel-size 0" "--tensor-model-parallel-size" "1"
 refuses ds.json "--tensor-model-parallel-size 8" "4 attention heads are too few for so many ranks"
-refuses ds.json "--pipeline-model-parallel-size 7" "4 layers, embedding and head are too few for 7 of them"
+refuses ds.json "--pipeline-model-parallel-size 7" "4 layers, embedding and head are too few for 7 stages; each"
+refuses ds.json "--pipeline-model-parallel-size 4 --num-layers 1" "4: 1 layer, embedding and head are too few for 4 stages"
+refuses ds.json "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 9" "too few for 18 chunks of stages"
 refuses ds.json "--context-parallel-size 2" "--context-parallel-size is known but not supported yet"
 refuses ds.json "--expert-model-parallel-size 2" "--expert-model-parallel-size is known but not supported yet"
 # two sources
@@ -81,6 +83,22 @@ refuses ds.json "$pp --pipeline-schedule 1f1b --num-virtual-stages-per-pipeline-
 refuses ds.json "$pp --microbatch-group-size-per-virtual-pipeline-stage 2" "is of the interleaved schedule"
 refuses ds.json "--pipeline-model-parallel-size 4 --num-layers 8 --num-virtual-stages-per-pipeline-rank 2
     --microbatch-group-size-per-virtual-pipeline-stage 2" "is less than the 4 pipeline stages"
+
+refuses ds.json "$pp --decoder-first-pipeline-num-layers 4" "none is left for the other 1 of 2 stages"
+refuses ds.json "$pp --decoder-first-pipeline-num-layers 5" "do not divide among 1 stage of 1 chunk:"
+refuses ds.json "$pp --partition-method type:attention" "types of this model are gpt_embedding, gpt_block, gpt_head"
+expect 2 "$shoal" pretrain gpt $flags --deepspeed_config ds.json --tensor-model-parallel-size 2
+says "1 rank cannot be divided into replicas of 2" "(shoal run --num_gpus N)"
+
+# ---- a save that one rank cannot make ----
+with '"exact_splits": {"tensor": 2}'
+for rank in 0 2; do
+    expect 1 env SHOAL_FAULT=ckpt.write@$rank $four k.json $pp --tensor-model-parallel-size 2 --save failed
+    [ "$(grep -c "^shoal: " <<<"$output")" = 1 ] || complain "not one rank says it: $output"
+    says "[shoal run] rank $rank (pid "
+    [ ! -e failed/latest ] || complain "a failed save counts: $(ls -R failed)"
+    rm -rf failed
+done
 
 # ---- report ----
 expect 0 "$shoal" report --world 8 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --use-tp-pp-dp-mapping
