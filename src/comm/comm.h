@@ -138,7 +138,9 @@ struct shoali_post {
 struct shoali_split_args {
     const char *here;
     int32_t color, key;
-    int32_t expected; /* ranks of the child, 0 unknown: for a plan, which cannot ask the others */
+    /* Ranks of the child; key is then this one's number in it, so that a plan, which cannot ask the
+     * others, has both. 0: unknown. */
+    int32_t expected;
 };
 
 struct shoali_comm_ops {

@@ -272,7 +272,7 @@ shoal_status shoali_comm_split(shoal_group *parent, const struct shoali_split_ar
     if (*group)
         (*group)->device_memory = parent->device_memory;
     if (status == SHOAL_OK && args->expected > 0)
-        SHOAL_ASSERT(child && (*group)->size == args->expected);
+        SHOAL_ASSERT(child && (*group)->size == args->expected && (*group)->rank == args->key);
     return status;
 }
 

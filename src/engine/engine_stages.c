@@ -332,10 +332,11 @@ static shoal_status find_group(struct shoal_engine *engine, const bool *held, in
             return SHOAL_OK;
         }
     const bool own = held[stages->index];
-    const struct shoali_split_args split = {.here = SHOAL_HERE,
-                                            .color = own ? 0 : -1,
-                                            .key = stages->index,
-                                            .expected = own ? count : 0};
+    int32_t before = 0; /* of those stages */
+    for (int32_t s = 0; s < stages->index; s++)
+        before += held[s];
+    const struct shoali_split_args split = {
+        .here = SHOAL_HERE, .color = own ? 0 : -1, .key = before, .expected = own ? count : 0};
     *group = NULL;
     SHOAL_TRY(status, shoali_comm_split(stages->group, &split, group), done);
     memcpy(sets + (size_t)stages->made_count * width, held, width * sizeof *held);

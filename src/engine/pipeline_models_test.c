@@ -106,6 +106,36 @@ static const shoal_input_spec inputs[] = {
 static const shoal_model model = {
     .name = "any", .layers = layers, .layer_count = LAYERS, .inputs = inputs, .input_count = 2};
 
+/* A plan's stage knows its number among those that hold a tied weight: here 0, 2 and 5. */
+static void test_planned_tied(void **state)
+{
+    static const char config[] = "{\"train_batch_size\":8,\"train_micro_batch_size_per_gpu\":1,"
+                                 "\"optimizer\":{\"type\":\"AdamW\"}}";
+    static const int32_t numbers_there[LAYERS] = {0, -1, 1, -1, -1, 2};
+    (void)state;
+    for (int32_t stage = 0; stage < LAYERS; stage++) {
+        const shoal_plan_args args = {.rank = stage, .world_size = LAYERS, .pipeline = LAYERS};
+        shoal_group *group = NULL;
+        shoal_mesh *mesh = NULL;
+        shoal_engine *engine = NULL;
+        assert_int_equal(shoali_comm_create_meta(stage, LAYERS, NULL, &group), SHOAL_OK);
+        assert_int_equal(shoali_plan_mesh(&args, group, &mesh), SHOAL_OK);
+        assert_int_equal(shoali_engine_make(&(shoal_engine_args){.model = &model,
+                                                                 .config_text = config,
+                                                                 .group = group,
+                                                                 .mesh = mesh},
+                                            &(struct shoali_engine_making){.meta = true}, &engine),
+                         SHOAL_OK);
+        assert_int_equal(engine->stages.made_count, 1);
+        const shoal_group *tied = engine->stages.made[0];
+        assert_int_equal(tied ? shoal_comm_rank(tied) : -1, numbers_there[stage]);
+        assert_true(!tied || shoal_comm_size(tied) == 3);
+        shoal_engine_destroy(engine);
+        shoal_mesh_destroy(mesh);
+        shoal_comm_destroy(group);
+    }
+}
+
 static void test_any_model(void **state)
 {
     static const struct cell cells[] = {
@@ -329,9 +359,10 @@ static void test_inference(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_model),    cmocka_unit_test(test_tied),
-        cmocka_unit_test(test_random_cells), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_other_shapes), cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_planned_tied), cmocka_unit_test(test_any_model),
+        cmocka_unit_test(test_tied),         cmocka_unit_test(test_random_cells),
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_other_shapes),
+        cmocka_unit_test(test_inference),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -83,7 +83,7 @@ static bool adjust(struct seat *seat, struct shoali_zero_args *args)
     if (seat->run->ranks == 1)
         return true;
     const struct shoali_split_args split = {
-        .here = SHOAL_HERE, .color = seat->rank / 2, .key = seat->rank, .expected = 2};
+        .here = SHOAL_HERE, .color = seat->rank / 2, .key = seat->rank % 2, .expected = 2};
     NEED(shoali_comm_split(seat->group, &split, &seat->cut));
     cuts[seat->rank][0] = seat->cut;
     for (int32_t i = 0; i < seat->module.param_count; i++) {

@@ -67,12 +67,13 @@ shoal_status shoali_zero_await_all(struct shoali_zero_jobs *jobs)
     return shoali_zero_await(jobs, jobs->posted);
 }
 
+/* `number`: of this rank in the group of `expected`. */
 static shoal_status split(const struct shoali_zero_jobs *jobs, shoal_group *base, int32_t color,
-                          int32_t expected, shoal_group **group)
+                          int32_t number, int32_t expected, shoal_group **group)
 {
     shoal_status status;
     const struct shoali_split_args args = {
-        .here = SHOAL_HERE, .color = color, .key = shoal_comm_rank(base), .expected = expected};
+        .here = SHOAL_HERE, .color = color, .key = number, .expected = expected};
     SHOAL_TRY(status, shoali_comm_split(base, &args, group), done);
     if (jobs->setup->args.overlap)
         shoali_comm_second_thread(*group);
@@ -94,14 +95,17 @@ static shoal_status make_channel(struct shoali_zero_jobs *jobs, shoal_group *bas
     if (jobs->setup->args.overlap || sharded) {
         away->group = NULL;
         SHOAL_TRY(status,
-                  split(jobs, base, sharded ? cut->replica : 0, sharded ? cut->parts : cut->size,
-                        &away->group),
+                  sharded ? split(jobs, base, cut->replica, cut->seat, cut->parts, &away->group)
+                          : split(jobs, base, 0, cut->rank, cut->size, &away->group),
                   done);
     }
     if (sharded)
-        SHOAL_TRY(status, split(jobs, base, cut->seat, cut->replicas, &away->replicas), done);
+        SHOAL_TRY(status,
+                  split(jobs, base, cut->seat, cut->replica, cut->replicas, &away->replicas), done);
     if (nearby)
-        SHOAL_TRY(status, split(jobs, base, cut->rank / nearby, nearby, &away->nearby), done);
+        SHOAL_TRY(status,
+                  split(jobs, base, cut->rank / nearby, cut->rank % nearby, nearby, &away->nearby),
+                  done);
 done:
     return status;
 }

@@ -98,13 +98,12 @@ static shoal_status finish(void *backend, void *request)
     return SHOAL_OK;
 }
 
-/* The others give the same color, unless the caller knows how many do. */
+/* The others give the same color, unless the caller knows how many do, and which of them this is. */
 static shoal_status split(void *backend, const struct shoali_split_args *args, void **child)
 {
     const struct meta_group *group = backend;
     const int32_t ranks = args->expected > 0 ? args->expected : group->size;
-    /* along an axis of a mesh the key is the rank's number; else neighbours make a group */
-    const int32_t own = args->key >= 0 && args->key < ranks ? args->key : group->rank % ranks;
+    const int32_t own = args->expected > 0 ? args->key : group->rank;
     *child = NULL;
     return args->color < 0 ? SHOAL_OK
                            : create(&(shoal_comm_args){.rank = own, .world_size = ranks}, child);
