@@ -5,6 +5,7 @@
 #include "mesh_flags.h"
 #include "tool.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@ enum { LINE = 100, NAME = 20, WORLD_MAX = 65536 };
 
 struct mesh_options {
     int64_t world_size;
+    const char *deepspeed_config;
     struct mesh_flags mesh;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
@@ -25,6 +27,11 @@ static const struct shoali_option rows[] = {
      .min = 1,
      .max = WORLD_MAX,
      .help = "ranks of the job"},
+    {.key = "deepspeed_config",
+     .alias = "deepspeed-config",
+     .type = SHOALI_STRING,
+     .offset = O(deepspeed_config),
+     .help = "the configuration, for what it says of the mesh and of exact sums"},
 };
 static const struct shoali_section section = {.name = "report",
                                               .rows = SHOALI_ROWS(rows),
@@ -164,6 +171,51 @@ static void list_embeddings(const shoal_mesh *mesh, struct listing *out)
     shoali_str_append(&out->text, "\n");
 }
 
+/* ---- exact sums ----------------------------------------------------------------------------- */
+
+/* Pieces along one axis, and how many of them a rank along tp has. */
+static shoal_status list_splits(const char *name, int64_t splits, int64_t ranks,
+                                struct listing *out)
+{
+    if (splits < 1 || splits % ranks != 0)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "exact_splits.%s is %lld and %lld ranks are along tp: each has whole "
+                          "pieces of a sum, so give a multiple of %lld",
+                          name, (long long)splits, (long long)ranks, (long long)ranks);
+    shoali_str_append(&out->text, "exact_splits.%-8s %lld: %lld on each rank along tp\n", name,
+                      (long long)splits, (long long)(splits / ranks));
+    return SHOAL_OK;
+}
+
+/* What the configuration says of sums that ranks along tp share. */
+static shoal_status list_exact(const struct mesh_options *options, struct listing *out)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_json *document = NULL;
+    if (!options->deepspeed_config)
+        return SHOAL_OK;
+    SHOAL_TRY(status, shoali_json_load(options->deepspeed_config, &document), done);
+    const json_t *root = shoali_json_root(document);
+    const char *reduction = json_string_value(json_object_get(root, "reduction"));
+    const json_t *splits = json_object_get(root, "exact_splits");
+    const json_t *tensor = json_object_get(splits, "tensor");
+    const json_t *sequence = json_object_get(splits, "sequence");
+    if (!reduction || strcmp(reduction, "exact") != 0)
+        goto done;
+    SHOAL_TRY(status,
+              shoali_json_locate(document, "exact_splits",
+                                 list_splits("tensor", tensor ? json_integer_value(tensor) : 1,
+                                             options->mesh.tensor, out)),
+              done);
+    if (sequence)
+        shoali_str_append(&out->text, "exact_splits.sequence %lld\n",
+                          (long long)json_integer_value(sequence));
+    shoali_str_append(&out->text, "\n");
+done:
+    shoali_json_close(document);
+    return status;
+}
+
 static shoal_status list(const struct mesh_options *options, struct listing *out)
 {
     shoal_status status;
@@ -175,6 +227,7 @@ static shoal_status list(const struct mesh_options *options, struct listing *out
     SHOAL_TRY(status, mesh_flags_open(&options->mesh, NULL, (int32_t)options->world_size, 0, &mesh),
               done);
     shoali_str_append(&out->text, "%s\n\n", shoal_mesh_describe(mesh, line, sizeof line));
+    SHOAL_TRY(status, list_exact(options, out), done);
     for (int i = 0; i < SETS; i++) {
         const shoal_axes axes = essence(mesh, options, sets[i]);
         bool known = axes == 0;
@@ -205,6 +258,8 @@ int report_mesh(int argc, char **argv)
     SHOAL_TRY(status, shoali_config_defaults(&section, &options, &arena), done);
     SHOAL_TRY(status, shoali_config_defaults(&mesh_sizes_section, &options.mesh, &arena), done);
     SHOAL_TRY(status, shoali_flags_parse(&args, argc, argv, &arena, NULL), done);
+    SHOAL_TRY(status, mesh_flags_take_config(&options.mesh, options.deepspeed_config, &arena),
+              done);
     SHOAL_TRY(status, list(&options, &out), done);
     fputs(shoali_str_get(&out.text), stdout);
 done:;

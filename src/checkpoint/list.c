@@ -143,6 +143,19 @@ static int by_step(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
+/* Pieces that its exact sums are made of: who goes on with others has other bits. */
+static void say_splits(const json_t *manifest, struct shoali_str *out)
+{
+    const json_t *engine = json_object_get(manifest, "engine");
+    const json_t *tensor = json_object_get(engine, "exact_splits_tensor");
+    const json_t *sequence = json_object_get(engine, "exact_splits_sequence");
+    if (tensor)
+        shoali_str_append(out, ", exact_splits.tensor %lld", (long long)json_integer_value(tensor));
+    if (sequence)
+        shoali_str_append(out, ", exact_splits.sequence %lld",
+                          (long long)json_integer_value(sequence));
+}
+
 static void say_entry(const struct listing *list, const struct entry *entry, const char *latest,
                       struct shoali_str *out)
 {
@@ -162,6 +175,7 @@ static void say_entry(const struct listing *list, const struct entry *entry, con
         shoali_str_append(out, "%s: %s",
                           entry->status == SHOAL_ECORRUPT ? "damaged" : "cannot be read",
                           shoali_str_get(&entry->why));
+    say_splits(entry->manifest, out);
     shoali_str_append(out, "%s\n", strcmp(entry->name, latest) == 0 ? ", latest" : "");
 }
 

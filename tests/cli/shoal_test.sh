@@ -45,6 +45,16 @@ says "16 ranks, tp 2, ep 4, dp 4, pp 2; numbered tp-cp-ep-dp-pp" "dp            
     "expert dp            [0 4] [1 5]" "tied embeddings      [0 8] [1 9]"
 expect 0 "$shoal" report --world-size 16 --pipeline-model-parallel-size 4 --tensor-model-parallel-size 2 --use-tp-pp-dp-mapping
 says "pp                   [0 2 4 6] [1 3 5 7] [8 10 12 14]" "tied embeddings      [0 6] [1 7]"
+cat >"$folder/exact.json" <<'CONFIG'
+{"reduction": "exact", "exact_splits": {"tensor": 4, "sequence": 2}, "tensor_parallel": {"autotp_size": 2}}
+CONFIG
+expect 0 "$shoal" report --world 8 --deepspeed_config "$folder/exact.json"
+says "8 ranks, tp 2, dp 4" "exact_splits.tensor   4: 2 on each rank along tp" "exact_splits.sequence 2"
+expect 2 "$shoal" report --world 8 --tensor-model-parallel-size 4 --deepspeed_config "$folder/exact.json"
+says "tensor_parallel.autotp_size is 2, but --tensor-model-parallel-size is 4"
+echo '{"reduction": "exact"}' >"$folder/plain.json"
+expect 2 "$shoal" report --world 6 --tensor-model-parallel-size 3 --deepspeed_config "$folder/plain.json"
+says "exact_splits.tensor is 1 and 3 ranks are along tp"
 expect 2 "$shoal" report --world 15 --tensor-model-parallel-size 2
 says "15 ranks cannot be divided into replicas of 2"
 expect 2 "$shoal" report --tensor-model-parallel-size 2
