@@ -83,6 +83,20 @@ done:
     return status;
 }
 
+/* What can be planned and not be predicted is no mistake. */
+static void predict(const struct planning *planning, const shoal_plan_args *args,
+                    struct column *column)
+{
+    const shoal_plan_rates *rates = &planning->rates;
+    if (rates->flops <= 0 && rates->memory_bytes <= 0)
+        return;
+    if (shoal_layout_predict(&planning->setup.args, args, rates, &column->predicted) >= 0)
+        return;
+    column->predicted.step_s = 0;
+    snprintf(column->unpredicted, sizeof column->unpredicted, "%s", shoal_error_message());
+    shoali_error_clear();
+}
+
 static shoal_status plan_column(struct planning *planning, int32_t world, struct column *column)
 {
     shoal_status status;
@@ -93,6 +107,7 @@ static shoal_status plan_column(struct planning *planning, int32_t world, struct
     SHOAL_TRY(status, plan_choose_limit(planning, world, &column->limit), done);
     SHOAL_TRY(status, plan_kinds(planning, &args, column), done);
     shoal_plan_get_time(&column->plan, &planning->rates, &column->time);
+    predict(planning, &args, column);
     if (column->verdict.missing_bytes > 0) {
         args.rank = column->plan.rank;
         SHOAL_TRY(status,
@@ -142,6 +157,8 @@ static int32_t worlds_first(const struct planning *planning)
     const struct plan_options *own = &planning->own;
     if (shoali_config_given(&plan_section, own, "world-size"))
         return (int32_t)own->world_size.value[0];
+    if (own->nodes > 0)
+        return (int32_t)(own->nodes * own->ranks_per_node);
     return (int32_t)(planning->options.mesh.tensor * planning->options.mesh.pipeline);
 }
 
@@ -157,6 +174,7 @@ static shoal_status make_plans(struct planning *planning)
             SHOAL_EINVAL, "%s: --%s is for one number of ranks, not %d: give one to --world-size",
             planning->name, planning->own.draw ? "draw" : "search", (int)worlds->count);
     SHOAL_TRY(status, plan_check_draw(planning), done);
+    SHOAL_TRY(status, plan_read_cluster(planning), done);
     SHOAL_TRY(status, prepare(planning), done);
     if (planning->own.search)
         return plan_search(planning, worlds_first(planning));
@@ -193,6 +211,7 @@ int tool_plan(int argc, char **argv)
     shoal_status status;
     const char *model = NULL;
     int skip = 0;
+    shoali_arena_init(&planning.arena);
     SHOAL_TRY(status,
               model_flags_word("shoal plan", argc, argv, &model, &skip, planning.name,
                                sizeof planning.name),
@@ -234,6 +253,7 @@ done:;
     }
     shoali_free(planning.column);
     shoali_free(planning.layout);
+    shoali_arena_fini(&planning.arena);
     pretrain_setup_fini(&planning.setup);
     shoal_model_destroy(planning.model);
     pretrain_options_fini(&planning.options);

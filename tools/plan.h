@@ -5,6 +5,7 @@
  *   plan_print.c    plans as text and as JSON
  *   plan_layout.c   --draw and --search: pipelines as pictures, the best layouts as a table
  *   plan_rates.c    rates of clusters by name, and of this machine, measured
+ *   plan_cluster.c  ... and of a file that describes a cluster
  */
 #ifndef SHOAL_PLAN_TOOL_H
 #define SHOAL_PLAN_TOOL_H
@@ -17,12 +18,15 @@ enum { PLANS_MAX = 64, EXIT_DOES_NOT_FIT = 3 };
 struct plan_options {
     struct shoali_ints world_size;
     const char *memory_limit, *cluster, *draw;
-    int64_t ranks_per_node, results;
-    double peak_tflops, memory_bandwidth, network_bandwidth, node_bandwidth, latency_us;
+    int32_t collective_algorithm; /* of plan_algorithms */
+    int64_t nodes, ranks_per_node, links_per_node, results;
+    double peak_tflops, memory_bandwidth, network_bandwidth, node_bandwidth, link_bandwidth;
+    double latency_us, node_latency_us;
     bool json, search;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 extern const struct shoali_section plan_section;
+extern const char *const plan_algorithms[]; /* the first is the best one */
 
 /* One number of ranks. */
 struct column {
@@ -38,6 +42,9 @@ struct column {
         shoal_plan_verdict verdict;
     } suggestion;
     shoal_plan_time time;
+    /* With rates: the step by single messages; else, or where that cannot be said, step_s is 0. */
+    shoal_layout predicted;
+    char unpredicted[256]; /* why not */
     /* with a pipeline */
     shoal_layout_pipeline pipeline;
     shoal_layout_stage *stage; /* [pipeline.stages]; owned; NULL: none */
@@ -51,7 +58,8 @@ struct planning {
     shoal_model *model;
     struct pretrain_setup setup;
     shoal_plan_rates rates;
-    char rates_from[64]; /* "measured here", for people; "" from flags */
+    char rates_from[320];      /* "measured here", for people; "" from flags */
+    struct shoali_arena arena; /* of the cluster's file */
     struct column *column;
     int32_t count;
     /* --search */
@@ -66,6 +74,9 @@ shoal_plan_args plan_args_of(const struct planning *planning, int32_t world);
 SHOAL_CHECKED shoal_status plan_choose_limit(const struct planning *planning, int32_t world,
                                              shoal_plan_limit *limit);
 
+/* What the file of --cluster says is what flags would say; those that were given count more. Without a
+ * file nothing. Checks the ranks of the nodes. */
+SHOAL_CHECKED shoal_status plan_read_cluster(struct planning *planning);
 /* Rates of --cluster and of flags; `needed`: where neither gives any, of this machine, measured for
  * `world` ranks. */
 SHOAL_CHECKED shoal_status plan_find_rates(struct planning *planning, int32_t world, bool needed);

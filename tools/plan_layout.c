@@ -259,7 +259,12 @@ static void show_rates(const struct planning *planning)
     if (rates->node_bytes > 0)
         printf(", %d ranks per node with %.4g GB/s", (int)rates->ranks_per_node,
                rates->node_bytes * 1e-9);
-    printf(", network %.4g GB/s\n", rates->network_bytes * 1e-9);
+    if (rates->link_bytes > 0 && rates->links_per_node > 0)
+        printf(", %d links of %.4g GB/s from node to node\n", (int)rates->links_per_node,
+               rates->link_bytes * 1e-9);
+    else
+        printf(", network %.4g GB/s\n",
+               (rates->link_bytes > 0 ? rates->link_bytes : rates->network_bytes) * 1e-9);
 }
 
 shoal_status plan_show_search(const struct planning *planning)

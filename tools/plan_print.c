@@ -224,6 +224,29 @@ static void show_verdict(const struct column *column)
            shoali_format_bytes((double)column->suggestion.verdict.need_bytes, need));
 }
 
+/* The step by single messages, in one sentence. */
+static void show_prediction(const struct planning *planning, const struct column *column)
+{
+    const shoal_layout *layout = &column->predicted;
+    const int32_t ranks = column->plan.world_size;
+    double flops = 0;
+    if (column->unpredicted[0])
+        printf("%d rank%s: no step is predicted: %s\n", (int)ranks, ranks > 1 ? "s" : "",
+               column->unpredicted);
+    if (layout->step_s <= 0)
+        return;
+    if (shoal_model_flops_per_token(planning->model, &flops) < 0)
+        shoali_error_clear();
+    printf("%d rank%s: predicted step %.4g s: computation %.4g, bubble %.4g, messages %.4g beside "
+           "%.4g that computation hides, update %.4g; %.4g tokens/s",
+           (int)ranks, ranks > 1 ? "s" : "", layout->step_s, layout->compute_s,
+           layout->bubble * (layout->step_s - layout->update_s) / (1 + layout->bubble),
+           layout->exposed_s, layout->hidden_s, layout->update_s, layout->tokens_per_second);
+    if (flops > 0)
+        printf(", %.4g TFLOP/s of a rank", flops * layout->tokens_per_second / ranks * 1e-12);
+    printf("%s\n", column->plan.host_state_bytes > 0 ? " (without the copies of offload)" : "");
+}
+
 void plan_show(const struct planning *planning)
 {
     const shoal_plan *plan = &planning->column->plan;
@@ -255,6 +278,8 @@ void plan_show(const struct planning *planning)
     }
     printf("\n");
     for (int32_t i = 0; i < planning->count; i++)
+        show_prediction(planning, &planning->column[i]);
+    for (int32_t i = 0; i < planning->count; i++)
         show_verdict(&planning->column[i]);
 }
 
@@ -280,6 +305,14 @@ static shoal_status column_json(const struct column *column, json_t *list)
     failed |= json_object_set_new(object, "network_s", json_real(column->time.network_s));
     failed |= json_object_set_new(object, "update_s", json_real(column->time.update_s));
     failed |= json_object_set_new(object, "step_s", json_real(column->time.step_s));
+    if (column->predicted.step_s > 0)
+        failed |= json_object_set_new(
+            object, "predicted",
+            json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "step_s", column->predicted.step_s,
+                      "compute_s", column->predicted.compute_s, "bubble", column->predicted.bubble,
+                      "exposed_s", column->predicted.exposed_s, "hidden_s",
+                      column->predicted.hidden_s, "update_s", column->predicted.update_s,
+                      "tokens_per_second", column->predicted.tokens_per_second));
     failed |= plan_pipeline_json(column, object);
     failed |= json_array_append_new(list, object);
     if (failed)

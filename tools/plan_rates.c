@@ -90,7 +90,7 @@ done:
 static bool any_rate(const struct plan_options *own)
 {
     return own->peak_tflops > 0 || own->memory_bandwidth > 0 || own->network_bandwidth > 0 ||
-           own->node_bandwidth > 0;
+           own->node_bandwidth > 0 || own->link_bandwidth > 0;
 }
 
 /* A flag counts more than the cluster's name. */
@@ -103,12 +103,25 @@ static void add_flags(const struct plan_options *own, shoal_plan_rates *rates)
                  {own->memory_bandwidth * 1e9, &rates->memory_bytes},
                  {own->network_bandwidth * 1e9, &rates->network_bytes},
                  {own->node_bandwidth * 1e9, &rates->node_bytes},
-                 {own->latency_us * 1e-6, &rates->latency_s}};
+                 {own->latency_us * 1e-6, &rates->latency_s},
+                 {own->node_latency_us * 1e-6, &rates->node_latency_s},
+                 {own->link_bandwidth * 1e9, &rates->link_bytes}};
+    if (own->network_bandwidth > 0 || own->link_bandwidth > 0) /* not those of the name */
+        rates->links_per_node = 0, rates->link_bytes = 0;
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
         if (flags[i].given > 0)
             *flags[i].rate = flags[i].given;
     if (own->ranks_per_node > 0)
         rates->ranks_per_node = (int32_t)own->ranks_per_node;
+    if (own->links_per_node > 0)
+        rates->links_per_node = (int32_t)own->links_per_node;
+    rates->collective_algorithm = plan_algorithms[own->collective_algorithm];
+    /* what one rank has of the links when all send */
+    if (own->link_bandwidth > 0 && own->network_bandwidth <= 0) {
+        const int32_t ranks = rates->ranks_per_node, links = rates->links_per_node;
+        rates->network_bytes =
+            links > 0 && links < ranks ? rates->link_bytes * links / ranks : rates->link_bytes;
+    }
 }
 
 shoal_status plan_find_rates(struct planning *planning, int32_t world, bool needed)
@@ -119,8 +132,9 @@ shoal_status plan_find_rates(struct planning *planning, int32_t world, bool need
     const int64_t node = own->ranks_per_node;
     if (own->cluster) {
         SHOAL_TRY(status, shoal_cluster_find(own->cluster, &planning->rates, &limit), done);
-        snprintf(planning->rates_from, sizeof planning->rates_from, " of --cluster %s",
-                 own->cluster);
+        if (!planning->rates_from[0])
+            snprintf(planning->rates_from, sizeof planning->rates_from, " of --cluster %s",
+                     own->cluster);
     } else if (needed && !any_rate(own)) {
         const int32_t here = node > 0 && node < world ? (int32_t)node : world;
         if (here > shoali_core_count())

@@ -5,8 +5,10 @@
  *   stages.c     layers to stages: durations, memory, the schedule's timeline
  *   draw.c       shoal_layout_draw
  *   traffic.c    ZeRO's memory and messages by formulas
+ *   network.c    what a collective takes, by algorithm (network.h)
  *   search.c     all layouts, the best of them (search.h)
  *   shape.c      one cut with one schedule
+ *   predict.c    the step of the one layout that the arguments say
  *   verify.c     real plans of the best
  *   cluster.c    rates by name
  *
@@ -30,6 +32,7 @@
 #ifndef SHOALI_AUTOTUNING_H
 #define SHOALI_AUTOTUNING_H
 
+#include "autotuning/network.h"
 #include "engine/engine.h"
 #include "shoal/autotuning.h"
 
@@ -62,8 +65,7 @@ struct shoali_layer_cost {
     double weight;            /* of the cut: what it trains, tied parameters at each use */
     double flops_forward, flops_backward, flops_weight, flops_replay;
     double bytes; /* read and written by a forward, but in products */
-    double tensor_forward_bytes, tensor_backward_bytes; /* sent along tp; replay: in backward */
-    double tensor_forward_calls, tensor_backward_calls;
+    struct shoali_sent tensor_forward, tensor_backward; /* along tp; replay: in backward */
     int64_t kept_bytes, work_bytes, boundary_bytes;
     int64_t deferred_bytes, deferred_work_bytes; /* the same where weight gradients come later */
 };
@@ -94,12 +96,12 @@ SHOAL_CHECKED shoal_status shoali_costs_make(const struct shoali_settings *setti
 /* What messages and computations of a layout take: per second; 0: not known, costs nothing. */
 struct shoali_speeds {
     double flops, memory;
-    double tensor, pipeline, data; /* bytes that a rank sends along tp, pp, dp */
-    double latency_s;
+    struct shoali_network network;
+    struct shoali_network_place tensor, pipeline, data; /* groups along tp, pp, dp */
 };
-/* By the distance of the ranks along each axis. */
-void shoali_speeds_of(const shoal_plan_rates *rates, const shoal_mesh *mesh,
-                      struct shoali_speeds *speeds);
+/* SHOAL_EINVAL as shoali_network_of. */
+SHOAL_CHECKED shoal_status shoali_speeds_of(const shoal_plan_rates *rates, const shoal_mesh *mesh,
+                                            struct shoali_speeds *speeds);
 
 struct shoali_virtual_stages_args {
     const struct shoali_costs *costs;

@@ -6,19 +6,22 @@
 #include <string.h>
 
 /* Of one accelerator, by data sheets: dense bf16 (V100: fp16) FLOP/s, memory, what it sends to
- * others of its machine and into the network, in units per second. */
+ * others of its machine, in units per second; links of a machine (DGX-1V, DGX A100, H100, H200) and what
+ * one carries. */
 static const struct {
     const char *name;
-    double flops, memory_bytes, node_bytes, network_bytes;
+    double flops, memory_bytes, node_bytes, link_bytes;
+    int32_t links;
     int64_t gib;
 } rows[] = {
-    {"v100", 125e12, 0.9e12, 150e9, 12.5e9, 32},
-    {"a100", 312e12, 2.039e12, 300e9, 25e9, 80},
-    {"h100", 989e12, 3.35e12, 450e9, 50e9, 80},
-    {"h200", 989e12, 4.8e12, 450e9, 50e9, 141},
+    {"v100", 125e12, 0.9e12, 150e9, 12.5e9, 4, 32},
+    {"a100", 312e12, 2.039e12, 300e9, 25e9, 8, 80},
+    {"h100", 989e12, 3.35e12, 450e9, 50e9, 8, 80},
+    {"h200", 989e12, 4.8e12, 450e9, 50e9, 8, 141},
 };
 enum { ROWS = sizeof rows / sizeof rows[0], RANKS_PER_NODE = 8 };
-static const double reached_flops = 0.6, reached_bytes = 0.8, latency_s = 10e-6;
+static const double reached_flops = 0.6, reached_bytes = 0.8, latency_s = 10e-6,
+                    node_latency_s = 4e-6;
 
 const char *shoal_cluster_name(int32_t index)
 {
@@ -35,10 +38,13 @@ shoal_status shoal_cluster_find_sized(const char *name, shoal_plan_rates *rates,
             continue;
         const shoal_plan_rates found = {.flops = reached_flops * rows[i].flops,
                                         .memory_bytes = reached_bytes * rows[i].memory_bytes,
-                                        .network_bytes = reached_bytes * rows[i].network_bytes,
+                                        .network_bytes = reached_bytes * rows[i].link_bytes,
                                         .node_bytes = reached_bytes * rows[i].node_bytes,
                                         .latency_s = latency_s,
-                                        .ranks_per_node = RANKS_PER_NODE};
+                                        .ranks_per_node = RANKS_PER_NODE,
+                                        .node_latency_s = node_latency_s,
+                                        .link_bytes = reached_bytes * rows[i].link_bytes,
+                                        .links_per_node = rows[i].links};
         shoali_sized_copy(rates, rates_size, &found, sizeof found);
         shoal_plan_set_limit_sized(rows[i].gib << 30, limit, limit_size);
         return SHOAL_OK;

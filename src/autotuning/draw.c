@@ -28,7 +28,7 @@ static shoal_status read_mesh(struct drawing *drawing, const shoal_plan_rates *r
     const shoal_plan_args *plan = &drawing->settings.plan;
     SHOAL_TRY(status, shoali_plan_mesh(plan, NULL, &mesh), done);
     if (rates)
-        shoali_speeds_of(rates, mesh, &drawing->speeds);
+        SHOAL_TRY(status, shoali_speeds_of(rates, mesh, &drawing->speeds), done);
     drawing->seconds = rates && (rates->flops > 0 || rates->memory_bytes > 0);
     SHOAL_TRY(status,
               shoali_batch_triad(&drawing->settings.config, shoal_mesh_size(mesh, SHOAL_AXIS_DP),

@@ -11,7 +11,7 @@ struct seen {
     struct shoali_layer_cost cost;
     int64_t used_before;  /* of the slot, when its forward began */
     int64_t used_between; /* when its backward began */
-    double tensor_bytes, tensor_calls;
+    struct shoali_sent sent;
 };
 struct watch {
     struct seen *layer;
@@ -22,16 +22,27 @@ struct watch {
 
 /* ---- watching ------------------------------------------------------------------------------- */
 
-static void read_tensor_group(const struct watch *watch, double *bytes, double *calls)
+static void read_tensor_group(const struct watch *watch, struct shoali_sent *sent)
 {
     struct shoali_comm_counters now;
-    *bytes = *calls = 0;
+    *sent = (struct shoali_sent){0};
     if (!watch->tensor)
         return;
     shoali_comm_get_counters(watch->tensor, &now);
     for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++) {
-        *bytes += (double)now.bytes[k];
-        *calls += (double)now.calls[k];
+        sent->bytes[k] = (double)now.bytes[k];
+        sent->calls[k] = (double)now.calls[k];
+    }
+}
+
+/* Since `before`. */
+static void read_tensor_since(const struct watch *watch, const struct shoali_sent *before,
+                              struct shoali_sent *sent)
+{
+    read_tensor_group(watch, sent);
+    for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++) {
+        sent->bytes[k] -= before->bytes[k];
+        sent->calls[k] -= before->calls[k];
     }
 }
 
@@ -81,7 +92,7 @@ static shoal_status forward_begin(void *user, struct shoal_tape *tape, struct sh
     end_kept(watch, tape, scope->layer->index);
     layer->used_before = (int64_t)shoali_slot_used_bytes(tape->args.slot);
     layer->cost.work_bytes = 0;
-    read_tensor_group(watch, &layer->tensor_bytes, &layer->tensor_calls);
+    read_tensor_group(watch, &layer->sent);
     (void)shoali_slot_take_high(tape->args.slot);
     return SHOAL_OK;
 }
@@ -89,7 +100,6 @@ static shoal_status forward_begin(void *user, struct shoal_tape *tape, struct sh
 static shoal_status forward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
 {
     struct watch *watch = user;
-    double bytes, calls;
     if (!tape->needs_grad)
         return SHOAL_OK;
     if (!scope->layer) {
@@ -107,9 +117,7 @@ static shoal_status forward_end(void *user, struct shoal_tape *tape, struct shoa
         layer->cost.flops_replay = (double)scope->flops_forward;
     add_nodes(tape, scope, &layer->cost);
     layer->cost.work_bytes = (int64_t)shoali_slot_take_high(tape->args.slot) - layer->used_before;
-    read_tensor_group(watch, &bytes, &calls);
-    layer->cost.tensor_forward_bytes = bytes - layer->tensor_bytes;
-    layer->cost.tensor_forward_calls = calls - layer->tensor_calls;
+    read_tensor_since(watch, &layer->sent, &layer->cost.tensor_forward);
     return SHOAL_OK;
 }
 
@@ -122,7 +130,7 @@ static shoal_status backward_begin(void *user, struct shoal_tape *tape, struct s
     if (scope->layer->index == watch->layer_count - 1)
         end_kept(watch, tape, watch->layer_count);
     layer->used_between = (int64_t)shoali_slot_used_bytes(tape->args.slot);
-    read_tensor_group(watch, &layer->tensor_bytes, &layer->tensor_calls);
+    read_tensor_group(watch, &layer->sent);
     (void)shoali_slot_take_high(tape->args.slot);
     return SHOAL_OK;
 }
@@ -140,7 +148,6 @@ static void end_deferred(struct seen *layer, const struct shoal_tape *tape, int6
 static shoal_status backward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
 {
     struct watch *watch = user;
-    double bytes, calls;
     if (!scope->layer)
         return SHOAL_OK;
     struct seen *layer = &watch->layer[scope->layer->index];
@@ -152,9 +159,7 @@ static shoal_status backward_end(void *user, struct shoal_tape *tape, struct sho
     const int64_t high = most - layer->used_before;
     if (high > layer->cost.work_bytes)
         layer->cost.work_bytes = high;
-    read_tensor_group(watch, &bytes, &calls);
-    layer->cost.tensor_backward_bytes = bytes - layer->tensor_bytes;
-    layer->cost.tensor_backward_calls = calls - layer->tensor_calls;
+    read_tensor_since(watch, &layer->sent, &layer->cost.tensor_backward);
     return SHOAL_OK;
 }
 

@@ -196,7 +196,7 @@ static shoal_status try_mesh(struct shoali_search *search, int64_t tensor, int64
     search->settings.plan.pipeline = (int32_t)pipeline;
     SHOAL_TRY(status, shoali_plan_mesh(&search->settings.plan, NULL, &mesh), done);
     shape.data = shoal_mesh_size(mesh, SHOAL_AXIS_DP);
-    shoali_speeds_of(&search->rates, mesh, &shape.speeds);
+    SHOAL_TRY(status, shoali_speeds_of(&search->rates, mesh, &shape.speeds), done);
     if (search->train_batch % shape.data != 0)
         goto done;
     const int32_t count = divisors(search->train_batch / shape.data, 0, MICRO_MAX, micro);

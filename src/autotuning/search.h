@@ -2,6 +2,7 @@
  *
  *   search.c  the loops over layouts, and the answer
  *   shape.c   one cut with one schedule: its timeline, and with each of ZeRO's stages its candidate
+ *   predict.c the candidate of one layout
  */
 #ifndef SHOALI_AUTOTUNING_SEARCH_H
 #define SHOALI_AUTOTUNING_SEARCH_H
@@ -60,6 +61,9 @@ struct shoali_shape {
  * that is slower than all that are kept, is none. */
 SHOAL_CHECKED shoal_status shoali_search_shape(struct shoali_search *search,
                                                struct shoali_shape *shape);
+/* Keeps what one stage of ZeRO makes of a shape; statuses as shoali_virtual_stages_make. */
+SHOAL_CHECKED shoal_status shoali_search_one(struct shoali_search *search,
+                                             struct shoali_shape *shape, int32_t stage);
 /* A layout that does not fit: the smallest of those is remembered. */
 void shoali_search_note_smallest(struct shoali_search *search,
                                  const struct shoali_candidate *candidate);

@@ -245,6 +245,22 @@ static shoal_status find_cut(struct shoali_search *search, const struct shoali_s
     return SHOAL_OK;
 }
 
+shoal_status shoali_search_one(struct shoali_search *search, struct shoali_shape *shape,
+                               int32_t stage)
+{
+    shoal_status status;
+    const struct shoali_virtual_stages_args args = {.costs = shape->costs,
+                                                    .pipeline = &shape->pipeline,
+                                                    .speeds = &shape->speeds,
+                                                    .settings = &search->settings};
+    SHOAL_TRY(status, shoali_virtual_stages_make(&args, &search->scratch, &shape->stages), done);
+    find_ideal(shape);
+    SHOAL_TRY(status, find_makespan(search, shape), done);
+    try_stage(search, shape, stage);
+done:
+    return status;
+}
+
 /* Stages of ZeRO where there is something to divide. */
 shoal_status shoali_search_shape(struct shoali_search *search, struct shoali_shape *shape)
 {

@@ -7,25 +7,15 @@
 
 /* ---- speeds --------------------------------------------------------------------------------- */
 
-/* The distance between the outermost ranks of the first group of an axis decides which link its
- * messages take. */
-static double link_of(const shoal_plan_rates *rates, const shoal_mesh *mesh, shoal_axes axis)
+shoal_status shoali_speeds_of(const shoal_plan_rates *rates, const shoal_mesh *mesh,
+                              struct shoali_speeds *speeds)
 {
-    const int32_t ranks = shoal_mesh_size(mesh, axis);
-    const int32_t span = shoal_mesh_member(mesh, axis, 0, ranks - 1) + 1;
-    const bool one_node = rates->ranks_per_node <= 0 || span <= rates->ranks_per_node;
-    return one_node && rates->node_bytes > 0 ? rates->node_bytes : rates->network_bytes;
-}
-
-void shoali_speeds_of(const shoal_plan_rates *rates, const shoal_mesh *mesh,
-                      struct shoali_speeds *speeds)
-{
-    *speeds = (struct shoali_speeds){.flops = rates->flops,
-                                     .memory = rates->memory_bytes,
-                                     .tensor = link_of(rates, mesh, SHOAL_AXIS_TP),
-                                     .pipeline = link_of(rates, mesh, SHOAL_AXIS_PP),
-                                     .data = link_of(rates, mesh, SHOAL_AXIS_DP),
-                                     .latency_s = rates->latency_s};
+    const int32_t node = rates->ranks_per_node;
+    *speeds = (struct shoali_speeds){.flops = rates->flops, .memory = rates->memory_bytes};
+    shoali_network_place_of(mesh, SHOAL_AXIS_TP, node, &speeds->tensor);
+    shoali_network_place_of(mesh, SHOAL_AXIS_PP, node, &speeds->pipeline);
+    shoali_network_place_of(mesh, SHOAL_AXIS_DP, node, &speeds->data);
+    return shoali_network_of(rates, &speeds->network);
 }
 
 static double take(double amount, double speed)
@@ -63,10 +53,10 @@ static struct duration duration_of(const struct shoali_costs *costs,
         .backward = take(backward, speeds->flops) +
                     take((2 + replayed) * layer->bytes + gradients, speeds->memory),
         .weight = take(layer->flops_weight, speeds->flops) + take(gradients, speeds->memory)};
-    const double there = take(layer->tensor_forward_bytes, speeds->tensor) +
-                         layer->tensor_forward_calls * speeds->latency_s;
-    const double back = take(layer->tensor_backward_bytes, speeds->tensor) +
-                        layer->tensor_backward_calls * speeds->latency_s;
+    const double there =
+        shoali_network_sent_time(&speeds->network, &speeds->tensor, &layer->tensor_forward);
+    const double back =
+        shoali_network_sent_time(&speeds->network, &speeds->tensor, &layer->tensor_backward);
     /* Input gradients of the matrices cut by columns, about half of them, travel beside their
      * weight gradients. */
     const double room = beside ? duration.weight / 2 : 0;
@@ -166,8 +156,8 @@ shoal_status shoali_virtual_stages_make(const struct shoali_virtual_stages_args 
                                                   .backward_weight = stages->backward_weight};
     if (args->speeds)
         stages->durations.transfer =
-            take(most_transferred(args->costs, stages), args->speeds->pipeline) +
-            args->speeds->latency_s;
+            shoali_network_best(&args->speeds->network, &args->speeds->pipeline, SHOALI_SEND,
+                                most_transferred(args->costs, stages));
 done:
     return status;
 }

@@ -36,14 +36,17 @@ void shoali_state_messages(const struct shoali_costs *costs, const struct shoali
     *time = (struct shoali_state_time){0};
     if (state->data <= 1)
         return;
-    const double sent = (double)state->parameters * (state->data - 1) / state->data;
-    const double hops = speeds->latency_s * (state->data - 1);
-    const double gather = take(costs->weight_bytes * sent, speeds->data) + hops;
-    const double reduce = take(costs->gradient_bytes * sent, speeds->data) + hops;
+    const double weights = costs->weight_bytes * (double)state->parameters;
+    const double gradients = costs->gradient_bytes * (double)state->parameters;
+    const struct shoali_network *network = &speeds->network;
+    const double gather = shoali_network_best(network, &speeds->data, SHOALI_ALL_GATHER, weights);
+    const double reduce =
+        shoali_network_best(network, &speeds->data, SHOALI_REDUCE_SCATTER, gradients);
     const double times = (double)state->micro_batches;
     switch (state->stage) {
     case 0:
-        time->last_backward = 2 * reduce;
+        time->last_backward =
+            shoali_network_best(network, &speeds->data, SHOALI_ALL_REDUCE, gradients);
         break;
     case 1:
         time->last_backward = reduce;

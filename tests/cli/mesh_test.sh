@@ -103,4 +103,20 @@ done
 # ---- report ----
 expect 0 "$shoal" report --world 8 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --use-tp-pp-dp-mapping
 says "8 ranks, tp 2, dp 2, pp 2; numbered tp-cp-ep-pp-dp"
+
+# ---- rules of another family; smoothed labels; what a checkpoint says ----
+with '"exact_splits": {"tensor": 2}, "tensor_parallel": {"preset_model": "bloom"}'
+smooth="--label-smoothing 0.2 --deepspeed_config k.json"
+final() { grep "on validation set" <<<"$output" | tail -1; }
+expect 0 $shoal run --master_port 0 --num_gpus 2 $shoal pretrain gpt $flags $smooth --tensor-model-parallel-size 2 --save split
+says "tensor_parallel.preset_model is \"bloom\", and no tensor of model \`gpt\` matches its rules: the model says itself"
+[ "$(grep -c "matches its rules" <<<"$output")" = 1 ] || complain "said by more than one rank: $output"
+loss=$(final)
+expect 0 $shoal pretrain gpt $flags $smooth
+[ "$(final)" = "$loss" ] || complain "one rank: $(final), two: $loss"
+expect 0 $shoal pretrain gpt $flags --deepspeed_config k.json
+[ "$(final)" != "$loss" ] || complain "smoothing changes nothing: $loss"
+expect 0 $shoal report --load split
+says "global_step3" "whole, exact_splits.tensor 2, latest"
+refuses ds.json "--label-smoothing 1" "--label-smoothing is 1; give a probability in [0, 1)"
 finish

@@ -81,6 +81,62 @@ expect 0 $large --search --pipeline-model-parallel-size 16 --search-results 4 --
 [ "$(grep -o '"pipeline":16' <<<"$output" | wc -l)" = 4 ] || complain "other than 16 stages: $output"
 expect 3 $large --search --memory-limit 1GiB
 says "nothing fits; the least is"
+
+# ---- networks ----
+cat >cluster.json <<'CLUSTER'
+{
+  "base": "a100",
+  "nodes": 2048, "ranks_per_node": 8,
+  "links_per_node": 4, "link_bandwidth": 25, "latency": 8,
+  "node_latency": 3
+}
+CLUSTER
+fixed="$shoal plan gpt --deepspeed_config large.json --num-layers 96 --hidden-size 12288 --num-attention-heads 96
+       --seq-length 2048 --vocab-size 50257 --memory-limit 200GiB --tensor-model-parallel-size 8 --sequence-parallel
+       --pipeline-model-parallel-size 8"
+step() { sed -n 's/.* predicted step \([0-9.e+]*\) s:.*/\1/p' <<<"$output" | head -1; }
+slower() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0 && b > a) }' || complain "$3: $1 s, then $2 s"; }
+# all ranks of the nodes: 16384
+expect 0 $fixed --cluster cluster.json
+says "16384 ranks: predicted step" "TFLOP/s of a rank"
+quick=$(step)
+expect 0 $fixed --cluster cluster.json --link-bandwidth 0.5
+slower "$quick" "$(step)" "slower links"
+expect 0 $fixed --cluster cluster.json --latency 5000
+slower "$quick" "$(step)" "later messages"
+expect 0 $fixed --cluster cluster.json --links-per-node 1 --link-bandwidth 4
+few=$(step)
+slower "$quick" "$few" "fewer links"
+expect 0 $fixed --cluster cluster.json --latency 500
+late=$(step)
+expect 0 $fixed --cluster cluster.json --latency 500 --collective-algorithm ring
+slower "$late" "$(step)" "rings of 256 ranks"
+expect 0 $fixed --nodes 8 --cluster a100
+says "64 ranks: predicted step"
+expect 0 $fixed --cluster cluster.json --nodes 16 --json
+says '"predicted":{"step_s":' '"exposed_s":'
+expect 0 $fixed --cluster cluster.json --search --search-results 1 --world-size 128 --micro-batch-size 1
+says "rates of a rank of cluster.json" "4 links of 25 GB/s from node to node"
+# mistakes
+expect 2 $fixed --cluster clusters.json
+says "clusters.json"
+expect 2 $fixed --nodes 4 --peak-tflops 100
+says "--nodes 4: how many ranks has each?"
+expect 2 $fixed --nodes 4 --ranks-per-node 8 --world-size 64,128 --peak-tflops 100
+says "--world-size 64 is more than the 32 ranks of --nodes 4, 8 on each"
+expect 2 $fixed --cluster a100 --collective-algorithm rings
+says "--collective-algorithm: must be \"best\", \"ring\""
+sed 's/links_per_node/links_per_nodes/' cluster.json >wrong.json
+expect 2 $fixed --cluster wrong.json
+says "wrong.json:4:" "links_per_nodes" "links_per_node"
+sed 's/"a100"/"a10"/' cluster.json >wrong.json
+expect 2 $fixed --cluster wrong.json
+says "wrong.json:2:" "nearest is a100"
+sed 's/25/-25/' cluster.json >wrong.json
+expect 2 $fixed --cluster wrong.json
+says "wrong.json:4:" "link_bandwidth"
+[ "$(grep -c shoal <<<"$output")" = 1 ] || complain "more than a sentence: $output"
+
 # rates of this machine, which are measured
 expect 0 $gpt --search --world-size 1 --memory-limit 4GiB --search-results 2
 says "measured on this machine" "fastest: --micro-batch-size"

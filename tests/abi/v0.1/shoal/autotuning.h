@@ -88,6 +88,14 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_layout_search(
     const shoal_engine_args *engine, const shoal_plan_args *args, const shoal_plan_rates *rates,
     const shoal_plan_limit *limit, shoal_layout *layouts, int32_t capacity, int32_t *count);
 
+/* What a step of the layout that `engine` and `args` describe takes, by the same arithmetic: nothing is
+ * planned, memory_bytes are of formulas. Offload is not part of it. rates must have one that is above 0.
+ * SHOAL_EINVAL, SHOAL_ECONFIG: it cannot be trained so. */
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_layout_predict(const shoal_engine_args *engine,
+                                                             const shoal_plan_args *args,
+                                                             const shoal_plan_rates *rates,
+                                                             shoal_layout *layout);
+
 /* ---- structs that grow ---------------------------------------------------------------------- */
 /* The functions behind the inline ones above. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_cluster_find_sized(const char *name,
@@ -105,6 +113,9 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_layout_search_sized(
     size_t args_size, const shoal_plan_rates *rates, size_t rates_size,
     const shoal_plan_limit *limit, size_t limit_size, shoal_layout *layouts, int32_t capacity,
     int32_t *count);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_layout_predict_sized(
+    const shoal_engine_args *engine, size_t engine_size, const shoal_plan_args *args,
+    size_t args_size, const shoal_plan_rates *rates, size_t rates_size, shoal_layout *layout);
 
 SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_cluster_find(const char *name,
                                                            shoal_plan_rates *rates,
@@ -125,6 +136,14 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_layout_search(
 {
     return shoal_layout_search_sized(engine, sizeof *engine, args, sizeof *args, rates,
                                      sizeof *rates, limit, sizeof *limit, layouts, capacity, count);
+}
+SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_layout_predict(const shoal_engine_args *engine,
+                                                             const shoal_plan_args *args,
+                                                             const shoal_plan_rates *rates,
+                                                             shoal_layout *layout)
+{
+    return shoal_layout_predict_sized(engine, sizeof *engine, args, sizeof *args, rates,
+                                      sizeof *rates, layout);
 }
 
 #ifdef __cplusplus

@@ -137,6 +137,12 @@ typedef struct shoal_plan_rates {
     double node_bytes;      /* what a rank sends to ranks of its own machine; 0: as network_bytes */
     double latency_s;       /* of a message */
     int32_t ranks_per_node; /* 0: all ranks are in one machine */
+    /* The network, for what predicts a step from single messages (autotuning.h): */
+    double node_latency_s; /* of a message within a machine; 0: latency_s */
+    double link_bytes; /* per second of one link out of a machine; 0: network_bytes for each rank */
+    int32_t links_per_node; /* that its ranks share; 0: each rank has one of its own */
+    /* "best" (NULL), "ring", "doubling", "tree", "rabenseifner", "two_level", "direct" */
+    const char *collective_algorithm;
 } shoal_plan_rates;
 typedef struct shoal_plan_time {
     double compute_s; /* the larger of FLOPs and bytes of kernels */

@@ -1,0 +1,172 @@
+/* --cluster FILE.json: a cluster in figures, by the names of the flags.
+ *
+ *   {"base": "a100", "nodes": 64, "ranks_per_node": 8, "links_per_node": 4, "link_bandwidth": 25,
+ *    "latency": 8, "node_bandwidth": 240, "node_latency": 4}
+ */
+#include "plan.h"
+
+#include <limits.h>
+#include <string.h>
+
+struct cluster_file {
+    struct plan_options figures;
+    const char *base, *memory;
+};
+#define O(member) offsetof(struct cluster_file, member)
+#define GB(name, text)                                                                       \
+    {                                                                                        \
+        .key = #name, .type = SHOALI_FLOAT, .offset = O(figures.name), .min = 0, .max = 1e9, \
+        .unit = "GB/s", .help = text                                                         \
+    }
+#define COUNT(name, text)                                                                      \
+    {                                                                                          \
+        .key = #name, .type = SHOALI_INT, .offset = O(figures.name), .min = 0, .max = 1 << 20, \
+        .help = text                                                                           \
+    }
+static const struct shoali_option rows[] = {
+    {.key = "base", .type = SHOALI_STRING, .offset = O(base), .help = "what is not said, by name"},
+    {.key = "memory", .type = SHOALI_STRING, .offset = O(memory), .help = "of a rank"},
+    COUNT(nodes, "machines"),
+    COUNT(ranks_per_node, "ranks of each"),
+    COUNT(links_per_node, "links out of each"),
+    GB(link_bandwidth, "of each link"),
+    GB(network_bandwidth, "what a rank can send"),
+    GB(node_bandwidth, "... to ranks of its machine"),
+    GB(memory_bandwidth, "of a rank's memory"),
+    {.key = "peak_tflops",
+     .type = SHOALI_FLOAT,
+     .offset = O(figures.peak_tflops),
+     .min = 0,
+     .max = 1e9,
+     .help = "arithmetic of a rank"},
+    {.key = "latency",
+     .type = SHOALI_FLOAT,
+     .offset = O(figures.latency_us),
+     .min = 0,
+     .max = 1e6,
+     .unit = "us",
+     .help = "of a message between machines"},
+    {.key = "node_latency",
+     .type = SHOALI_FLOAT,
+     .offset = O(figures.node_latency_us),
+     .min = 0,
+     .max = 1e6,
+     .unit = "us",
+     .help = "of a message within one"},
+    {.key = "collective_algorithm",
+     .type = SHOALI_ENUM,
+     .offset = O(figures.collective_algorithm),
+     .choices = plan_algorithms,
+     .help = "how sums and gathers are made"},
+};
+static const struct shoali_section section = {.name = "cluster",
+                                              .rows = SHOALI_ROWS(rows),
+                                              .struct_bytes = sizeof(struct cluster_file),
+                                              .given_offset = SIZE_MAX};
+
+static bool is_file(const char *cluster)
+{
+    const size_t bytes = cluster ? strlen(cluster) : 0;
+    return bytes > 5 && strcmp(cluster + bytes - 5, ".json") == 0;
+}
+
+static void take_count(int64_t *own, int64_t other)
+{
+    *own = *own > 0 ? *own : other;
+}
+
+static void take_rate(double *own, double other)
+{
+    *own = *own > 0 ? *own : other;
+}
+
+/* A flag's bandwidth of the network is instead of the file's links, too. */
+static void merge(const struct cluster_file *file, struct plan_options *own)
+{
+    const struct plan_options *other = &file->figures;
+    const bool links = own->network_bandwidth <= 0;
+    take_count(&own->nodes, other->nodes);
+    take_count(&own->ranks_per_node, other->ranks_per_node);
+    take_count(&own->links_per_node, links ? other->links_per_node : 0);
+    take_rate(&own->link_bandwidth, links ? other->link_bandwidth : 0);
+    take_rate(&own->network_bandwidth, own->link_bandwidth > 0 ? 0 : other->network_bandwidth);
+    take_rate(&own->node_bandwidth, other->node_bandwidth);
+    take_rate(&own->memory_bandwidth, other->memory_bandwidth);
+    take_rate(&own->peak_tflops, other->peak_tflops);
+    take_rate(&own->latency_us, other->latency_us);
+    take_rate(&own->node_latency_us, other->node_latency_us);
+    if (!shoali_config_given(&plan_section, own, "collective-algorithm"))
+        own->collective_algorithm = other->collective_algorithm;
+    if (!own->memory_limit)
+        own->memory_limit = file->memory;
+}
+
+static shoal_status read_file(struct planning *planning)
+{
+    shoal_status status;
+    struct cluster_file file;
+    shoal_plan_rates named;
+    shoal_plan_limit limit;
+    struct shoali_json *document = NULL;
+    struct plan_options *own = &planning->own;
+    const char *path = own->cluster;
+    SHOAL_TRY(status, shoali_config_defaults(&section, &file, &planning->arena), done);
+    SHOAL_TRY(status, shoali_json_load(path, &document), done);
+    SHOAL_TRY(status, shoali_config_read_json(&section, document, "", &file, &planning->arena),
+              done);
+    if (file.base)
+        SHOAL_TRY(
+            status,
+            shoali_json_locate(document, "base", shoal_cluster_find(file.base, &named, &limit)),
+            done);
+    merge(&file, own);
+    own->cluster = file.base;
+    snprintf(planning->rates_from, sizeof planning->rates_from, " of %s", path);
+done:
+    shoali_json_close(document);
+    return status;
+}
+
+static shoal_status check_nodes(const struct planning *planning)
+{
+    const struct plan_options *own = &planning->own;
+    const bool given = shoali_config_given(&plan_section, own, "world-size");
+    if (own->nodes == 0)
+        return SHOAL_OK;
+    if (own->ranks_per_node == 0)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--nodes %lld: how many ranks has each? Give "
+                          "--ranks-per-node, or a --cluster that says it",
+                          (long long)own->nodes);
+    if (own->nodes > INT32_MAX / own->ranks_per_node)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--nodes %lld of %lld ranks each are too many: at most %d "
+                          "ranks are possible",
+                          (long long)own->nodes, (long long)own->ranks_per_node, INT32_MAX);
+    for (int32_t i = 0; given && i < own->world_size.count; i++)
+        if (own->world_size.value[i] > own->nodes * own->ranks_per_node)
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "--world-size %lld is more than the %lld ranks of --nodes %lld, %lld "
+                              "on each: give more nodes or fewer ranks",
+                              (long long)own->world_size.value[i],
+                              (long long)(own->nodes * own->ranks_per_node), (long long)own->nodes,
+                              (long long)own->ranks_per_node);
+    return SHOAL_OK;
+}
+
+shoal_status plan_read_cluster(struct planning *planning)
+{
+    shoal_status status = SHOAL_OK;
+    shoal_plan_rates named;
+    shoal_plan_limit limit;
+    struct plan_options *own = &planning->own;
+    if (is_file(own->cluster))
+        SHOAL_TRY(status, read_file(planning), done);
+    if (own->cluster && own->ranks_per_node == 0) {
+        SHOAL_TRY(status, shoal_cluster_find(own->cluster, &named, &limit), done);
+        own->ranks_per_node = named.ranks_per_node;
+    }
+    SHOAL_TRY(status, check_nodes(planning), done);
+done:
+    return status;
+}
