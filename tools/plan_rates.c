@@ -106,8 +106,10 @@ static void add_flags(const struct plan_options *own, shoal_plan_rates *rates)
                  {own->latency_us * 1e-6, &rates->latency_s},
                  {own->node_latency_us * 1e-6, &rates->node_latency_s},
                  {own->link_bandwidth * 1e9, &rates->link_bytes}};
-    if (own->network_bandwidth > 0 || own->link_bandwidth > 0) /* not those of the name */
-        rates->links_per_node = 0, rates->link_bytes = 0;
+    if (own->network_bandwidth > 0) { /* instead of the name's links */
+        rates->links_per_node = 0;
+        rates->link_bytes = 0;
+    }
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
         if (flags[i].given > 0)
             *flags[i].rate = flags[i].given;
