@@ -134,8 +134,6 @@ static shoal_status find(struct description *of, struct shoali_arena *arena)
 {
     shoal_status status;
     const int64_t model = of->config.model_parallel_size, count = of->world / model;
-    if (!of->config.enabled)
-        return SHOAL_FAIL(SHOAL_ECONFIG, "elasticity is not enabled: add \"enabled\": true to it");
     if (of->world % model != 0)
         return SHOAL_FAIL(SHOAL_ECONFIG,
                           "%lld ranks are not a multiple of elasticity.model_parallel_size %lld",
@@ -172,6 +170,35 @@ done:
     return status;
 }
 
+shoal_status shoali_elastic_read(struct shoali_json *document, const char *path,
+                                 struct shoali_arena *arena,
+                                 struct shoali_elasticity_config *config, bool *exact)
+{
+    shoal_status status;
+    static const char name[] = "elasticity";
+    const json_t *root = shoali_json_root(document);
+    const char *reduction = json_string_value(json_object_get(root, "reduction"));
+    *exact = reduction && strcmp(reduction, "exact") == 0;
+    SHOAL_TRY(status, shoali_config_defaults(&shoali_elasticity_section, config, arena), done);
+    if (!json_is_object(json_object_get(root, name))) {
+        status = SHOAL_FAIL(SHOAL_ECONFIG,
+                            "%s has no section elasticity: add {\"elasticity\": {\"enabled\": "
+                            "true, \"max_train_batch_size\": 2000, \"micro_batch_sizes\": [2, 4, "
+                            "6]}}",
+                            path);
+        goto done;
+    }
+    SHOAL_TRY(status,
+              shoali_config_read_json(&shoali_elasticity_section, document, name, config, arena),
+              done);
+    if (!config->enabled)
+        status = shoali_json_locate(
+            document, name,
+            SHOAL_FAIL(SHOAL_ECONFIG, "elasticity is not enabled: add \"enabled\": true to it"));
+done:
+    return status;
+}
+
 shoal_status shoal_elasticity_describe(const char *config_path, int64_t world_size, char **text)
 {
     shoal_status status;
@@ -180,30 +207,16 @@ shoal_status shoal_elasticity_describe(const char *config_path, int64_t world_si
     struct description of = {.world = world_size};
     *text = NULL;
     shoali_arena_init(&arena);
-    SHOAL_TRY(status, shoali_config_defaults(&shoali_elasticity_section, &of.config, &arena), done);
     SHOAL_TRY(status, shoali_json_load(config_path, &document), done);
-    const json_t *root = shoali_json_root(document);
-    const json_t *section = json_object_get(root, shoali_elasticity_section.name);
-    const char *reduction = json_string_value(json_object_get(root, "reduction"));
-    if (!json_is_object(section)) {
-        status = SHOAL_FAIL(SHOAL_ECONFIG,
-                            "%s has no section elasticity: add {\"elasticity\": {\"enabled\": "
-                            "true, \"max_train_batch_size\": 2000, \"micro_batch_sizes\": [2, 4, "
-                            "6]}}",
-                            config_path);
-        goto done;
-    }
-    SHOAL_TRY(status,
-              shoali_config_read_json(&shoali_elasticity_section, document, "elasticity",
-                                      &of.config, &arena),
+    SHOAL_TRY(status, shoali_elastic_read(document, config_path, &arena, &of.config, &of.exact),
               done);
-    of.exact = reduction && strcmp(reduction, "exact") == 0;
     status = find(&of, &arena);
     if (status < 0) {
         status = shoali_json_locate(document, "elasticity", status);
         goto done;
     }
-    SHOAL_TRY(status, write(&of, section, text), done);
+    SHOAL_TRY(status, write(&of, json_object_get(shoali_json_root(document), "elasticity"), text),
+              done);
 done:
     shoali_json_close(document);
     shoali_arena_fini(&arena);

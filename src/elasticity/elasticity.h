@@ -65,6 +65,13 @@ int64_t shoali_elastic_micro(const struct shoali_elasticity_config *config,
 /* The largest valid count of at most `limit`, 0: there is none. */
 int64_t shoali_elastic_largest(const struct shoali_elastic_sizes *sizes, int64_t limit);
 
+/* Reads the section of a configuration file, and whether its "reduction" is exact; strings and lists
+ * go to the arena. SHOAL_ECONFIG: there is none, it is not enabled, it has a mistake. */
+SHOAL_CHECKED shoal_status shoali_elastic_read(struct shoali_json *document, const char *path,
+                                               struct shoali_arena *arena,
+                                               struct shoali_elasticity_config *config,
+                                               bool *exact);
+
 /* DEEPSPEED_ELASTICITY_CONFIG, by which a scheduler (here `shoal run --elastic_training`) says which
  * section it chose the ranks by, must agree with this one. Not set: nothing to agree with. */
 SHOAL_CHECKED shoal_status

@@ -13,6 +13,7 @@
  *   node.c       the launcher of one host
  *   lifeline.c   the host's end of the connection to the front
  *   mpi_rank.c   a rank that an MPI launcher or Slurm has started
+ *   elastic.h    an agent that restarts a job on the hosts that are left
  *
  * Words: the *front* is the `shoal run` that the user calls; a *node* is a host of the job, numbered
  * in the order of the hostfile. Ranks are numbered node by node, slot by slot, whatever number of
@@ -76,6 +77,7 @@ SHOAL_CHECKED shoal_status shoali_world_make(const struct shoali_hosts *hosts, i
                                              struct shoali_world *world);
 /* "worker-0:0,1@worker-1:0", the grammar of --include, in the order of nodes. NULL: no memory. */
 const char *shoali_world_print(const struct shoali_world *world, struct shoali_arena *arena);
+/* Reads that, and DeepSpeed's world_info. */
 SHOAL_CHECKED shoal_status shoali_world_parse(const char *text, struct shoali_arena *arena,
                                               struct shoali_world *world);
 /* The node of a rank. */
@@ -135,8 +137,19 @@ struct shoali_command {
     struct shoali_words words;
     bool lifeline; /* its input carries the letter and the characters */
 };
+struct shoali_front;
+enum shoali_advice { SHOALI_GO_ON, SHOALI_ASK_TO_SAVE, SHOALI_END_IT };
+/* An agent that starts jobs one after the other (elastic.h): what it adds to one, and learns of it. */
+struct shoali_overseer {
+    const struct shoali_words *variables; /* NAME=VALUE for all ranks */
+    enum shoali_advice (*look)(void *user, const struct shoali_front *front); /* once a second */
+    void *user;
+    bool ended; /* it was `look` that ended the job */
+    int asked;  /* the first signal that stops a job, whenever it came; 0: none */
+};
 struct shoali_front {
     const struct shoali_launch_options *options;
+    struct shoali_overseer *overseer; /* NULL: none */
     const shoal_launch_args *args;
     struct shoali_arena *arena;
     struct shoali_world world;
@@ -153,11 +166,22 @@ struct shoali_front {
 /* Does this job need other machines, or was it asked to act as if? */
 bool shoali_front_needed(const struct shoali_launch_options *options,
                          const struct shoali_world *world);
-/* Checks, asks the hosts, prints or runs. `dry` (may be NULL) takes what --dry-run prints. */
+/* Checks, asks the hosts, prints or runs. `dry` takes what --dry-run prints. */
 SHOAL_CHECKED shoal_status shoali_front_run(const struct shoali_launch_options *options,
                                             const shoal_launch_args *args,
                                             const struct shoali_world *world,
+                                            struct shoali_overseer *overseer,
                                             struct shoali_arena *arena, char **dry, int *exit_code);
+/* front->launcher: the one that was asked for, else pdsh where it is installed, else ssh. */
+SHOAL_CHECKED shoal_status shoali_front_choose_launcher(struct shoali_front *front);
+/* All hosts and slots that the flags name, whether they are there or not. */
+SHOAL_CHECKED shoal_status shoali_world_find(const struct shoali_launch_options *options,
+                                             const shoal_launch_args *args,
+                                             struct shoali_arena *arena,
+                                             struct shoali_world *world);
+/* The value of --NAME VALUE or --NAME=VALUE among a program's arguments, of the last one as its
+ * parser sees it; NULL: not given. A name may be written with _ for -. */
+const char *shoali_program_flag(const char *const *program, const char *name);
 /* Fills front->command and ->assignments. */
 SHOAL_CHECKED shoal_status shoali_commands_make(struct shoali_front *front);
 /* The words of `ssh HOST`, without what the host is to do; a node that is here has none. */
@@ -177,6 +201,7 @@ struct shoali_start {
     const struct shoali_words *assignments; /* NAME=VALUE, NULL: none */
     const char *secret;                     /* for SHOAL_SECRET in its environment, NULL: none */
     int input, output, errors;
+    bool silent; /* output and errors that are -1: /dev/null, too */
 };
 SHOAL_CHECKED shoal_status shoali_start(const struct shoali_start *start,
                                         struct shoali_arena *arena, pid_t *pid);

@@ -89,9 +89,11 @@ static void test_launch_stays_here(void **state)
 static void test_world_in_words(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"",     "worker-0", "worker-0:",    ":0",
-                                        "a:0@", "a:0,@b:1", "a:x",          "a:0,1x",
-                                        "a:-1", "a:0@@b:0", "a:99999999999"};
+    static const char *const wrong[] = {"", "worker-0", "worker-0:", ":0", "a:0@", "a:0,@b:1",
+                                        "a:x", "a:0,1x", "a:-1", "a:0@@b:0", "a:99999999999",
+                                        /* {}, [1], {"a": []}, {"a": [-1]}, {"a": 1} */
+                                        "e30=", "WzFd", "eyJhIjogW119",
+                                        "eyJhIjogWy0xXX0=", "eyJhIjogMX0="};
     struct shoali_world world;
     assert_int_equal(shoali_world_parse("a:0,2@b.c:1@fe80::1:0,3,4", &arena, &world), SHOAL_OK);
     assert_int_equal(world.nodes, 3);
@@ -103,6 +105,14 @@ static void test_world_in_words(void **state)
     for (int32_t rank = 0; rank < 6; rank++)
         assert_int_equal(shoali_world_node_of(&world, rank), node_of[rank]);
     assert_string_equal(shoali_world_print(&world, &arena), "a:0,2@b.c:1@fe80::1:0,3,4");
+    /* DeepSpeed's: {"worker-0": [0, 1], "worker-1": [0, 1]} and {"b": [3], "a": [0]} */
+    assert_int_equal(shoali_world_parse("eyJ3b3JrZXItMCI6IFswLCAxXSwgIndvcmtlci0xIjogWzAsIDFdfQ==",
+                                        &arena, &world),
+                     SHOAL_OK);
+    assert_string_equal(shoali_world_print(&world, &arena), "worker-0:0,1@worker-1:0,1");
+    assert_int_equal(world.node[1].first_rank, 2);
+    assert_int_equal(shoali_world_parse("eyJiIjogWzNdLCAiYSI6IFswXX0=", &arena, &world), SHOAL_OK);
+    assert_string_equal(shoali_world_print(&world, &arena), "b:3@a:0");
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         if (shoali_world_parse(wrong[i], &arena, &world) != SHOAL_EINVAL)
             fail_msg("\"%s\" is taken", wrong[i]);

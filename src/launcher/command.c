@@ -1,5 +1,5 @@
 /* `shoal run`: which kind of job a command line asks for. DeepSpeed: launcher/runner.py. */
-#include "launcher/cluster.h"
+#include "launcher/elastic.h"
 
 #include "base/log.h"
 
@@ -67,7 +67,7 @@ static shoal_status make_slurm_world(const shoal_launch_args *args, struct shoal
     return SHOAL_OK;
 }
 
-static shoal_status find_world(const struct shoali_launch_options *options,
+shoal_status shoali_world_find(const struct shoali_launch_options *options,
                                const shoal_launch_args *args, struct shoali_arena *arena,
                                struct shoali_world *world)
 {
@@ -90,20 +90,24 @@ static shoal_status run_node(const struct shoali_launch_options *options, shoal_
                              struct shoali_world *world, struct shoali_arena *arena, int *exit_code)
 {
     shoal_status status = SHOAL_OK;
+    struct shoali_launch_options own = *options;
     if (*options->world_info)
         SHOAL_TRY(status, shoali_world_parse(options->world_info, arena, world), done);
-    if (options->node_rank < 0) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "--no_ssh: give this host its number with --node_rank, from 0 to %d in "
-                            "the order of the hostfile",
-                            (int)world->nodes - 1);
+    if (own.node_rank < 0 && *options->world_info && world->nodes == 1)
+        own.node_rank = 0;
+    if (own.node_rank < 0) {
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL,
+                       "%s: give this host its number with --node_rank, from 0 to %d in the "
+                       "order of the hosts",
+                       *options->world_info ? "--world_info" : "--no_ssh", (int)world->nodes - 1);
         goto done;
     }
     if (args->master_port <= 0)
         args->master_port = number_of("MASTER_PORT") ? number_of("MASTER_PORT") : DEFAULT_PORT;
     if (!args->master_addr)
         args->master_addr = world->nodes > 1 ? world->node[0].name : "127.0.0.1";
-    SHOAL_TRY(status, shoali_node_run(options, args, world, arena, exit_code), done);
+    SHOAL_TRY(status, shoali_node_run(&own, args, world, arena, exit_code), done);
 done:
     return status;
 }
@@ -119,9 +123,12 @@ static shoal_status dispatch(const struct shoali_launch_options *options, shoal_
         return shoali_mpi_rank_exec(options, args, arena);
     if (*options->world_info)
         return run_node(options, args, &world, arena, exit_code);
-    SHOAL_TRY(status, find_world(options, args, arena, &world), done);
+    if (options->elastic_training && !options->dry_run)
+        return shoali_agent_run(options, args, exit_code);
+    SHOAL_TRY(status, shoali_world_find(options, args, arena, &world), done);
     if (shoali_front_needed(options, &world))
-        SHOAL_TRY(status, shoali_front_run(options, args, &world, arena, text, exit_code), done);
+        SHOAL_TRY(status, shoali_front_run(options, args, &world, NULL, arena, text, exit_code),
+                  done);
     else if (options->no_ssh)
         SHOAL_TRY(status, run_node(options, args, &world, arena, exit_code), done);
     else if (options->dry_run)
@@ -132,6 +139,24 @@ static shoal_status dispatch(const struct shoali_launch_options *options, shoal_
         SHOAL_TRY(status, shoal_launch(args, exit_code), done);
 done:
     return status;
+}
+
+/* The words of the program, behind Python's where they are a module of it. */
+static shoal_status make_program(const struct shoali_launch_options *options,
+                                 const struct shoali_strings *words, struct shoali_arena *arena,
+                                 const char *const **program)
+{
+    static const char *const python[] = {"python3", "-u", "-m"};
+    const size_t before = options->module && words->count ? 3 : 0;
+    const char **list =
+        shoali_arena_alloc(arena, (before + (size_t)words->count + 1) * sizeof(const char *));
+    if (!list)
+        return SHOAL_ENOMEM;
+    memcpy(list, python, before * sizeof(const char *));
+    if (words->count)
+        memcpy(list + before, words->value, (size_t)words->count * sizeof(const char *));
+    *program = list;
+    return SHOAL_OK;
 }
 
 shoal_status shoal_launch_command(int argc, char *const *argv, int *exit_code, char **help)
@@ -162,15 +187,7 @@ shoal_status shoal_launch_command(int argc, char *const *argv, int *exit_code, c
     logger.level = log_level(&options);
     context->logger = &logger;
     SHOAL_TRY(status, shoali_launch_resolve(&options, &args), done);
-    const char **program =
-        shoali_arena_alloc(&arena, ((size_t)rest.count + 1) * sizeof(const char *));
-    if (!program) {
-        status = SHOAL_ENOMEM;
-        goto done;
-    }
-    if (rest.count)
-        memcpy(program, rest.value, (size_t)rest.count * sizeof(const char *));
-    args.program = program;
+    SHOAL_TRY(status, make_program(&options, &rest, &arena, &args.program), done);
     SHOAL_TRY(status, dispatch(&options, &args, &arena, exit_code, help), done);
 done:
     context->logger = old_logger;

@@ -13,7 +13,7 @@
 
 extern char **environ;
 
-enum { OWN_VARIABLES_MAX = 16 };
+enum { OWN_VARIABLES_MAX = 24 };
 
 static bool is_file(const char *path)
 {
@@ -180,6 +180,19 @@ static char **merge(const struct own_variables *own, const struct shoali_job *jo
     return list;
 }
 
+/* What torch's elastic agent gives, for jobs that have an agent. */
+static void set_elastic(struct own_variables *own, const struct shoali_job *job, int32_t rank)
+{
+    if (!is_given(job, "TORCHELASTIC_RUN_ID"))
+        return;
+    set_number(own, "GROUP_RANK", job->node_rank);
+    set_number(own, "GROUP_WORLD_SIZE", job->nodes);
+    set_number(own, "LOCAL_WORLD_SIZE", job->ranks);
+    set_text(own, "ROLE_NAME", "default");
+    set_number(own, "ROLE_RANK", job->first_rank + rank);
+    set_number(own, "ROLE_WORLD_SIZE", job->world_ranks);
+}
+
 shoal_status shoali_rank_environment(struct shoali_job *job, int32_t rank, char ***envp)
 {
     struct own_variables own = {.arena = &job->arena};
@@ -205,6 +218,7 @@ shoal_status shoali_rank_environment(struct shoali_job *job, int32_t rank, char 
     if (job->nodes == 1 && !is_given(job, "SHOAL_COMM"))
         set_text(&own, "SHOAL_COMM", "shm");
     set_threads(&own, job, rank);
+    set_elastic(&own, job, rank);
     set_devices(&own, &job->slots);
     *envp = own.failed ? NULL : merge(&own, job);
     return *envp ? SHOAL_OK : SHOAL_ENOMEM;

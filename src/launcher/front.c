@@ -21,7 +21,7 @@ bool shoali_front_needed(const struct shoali_launch_options *options,
                                 (options->launcher == SHOALI_BY_SLURM && !world->file));
 }
 
-static shoal_status choose_launcher(struct shoali_front *front)
+shoal_status shoali_front_choose_launcher(struct shoali_front *front)
 {
     static const char *const programs[SHOALI_LAUNCHER_COUNT] = {
         [SHOALI_BY_PDSH] = "pdsh",  [SHOALI_BY_OPENMPI] = "mpirun", [SHOALI_BY_MVAPICH] = "mpirun",
@@ -169,10 +169,12 @@ static shoal_status prepare(struct shoali_front *front)
     shoal_status status;
     if (!front->args->program[0])
         return SHOAL_FAIL(SHOAL_EINVAL, "no program to start: write it after the flags");
-    SHOAL_TRY(status, choose_launcher(front), done);
+    SHOAL_TRY(status, shoali_front_choose_launcher(front), done);
     SHOAL_TRY(status, find_self(front), done);
     SHOAL_TRY(status, make_id(front), done);
     SHOAL_TRY(status, shoali_secret_draw(front->letter.secret), done);
+    if (front->overseer)
+        shoali_words_add_all(&front->letter.variables, front->overseer->variables);
     SHOAL_TRY(status, shoali_exports_collect(&front->letter.variables), done);
     SHOAL_TRY(status, choose_port(front), done);
     choose_address(front);
@@ -182,10 +184,12 @@ done:
 
 shoal_status shoali_front_run(const struct shoali_launch_options *options,
                               const shoal_launch_args *args, const struct shoali_world *world,
-                              struct shoali_arena *arena, char **dry, int *exit_code)
+                              struct shoali_overseer *overseer, struct shoali_arena *arena,
+                              char **dry, int *exit_code)
 {
     shoal_status status;
     struct shoali_front front = {.options = options,
+                                 .overseer = overseer,
                                  .args = args,
                                  .arena = arena,
                                  .world = *world,

@@ -169,11 +169,12 @@ static void reap(struct shoali_job *job)
 
 /* Takes the signals that came while the job was being stopped, lest they hit the caller afterwards.
  */
-static void drain_signals(int signal_fd)
+static void drain_signals(struct shoali_job *job)
 {
     struct signalfd_siginfo info;
-    while (read(signal_fd, &info, sizeof(info)) > 0)
-        continue;
+    while (read(job->signal_fd, &info, sizeof(info)) > 0)
+        if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGUSR1 && !job->asked)
+            job->asked = (int)info.ssi_signo;
 }
 
 static shoal_status run(struct shoali_job *job, int *exit_code)
@@ -207,7 +208,7 @@ done:
     if (job->pid_file)
         unlink(job->pid_file);
     if (job->signal_fd >= 0) {
-        drain_signals(job->signal_fd);
+        drain_signals(job);
         close(job->signal_fd);
     }
     sigaction(SIGCHLD, &old_child, NULL);

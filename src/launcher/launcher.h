@@ -84,6 +84,7 @@ struct shoali_job {
     int signal_fd;              /* SIGCHLD and the signals that stop a job */
     int culprit;                /* rank to blame, -1 none */
     int stop_signal;            /* that stopped the job from outside, 0 none */
+    int asked;                  /* the first of those that came, also while it was being stopped */
     bool impatient;             /* a second signal came: no grace */
     bool term_sent, kill_sent;
 };
@@ -94,6 +95,7 @@ struct shoali_launch_options {
     const char *hostfile, *include, *exclude, *master_addr, *rank_log_folder, *core_list;
     const char *launcher_args, *autotuning, *venv_script, *comment;
     int64_t num_nodes, num_gpus, min_elastic_nodes, max_elastic_nodes, master_port, node_rank;
+    int64_t max_restarts, restart_backoff;
     int64_t ssh_port, grace_period;
     int32_t launcher, log_level;
     bool module, no_python, no_local_rank, no_ssh, no_ssh_check, force_multi, save_pid;

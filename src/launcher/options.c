@@ -54,18 +54,42 @@ static const struct shoali_option rows[] = {
      .max = 4096,
      .help = "Number of ranks of each host, whatever its slots. Without it (or -1): the slots that "
              "--include, --exclude or the hostfile leave; without those 1."},
+    {.key = "elastic_training",
+     .type = SHOALI_BOOL,
+     .offset = AT(elastic_training),
+     .help = "Restart the job when a rank or a host dies, on the hosts that are left, with as many "
+             "ranks as the section elasticity of --deepspeed_config allows. The program continues "
+             "from its newest checkpoint (shoal pretrain: --save DIR --load DIR)."},
     {.key = "min_elastic_nodes",
      .type = SHOALI_INT,
      .offset = AT(min_elastic_nodes),
      .default_number = -1,
-     .state = SHOALI_PENDING,
-     .help = "Least number of hosts of an elastic job."},
+     .min = -1,
+     .max = 1e6,
+     .help = "Least number of hosts of an elastic job (-1: 1)."},
     {.key = "max_elastic_nodes",
      .type = SHOALI_INT,
      .offset = AT(max_elastic_nodes),
      .default_number = -1,
-     .state = SHOALI_PENDING,
-     .help = "Most hosts of an elastic job."},
+     .min = -1,
+     .max = 1e6,
+     .help = "Most hosts of an elastic job; the others wait for one to fail (-1: all)."},
+    {.key = "max_restarts",
+     .type = SHOALI_INT,
+     .offset = AT(max_restarts),
+     .default_number = 100,
+     .min = 0,
+     .max = 1e9,
+     .help = "Restarts of an elastic job after failures, before it is given up."},
+    {.key = "restart_backoff",
+     .type = SHOALI_INT,
+     .offset = AT(restart_backoff),
+     .default_number = 1,
+     .min = 0,
+     .max = 3600,
+     .unit = "seconds",
+     .help = "Time before an elastic job is restarted that has saved no checkpoint since the last "
+             "restart; doubled each time, up to 60 s. One that has is restarted at once."},
     {.key = "master_port",
      .type = SHOALI_INT,
      .offset = AT(master_port),
@@ -87,6 +111,14 @@ static const struct shoali_option rows[] = {
      .min = -1,
      .max = 1e6,
      .help = "With --no_ssh: number of this host, from 0 in the order of the hostfile."},
+    {.key = "world_info",
+     .type = SHOALI_STRING,
+     .offset = AT(world_info),
+     .default_text = "",
+     .help =
+         "For one host of a job that another program starts on each, with --node_rank: the hosts "
+         "and slots of the job, as DeepSpeed's launcher encodes them, or as "
+         "worker-0:0,1@worker-1:0. Without a hostfile and without ssh."},
     {.key = "launcher",
      .type = SHOALI_ENUM,
      .offset = AT(launcher),
@@ -104,9 +136,8 @@ static const struct shoali_option rows[] = {
     {.key = "module",
      .type = SHOALI_BOOL,
      .offset = AT(module),
-     .state = SHOALI_ELSEWHERE,
-     .help = "programs are started as they stand, without Python: write the interpreter yourself "
-             "(python3 -m NAME)"},
+     .help = "The program is the name of a Python module: python3 -u -m NAME ARGUMENTS is started. "
+             "Other programs are started as they stand; for a script write python3 before it."},
     {.key = "no_python",
      .type = SHOALI_BOOL,
      .offset = AT(no_python),
@@ -168,11 +199,6 @@ static const struct shoali_option rows[] = {
      .default_text = "",
      .state = SHOALI_PENDING,
      .help = "Search for a good configuration: tune or run."},
-    {.key = "elastic_training",
-     .type = SHOALI_BOOL,
-     .offset = AT(elastic_training),
-     .state = SHOALI_PENDING,
-     .help = "Restart the job when hosts come and go."},
     {.key = "bind_cores_to_rank",
      .type = SHOALI_BOOL,
      .offset = AT(bind_cores),
@@ -209,12 +235,6 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_BOOL,
      .offset = AT(help),
      .help = "Show this text."},
-    {.key = "world_info",
-     .type = SHOALI_STRING,
-     .offset = AT(world_info),
-     .default_text = "",
-     .flags = SHOALI_OPTION_HIDDEN,
-     .help = "Hosts and slots of the job, for a host of it."},
     {.key = "job_id",
      .type = SHOALI_STRING,
      .offset = AT(job_id),
@@ -267,6 +287,29 @@ static const char *find_hostfile(const struct shoali_launch_options *options)
     return NULL;
 }
 
+static shoal_status check_elastic(const struct shoali_launch_options *options)
+{
+    static const char *const more[] = {"min_elastic_nodes", "max_elastic_nodes", "max_restarts",
+                                       "restart_backoff"};
+    for (size_t i = 0; i < sizeof(more) / sizeof(more[0]) && !options->elastic_training; i++)
+        if (shoali_config_given(&shoali_launch_section, options, more[i]))
+            return SHOAL_FAIL(SHOAL_EINVAL, "--%s is for jobs with --elastic_training: add it",
+                              more[i]);
+    if (options->min_elastic_nodes == 0 || options->max_elastic_nodes == 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--%s_elastic_nodes 0: a job has at least 1 host",
+                          options->min_elastic_nodes == 0 ? "min" : "max");
+    if (options->max_elastic_nodes > 0 && options->min_elastic_nodes > options->max_elastic_nodes)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--min_elastic_nodes %lld is more than --max_elastic_nodes "
+                          "%lld",
+                          (long long)options->min_elastic_nodes,
+                          (long long)options->max_elastic_nodes);
+    if (options->elastic_training && options->no_ssh)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--elastic_training starts ranks on other hosts by itself: "
+                                        "leave --no_ssh out");
+    return SHOAL_OK;
+}
+
 shoal_status shoali_launch_resolve(const struct shoali_launch_options *options,
                                    shoal_launch_args *args)
 {
@@ -283,6 +326,13 @@ shoal_status shoali_launch_resolve(const struct shoali_launch_options *options,
                             options->num_gpus == 0 ? "num_gpus" : "num_nodes");
         goto done;
     }
+    if (options->module && shoali_config_given(&shoali_launch_section, options, "no_python")) {
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL, "--module is a module of Python, and --no_python says that "
+                                     "there is none: give one of them");
+        goto done;
+    }
+    SHOAL_TRY(status, check_elastic(options), done);
     args->hostfile = *options->world_info ? NULL : find_hostfile(options);
     args->num_nodes = options->num_nodes > 0 ? (int32_t)options->num_nodes : 0;
     args->ranks = options->num_gpus > 0 ? (int32_t)options->num_gpus : 0;

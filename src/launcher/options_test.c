@@ -124,7 +124,7 @@ static void test_mistakes(void **state)
     expect_refused("--num_nodes 2 /bin/true", SHOAL_EINVAL, "--hostfile");
     expect_refused("--launcher rsh /bin/true", SHOAL_ECONFIG, "launcher");
     expect_refused("--ssh_port 70000 /bin/true", SHOAL_ECONFIG, "ssh_port");
-    expect_refused("--module some.program", SHOAL_ECONFIG, "python3 -m NAME");
+    expect_refused("--module --no_python some.program", SHOAL_EINVAL, "give one of them");
     expect_refused("--no_ssh /bin/true", SHOAL_EINVAL, "--node_rank");
     expect_refused("--no_ssh --node_rank 1 /bin/true", SHOAL_EINVAL, "has 1 host:");
     expect_refused("--dry-run /bin/true", SHOAL_EINVAL, "--force_multi");

@@ -67,21 +67,25 @@ void shoali_own_address(char *text, size_t bytes)
     freeifaddrs(list);
 }
 
-/* FILE of --deepspeed_config FILE, in both spellings, among the program's arguments. */
-static const char *find_config(const char *const *program)
+/* Whether the word begins with the flag, - and _ being equal; what follows then stands at *rest. */
+static bool is_flag(const char *word, const char *name, const char **rest)
 {
-    static const char *const flags[] = {"--deepspeed_config", "--deepspeed-config"};
+    if (strncmp(word, "--", 2) != 0)
+        return false;
+    for (word += 2; *name; name++, word++)
+        if (*word != *name && !(*name == '-' && *word == '_'))
+            return false;
+    *rest = word;
+    return *word == '\0' || *word == '=';
+}
+
+const char *shoali_program_flag(const char *const *program, const char *name)
+{
+    const char *value = NULL, *rest;
     for (; *program; program++)
-        for (int i = 0; i < 2; i++) {
-            const size_t length = strlen(flags[i]);
-            if (strncmp(*program, flags[i], length) != 0)
-                continue;
-            if ((*program)[length] == '=')
-                return *program + length + 1;
-            if (!(*program)[length])
-                return program[1];
-        }
-    return NULL;
+        if (is_flag(*program, name, &rest))
+            value = *rest == '=' ? rest + 1 : program[1];
+    return value;
 }
 
 static void add_hash(struct shoali_str *out, const char *key, const char *path)
@@ -133,7 +137,7 @@ shoal_status shoali_report(const struct shoali_launch_options *options, const ch
         add_hash(&out, "program", path);
     else if (program[0])
         shoali_str_append(&out, "program missing %s\n", program[0]);
-    add_hash(&out, "config", find_config(program));
+    add_hash(&out, "config", shoali_program_flag(program, "deepspeed-config"));
     if (*address)
         shoali_str_append(&out, "address %s\n", address);
     if (statvfs("/dev/shm", &shm) == 0)

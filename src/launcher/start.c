@@ -60,8 +60,8 @@ shoal_status shoali_start(const struct shoali_start *start, struct shoali_arena 
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     struct child child = {.argv = start->words->value,
                           .input = start->input >= 0 ? start->input : null,
-                          .output = start->output,
-                          .errors = start->errors,
+                          .output = start->output < 0 && start->silent ? null : start->output,
+                          .errors = start->errors < 0 && start->silent ? null : start->errors,
                           .front = getpid()};
     *pid = 0;
     if (null < 0) {

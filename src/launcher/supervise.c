@@ -104,6 +104,7 @@ static void wait_signals(struct shoali_job *job, int64_t timeout_ns)
                 pass_on(job, SIGUSR1);
                 continue;
             }
+            job->asked = job->asked ? job->asked : (int)info[i].ssi_signo;
             /* The first says why the job ends, a second that the user is in a hurry. */
             if (job->stop_signal || job->culprit >= 0)
                 job->impatient = true;

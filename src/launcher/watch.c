@@ -1,7 +1,8 @@
 /* The front while the job runs: it sleeps until a command ends, a signal comes, or it is time for
  * the next character on the lifelines. pdsh waits for all of its hosts, also when one has failed; it
  * says that at once, though ("pdsh@HERE: HOST: ssh exited with exit code N"), so what it says is
- * read and passed on. */
+ * read and passed on. So is what srun says, whose own code is the largest of all ranks', those that
+ * it has ended itself among them ("srun: error: HOST: task 2: Exited with exit code 7"). */
 #include "launcher/cluster.h"
 
 #include "base/clock.h"
@@ -38,12 +39,14 @@ struct watch {
     int signal_fd;
     int32_t culprit; /* -1: none */
     int stop_signal, signals;
+    bool ended;      /* by the overseer */
     int64_t beat_ns; /* when the next one is due */
-    int errors;      /* what pdsh says, -1: not read */
+    int errors;      /* what pdsh or srun says, -1: not read */
     char line[512];  /* the last line of it, as far as it has come */
     size_t length;
     char host[80]; /* that failed, in its words */
     int host_code;
+    char task[160]; /* of srun, what happened to it; "": nothing was said */
 };
 
 static void say(const struct watch *watch, char word)
@@ -68,12 +71,59 @@ static void name(const struct watch *watch, int32_t index, char *text, size_t by
              host ? host : watch->front->command[index].words.value[0]);
 }
 
+static int signal_of(const char *text)
+{
+    for (int number = 1; number < 32; number++) {
+        const char *said = strsignal(number);
+        if (said && strncmp(text, said, strlen(said)) == 0)
+            return number;
+    }
+    return 0;
+}
+
+/* "srun: error: HOST: task 2: Exited with exit code 7", "srun: error: HOST: tasks 0-1,3: Killed",
+ * "slurmstepd-HOST: error: *** STEP 6.0 ON HOST CANCELLED AT ..." */
+static void read_srun(struct watch *watch)
+{
+    static const char mark[] = "srun: error: ", exited[] = "Exited with exit code ";
+    char host[64], which[32];
+    int end = 0;
+    const char *what = watch->line + sizeof(mark) - 1;
+    if (strstr(watch->line, " CANCELLED AT ")) {
+        snprintf(watch->task, sizeof(watch->task), "the job was cancelled by Slurm%s",
+                 strstr(watch->line, "TIME LIMIT") ? ", as its time is over: give --time in "
+                                                     "--launcher_args"
+                                                   : " (scancel)");
+        watch->host_code = 128 + SIGTERM;
+    } else if (strncmp(watch->line, mark, sizeof(mark) - 1) == 0 &&
+               sscanf(what, "%63[^:]: %*[a-z] %31[0-9,-]: %n", host, which, &end) == 2 && end > 0) {
+        what += end;
+        const bool left = strncmp(what, exited, sizeof(exited) - 1) == 0;
+        const int code =
+            left ? (int)strtol(what + sizeof(exited) - 1, NULL, 10) : 128 + signal_of(what);
+        if (code == 0 || code == 128)
+            return;
+        watch->host_code = code;
+        snprintf(watch->task, sizeof(watch->task),
+                 "rank%s %s (%s) %s %d; srun has ended the others", strpbrk(which, ",-") ? "s" : "",
+                 which, host, left ? "exited with code" : "was killed by signal",
+                 left ? code : code - 128);
+    }
+    if (*watch->task)
+        watch->culprit = 0;
+}
+
 /* "pdsh@HERE: HOST: ssh exited with exit code N" */
 static void read_line(struct watch *watch)
 {
     static const char mark[] = ": ssh exited with exit code ";
     watch->line[watch->length] = '\0';
     watch->length = 0;
+    if (watch->front->launcher == SHOALI_BY_SLURM) {
+        if (watch->culprit < 0 && !watch->stop_signal)
+            read_srun(watch);
+        return;
+    }
     char *end = strstr(watch->line, mark), *host = strstr(watch->line, ": ");
     if (watch->culprit >= 0 || watch->stop_signal || strncmp(watch->line, "pdsh@", 5) != 0 ||
         !end || host >= end)
@@ -117,7 +167,7 @@ static bool may_be_echo(const struct child *child)
 static void blame(struct watch *watch, int32_t index)
 {
     const struct child *child = &watch->child[index];
-    if (!failed(child) || watch->stop_signal)
+    if (!failed(child) || watch->stop_signal || watch->ended)
         return;
     if (watch->culprit < 0 ||
         (may_be_echo(&watch->child[watch->culprit]) && !may_be_echo(child) && !child->signal))
@@ -142,10 +192,18 @@ static void collect(struct watch *watch)
     }
 }
 
+static void note_asked(const struct watch *watch, int signal)
+{
+    struct shoali_overseer *overseer = watch->front->overseer;
+    if (overseer && !overseer->asked && signal != SIGCHLD && signal != SIGUSR1)
+        overseer->asked = signal;
+}
+
 static void take_signal(struct watch *watch, int signal)
 {
     if (signal == SIGCHLD)
         return;
+    note_asked(watch, signal);
     say(watch, shoali_lifeline_word(signal));
     if (signal == SIGUSR1) {
         send_signal(watch, signal, false);
@@ -154,6 +212,23 @@ static void take_signal(struct watch *watch, int signal)
     if (watch->signals++ == 0 && watch->culprit < 0)
         watch->stop_signal = signal;
     send_signal(watch, watch->signals == 1 ? signal : SIGTERM, false);
+}
+
+/* Not while the job is being stopped. */
+static void heed_overseer(struct watch *watch)
+{
+    struct shoali_overseer *overseer = watch->front->overseer;
+    if (!overseer || watch->culprit >= 0 || watch->stop_signal || watch->ended)
+        return;
+    switch (overseer->look(overseer->user, watch->front)) {
+    case SHOALI_GO_ON:
+        break;
+    case SHOALI_ASK_TO_SAVE:
+        say(watch, shoali_lifeline_word(SIGUSR1));
+        break;
+    case SHOALI_END_IT:
+        watch->ended = overseer->ended = true;
+    }
 }
 
 static void wait_events(struct watch *watch, int64_t deadline)
@@ -171,6 +246,7 @@ static void wait_events(struct watch *watch, int64_t deadline)
     if (shoali_deadline_passed(watch->beat_ns)) {
         say(watch, '.');
         watch->beat_ns = shoali_deadline_ns(BEAT_NS);
+        heed_overseer(watch);
     }
     collect(watch);
 }
@@ -185,10 +261,10 @@ static shoal_status start_one(struct watch *watch, int32_t index, const struct s
     const bool mpi = front->launcher != SHOALI_BY_SSH && front->launcher != SHOALI_BY_PDSH;
     if (command->lifeline && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return SHOAL_FAIL(SHOAL_EIO, "cannot make a lifeline: %s", strerror(errno));
-    if (front->launcher == SHOALI_BY_PDSH) {
+    if (front->launcher == SHOALI_BY_PDSH || front->launcher == SHOALI_BY_SLURM) {
         if (pipe2(pipes, O_CLOEXEC | O_NONBLOCK) != 0)
             return SHOAL_FAIL(SHOAL_EIO, "cannot make a pipe: %s", strerror(errno));
-        fcntl(pipes[1], F_SETFL, 0); /* it is pdsh's, which expects to wait */
+        fcntl(pipes[1], F_SETFL, 0); /* it is the command's, which expects to wait */
         watch->errors = pipes[0];
     }
     const struct shoali_start start = {.words = &command->words,
@@ -246,6 +322,10 @@ static void report(const struct watch *watch)
     const struct child *child = &watch->child[watch->culprit];
     const int32_t others = watch->front->world.nodes - 1;
     char who[160], rest[64] = "";
+    if (*watch->task) {
+        SHOALI_ERROR("launcher", "%s", watch->task);
+        return;
+    }
     name(watch, watch->culprit, who, sizeof(who));
     if (watch->host_code)
         snprintf(who, sizeof(who), "host %s", watch->host);
@@ -282,7 +362,7 @@ static int exit_code_of(const struct watch *watch)
 static void supervise(struct watch *watch)
 {
     const int32_t grace = watch->front->args->grace_period;
-    while (watch->running > 0 && watch->culprit < 0 && !watch->stop_signal)
+    while (watch->running > 0 && watch->culprit < 0 && !watch->stop_signal && !watch->ended)
         wait_events(watch, INT64_MAX);
     if (watch->stop_signal) {
         SHOALI_INFO("launcher", "signal %d (%s): stopping the job on %d host%s", watch->stop_signal,
@@ -337,7 +417,7 @@ done:
     if (watch.signal_fd >= 0) {
         struct signalfd_siginfo info;
         while (read(watch.signal_fd, &info, sizeof(info)) > 0)
-            continue;
+            note_asked(&watch, (int)info.ssi_signo);
         close(watch.signal_fd);
     }
     sigaction(SIGCHLD, &old_child, NULL);

@@ -1,7 +1,11 @@
 /* Who is which rank: by node, then by slot, whatever number of slots each has. */
 #include "launcher/cluster.h"
 
+#include "base/json.h"
+
 #include <ctype.h>
+#include <jansson.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,9 +106,79 @@ static bool parse_node(char *spec, int32_t *slots, struct shoali_node *node, int
     return true;
 }
 
+/* DeepSpeed's: an object of slots per host, {"worker-0": [0, 1], ...}, in base64 for URLs. */
+static json_t *decode(const char *text)
+{
+    const size_t length = strlen(text);
+    size_t bytes = 0;
+    json_t *hosts = NULL;
+    char *plain = shoali_malloc(length + 1, "the hosts of a job");
+    if (plain && sodium_base642bin((unsigned char *)plain, length, text, length, NULL, &bytes, NULL,
+                                   sodium_base64_VARIANT_URLSAFE) == 0)
+        (void)!shoali_json_read(plain, bytes, &hosts, NULL);
+    shoali_free(plain);
+    return hosts;
+}
+
+static shoal_status add_decoded(const char *name, const json_t *slots, struct shoali_arena *arena,
+                                struct shoali_world *world)
+{
+    struct shoali_node *node = &world->node[world->nodes++];
+    const size_t count = json_array_size(slots);
+    *node = (struct shoali_node){.name = shoali_arena_strdup(arena, name),
+                                 .first_rank = world->ranks,
+                                 .slots.value =
+                                     shoali_arena_alloc(arena, (count + 1) * sizeof(int64_t))};
+    if (!node->name || !node->slots.value)
+        return SHOAL_ENOMEM;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *slot = json_array_get(slots, i);
+        if (!json_is_integer(slot) || json_integer_value(slot) < 0)
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "--world_info: the slots of host %s are no numbers from 0", name);
+        node->slots.value[node->slots.count++] = json_integer_value(slot);
+    }
+    world->ranks += node->slots.count;
+    return count ? SHOAL_OK
+                 : SHOAL_FAIL(SHOAL_EINVAL, "--world_info: host %s has no list of slots", name);
+}
+
+static shoal_status parse_encoded(const char *text, struct shoali_arena *arena,
+                                  struct shoali_world *world)
+{
+    shoal_status status = SHOAL_OK;
+    const char *name;
+    json_t *slots, *hosts = decode(text);
+    const size_t nodes = json_object_size(hosts);
+    shoali_error_clear();
+    *world = (struct shoali_world){0};
+    if (nodes == 0) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "--world_info %s is neither what `shoal run` gives its nodes, such as "
+                            "worker-0:0,1@worker-1:0,1, nor DeepSpeed's, an object such as "
+                            "{\"worker-0\": [0, 1]} in base64",
+                            text);
+        goto done;
+    }
+    world->node = shoali_arena_alloc(arena, nodes * sizeof(world->node[0]));
+    if (!world->node) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    json_object_foreach(hosts, name, slots)
+    {
+        SHOAL_TRY(status, add_decoded(name, slots, arena, world), done);
+    }
+done:
+    json_decref(hosts);
+    return status;
+}
+
 shoal_status shoali_world_parse(const char *text, struct shoali_arena *arena,
                                 struct shoali_world *world)
 {
+    if (!strchr(text, ':')) /* base64 has none */
+        return parse_encoded(text, arena, world);
     const size_t length = strlen(text);
     const int32_t nodes = count_of(text, length, '@') + 1;
     const int32_t slots = count_of(text, length, ',') + nodes;

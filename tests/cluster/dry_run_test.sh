@@ -41,6 +41,10 @@ prints --force_multi --launcher ssh --num_gpus 2 train <<'TEXT'
 # on standard input of each: the job's secret
 SHOAL run --world_info=localhost:0,1 --node_rank=0 --master_addr=127.0.0.1 --master_port=29500 --job_id=JOB --secret_from=stdin train
 TEXT
+prints --force_multi --launcher ssh --module package.train --lr 1e-3 <<'TEXT'
+# on standard input of each: the job's secret
+SHOAL run --world_info=localhost:0 --node_rank=0 --master_addr=127.0.0.1 --master_port=29500 --job_id=JOB --secret_from=stdin python3 -u -m package.train --lr 1e-3
+TEXT
 prints -H hosts --launcher pdsh --num_gpus 1 --ssh_port 2222 --launcher_args=-N train '100%' <<'TEXT'
 # left on each host by the pre-flight: the job's secret
 PDSH_RCMD_TYPE=ssh PDSH_SSH_ARGS_APPEND='-p2222 -oBatchMode=yes -oConnectTimeout=10 -oServerAliveInterval=5' pdsh -S -f1024 -w worker-0,worker-1 -N 'cd FOLDER && exec SHOAL run --world_info=worker-0:0@worker-1:0 --node_rank=%n --master_addr=worker-0 --master_port=29500 --job_id=JOB --secret_from=deposit train 100%%'
@@ -116,7 +120,7 @@ says 'wrong:2: "worker-1 slot=2" is no host'
 expect 2 clean --rank_of openmpi --world_info worker-0:0 --master_addr a --master_port 1 true
 says "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE do not say which rank this is"
 expect 2 clean --world_info worker-0 --node_rank 0 true
-says "--world_info worker-0 is not what"
+says "--world_info worker-0 is neither what"
 # an MPI launcher whose order is not the hostfile's
 expect 2 env OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 "$shoal" run --rank_of openmpi \
     --world_info worker-0:0,1 --master_addr a --master_port 1 true

@@ -134,6 +134,20 @@ for by in "${launchers[@]}"; do
     kill -9 $job
     wait $job 2>/dev/null
     gone "$by: a killed front"
+    # Ctrl-C, which a terminal sends to the foreground; and the other signals that stop a job
+    for signal in INT TERM HUP; do
+        # a shell's background commands ignore SIGINT
+        env --default-signal=INT "${run[@]}" ./wait.sh >out 2>&1 &
+        job=$!
+        await_pids
+        begin=$(date +%s%N)
+        kill -$signal $job
+        code=0
+        wait $job || code=$?
+        [ $code -eq $((128 + $(kill -l $signal))) ] || complain "$by: SIG$signal ended with $code: $(cat out)"
+        gone "$by: SIG$signal"
+        within 8 "$begin" "$by: SIG$signal"
+    done
 done
 # saved and left with 0 within the grace period
 SAVES=0 "${by_ssh[@]}" --grace_period 20 sh -c 'SAVES=0 exec ./wait.sh' >out 2>&1 &

@@ -1,0 +1,87 @@
+# Sourced by the tests of the elastic agent, after check.sh: a training that is disturbed, and what it must come to. Wants
+# $shoal and $folder.
+#
+#   begin_elastic          seed, number of kills, configuration
+#   train DIR              the words of the training that continues DIR
+#   undisturbed            runs it, which also says how long it takes
+#   await_ranks            until the job has been started since the last hit, and has ranks; fails where it is over
+#   nap K                  until the training is somewhere in the K-th of as many parts as there are kills
+#   kill_rank              one of its ranks, by chance
+#   ends_equal PID         the job of the agent ends with 0, and with the bytes of the undisturbed run
+steps=300
+begin_elastic() {
+    seed=${SHOAL_TEST_SEED:-$((SRANDOM % 1000000))}
+    RANDOM=$seed
+    kills=4
+    [ "${SHOAL_TEST_FULL:-0}" = 1 ] && kills=20
+    echo "seed $seed: SHOAL_TEST_SEED=$seed, $kills kills"
+    cat >elastic.json <<'JSON'
+{"reduction": "exact", "steps_per_print": 1000000, "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+ "zero_optimization": {"stage": 2}, "checkpoint": {"keep_last": 2},
+ "elasticity": {"enabled": true, "max_train_batch_size": 30, "micro_batch_sizes": [2, 3], "version": 0.1}}
+JSON
+    for i in $(seq 300); do echo "line $i: the quick brown fox jumps over the lazy dog $((i * 7919 % 1000))"; done >text
+}
+train() {
+    echo "$shoal pretrain gpt --num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 16 --threads 1
+        --data-path $folder/text --tokenizer-type char --eval-iters 0 --train-iters $steps --save-interval 5
+        --deepspeed_config $folder/elastic.json --load $folder/$1 --save $folder/$1"
+}
+now_ms() { echo $((${EPOCHREALTIME/./} / 1000)); }
+undisturbed() {
+    local begun=$(now_ms)
+    expect 0 $(train reference)
+    echo "undisturbed: $steps steps in $(($(now_ms) - begun)) ms"
+}
+await_file() {
+    local tries
+    for tries in $(seq 200); do
+        [ -s "$1" ] && return
+        sleep 0.05
+    done
+    complain "$1 does not come: $(cat out)"
+}
+# pids of the ranks: programs whose second word is pretrain and that save in this test's folder
+rank_pids() {
+    local file words
+    for file in $(grep -lzx -- "$folder/disturbed" /proc/[0-9]*/cmdline 2>/dev/null); do
+        { mapfile -d '' -t words <"$file"; } 2>/dev/null && [ "${words[1]}" = pretrain ] && echo "$file" | cut -d/ -f3
+    done
+}
+starts() { grep -cE 'start: |restart [0-9]+ of |growing: ' out; }
+seen=0
+await_ranks() {
+    local until=$(($(now_ms) + 30000))
+    while [ "$(starts)" -le "$seen" ] || [ -z "$(rank_pids)" ]; do
+        kill -0 "$job" 2>/dev/null || { complain "the job was over too early: $(tail -n 5 out)"; return 1; }
+        [ "$(now_ms)" -lt $until ] || { complain "no ranks after 30 s: $(tail -n 5 out)"; return 1; }
+        sleep 0.02
+    done
+}
+nap() {
+    local part=$((steps * 9 / 10 / kills)) step tag=
+    step=$((($1 - 1) * part + RANDOM % part))
+    while [ "$step" -gt 0 ] && kill -0 "$job" 2>/dev/null; do
+        { tag=$(<disturbed/latest); } 2>/dev/null
+        [ "${tag#global_step}" -ge "$step" ] 2>/dev/null && break
+        sleep 0.02
+    done
+    sleep "0.0$((RANDOM % 10))"
+}
+kill_rank() {
+    local pids
+    seen=$(starts)
+    mapfile -t pids < <(rank_pids)
+    [ ${#pids[@]} -gt 0 ] && kill -KILL "${pids[RANDOM % ${#pids[@]}]}"
+}
+ends_equal() {
+    local code=0 file
+    wait "$1" || code=$?
+    [ $code -eq 0 ] || complain "the elastic job ended with $code: $(tail -n 20 out)"
+    [ "$(grep -c 'restart [0-9]* of ' out)" -ge "$((kills - 1))" ] || complain "not restarted: $(cat out)"
+    for file in "reference/global_step$steps"/*; do
+        cmp "$file" "disturbed/global_step$steps/${file##*/}" || complain "seed $seed: ${file##*/} is not that of the undisturbed run"
+    done
+    [ -z "$(rank_pids)" ] || complain "ranks are left: $(rank_pids)"
+    grep -E 'start: |restart [0-9]+ of |growing: |does not answer' out | sed 's/^/  /'
+}

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Ranks that Slurm starts: a slurmctld and a slurmd of the test's own (slurm.sh); srun and `shoal run --launcher slurm`
+# train to the bits of one rank, failures and scancel end everything.
+# Usage: slurm_test.sh SHOAL
+. "$(dirname "$0")/../cli/check.sh"
+. "$(dirname "$0")/slurm.sh"
+begin_slurm bash "$0" "$@"
+shoal=$(readlink -f "$1")
+for variable in $(compgen -e | grep -E '^(SHOAL_|SLURM|MASTER_|PMI)' | grep -v '^SHOAL_SLURM_INSIDE$'); do unset "$variable"; done
+unset RANK WORLD_SIZE LOCAL_RANK
+cd "$folder" || exit 1
+folder=$PWD
+start_slurm
+cat >config.json <<'JSON'
+{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+ "reduction": "exact", "zero_optimization": {"stage": 2}, "seed": 3}
+JSON
+for i in $(seq 100); do echo "line $i: the quick brown fox jumps over the lazy dog $((i * 7919 % 1000))"; done >text
+train() {
+    echo "$shoal" pretrain gpt --deepspeed_config config.json --data-path text --num-layers 2 --hidden-size 32 \
+        --num-attention-heads 4 --seq-length 16 --threads 1 --eval-iters 0 --train-iters "${2:-4}" --save "$1"
+}
+same() { # DIR DIR
+    local name
+    for name in "$1"/global_step4/*.safetensors; do
+        cmp "$name" "$2/global_step4/${name##*/}" || complain "$1 and $2 differ"
+    done
+}
+within() { # SECONDS SINCE_MS WHAT
+    local took=$((${EPOCHREALTIME/./} / 1000 - $2))
+    [ $took -le $(($1 * 1000)) ] || complain "$3 took $took ms"
+}
+# the ranks of the files pid.* are gone
+gone() {
+    local file tries=0
+    for file in $(compgen -G 'pid.*'); do
+        while [ -d "/proc/$(cat "$file")" ]; do
+            [ $((tries += 1)) -gt 200 ] && complain "$1: process $(cat "$file") ($file) is still there" && break
+            sleep 0.05
+        done
+    done
+    rm -f pid.*
+    for tries in $(seq 200); do
+        [ -z "$(squeue -h)" ] && return
+        sleep 0.05
+    done
+    complain "$1: Slurm still has $(squeue -h)"
+}
+cat >wait.sh <<'SCRIPT'
+#!/bin/sh
+echo $$ >pid.$SLURM_PROCID.new && mv pid.$SLURM_PROCID.new pid.$SLURM_PROCID
+[ "$1" != "$SLURM_PROCID" ] && exec sleep 100
+until [ -s pid.0 ] && [ -s pid.1 ] && [ -s pid.2 ] && [ -s pid.3 ]; do sleep 0.05; done
+exit 7
+SCRIPT
+chmod +x wait.sh
+await_ranks() {
+    local rank tries=0
+    for rank in 0 1 2 3; do
+        until [ -s pid.$rank ]; do
+            [ $((tries += 1)) -gt 400 ] && complain "no rank $rank: $(cat out)" && return
+            sleep 0.05
+        done
+    done
+}
+
+# ---- the bits of one rank ----
+expect 0 $(train alone)
+expect 0 srun -n 4 $(train direct)
+says "ranks: 4 of srun, connected by shm"
+same alone direct
+run=("$shoal" run --launcher slurm --num_nodes 1 --num_gpus 4)
+expect 0 "${run[@]}" $(train launched)
+same alone launched
+# in an allocation, whose numbers count
+expect 0 salloc -Q -n 2 "$shoal" run --launcher slurm --num_gpus 2 \
+    sh -c 'echo "<$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_SIZE $CROSS_RANK/$CROSS_SIZE ${#SHOAL_SECRET} $*>"' sh "it's  100%"
+says "<0/2 0/2 0/1 64 it's  100% --local_rank=0>" "<1/2 1/2 0/1 64 it's  100% --local_rank=1>"
+# a script for sbatch, as docs/CLUSTER.md has it
+cat >job.sh <<SCRIPT
+#!/bin/bash
+#SBATCH --ntasks-per-node=4 --nodes=1 --output=batch.out
+srun $(train batch)
+SCRIPT
+expect 0 sbatch --wait job.sh
+same alone batch
+
+# ---- how a job ends ----
+# a rank that is killed in a training: the verdict names it
+begin=$((${EPOCHREALTIME/./} / 1000))
+code=0
+SHOAL_FAULT=comm.post:20@1=kill srun -n 4 --kill-on-bad-exit=1 $(train killed) >out 2>&1 </dev/null || code=$?
+[ $code -ne 0 ] && grep -q "rank 1" out || complain "a killed rank: $code: $(cat out)"
+within 20 "$begin" "a killed rank"
+begin=$((${EPOCHREALTIME/./} / 1000))
+expect 7 "${run[@]}" ./wait.sh 2
+says "rank 2 ($(hostname -s)) exited with code 7; srun has ended the others"
+within 20 "$begin" "a failing rank"
+gone "a failing rank"
+# scancel, Ctrl-C (SIGINT, and once more as srun wants it) and SIGTERM
+for how in scancel TERM; do
+    "${run[@]}" ./wait.sh >out 2>&1 </dev/null &
+    job=$!
+    await_ranks
+    if [ $how = scancel ]; then
+        scancel "$(squeue -h -o %i)"
+    else
+        kill -$how $job
+    fi
+    code=0
+    wait $job || code=$?
+    [ $code -ne 0 ] || complain "$how: the job ended with 0: $(cat out)"
+    grep -qE 'cancelled by Slurm|stopping the job on 1 host' out || complain "$how: no verdict: $(cat out)"
+    gone "$how"
+done
+# scancel of a training: every rank ends
+srun -n 4 $(train cancelled 100000) >out 2>&1 </dev/null &
+job=$!
+for tries in $(seq 300); do
+    [ -n "$(squeue -h -t R)" ] && grep -q "ranks: 4" out && break
+    sleep 0.05
+done
+scancel "$(squeue -h -o %i)"
+code=0
+wait $job || code=$?
+[ $code -ne 0 ] || complain "a cancelled training ended with 0"
+for tries in $(seq 200); do
+    left=$(grep -lzx -- cancelled /proc/[0-9]*/cmdline 2>/dev/null)
+    [ -z "$left" ] && break
+    sleep 0.05
+done
+[ -z "$left" ] || complain "scancel left $left"
+finish
