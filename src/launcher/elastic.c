@@ -349,14 +349,17 @@ static bool is_over(struct shoali_agent *agent, const struct attempt *attempt, s
         return false;
     if (*status == SHOAL_OK && *exit_code == 0 && !agent->asked)
         return true;
+    /* A job that has ended says how it took the signal: with 0 when its ranks have saved. */
     if (agent->asked) {
-        *exit_code = *status == SHOAL_OK && *exit_code ? *exit_code : 128 + agent->asked;
+        if (*status < 0 || attempt->begin_ns == 0 || agent->grows)
+            *exit_code = 128 + agent->asked;
         *status = SHOAL_OK;
         return true;
     }
     /* Nothing ran yet: what is wrong is the command's, or the user's to wait for. */
-    if (*status < 0 && agent->restarts == 0 && attempt->begin_ns == 0)
+    if (*status < 0 && !agent->ran)
         return true;
+    agent->ran = true;
     if (*status == SHOAL_OK && *exit_code == USAGE)
         return true;
     agent->fruitless = got_anywhere(agent, attempt) ? 0 : agent->fruitless + 1;

@@ -52,6 +52,7 @@ struct shoali_agent {
     int32_t restarts, fruitless;        /* of those the last ones that got nowhere */
     int32_t asked;                      /* a signal that ends the agent, 0: none */
     bool grows;                         /* the last job was ended for more ranks */
+    bool ran;                           /* a job has been started, whatever became of it */
     char tag[SHOALI_ELASTIC_TAG_BYTES]; /* of `latest` when the job was started, "": none */
 };
 

@@ -71,6 +71,14 @@ for how in 'sleep 60' 'exit 7'; do
     [ ! -d "/proc/$(cat started)" ] || complain "SIGTERM left $(cat started)"
     rm started
 done
+# ranks that save and leave with 0 within the grace period
+"${run[@]}" --grace_period 20 sh -c 'trap "exit 0" TERM; echo $$ >started; sleep 60 & wait' sh --deepspeed_config elastic.json >out 2>&1 &
+job=$!
+await_file started
+kill -TERM $job
+wait $job || complain "a grace period ended with $?: $(cat out)"
+# a mistake at the start is not tried again
+expect 2 "${run[@]}" ./no-such-program --deepspeed_config elastic.json
 printf 'localhost slots=2\n' >hosts
 sed 's/"version"/"min_gpus": 3, "version"/' elastic.json >three.json
 expect 2 "${run[@]}" -H hosts true --deepspeed_config three.json
