@@ -129,8 +129,12 @@ static void test_mistakes(void **state)
     expect_refused("--no_ssh --node_rank 1 /bin/true", SHOAL_EINVAL, "has 1 host:");
     expect_refused("--dry-run /bin/true", SHOAL_EINVAL, "--force_multi");
     expect_refused("--force_multi", SHOAL_EINVAL, "no program");
-    expect_refused("--min_elastic_nodes 2 /bin/true", SHOAL_EUNSUPPORTED, "not supported yet");
-    expect_refused("--elastic_training /bin/true", SHOAL_EUNSUPPORTED, "not supported yet");
+    expect_refused("--min_elastic_nodes 2 /bin/true", SHOAL_EINVAL, "--elastic_training: add it");
+    expect_refused("--elastic_training /bin/true", SHOAL_EINVAL, "--deepspeed_config FILE");
+    expect_refused("--elastic_training --no_ssh /bin/true", SHOAL_EINVAL, "leave --no_ssh out");
+    expect_refused("--elastic_training --max_elastic_nodes 0 /bin/true", SHOAL_EINVAL,
+                   "at least 1 host");
+    expect_refused("--autotuning tune /bin/true", SHOAL_EUNSUPPORTED, "not supported yet");
     expect_refused("--enable_each_rank_log /dev/null/x /bin/true", SHOAL_EINVAL, "/dev/null");
 }
 

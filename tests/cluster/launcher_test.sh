@@ -200,7 +200,7 @@ gone "a cut network"
 
 # ---- ranks of two hosts in one group ----
 # over the memory that these hosts share: the store is at master_addr, so they join through the network
-expect 0 "${by_ssh[@]}" "$shoal" bench comm --op all_reduce --max-bytes 4096 --seconds 0.01
+SHOAL_COMM=shm expect 0 "${by_ssh[@]}" "$shoal" bench comm --op all_reduce --max-bytes 4096 --seconds 0.01
 says "3 ranks (shm)"
 
 # ---- ranks that mpirun starts ----
