@@ -1,0 +1,35 @@
+/* cpu - which processor this is: who made it, which one of theirs, and whether it has tile registers.
+ *
+ * Instructions of vectors are asked for where they are compiled (__builtin_cpu_supports). Here is
+ * what that does not know: the identity, because an instruction may be there and be slow, and AMX,
+ * whose registers need the CPU (cpuid), the system (XCR0) and, on Linux, a permission of the process.
+ */
+#ifndef SHOALI_CPU_H
+#define SHOALI_CPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct shoali_cpu {
+    char vendor[13];       /* "GenuineIntel", "AuthenticAMD"; "" where there is no cpuid */
+    int32_t family, model; /* as the vendor counts, extended parts added; 0 */
+    bool amx_tile, amx_bf16, amx_int8; /* instructions */
+    bool tiles_kept;                   /* the system saves and restores tile registers */
+};
+struct shoali_cpu shoali_cpu_get(void);
+
+/* Family and model of cpuid's signature (leaf 1, eax). */
+void shoali_cpu_read_signature(uint32_t signature, int32_t *family, int32_t *model);
+
+/* Asks the system to let this process use tile registers, once and for all its threads, those that
+ * are still to start included; whether it may. */
+bool shoali_cpu_permit_tiles(void);
+
+/* "GenuineIntel family 6 model 143", or "unknown". */
+#define SHOALI_CPU_NAME_BYTES 64
+const char *shoali_cpu_describe(const struct shoali_cpu *cpu, char text[SHOALI_CPU_NAME_BYTES]);
+/* Whether tiles can be used, and if not, what is missing. `permitted`: shoali_cpu_permit_tiles(). */
+const char *shoali_cpu_describe_tiles(const struct shoali_cpu *cpu, bool permitted);
+
+#endif
