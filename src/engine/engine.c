@@ -1,6 +1,8 @@
 /* Creation: from a configuration to an engine that can step without allocating. */
 #include "engine/engine_checkpoint.h"
 
+#include "base/cpu.h"
+
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -451,21 +453,26 @@ static shoal_status create_monitor(struct shoal_engine *engine)
         &engine->monitor);
 }
 
-/* Ranks must compute with the same kernels, or their bits differ silently. */
+/* Ranks must compute with the same kernels, or their bits differ silently. Which ones are good depends
+ * on the CPU, so hosts of different kinds may choose differently. */
 static shoal_status agree_on_kernels(struct shoal_engine *engine)
 {
     shoal_status status;
-    int64_t hash[2] = {(int64_t)(shoali_hash64(engine->ops.name, strlen(engine->ops.name)) >> 2)};
+    char cpu_text[SHOALI_CPU_NAME_BYTES];
+    const struct shoali_cpu cpu = shoali_cpu_get();
+    int64_t hash[2] = {(int64_t)(engine->ops.digest >> 2)};
     if (engine->world == 1)
         return SHOAL_OK;
     hash[1] = -hash[0];
     SHOAL_TRY(status, shoal_all_reduce(engine->group, hash, hash, 2, SHOAL_I64, SHOAL_MAX, NULL),
               done);
     if (hash[0] != -hash[1])
-        status = SHOAL_FAIL(SHOAL_EMISMATCH,
-                            "ranks would compute with different kernels (rank %d: %s), which would "
-                            "give different bits: set SHOAL_OPS to one that all machines have",
-                            (int)engine->rank, engine->ops.name);
+        status =
+            SHOAL_FAIL(SHOAL_EMISMATCH,
+                       "ranks would compute with different kernels (rank %d: %s, chosen for "
+                       "its CPU, %s), which would give different bits: set SHOAL_OPS to one "
+                       "that all machines have ('shoal report' lists them)",
+                       (int)engine->rank, engine->ops.name, shoali_cpu_describe(&cpu, cpu_text));
 done:
     return status;
 }

@@ -2,6 +2,7 @@
 #include "shoal/report.h"
 
 #include "accelerator/accelerator.h"
+#include "base/cpu.h"
 #include "base/pool.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
@@ -81,6 +82,9 @@ static void add_features(struct shoali_str *out)
     ADD_FEATURE(&text, "avx512dq");
     ADD_FEATURE(&text, "avx512vl");
     ADD_FEATURE(&text, "avx512bf16");
+    const struct shoali_cpu cpu = shoali_cpu_get();
+    shoali_str_append(&text, "%s%s%s", cpu.amx_tile ? " amx_tile" : "",
+                      cpu.amx_bf16 ? " amx_bf16" : "", cpu.amx_int8 ? " amx_int8" : "");
 #else
     char value[1024];
     if (find_value("/proc/cpuinfo", "Features", value, sizeof(value)))
@@ -102,7 +106,11 @@ static void add_machine(struct shoali_str *out)
     }
     if (find_value("/proc/cpuinfo", "model name", value, sizeof(value)))
         add_line(out, "CPU", value);
+    const struct shoali_cpu cpu = shoali_cpu_get();
+    char identity[SHOALI_CPU_NAME_BYTES];
+    add_line(out, "CPU identity", shoali_cpu_describe(&cpu, identity));
     add_features(out);
+    add_line(out, "AMX tiles", shoali_cpu_describe_tiles(&cpu, shoali_cpu_permit_tiles()));
     snprintf(value, sizeof(value), "%d usable of %ld", shoali_core_count(),
              sysconf(_SC_NPROCESSORS_ONLN));
     add_line(out, "cores", value);
@@ -174,7 +182,7 @@ static void add_mpi(struct shoali_str *out)
     add_line(out, "this process", text);
 }
 
-static void add_backends(struct shoali_str *out)
+static void add_backends(struct shoali_str *out, const struct shoali_ops *ops)
 {
     add_heading(out, "devices");
     for (const struct shoali_accelerator *const *at = shoali_accelerator_all(); *at; at++)
@@ -189,8 +197,12 @@ static void add_backends(struct shoali_str *out)
     add_heading(out, "files");
     add_line(out, "backend", io);
     add_heading(out, "kernels");
-    for (const struct shoali_ops_table *const *at = shoali_ops_all(); *at; at++)
-        add_line(out, (*at)->name, found((*at)->probe));
+    for (const struct shoali_ops_table *const *at = shoali_ops_all(); *at; at++) {
+        struct shoali_str text = {0};
+        shoali_ops_describe_table(ops, *at, &text);
+        add_line(out, (*at)->name, shoali_str_get(&text));
+        shoali_str_fini(&text);
+    }
 }
 
 static void add_kernel_sources(struct shoali_str *out, const struct shoali_ops *ops)
@@ -269,7 +281,7 @@ shoal_status shoal_report(char **text)
     add_build(&out);
     add_machine(&out);
     add_limits(&out);
-    add_backends(&out);
+    add_backends(&out, &ops);
     add_kernel_sources(&out, &ops);
     add_environment(&out);
     SHOAL_TRY(status, hand_over(&out, "the report", text), done);

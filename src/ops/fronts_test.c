@@ -1,5 +1,6 @@
 /* Selection of tables, the report, the checks of the fronts, and launches on every accelerator. */
 #include "base/base.h"
+#include "ops/choice.h"
 #include "ops/kernel.h"
 
 #include <setjmp.h>
@@ -53,8 +54,10 @@ static void test_select_by_environment(void **state)
     assert_int_equal(shoali_ops_select(NULL, &ops), SHOAL_ECONFIG);
     assert_int_equal(setenv("SHOAL_OPS", "", 1), 0);
     assert_int_equal(shoali_ops_select(NULL, &ops), SHOAL_OK);
+    const struct shoali_cpu cpu = shoali_cpu_get();
     int best = 0;
-    while (!shoali_ops_all()[best]->probe())
+    while (shoali_ops_all()[best]->by_name || !shoali_ops_all()[best]->probe() ||
+           shoali_ops_refusal(shoali_ops_rules, &cpu, shoali_ops_all()[best]) != NULL)
         best++;
     assert_string_equal(ops.name, shoali_ops_all()[best]->name);
     assert_int_equal(unsetenv("SHOAL_OPS"), 0);
@@ -119,7 +122,7 @@ static const struct shoali_ops_entry partial_entries[] = {
     {&shoali_kernel_axpy, never, 1u << SHOAL_BF16, NULL},
 };
 static const struct shoali_ops_table partial = {
-    SHOALI_OPS_ABI, sizeof partial, "partial", yes, partial_entries, 3, packed_bytes};
+    SHOALI_OPS_ABI, sizeof partial, "partial", yes, partial_entries, 3, packed_bytes, false};
 static const struct shoali_ops_table *const with_partial[] = {&partial, &shoali_ops_ref, NULL};
 
 static const char *chosen(const struct shoali_ops *ops, const struct shoali_kernel *kernel,

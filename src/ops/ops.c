@@ -1,4 +1,6 @@
 /* ops - which tables a rank uses, and which of their functions a call. */
+#include "base/hash.h"
+#include "ops/choice.h"
 #include "ops/kernel.h"
 
 #include <stdlib.h>
@@ -33,21 +35,49 @@ static shoal_status unknown_name(const struct shoali_ops_table *const *tables, s
     return status;
 }
 
-/* The kernels are those of the last table, which has them all. */
-static void index_entries(struct shoali_ops *ops, size_t tables)
+/* The kernels are those of the last table, which has them all. `forced`: tables that rules do not
+ * touch. */
+static void index_entries(struct shoali_ops *ops, size_t tables, size_t forced,
+                          const struct shoali_ops_rule *rules, const struct shoali_cpu *cpu)
 {
     const struct shoali_ops_table *last = ops->chain[tables - 1];
     SHOAL_ASSERT(last->entry_count <= SHOALI_OPS_MAX_KERNELS);
     ops->kernel_count = last->entry_count;
     for (int32_t k = 0; k < ops->kernel_count; k++) {
         ops->kernels[k] = last->entries[k].kernel;
-        for (size_t t = 0; t < tables; t++)
-            ops->entries[k][t] = shoali_ops_entry(ops->chain[t], ops->kernels[k]);
+        for (size_t t = 0; t < tables; t++) {
+            const struct shoali_ops_entry *entry = shoali_ops_entry(ops->chain[t], ops->kernels[k]);
+            const uint32_t refused =
+                t < forced ? 0
+                           : shoali_ops_refused_dtypes(rules, cpu, ops->chain[t], ops->kernels[k]);
+            ops->entries[k][t] = entry;
+            ops->dtypes[k][t] = entry != NULL ? entry->dtypes & ~refused : 0;
+        }
     }
 }
 
-shoal_status shoali_ops_select_from(const struct shoali_ops_table *const *tables, const char *name,
-                                    struct shoali_ops *ops)
+/* Names, and what was taken from the tables. Without that it is the first one's name: those behind
+ * follow from it. */
+static uint64_t digest_of(const struct shoali_ops *ops)
+{
+    uint64_t digest = shoali_hash64(ops->name, strlen(ops->name));
+    for (int32_t k = 0; k < ops->kernel_count; k++)
+        for (size_t t = 0; ops->chain[t] != NULL; t++) {
+            const struct shoali_ops_entry *entry = ops->entries[k][t];
+            if (entry == NULL || entry->dtypes == ops->dtypes[k][t])
+                continue;
+            const char *of[2] = {ops->chain[t]->name, ops->kernels[k]->type.name};
+            for (int i = 0; i < 2; i++)
+                digest = digest * 31 + shoali_hash64(of[i], strlen(of[i]));
+            digest = digest * 31 + ops->dtypes[k][t];
+        }
+    return digest;
+}
+
+shoal_status shoali_ops_select_for(const struct shoali_ops_table *const *tables,
+                                   const struct shoali_ops_rule *rules,
+                                   const struct shoali_cpu *cpu, const char *name,
+                                   struct shoali_ops *ops)
 {
     size_t count = 0, first = 0, used = 0;
     *ops = (struct shoali_ops){0};
@@ -64,13 +94,23 @@ shoal_status shoali_ops_select_from(const struct shoali_ops_table *const *tables
                           "the best that it can",
                           name);
     for (size_t i = first; i < count; i++) {
+        const bool forced = name != NULL && i == first;
         SHOAL_ASSERT(tables[i]->abi == SHOALI_OPS_ABI && tables[i]->bytes == sizeof *tables[i]);
-        if (tables[i]->probe())
+        if (forced || (!tables[i]->by_name && tables[i]->probe() &&
+                       shoali_ops_refusal(rules, cpu, tables[i]) == NULL))
             ops->chain[used++] = tables[i];
     }
     ops->name = ops->chain[0]->name;
-    index_entries(ops, used);
+    index_entries(ops, used, name != NULL ? 1 : 0, rules, cpu);
+    ops->digest = digest_of(ops);
     return SHOAL_OK;
+}
+
+shoal_status shoali_ops_select_from(const struct shoali_ops_table *const *tables, const char *name,
+                                    struct shoali_ops *ops)
+{
+    const struct shoali_cpu cpu = shoali_cpu_get();
+    return shoali_ops_select_for(tables, shoali_ops_rules, &cpu, name, ops);
 }
 
 shoal_status shoali_ops_select(const char *name, struct shoali_ops *ops)
@@ -97,11 +137,11 @@ const struct shoali_ops_entry *shoali_ops_choose(const struct shoali_ops *ops,
                                                  const void *args,
                                                  const struct shoali_ops_table **table)
 {
-    const struct shoali_ops_entry *const *entries = ops->entries[index_of(ops, kernel)];
+    const int32_t k = index_of(ops, kernel);
     const uint32_t dtypes = shoali_kernel_dtypes_of(kernel, args);
     for (int32_t t = 0; ops->chain[t] != NULL; t++) {
-        const struct shoali_ops_entry *entry = entries[t];
-        if (entry == NULL || (dtypes & ~entry->dtypes) != 0 ||
+        const struct shoali_ops_entry *entry = ops->entries[k][t];
+        if (entry == NULL || (dtypes & ~ops->dtypes[k][t]) != 0 ||
             (entry->supports != NULL && !entry->supports(args)))
             continue;
         if (table != NULL)
@@ -116,9 +156,9 @@ const struct shoali_ops_table *shoali_ops_table_for(const struct shoali_ops *ops
                                                     const struct shoali_kernel *kernel,
                                                     shoal_dtype dtype)
 {
-    const struct shoali_ops_entry *const *entries = ops->entries[index_of(ops, kernel)];
+    const int32_t k = index_of(ops, kernel);
     int32_t t = 0;
-    while (entries[t] == NULL || (entries[t]->dtypes & shoali_dtype_bit(dtype)) == 0)
+    while ((ops->dtypes[k][t] & shoali_dtype_bit(dtype)) == 0)
         t++;
     return ops->chain[t];
 }
@@ -153,16 +193,46 @@ const char *shoali_ops_kernel_source(const struct shoali_ops *ops, int32_t index
 static int32_t server_of(const struct shoali_ops *ops, int32_t kernel)
 {
     int32_t t = 0;
-    while (ops->entries[kernel][t] == NULL ||
-           (ops->entries[kernel][t]->dtypes & SHOALI_SHORT_FLOATS) == 0)
+    while ((ops->dtypes[kernel][t] & SHOALI_SHORT_FLOATS) == 0)
         t++;
     return t;
+}
+
+/* The first table that has most of what there is; one before it has a few kernels only, by intent. The
+ * last one falls back to nothing. */
+static int32_t main_table(const struct shoali_ops *ops)
+{
+    int32_t t = 0;
+    while (ops->chain[t + 1] != NULL && ops->chain[t + 2] != NULL &&
+           2 * ops->chain[t]->entry_count < ops->kernel_count)
+        t++;
+    return t;
+}
+
+void shoali_ops_describe_table(const struct shoali_ops *ops, const struct shoali_ops_table *table,
+                               struct shoali_str *text)
+{
+    const struct shoali_cpu cpu = shoali_cpu_get();
+    const struct shoali_ops_rule *refusal = shoali_ops_refusal(shoali_ops_rules, &cpu, table);
+    int32_t t = 0;
+    while (ops->chain[t] != NULL && ops->chain[t] != table)
+        t++;
+    if (ops->chain[t] != NULL)
+        shoali_str_append(text, t == 0 ? "found, comes first" : "found");
+    else if (!table->probe())
+        shoali_str_append(text, "not on this machine");
+    else if (table->by_name)
+        shoali_str_append(text, "found, used when SHOAL_OPS names it");
+    else if (refusal != NULL)
+        shoali_str_append(text, "found, not used: %s", refusal->why);
+    else
+        shoali_str_append(text, "found, not used: SHOAL_OPS names another");
 }
 
 void shoali_ops_describe_fallbacks(const struct shoali_ops *ops, struct shoali_str *text)
 {
     const char *separator = "";
-    for (int32_t t = 1; ops->chain[t] != NULL; t++) {
+    for (int32_t t = main_table(ops) + 1; ops->chain[t] != NULL; t++) {
         const char *comma = separator;
         for (int32_t k = 0; k < ops->kernel_count; k++) {
             if (server_of(ops, k) != t)

@@ -3,8 +3,9 @@
  * A backend is a table: a name, a probe, and one entry for each kernel that it has. It need not
  * have all. An entry says for which element types its function holds and, where that is not all,
  * asks a predicate about the arguments. For each kernel the tables are asked in the fixed order of
- * shoali_ops_all(), best first; `ref` is last, has every kernel, and takes all arguments. So the
- * choice is a function of the processor, which is asked once, and of the arguments of the call.
+ * shoali_ops_all(), best first; `ref` is last, has every kernel, and takes all arguments. What a
+ * CPU can run and is not good at is left out (choice.h). So the choice is a function of the
+ * processor, which is asked once, and of the arguments of the call.
  */
 #ifndef SHOALI_OPS_TABLE_H
 #define SHOALI_OPS_TABLE_H
@@ -46,8 +47,9 @@ struct shoali_ops_table {
     int32_t entry_count;
     /* Optional, of a table with gemm and pack_b: see shoali_op_packed_b_bytes. */
     size_t (*packed_b_bytes)(int64_t n, int64_t k, shoal_dtype dtype);
+    bool by_name; /* never chosen unless asked for */
 };
-#define SHOALI_OPS_ABI 4u
+#define SHOALI_OPS_ABI 5u
 extern const struct shoali_ops_table shoali_ops_ref;
 /* NULL-terminated list of all built tables, best first. */
 const struct shoali_ops_table *const *shoali_ops_all(void);
@@ -63,8 +65,13 @@ struct shoali_ops {
     const struct shoali_kernel *kernels[SHOALI_OPS_MAX_KERNELS]; /* those of the chain's last */
     /* Of each kernel and table of the chain; NULL: the table does not have it. */
     const struct shoali_ops_entry *entries[SHOALI_OPS_MAX_KERNELS][SHOALI_OPS_MAX_TABLES];
+    /* For which types each of them serves: its own, less what a rule says. */
+    uint32_t dtypes[SHOALI_OPS_MAX_KERNELS][SHOALI_OPS_MAX_TABLES];
+    /* Of the tables' names and of what rules take from them: ranks with equal digests use the same
+     * functions. */
+    uint64_t digest;
 };
-/* `name` NULL: SHOAL_OPS, else the best whose probe is true. "ref" gives the oracle alone;
+/* `name` NULL: SHOAL_OPS, else the best whose probe is true and that no rule refuses. "ref" gives the oracle alone;
  * "cpu-avx2" at most that. SHOAL_ECONFIG lists the names when unknown; SHOAL_EUNSUPPORTED when the
  * CPU lacks it. */
 SHOAL_CHECKED shoal_status shoali_ops_select(const char *name, struct shoali_ops *ops);
@@ -84,6 +91,9 @@ const struct shoali_ops_table *shoali_ops_table_for(const struct shoali_ops *ops
 
 /* For `shoal report`: the kernels by name, which table serves them for a dtype (for all arguments
  * of it or, *partly, for some), and in one line which ones another than the best table serves. */
+/* Whether a table of the list is used, and if not, why: "used", "found, but ...". */
+void shoali_ops_describe_table(const struct shoali_ops *ops, const struct shoali_ops_table *table,
+                               struct shoali_str *text);
 const char *shoali_ops_kernel_name(const struct shoali_ops *ops, int32_t index);
 const char *shoali_ops_kernel_source(const struct shoali_ops *ops, int32_t index, shoal_dtype dtype,
                                      bool *partly);

@@ -1,0 +1,236 @@
+/* Which kernels serve on processors that this one pretends to be. */
+#include "base/base.h"
+#include "ops/choice.h"
+
+#include "ops/kernel.h"
+#include "ops/ops.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* What the pretended processor can run; a test of one thread. */
+static struct {
+    bool amx, avx512_bf16, avx512, avx2;
+} able;
+static bool probe_amx(void)
+{
+    return able.amx;
+}
+static bool probe_avx512_bf16(void)
+{
+    return able.avx512_bf16;
+}
+static bool probe_avx512(void)
+{
+    return able.avx512;
+}
+static bool probe_avx2(void)
+{
+    return able.avx2;
+}
+static bool always(void)
+{
+    return true;
+}
+
+static void never(const void *args, const struct shoali_kernel_context *context)
+{
+    (void)args, (void)context;
+    fail_msg("nothing is computed here");
+}
+
+#define BF16 (1u << SHOAL_BF16)
+static const struct shoali_ops_entry tiles[] = {
+    {&shoali_kernel_gemm, never, BF16, NULL},
+    {&shoali_kernel_attention, never, BF16, NULL},
+};
+static const struct shoali_ops_entry vectors[] = {
+    {&shoali_kernel_gemm, never, SHOALI_SHORT_FLOATS, NULL},
+    {&shoali_kernel_attention, never, SHOALI_SHORT_FLOATS, NULL},
+    {&shoali_kernel_norm, never, SHOALI_SHORT_FLOATS, NULL},
+};
+static const struct shoali_ops_entry all[] = {
+    {&shoali_kernel_gemm, never, SHOALI_ALL_DTYPES, NULL},
+    {&shoali_kernel_attention, never, SHOALI_ALL_DTYPES, NULL},
+    {&shoali_kernel_norm, never, SHOALI_ALL_DTYPES, NULL},
+};
+#define TABLE(table, is_able, its, count, named)                                        \
+    {                                                                                   \
+        .abi = SHOALI_OPS_ABI, .bytes = sizeof(struct shoali_ops_table), .name = table, \
+        .probe = is_able, .entries = its, .entry_count = count, .by_name = named        \
+    }
+static const struct shoali_ops_table built[] = {
+    TABLE("cpu-amx", probe_amx, tiles, 2, false),
+    TABLE("cpu-amx-emulated", always, tiles, 2, true),
+    TABLE("cpu-avx512_bf16", probe_avx512_bf16, vectors, 3, false),
+    TABLE("cpu-avx512", probe_avx512, vectors, 3, false),
+    TABLE("cpu-avx2", probe_avx2, vectors, 3, false),
+    TABLE("ref", always, all, 3, false),
+};
+static const struct shoali_ops_table *const tables[] = {&built[0], &built[1], &built[2], &built[3],
+                                                        &built[4], &built[5], NULL};
+
+struct processor {
+    const char *what, *vendor;
+    int32_t family, model;
+    bool amx, avx512_bf16, avx512, avx2;
+    const char *name, *bf16, *fp32, *norm; /* of the tables: first; gemm in two types; norm */
+};
+static const struct processor processors[] = {
+    {"Sapphire Rapids", "GenuineIntel", 6, 143, true, true, true, true, "cpu-amx", "cpu-amx",
+     "cpu-avx512", "cpu-avx512"},
+    {"the same without tiles", "GenuineIntel", 6, 143, false, true, true, true, "cpu-avx512",
+     "cpu-avx512", "cpu-avx512", "cpu-avx512"},
+    {"Granite Rapids", "GenuineIntel", 6, 173, true, true, true, true, "cpu-amx", "cpu-amx",
+     "cpu-avx512", "cpu-avx512"},
+    {"Cooper Lake", "GenuineIntel", 6, 85, false, true, true, true, "cpu-avx512", "cpu-avx512",
+     "cpu-avx512", "cpu-avx512"},
+    {"Ice Lake", "GenuineIntel", 6, 106, false, false, true, true, "cpu-avx512", "cpu-avx512",
+     "cpu-avx512", "cpu-avx512"},
+    {"Haswell", "GenuineIntel", 6, 63, false, false, false, true, "cpu-avx2", "cpu-avx2",
+     "cpu-avx2", "cpu-avx2"},
+    {"Zen 4", "AuthenticAMD", 25, 17, false, true, true, true, "cpu-avx512_bf16", "cpu-avx512_bf16",
+     "cpu-avx512_bf16", "cpu-avx512_bf16"},
+    {"Zen 5", "AuthenticAMD", 26, 2, false, true, true, true, "cpu-avx512_bf16", "cpu-avx512_bf16",
+     "cpu-avx512_bf16", "cpu-avx512_bf16"},
+    {"Zen 2", "AuthenticAMD", 23, 49, false, false, false, true, "cpu-avx2", "cpu-avx2", "cpu-avx2",
+     "cpu-avx2"},
+    {"one of tomorrow", "SomebodyElse", 6, 143, true, true, true, true, "cpu-amx", "cpu-amx",
+     "cpu-avx512_bf16", "cpu-avx512_bf16"},
+    {"one without vectors", "", 0, 0, false, false, false, false, "ref", "ref", "ref", "ref"},
+};
+
+static struct shoali_cpu pretend(const struct processor *p)
+{
+    struct shoali_cpu cpu = {.family = p->family, .model = p->model, .amx_tile = p->amx};
+    memcpy(cpu.vendor, p->vendor, strlen(p->vendor));
+    able.amx = p->amx;
+    able.avx512_bf16 = p->avx512_bf16;
+    able.avx512 = p->avx512;
+    able.avx2 = p->avx2;
+    return cpu;
+}
+
+static const char *server(const struct shoali_ops *ops, const struct shoali_kernel *kernel,
+                          shoal_dtype dtype)
+{
+    return shoali_ops_table_for(ops, kernel, dtype)->name;
+}
+
+static void test_processors(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof processors / sizeof processors[0]; i++) {
+        const struct processor *p = &processors[i];
+        const struct shoali_cpu cpu = pretend(p);
+        struct shoali_ops ops, again;
+        print_message("%s\n", p->what);
+        assert_int_equal(shoali_ops_select_for(tables, shoali_ops_rules, &cpu, NULL, &ops),
+                         SHOAL_OK);
+        assert_string_equal(ops.name, p->name);
+        assert_string_equal(server(&ops, &shoali_kernel_gemm, SHOAL_BF16), p->bf16);
+        assert_string_equal(server(&ops, &shoali_kernel_attention, SHOAL_BF16), p->bf16);
+        assert_string_equal(server(&ops, &shoali_kernel_gemm, SHOAL_F32), p->fp32);
+        assert_string_equal(server(&ops, &shoali_kernel_gemm, SHOAL_F16), p->fp32);
+        assert_string_equal(server(&ops, &shoali_kernel_norm, SHOAL_BF16), p->norm);
+        /* The same every time; and by the name that came out, the same bits. */
+        assert_int_equal(shoali_ops_select_for(tables, shoali_ops_rules, &cpu, NULL, &again),
+                         SHOAL_OK);
+        assert_int_equal(again.digest, ops.digest);
+        assert_int_equal(shoali_ops_select_for(tables, shoali_ops_rules, &cpu, ops.name, &again),
+                         SHOAL_OK);
+        assert_int_equal(again.digest, ops.digest);
+    }
+}
+
+/* What tiles do not have is no fallback; what vectors lack is. */
+static void test_fallbacks(void **state)
+{
+    (void)state;
+    static const struct shoali_ops_entry one[] = {
+        {&shoali_kernel_gemm, never, BF16, NULL},
+    };
+    static const struct shoali_ops_table small = TABLE("cpu-amx", probe_amx, one, 1, false);
+    const struct shoali_ops_table *const list[] = {&small, &built[3], &built[5], NULL};
+    const struct shoali_ops_table *const alone[] = {&small, &built[5], NULL};
+    struct shoali_ops ops;
+    struct shoali_str text = {0};
+    const struct shoali_cpu cpu = pretend(&processors[0]);
+    assert_int_equal(shoali_ops_select_for(list, shoali_ops_rules, &cpu, NULL, &ops), SHOAL_OK);
+    shoali_ops_describe_fallbacks(&ops, &text);
+    assert_string_equal(shoali_str_get(&text), "none");
+    shoali_str_fini(&text);
+    assert_int_equal(shoali_ops_select_for(alone, shoali_ops_rules, &cpu, NULL, &ops), SHOAL_OK);
+    shoali_ops_describe_fallbacks(&ops, &text);
+    assert_string_equal(shoali_str_get(&text), "attention, norm to ref");
+    shoali_str_fini(&text);
+}
+
+/* A name overrides the rules, for its table alone. */
+static void test_names(void **state)
+{
+    (void)state;
+    struct shoali_ops ops;
+    const struct shoali_cpu cpu = pretend(&processors[0]);
+    assert_int_equal(shoali_ops_select_for(tables, shoali_ops_rules, &cpu, "cpu-avx512_bf16", &ops),
+                     SHOAL_OK);
+    assert_string_equal(server(&ops, &shoali_kernel_gemm, SHOAL_BF16), "cpu-avx512_bf16");
+    assert_int_equal(
+        shoali_ops_select_for(tables, shoali_ops_rules, &cpu, "cpu-amx-emulated", &ops), SHOAL_OK);
+    assert_string_equal(server(&ops, &shoali_kernel_gemm, SHOAL_BF16), "cpu-amx-emulated");
+    assert_string_equal(server(&ops, &shoali_kernel_norm, SHOAL_BF16), "cpu-avx512");
+}
+
+/* Rules of one kernel, of one type, of some models. */
+static void test_parts_of_tables(void **state)
+{
+    (void)state;
+    static const struct shoali_ops_rule rules[] = {
+        {"AuthenticAMD", 25, 16, 31, "cpu-avx512_bf16", &shoali_kernel_attention, BF16, "a test"},
+        {"AuthenticAMD", 0, 0, 0, "cpu-avx512", NULL, BF16, "a test"},
+        {0},
+    };
+    struct shoali_ops ops, whole;
+    struct shoali_cpu cpu = pretend(&processors[6]);
+    const struct shoali_ops_rule none = {0};
+    assert_int_equal(shoali_ops_select_for(tables, rules, &cpu, NULL, &ops), SHOAL_OK);
+    assert_string_equal(server(&ops, &shoali_kernel_gemm, SHOAL_BF16), "cpu-avx512_bf16");
+    assert_string_equal(server(&ops, &shoali_kernel_attention, SHOAL_BF16), "cpu-avx2");
+    assert_string_equal(server(&ops, &shoali_kernel_attention, SHOAL_F32), "cpu-avx512_bf16");
+    /* One name, other functions: ranks see that. */
+    assert_int_equal(shoali_ops_select_for(tables, &none, &cpu, NULL, &whole), SHOAL_OK);
+    assert_string_equal(whole.name, ops.name);
+    assert_true(whole.digest != ops.digest);
+    cpu.model = 97;
+    assert_int_equal(shoali_ops_select_for(tables, rules, &cpu, NULL, &ops), SHOAL_OK);
+    assert_string_equal(server(&ops, &shoali_kernel_attention, SHOAL_BF16), "cpu-avx512_bf16");
+}
+
+/* Each rule names a table that is built somewhere, and says why. */
+static void test_rules(void **state)
+{
+    (void)state;
+    for (const struct shoali_ops_rule *rule = shoali_ops_rules; rule->vendor != NULL; rule++) {
+        int t = 0;
+        while (tables[t] != NULL && strcmp(tables[t]->name, rule->table) != 0)
+            t++;
+        assert_non_null(tables[t]);
+        assert_true(strlen(rule->why) > 10);
+        assert_true(rule->first <= rule->last);
+        assert_string_not_equal(rule->table, "ref");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_processors), cmocka_unit_test(test_fallbacks),
+        cmocka_unit_test(test_names),      cmocka_unit_test(test_parts_of_tables),
+        cmocka_unit_test(test_rules),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
