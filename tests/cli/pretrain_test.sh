@@ -53,6 +53,19 @@ expect 0 $(ranks 4) $train --train-iters 8 --load parts --save parts
 says "step 8/8"
 [ "$(final_loss)" = "$loss" ] || complain "continued: $(final_loss), one rank: $loss"
 same_weights parts
+# tiles that are emulated: other bits than vectors have, and the same for any number of ranks; the manifest names the kernels
+sed 's/"reduction"/"bf16": {"enabled": true}, "reduction"/' ds.json >bf16.json
+tiles="$gpt $data --deepspeed_config bf16.json --train-iters 2"
+if SHOAL_OPS=cpu-amx-emulated "$shoal" report >/dev/null 2>&1; then
+    expect 0 env SHOAL_OPS=cpu-amx-emulated $tiles --save amx1
+    emulated=$(final_loss)
+    grep -q '"kernels": *"cpu-amx-emulated"' amx1/global_step2/manifest.json || complain "the manifest does not name its kernels"
+    expect 0 env SHOAL_OPS=cpu-amx-emulated $(ranks 2) $tiles
+    [ "$(final_loss)" = "$emulated" ] || complain "emulated tiles, 2 ranks: $(final_loss), one rank: $emulated"
+fi
+# ranks on machines that choose differently
+expect 2 $(ranks 2) bash -c "export SHOAL_OPS; [ \$RANK = 1 ] && SHOAL_OPS=ref; exec $train --train-iters 1"
+says "different kernels" "chosen for its CPU" "set SHOAL_OPS to one that all machines have"
 # the head in tiles: its own bits on any number of ranks, the weights of any checkpoint, and a checkpoint that generates
 fused="$train --make-vocab-size-divisible-by 1100 --cross-entropy-loss-fusion"
 expect 0 $fused --train-iters 4 --save fused1

@@ -345,7 +345,8 @@ static inline void check_variant(const struct conformance_case *c,
         const struct shoali_ops_table *table = tables[i];
         if (shoali_ops_entry(table, c->kernel) == NULL || !table->probe())
             continue;
-        const bool pairs = dtype == SHOAL_BF16 && strstr(table->name, "bf16") != NULL;
+        const bool pairs = dtype == SHOAL_BF16 && (strstr(table->name, "bf16") != NULL ||
+                                                   strstr(table->name, "amx") != NULL);
         const bool supported = run_trial(c, &first, table, pools[0], dtype, variant);
         if (supported)
             compare(&want, &first, pairs ? PAIRS : WITHIN, table->name, name, variant);

@@ -44,10 +44,10 @@ struct forward_head {
     uint32_t *kt, *vp, *qp;       /* packed keys, values, queries */
     const char *q_rows;           /* the query tile */
     int64_t q_row;                /* bytes */
-    float *s, *o;                 /* [24][64], [64][D] */
-    char *p;                      /* [24][64], fp32 or bf16 */
+    float *s, *o;                 /* [ATT_GROUP][64], [64][D] */
+    char *p;                      /* [ATT_GROUP][64], fp32 or bf16 */
     float *row_shift, *row_sum;   /* [64], [64][16] */
-    float *correction, *tile_sum; /* [24], [24][16] */
+    float *correction, *tile_sum; /* [ATT_GROUP], [ATT_GROUP][16] */
 };
 
 /* End of the keys of the tile at j that row t sees. */
@@ -449,6 +449,8 @@ static bool take_memory(const struct forward *f, struct forward_head *head)
     uint32_t *memory = SHOALI_CPU_SYMBOL(scratch)((size_t)total * 4);
     if (!memory)
         return false;
+    if (SHOALI_CPU_TILES) /* what no head writes is read to fill steps */
+        memset(memory, 0, (size_t)(words[0] + words[1] + words[2]) * 4);
     for (int i = 0; i < PARTS; i++) {
         part[i] = memory;
         memory += words[i];
@@ -504,7 +506,7 @@ void SHOALI_CPU_SYMBOL(attention)(const void *args, const struct shoali_kernel_c
     f.kv_tiles = (att->kv_len + ATT_TILE - 1) / ATT_TILE;
     /* Rows of a large model lie a multiple of the cache's way apart: read more than once or twice,
      * they are worth a copy. */
-    f.q_direct = f.kv_tiles == 1 && (att->dtype == SHOAL_F32 || (f.pairs && d % 2 == 0));
+    f.q_direct = f.kv_tiles == 1 && (att->dtype == SHOAL_F32 || (f.pairs && d % ATT_WORD == 0));
     f.v_direct = f.q_tiles == 1 && att->dtype == SHOAL_F32 && d % 16 == 0;
     f.d_units = (d + 15) / 16;
     f.d_steps = gemm_steps(d, f.pairs);

@@ -4,13 +4,17 @@
 
 #include "ops/attention_plain.h"
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/pairs.h"
 #include "ops/vmath.h"
 
 /* Keys that a row's sum takes at once, and the width of a panel of packed K^T or V^T. */
 #define ATT_TILE SHOALI_ATTENTION_TILE
 /* Rows whose scores are worked on before the next: they stay in the first level of cache. A
  * multiple of every height of a register tile. */
-#define ATT_GROUP 24
+#define ATT_GROUP (SHOALI_CPU_TILES ? 32 : 24)
+
+/* Elements of a row that a product of pairs takes at once. */
+#define ATT_WORD (SHOALI_CPU_TILES ? 32 : 2)
 
 /* A product inside a tile: out[rows][16*units] = a b, or with `add` out + a b. Strides of a and b
  * in bytes, of out in elements. */
@@ -22,8 +26,16 @@ struct att_product {
     int64_t rows, units, steps;
     bool pairs, add;
 };
+/* Where tiles are multiplied, rows of A are words behind each other (a_step 4). */
 /* Register tiles of at most att_rows(units) rows, each the whole sum over its steps. */
 void SHOALI_CPU_SYMBOL(att_multiply)(const struct att_product *product);
+
+#if SHOALI_CPU_TILES
+/* to[column][row], rows `row_words` words apart, from stored [rows][columns] at row t0; whole steps of
+ * rows, whole units of columns. */
+void SHOALI_CPU_SYMBOL(att_pack_columns)(const struct gemm_source *from, int64_t t0, int64_t rows,
+                                         int64_t columns, int64_t row_words, uint32_t *to);
+#endif
 
 /* Widest register tile in units. AVX-512 has registers for 6 x 4 units; a head of 64 is one tile
  * wide then, and of a step's operands less is loaded than by 8 x 2. */
@@ -41,7 +53,10 @@ SHOALI_INLINE int64_t att_panel(int64_t units)
 /* Rows of its register tiles. */
 SHOALI_INLINE int64_t att_rows(int64_t units)
 {
-#if defined(__AVX512F__)
+#if SHOALI_CPU_TILES
+    (void)units;
+    return 32;
+#elif defined(__AVX512F__)
     return att_panel(units) == 4 ? 6 : 8;
 #else
     (void)units;
@@ -140,6 +155,7 @@ SHOALI_INLINE v16 att_kept(const struct shoali_stream *stream, uint64_t first, f
  * (2e-3); 2^0 is 1. Coefficients: least maximum of the relative error, rounded to float. */
 SHOALI_INLINE v16 att_exp2(v16 x, bool brief)
 {
+    const v16 exponent = x;
 #if defined(__AVX512F__)
     const v16 n = v16_rint(x);
 #else
@@ -162,23 +178,22 @@ SHOALI_INLINE v16 att_exp2(v16 x, bool brief)
     }
     p = v16_fma(p, r, v16_set1(1.0f));
 #if defined(__AVX512F__)
-    return v16_ldexp(p, n);
+    p = v16_ldexp(p, n);
 #else
-    return v16_from_bits(v16i_add(v16_bits(p), v16i_shl(v16_bits(shifted), 23)));
+    p = v16_from_bits(v16i_add(v16_bits(p), v16i_shl(v16_bits(shifted), 23)));
 #endif
+    /* Zero, where tables are compiled for other vectors than those that they are compared with. */
+    return SHOALI_CPU_TILES ? v16_select(v16_lt(exponent, v16_set1(-126.0f)), v16_set1(0.0f), p)
+                            : p;
 }
 
 /* Thirty-two neighbours as an operand of the next product: with pairs rounded to bf16. */
 SHOALI_INLINE void att_store(char *to, v16 low, v16 high, bool pairs)
 {
-#if SHOALI_CPU_PAIRS
-    if (pairs) {
-        const __m512bh both = _mm512_cvtne2ps_pbh(high, low);
-        memcpy(to, &both, sizeof both);
+    if (SHOALI_CPU_PAIRS && pairs) {
+        pairs_store_two(to, low, high);
         return;
     }
-#endif
-    (void)pairs;
     v16_store((float *)(void *)to, low);
     v16_store((float *)(void *)(to + 64), high);
 }
@@ -187,15 +202,7 @@ SHOALI_INLINE void att_store(char *to, v16 low, v16 high, bool pairs)
  * pairs. */
 SHOALI_INLINE void att_store_pair(char *to, v16 low, v16 high)
 {
-#if SHOALI_CPU_PAIRS
-    static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-    const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
-    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(_mm512_loadu_si512(order), both));
-#else
-    (void)to, (void)low, (void)high;
-#endif
+    pairs_store_mixed(to, low, high);
 }
 
 SHOALI_INLINE int64_t att_element_bytes(shoal_dtype dtype)

@@ -5,7 +5,9 @@
  * delta); then dV += P^T dO, dK += dS^T Q, dQ += dS K, the last two times scale at their end. dK,
  * dV of the head are carried in fp32 scratch, linear in T. On a CPU with bf16 pairs a bf16 run
  * feeds all five products with bf16, so P and dS are rounded, and written as the products read
- * them: with two queries in a word for the sums over queries, and dS by rows too.
+ * them: with two queries in a word for the sums over queries, and dS by rows too. Where tiles are
+ * multiplied those words are a B, so dV and dK are summed transposed, from columns of dO and Q, and
+ * turned when they are written.
  */
 #include "ops/cpu/attention.h"
 
@@ -24,6 +26,7 @@ struct backward {
     bool k_direct; /* and those of K */
     float scale;   /* with log2(e) in it */
     int64_t kv_tiles, d_width, d_steps, a_ld;
+    int64_t keys_ld;                      /* of dk and dv when they are summed transposed */
     int64_t transposed_words, rows_words; /* of one packed tile */
 };
 
@@ -51,7 +54,7 @@ struct backward_head {
     uint32_t *kt, *vt, *k_rows; /* tiles: K^T, V^T, K */
     float *dk, *dv, *dq_sum;    /* fp32 sums, rows d_width apart */
     float shift[ATT_QUERIES];   /* -lse of the query tile, in powers of two */
-    float *s, *dp;              /* of a group: [24][64] */
+    float *s, *dp;              /* of a group: [ATT_GROUP][64] */
     char *p, *ds;               /* [128][64], or [64][64] words of two queries */
     char *ds_rows;              /* [128][64]: ds itself, or bf16 */
 };
@@ -68,11 +71,16 @@ static void bring_operand(const struct backward *f, struct operand *x, int64_t t
     const int64_t bytes = att_element_bytes(f->args->dtype), d = f->args->head_size;
     x->a = x->b = x->source.x + t0 * x->source.ld * bytes;
     x->a_row = x->b_step = x->source.ld * bytes;
+#if SHOALI_CPU_TILES
+    SHOALI_CPU_SYMBOL(att_pack_columns)(&x->source, t0, rows, d, ATT_QUERIES / 2, x->b_copy);
+    x->b = (const char *)x->b_copy;
+#else
     if (!f->b_direct) {
         SHOALI_CPU_SYMBOL(pack_rows)(&x->source, t0, rows, 0, d, f->d_width, x->b_copy);
         x->b = (const char *)x->b_copy;
         x->b_step = 4 * f->d_width;
     }
+#endif
     if (f->a_direct)
         return;
     if (f->pairs) {
@@ -197,6 +205,13 @@ SHOALI_INLINE void soft_rows(const struct backward_head *head, const struct att_
         else
             soft_two(head, &two, false, pairs, dropout);
     }
+    if (!SHOALI_CPU_TILES)
+        return;
+    for (int64_t r = (g->rows + 1) / 2 * 2; r < ATT_GROUP; r += 2) { /* to the end of a step */
+        const int64_t word = (g->at + r) / 2 * ATT_TILE;
+        memset(head->p + 4 * word, 0, 4 * ATT_TILE);
+        memset(head->ds + 4 * word, 0, 4 * ATT_TILE);
+    }
 }
 
 static void soft_group(const struct backward_head *head, const struct att_group *g)
@@ -228,6 +243,33 @@ static void find_readers(const struct shoali_attention_sight *sight, int64_t t0,
         *to = SHOALI_MAX(*from, SHOALI_MIN(rows, last - shift - t0 + sight->window));
 }
 
+#if SHOALI_CPU_TILES
+/* sum[column][key] += rows^T x, x being P or dS: queries in order, whole steps of them, from the first
+ * that sees a key of the tile to the last. */
+static void add_transposed(struct backward_head *head, const char *x, const struct operand *rows_of,
+                           int64_t t0, int64_t rows, int64_t j, float *sum)
+{
+    const struct backward *f = head->shared;
+    const int64_t keys = SHOALI_MIN(ATT_TILE, f->args->kv_len - j);
+    int64_t from, to;
+    find_readers(&head->sight, t0, rows, j, j + keys - 1, &from, &to);
+    const int64_t first = from / ATT_WORD * ATT_WORD;
+    const struct att_product product = {.a = rows_of->b + 2 * first,
+                                        .a_row = 2 * ATT_QUERIES,
+                                        .a_step = 4,
+                                        .b = x + 4 * (first / 2 * ATT_TILE),
+                                        .b_step = 4 * ATT_TILE,
+                                        .out = sum + j,
+                                        .out_row = f->keys_ld,
+                                        .rows = f->d_width,
+                                        .units = (keys + 15) / 16,
+                                        .steps = to > from ? (to - first + 1) / 2 : 0,
+                                        .pairs = true,
+                                        .add = j < head->started};
+    SHOALI_CPU_SYMBOL(att_multiply)(&product);
+    att_fetch(&head->fetches);
+}
+#else
 /* sum[key] += x^T rows, x being P or dS: queries in order; only those that see a key of the block.
  */
 static void add_transposed(struct backward_head *head, const char *x, const struct operand *rows_of,
@@ -257,6 +299,7 @@ static void add_transposed(struct backward_head *head, const char *x, const stru
         att_fetch(&head->fetches);
     }
 }
+#endif
 
 static void add_dq(struct backward_head *head, int64_t t0, int64_t rows, int64_t j)
 {
@@ -432,9 +475,35 @@ static void enter_query_head(struct backward_head *head, int64_t query_head)
 /* No query sees keys begin .. end-1. */
 static void clear_unseen(struct backward_head *head, int64_t begin, int64_t end)
 {
-    const int64_t width = head->shared->d_width;
+    const int64_t width = head->shared->d_width, ld = head->shared->keys_ld;
+#if SHOALI_CPU_TILES
+    for (int64_t c = 0; c < width; c++)
+        for (int64_t i = c * ld + begin; i < c * ld + end; i++)
+            head->dk[i] = head->dv[i] = 0;
+#else
+    (void)ld;
     for (int64_t i = begin * width; i < end * width; i++)
         head->dk[i] = head->dv[i] = 0;
+#endif
+}
+
+/* dK or dV of the head. */
+static void write_keys(const struct backward_head *head, const float *sum, double factor, char *to)
+{
+    const struct backward *f = head->shared;
+    const int64_t kv_len = f->args->kv_len, stride = f->args->kv_stride;
+#if SHOALI_CPU_TILES
+    const struct gemm_source from = {(const char *)sum, f->keys_ld, SHOAL_F32, false};
+    for (int64_t j = 0; j < kv_len; j += ATT_TILE) {
+        const int64_t keys = SHOALI_MIN(ATT_TILE, kv_len - j);
+        SHOALI_CPU_SYMBOL(pack_transposed)
+        (&from, j, keys, 0, f->d_width, f->d_width, (uint32_t *)(void *)head->dq_sum);
+        write_rows(f, head->dq_sum, factor, keys,
+                   to + j * stride * att_element_bytes(f->args->dtype), stride);
+    }
+#else
+    write_rows(f, sum, factor, kv_len, to, stride);
+#endif
 }
 
 static void work_head(struct backward_head *head, int64_t kv_head)
@@ -468,8 +537,8 @@ static void work_head(struct backward_head *head, int64_t kv_head)
     }
     clear_unseen(head, 0, head->started > 0 ? head->first : 0);
     clear_unseen(head, head->started, args->kv_len);
-    write_rows(f, head->dk, args->scale, args->kv_len, (char *)args->dk + at, args->kv_stride);
-    write_rows(f, head->dv, 1, args->kv_len, (char *)args->dv + at, args->kv_stride);
+    write_keys(head, head->dk, args->scale, (char *)args->dk + at);
+    write_keys(head, head->dv, 1, (char *)args->dv + at);
 }
 
 #define PARTS 14
@@ -505,6 +574,8 @@ static bool take_memory(const struct backward *f, struct backward_head *head)
         part[i] = memory;
         memory += words[i];
     }
+    if (SHOALI_CPU_TILES) /* what no head writes is read to fill steps */
+        memset(part[6], 0, (size_t)(part[12] - part[6]) * 4);
     *head = (struct backward_head){
         .shared = f, .p = (char *)part[2], .ds = (char *)part[3], .k_rows = part[10]};
     head->s = (float *)(void *)part[0];
@@ -550,11 +621,12 @@ void SHOALI_CPU_SYMBOL(attention_backward)(const void *args,
      * they are worth a copy. */
     const bool whole = att->dtype == SHOAL_F32 && d % 16 == 0;
     f.b_direct = whole && f.kv_tiles == 1;
-    f.a_direct = f.kv_tiles == 1 && (att->dtype == SHOAL_F32 || (f.pairs && d % 2 == 0));
+    f.a_direct = f.kv_tiles == 1 && (att->dtype == SHOAL_F32 || (f.pairs && d % ATT_WORD == 0));
     f.k_direct = whole && att->q_len <= ATT_QUERIES;
     f.d_width = (d + 15) / 16 * 16;
     f.d_steps = gemm_steps(d, f.pairs);
     f.a_ld = (f.d_steps + 15) / 16 * 16;
+    f.keys_ld = f.kv_tiles * ATT_TILE;
     f.transposed_words = f.a_ld * ATT_TILE;
     f.rows_words = gemm_steps(ATT_TILE, f.pairs) * f.d_width;
     if ((double)(att->batch * att->heads * d) * (double)(att->q_len * att->kv_len) < 16384.0)

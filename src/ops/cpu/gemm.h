@@ -87,7 +87,7 @@ void SHOALI_CPU_SYMBOL(gemv)(const struct shoali_gemm_args *args, struct shoali_
 /* One step of a register tile: acc += a (one element or pair, broadcast) * b. */
 SHOALI_INLINE vec gemm_step(const char *a, vec b, vec acc, bool pairs)
 {
-#if SHOALI_CPU_PAIRS
+#if defined(__AVX512BF16__)
     if (pairs) {
         int32_t word;
         memcpy(&word, a, sizeof word);

@@ -1,5 +1,6 @@
 /* gemm_finish - what happens to a tile's sums on their way into C. */
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/pairs.h"
 #include "ops/cpu/range.h"
 
 /* Stores lanes of v as the matrix has them and returns what was stored. bf16 is rounded by the CPU
@@ -8,15 +9,13 @@
 SHOALI_INLINE v16 store_rounded(void *matrix, int64_t at, int64_t lanes, v16 v,
                                 const shoal_dtype dtype)
 {
-#if SHOALI_CPU_PAIRS
-    if (dtype == SHOAL_BF16) {
-        const __m256bh half = _mm512_cvtneps_pbh(v);
-        memcpy((uint16_t *)matrix + at, &half, (size_t)SHOALI_MIN(lanes, 16) * 2);
-        __m256i words;
-        memcpy(&words, &half, sizeof words);
-        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
+    if (SHOALI_CPU_PAIRS && dtype == SHOAL_BF16) {
+        uint16_t half[16], *to = (uint16_t *)matrix + at;
+        pairs_store(lanes >= 16 ? to : half, v);
+        if (lanes < 16)
+            memcpy(to, half, (size_t)lanes * 2);
+        return v16_load_bf16(lanes >= 16 ? to : half);
     }
-#endif
     v = v16_round_as(v, dtype);
     lanes_store(matrix, at, lanes, v, dtype);
     return v;

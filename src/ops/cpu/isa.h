@@ -2,9 +2,10 @@
  * memory.
  *
  * Each file of this folder is compiled once per instruction set (generic, avx2, avx512,
- * avx512_bf16) with SHOALI_ISA set to that name; symbols that cross files carry it through
- * SHOALI_CPU_SYMBOL. `vec` is the widest native register and serves the matrix kernels; everything
- * element-wise uses the 16 lanes of ops/vmath.h, whose bits are the same in all of them.
+ * avx512_bf16; some of them for ops/cpu/amx, too) with SHOALI_ISA set to that name; symbols that
+ * cross files carry it through SHOALI_CPU_SYMBOL. `vec` is the widest native register and serves
+ * the matrix kernels; everything element-wise uses the 16 lanes of ops/vmath.h, whose bits are the
+ * same in all of them.
  */
 #ifndef SHOALI_OPS_CPU_ISA_H
 #define SHOALI_OPS_CPU_ISA_H
@@ -41,8 +42,12 @@
 #define SHOALI_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define SHOALI_MAX(a, b) ((a) > (b) ? (a) : (b))
 
-/* bf16 pairs are multiplied by the CPU (vdpbf16ps); elsewhere 16-bit operands are widened. */
-#if defined(__AVX512BF16__)
+/* bf16 pairs are multiplied by the CPU (vdpbf16ps, tiles); elsewhere 16-bit operands are widened.
+ * SHOALI_CPU_TILES: this is compiled for ops/cpu/amx, whose products come 32 x 32 x 32 at a time. */
+#if !defined(SHOALI_CPU_TILES)
+#define SHOALI_CPU_TILES 0
+#endif
+#if defined(__AVX512BF16__) || SHOALI_CPU_TILES
 #define SHOALI_CPU_PAIRS 1
 #else
 #define SHOALI_CPU_PAIRS 0
