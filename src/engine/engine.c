@@ -467,12 +467,12 @@ static shoal_status agree_on_kernels(struct shoal_engine *engine)
     SHOAL_TRY(status, shoal_all_reduce(engine->group, hash, hash, 2, SHOAL_I64, SHOAL_MAX, NULL),
               done);
     if (hash[0] != -hash[1])
-        status =
-            SHOAL_FAIL(SHOAL_EMISMATCH,
-                       "ranks would compute with different kernels (rank %d: %s, on a CPU %s), which "
-                       "would give different bits: set SHOAL_OPS to one that all machines have "
-                       "('shoal report' lists them)",
-                       (int)engine->rank, engine->ops.name, shoali_cpu_describe(&cpu, cpu_text));
+        status = SHOAL_FAIL(
+            SHOAL_EMISMATCH,
+            "ranks would compute with different kernels (rank %d: %s, on a CPU %s), which "
+            "would give different bits: set SHOAL_OPS to one that all machines have "
+            "('shoal report' lists them)",
+            (int)engine->rank, engine->ops.name, shoali_cpu_describe(&cpu, cpu_text));
 done:
     return status;
 }

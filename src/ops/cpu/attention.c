@@ -466,32 +466,39 @@ static bool take_memory(const struct forward *f, struct forward_head *head)
     return true;
 }
 
-static void work(void *arg, int32_t index, int32_t count)
+static void work_heads(const struct forward *f, struct forward_head *head, int32_t index,
+                       int32_t count)
 {
-    struct forward *f = arg;
     const int64_t heads = f->args->batch * f->args->heads;
-    struct forward_head head;
-    if (!take_memory(f, &head)) {
-        atomic_store(&f->failed, true);
-        return;
-    }
     if (f->by_tile) {
         for (int64_t at = index, in = -1; at < heads * f->q_tiles; at += count) {
             if (at / f->q_tiles != in) {
                 in = at / f->q_tiles;
-                enter_head(&head, in, heads);
+                enter_head(head, in, heads);
             }
-            query_tile(&head, at % f->q_tiles);
+            query_tile(head, at % f->q_tiles);
         }
         return;
     }
     int64_t begin, end;
     shoali_pool_slice(heads, 1, index, count, &begin, &end);
     for (int64_t bh = begin; bh < end; bh++) {
-        enter_head(&head, bh, end);
+        enter_head(head, bh, end);
         for (int64_t tile = 0; tile < f->q_tiles; tile++)
-            query_tile(&head, tile);
+            query_tile(head, tile);
     }
+}
+
+static void work(void *arg, int32_t index, int32_t count)
+{
+    struct forward *f = arg;
+    struct forward_head head;
+    if (!take_memory(f, &head)) {
+        atomic_store(&f->failed, true);
+        return;
+    }
+    work_heads(f, &head, index, count);
+    SHOALI_CPU_SYMBOL(att_end)();
 }
 
 void SHOALI_CPU_SYMBOL(attention)(const void *args, const struct shoali_kernel_context *context)

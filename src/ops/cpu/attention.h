@@ -29,6 +29,14 @@ struct att_product {
 /* Where tiles are multiplied, rows of A are words behind each other (a_step 4). */
 /* Register tiles of at most att_rows(units) rows, each the whole sum over its steps. */
 void SHOALI_CPU_SYMBOL(att_multiply)(const struct att_product *product);
+#if SHOALI_CPU_TILES
+/* The thread's last product is over: its tile registers are free. */
+void SHOALI_CPU_SYMBOL(att_end)(void);
+#else
+SHOALI_INLINE void SHOALI_CPU_SYMBOL(att_end)(void)
+{
+}
+#endif
 
 #if SHOALI_CPU_TILES
 /* to[column][row], rows `row_words` words apart, from stored [rows][columns] at row t0; whole steps of

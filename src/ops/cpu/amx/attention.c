@@ -7,9 +7,17 @@
 
 #include "ops/cpu/amx/amx.h"
 
+/* Configured once for a head's many small products; nothing lives in it between two of them. */
+static _Thread_local struct amx_tiles tiles;
+
+void SHOALI_CPU_SYMBOL(att_end)(void)
+{
+    AMX_RELEASE(&tiles);
+    tiles.configured = 0;
+}
+
 void SHOALI_CPU_SYMBOL(att_multiply)(const struct att_product *p)
 {
-    struct amx_tiles tiles;
     struct amx_block block = {.a_row = p->a_row,
                               .a_half = 16 * p->a_row,
                               .a_step = 64,
@@ -19,7 +27,6 @@ void SHOALI_CPU_SYMBOL(att_multiply)(const struct att_product *p)
                               .steps = (p->steps + 15) / 16,
                               .init_row = p->out_row,
                               .out_row = p->out_row};
-    tiles.configured = 0;
     for (int64_t row = 0; row < p->rows; row += AMX_SQUARE)
         for (int64_t unit = 0; unit < p->units; unit += 2) {
             block.a = (const char *)p->a + row * p->a_row;
@@ -30,7 +37,6 @@ void SHOALI_CPU_SYMBOL(att_multiply)(const struct att_product *p)
             (&tiles, &block, (int)SHOALI_MIN(AMX_SQUARE, p->rows - row),
              (int)SHOALI_MIN(2, p->units - unit));
         }
-    AMX_RELEASE(&tiles);
 }
 
 void SHOALI_CPU_SYMBOL(att_pack_columns)(const struct gemm_source *from, int64_t t0, int64_t rows,
