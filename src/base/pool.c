@@ -1,5 +1,7 @@
 /* Each run is one increment of `epoch` (workers wait for it) and one countdown of `remaining` (the
- * caller waits for it). Both are C11 atomics that a futex may sleep on; a side makes the wake-up
+ * caller waits for it). A worker enters a run by moving its `turn` on to that epoch; when nothing is
+ * left to claim the caller moves on the turns of those that have not come yet, which then find
+ * themselves excused. Epoch and countdown are C11 atomics that a futex may sleep on; a side makes the wake-up
  * system call only when the other has said that it sleeps. "I sleep, is there news?" against "there
  * is news, do you sleep?" needs sequential consistency: with less, both could read the old answer.
  */
@@ -29,6 +31,7 @@ enum {
     POLITE_NS = 10000,  /* from then on a spin offers the core to whoever else wants it */
     LOOKS_PER_CLOCK_READ = 32,
     CACHE_LINE_BYTES = 64,
+    CACHE_BYTES = 32 << 20, /* where the system does not say */
 };
 
 /* What one side of the pool knows about waiting for the other. */
@@ -37,16 +40,26 @@ struct waiter {
 };
 
 struct worker {
-    struct shoali_pool *pool;
+    _Alignas(CACHE_LINE_BYTES) struct shoali_pool *pool;
     pthread_t thread;
     int32_t index;
+    _Atomic uint32_t turn; /* the last epoch that it entered, or was excused from */
+};
+
+/* What is claimed of a share. */
+struct cursor {
+    _Alignas(CACHE_LINE_BYTES) _Atomic int64_t next;
+    int64_t end;
 };
 
 struct shoali_pool {
     int32_t threads, started; /* with the caller; workers running */
     int32_t core_count;
     struct worker *workers; /* [threads - 1] */
+    struct cursor *cursors; /* [threads] */
     struct waiter caller;
+    uint64_t shuffle;
+    int64_t cache_bytes;
     shoali_pool_fn fn; /* NULL: workers leave */
     void *arg;
     struct shoali_context context;
@@ -165,8 +178,12 @@ static void *work(void *arg)
     struct waiter waiter = {.spin_ns = SPIN_NS};
     shoali_fp_enter();
     worker_wakes(pool);
-    for (uint32_t seen = 0;; seen++) {
+    for (uint32_t seen = 0;;) {
         wait_for_run(pool, &waiter, seen);
+        seen = atomic_load(&pool->epoch);
+        uint32_t before = seen - 1;
+        if (!atomic_compare_exchange_strong(&self->turn, &before, seen))
+            continue;
         shoali_pool_fn fn = pool->fn;
         if (!fn)
             break;
@@ -200,6 +217,132 @@ void shoali_pool_run(struct shoali_pool *pool, shoali_pool_fn fn, void *arg)
     dispatch(pool, fn, arg);
     fn(arg, 0, pool->threads);
     wait_for_workers(pool);
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+static int64_t greatest_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* A permutation of [0, count) that the seed chooses: a multiple plus an offset, modulo count. */
+static int64_t shuffled(uint64_t seed, int64_t piece, int64_t count)
+{
+    if (seed == 0 || count > INT32_MAX)
+        return piece;
+    int64_t factor = (int64_t)(seed % (uint64_t)count);
+    while (greatest_divisor(factor, count) != 1)
+        factor++;
+    return (piece * (factor % count) + (int64_t)((seed >> 32) % (uint64_t)count)) % count;
+}
+
+static bool claim_alone(struct shoali_claim *claim)
+{
+    const struct shoali_pieces *pieces = claim->pieces;
+    while (claim->next >= claim->end) {
+        if (++claim->share >= pieces->shares)
+            return false;
+        claim->next = 0;
+        claim->end = pieces->count(pieces->arg, claim->share, pieces->shares);
+    }
+    claim->piece = claim->next++;
+    return true;
+}
+
+bool shoali_claim_next(struct shoali_claim *claim)
+{
+    struct shoali_pool *pool = claim->pool;
+    if (!pool)
+        return claim_alone(claim);
+    for (; claim->visited < claim->pieces->shares; claim->visited++) {
+        struct cursor *cursor = &pool->cursors[claim->share];
+        /* The look spares a counter at its end the additions of all who pass by. */
+        if (atomic_load_explicit(&cursor->next, memory_order_relaxed) < cursor->end) {
+            const int64_t at = atomic_fetch_add_explicit(&cursor->next, 1, memory_order_relaxed);
+            if (at < cursor->end) {
+                claim->piece = shuffled(pool->shuffle, at, cursor->end);
+                return true;
+            }
+        }
+        claim->share = claim->share + 1 < claim->pieces->shares ? claim->share + 1 : 0;
+    }
+    return false;
+}
+
+struct pieces_run {
+    struct shoali_pool *pool;
+    const struct shoali_pieces *pieces;
+};
+
+static void work_on_pieces(void *arg, int32_t index, int32_t count)
+{
+    const struct pieces_run *run = arg;
+    struct shoali_claim claim = {
+        .index = index, .threads = count, .pieces = run->pieces, .pool = run->pool};
+    claim.share = (int32_t)(((uint64_t)index + run->pool->shuffle) % (uint64_t)run->pieces->shares);
+    run->pieces->work(run->pieces->arg, &claim);
+}
+
+/* Those that have not come have claimed nothing, and nothing is left for them. */
+static void excuse_workers(struct shoali_pool *pool)
+{
+    const uint32_t epoch = atomic_load_explicit(&pool->epoch, memory_order_relaxed);
+    for (int32_t i = 0; i < pool->started; i++) {
+        uint32_t before = epoch - 1;
+        if (atomic_load_explicit(&pool->workers[i].turn, memory_order_relaxed) == before &&
+            atomic_compare_exchange_strong(&pool->workers[i].turn, &before, epoch))
+            atomic_fetch_sub(&pool->remaining, 1);
+    }
+}
+
+void shoali_pool_run_pieces(struct shoali_pool *pool, const struct shoali_pieces *given)
+{
+    struct shoali_pieces pieces = *given;
+    if (pieces.shares == 0)
+        pieces.shares = shoali_pool_threads(pool);
+    SHOAL_ASSERT(pieces.shares > 0 && pieces.shares <= shoali_pool_threads(pool));
+    if (!pool || pool->threads == 1) {
+        struct shoali_claim claim = {.threads = 1, .share = -1, .pieces = &pieces};
+        pieces.work(pieces.arg, &claim);
+        return;
+    }
+    struct pieces_run run = {pool, &pieces};
+    for (int32_t i = 0; i < pieces.shares; i++) {
+        atomic_store_explicit(&pool->cursors[i].next, 0, memory_order_relaxed);
+        pool->cursors[i].end = pieces.count(pieces.arg, i, pieces.shares);
+    }
+    dispatch(pool, work_on_pieces, &run);
+    work_on_pieces(&run, 0, pool->threads);
+    excuse_workers(pool);
+    wait_for_workers(pool);
+}
+
+void shoali_pool_shuffle(struct shoali_pool *pool, uint64_t seed)
+{
+    pool->shuffle = seed;
+}
+
+int64_t shoali_pool_cache_bytes(const struct shoali_pool *pool)
+{
+    if (pool && pool->shuffle != 0)
+        return 0;
+    return pool ? pool->cache_bytes : CACHE_BYTES;
+}
+
+static int64_t shared_cache_bytes(void)
+{
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (bytes > 0)
+        return bytes;
+#endif
+    return CACHE_BYTES;
 }
 
 /* Workers start with all signals blocked: handlers run on the threads of the embedding program. */
@@ -267,6 +410,23 @@ done:
     return status;
 }
 
+/* Of whole cache lines, which no two threads write to. */
+static shoal_status make_workers(struct shoali_pool *pool)
+{
+    const size_t workers = (size_t)pool->threads - 1;
+    const size_t cursors = (size_t)pool->threads;
+    if (!shoali_fault("alloc"))
+        pool->workers = aligned_alloc(CACHE_LINE_BYTES, workers * sizeof *pool->workers);
+    if (!shoali_fault("alloc"))
+        pool->cursors = aligned_alloc(CACHE_LINE_BYTES, cursors * sizeof *pool->cursors);
+    if (!pool->workers || !pool->cursors)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the %d threads of a pool",
+                          (int)pool->threads);
+    memset(pool->workers, 0, workers * sizeof *pool->workers);
+    memset(pool->cursors, 0, cursors * sizeof *pool->cursors);
+    return SHOAL_OK;
+}
+
 shoal_status shoali_pool_create(int32_t threads, struct shoali_pool **pool_out)
 {
     shoal_status status;
@@ -277,15 +437,15 @@ shoal_status shoali_pool_create(int32_t threads, struct shoali_pool **pool_out)
         status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a thread pool");
         goto done;
     }
-    *pool = (struct shoali_pool){
-        .threads = threads, .core_count = shoali_core_count(), .caller = {.spin_ns = SPIN_NS}};
+    *pool = (struct shoali_pool){.threads = threads,
+                                 .core_count = shoali_core_count(),
+                                 .caller = {.spin_ns = SPIN_NS},
+                                 .cache_bytes = shared_cache_bytes()};
     if (threads == 1)
         shoali_awake_threads_add(1);
     if (threads > 1) {
-        pool->workers = shoali_calloc((size_t)threads - 1, sizeof(struct worker), "pool threads");
-        status = pool->workers ? start_workers(pool) : SHOAL_ENOMEM;
-        if (status < 0)
-            goto done;
+        SHOAL_TRY(status, make_workers(pool), done);
+        SHOAL_TRY(status, start_workers(pool), done);
     }
     *pool_out = pool;
     pool = NULL;
@@ -304,7 +464,8 @@ void shoali_pool_destroy(struct shoali_pool *pool)
         pthread_join(pool->workers[i].thread, NULL);
     if (pool->threads == 1)
         shoali_awake_threads_add(-1);
-    shoali_free(pool->workers);
+    free(pool->workers);
+    free(pool->cursors);
     free(pool);
 }
 

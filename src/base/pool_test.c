@@ -7,11 +7,13 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -130,6 +132,106 @@ static int64_t cpu_ns(void)
     return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
 }
 
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+enum { SHARES_MAX = THREADS_MAX, PIECES_MAX = 40 };
+struct claims {
+    _Atomic int32_t taken[SHARES_MAX][PIECES_MAX];
+    _Atomic int32_t threads;
+    int64_t least;
+};
+
+/* Shares of different sizes, one of them empty. */
+static int64_t uneven(const void *arg, int32_t share, int32_t shares)
+{
+    const struct claims *claims = arg;
+    (void)shares;
+    return share == 1 ? 0 : claims->least + 3 * share;
+}
+
+static void take(void *arg, struct shoali_claim *claim)
+{
+    struct claims *claims = arg;
+    atomic_fetch_add(&claims->threads, 1);
+    while (shoali_claim_next(claim))
+        atomic_fetch_add(&claims->taken[claim->share][claim->piece], 1);
+}
+
+static void test_every_piece_is_claimed_once(void **state)
+{
+    (void)state;
+    for (int32_t threads = 0; threads <= THREADS_MAX; threads++) {
+        struct shoali_pool *pool = NULL;
+        if (threads > 0)
+            assert_int_equal(shoali_pool_create(threads, &pool), SHOAL_OK);
+        for (int32_t round = 0; round < 60; round++) {
+            struct claims claims = {.least = round % 12};
+            const int32_t most = threads > 0 ? threads : 1;
+            const struct shoali_pieces pieces = {
+                .shares = round % (most + 1), .count = uneven, .work = take, .arg = &claims};
+            if (pool)
+                shoali_pool_shuffle(pool, (uint64_t)round / 20 * 0x9e3779b97f4a7c15u);
+            shoali_pool_run_pieces(pool, &pieces);
+            const int32_t shares = pieces.shares ? pieces.shares : most;
+            for (int32_t s = 0; s < SHARES_MAX; s++)
+                for (int64_t p = 0; p < PIECES_MAX; p++)
+                    assert_int_equal(claims.taken[s][p],
+                                     s < shares && p < uneven(&claims, s, shares));
+            assert_true(claims.threads >= 1 && claims.threads <= most);
+            /* Whoever was excused from that run takes part in this one. */
+            struct visit seen = {0};
+            shoali_pool_run(pool, visit, &seen);
+            for (int32_t i = 0; i < most; i++)
+                assert_int_equal(seen.count[i], 1);
+        }
+        shoali_pool_destroy(pool);
+    }
+}
+
+struct held {
+    _Atomic int32_t done, came;
+    bool in_time;
+};
+
+static int64_t ten(const void *arg, int32_t share, int32_t shares)
+{
+    (void)arg, (void)share, (void)shares;
+    return 10;
+}
+
+/* The worker stays in its first piece until all others are done, which the caller has to do. */
+static void hold(void *arg, struct shoali_claim *claim)
+{
+    struct held *held = arg;
+    const int64_t deadline = shoali_now_ns() + 20000000000;
+    bool first = true;
+    while (shoali_claim_next(claim)) {
+        if (claim->index == 1 && first) {
+            atomic_store(&held->came, 1);
+            while (atomic_load(&held->done) < 19 && shoali_now_ns() < deadline)
+                usleep(100);
+            held->in_time = atomic_load(&held->done) == 19;
+        }
+        while (claim->index == 0 && !atomic_load(&held->came) && shoali_now_ns() < deadline)
+            usleep(100);
+        first = false;
+        atomic_fetch_add(&held->done, 1);
+    }
+}
+
+static void test_others_do_the_work_of_a_thread_that_is_held_up(void **state)
+{
+    (void)state;
+    struct shoali_pool *pool = NULL;
+    struct held held = {0};
+    const struct shoali_pieces pieces = {.count = ten, .work = hold, .arg = &held};
+    assert_int_equal(shoali_pool_create(2, &pool), SHOAL_OK);
+    shoali_pool_run_pieces(pool, &pieces);
+    assert_true(held.in_time);
+    assert_int_equal(held.done, 20);
+    shoali_pool_destroy(pool);
+}
+
 static void sleep_on_caller(void *arg, int32_t index, int32_t count)
 {
     (void)arg;
@@ -210,9 +312,10 @@ static void test_failures_leave_nothing_behind(void **state)
         shoal_status expected;
     } rows[] = {{"alloc", SHOAL_ENOMEM},
                 {"alloc:1", SHOAL_ENOMEM},
+                {"alloc:2", SHOAL_ENOMEM},
                 {"thread", SHOAL_EIO},
                 {"thread:2", SHOAL_EIO}};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         struct shoali_pool *pool = NULL;
         assert_true(shoali_fault_arm(rows[i].spec));
         assert_int_equal(shoali_pool_create(4, &pool), rows[i].expected);
@@ -247,6 +350,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_thread_runs_once),
+        cmocka_unit_test(test_every_piece_is_claimed_once),
+        cmocka_unit_test(test_others_do_the_work_of_a_thread_that_is_held_up),
         cmocka_unit_test(test_null_pool_runs_on_the_caller),
         cmocka_unit_test(test_eight_pools_at_once),
         cmocka_unit_test(test_waiting_threads_sleep),
