@@ -34,6 +34,7 @@ static const struct tool tools[] = {
     {"tune", "find the fastest settings for this machine", tool_tune},
     {"elastic", "show which numbers of ranks a configuration allows", tool_elastic},
     {"tokenizer", "train a tokenizer, encode, decode, look into one", tool_tokenizer},
+    {"top", "show what the ranks of a running job do, and which one the others wait for", tool_top},
     {"report", "show what this build finds on this machine", tool_report},
     {"help", "show help for a subcommand, or the configuration file (help config)", tool_help},
 };

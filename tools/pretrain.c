@@ -1,6 +1,7 @@
 /* shoal pretrain: the main loop. */
 #include "pretrain.h"
 
+#include "base/board.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/started.h"
@@ -207,6 +208,10 @@ static void show_step(struct pretrain *run, const shoal_step_info *info, int64_t
     const int64_t counted = info->step - first;
     const double weight = counted <= 1 ? 1 : counted < 20 ? 1.0 / (double)counted : 0.05;
     const double tokens = (double)(info->train_batch_size * run->options.seq_length);
+    const int32_t lines = shoal_mesh_size(run->mesh, SHOAL_AXIS_DP);
+    shoali_board_count_tokens(shoali_board_get(),
+                              info->train_batch_size * run->options.seq_length / lines,
+                              run->options.train_iters);
     if (!run->progress)
         return;
     *ms += weight * (info->step_ms - *ms);
@@ -286,6 +291,17 @@ done:
     return status;
 }
 
+/* With comms_logger. */
+static shoal_status show_comms(struct pretrain *run)
+{
+    char *text = NULL;
+    const shoal_status status = shoal_engine_format_comms(run->engine, &text);
+    if (status >= 0 && text && pretrain_is_first(run))
+        fputs(text, stdout);
+    free(text);
+    return status;
+}
+
 static shoal_status train(struct pretrain *run)
 {
     shoal_status status = SHOAL_OK;
@@ -316,6 +332,7 @@ static shoal_status train(struct pretrain *run)
     snprintf(where, sizeof where, "iteration %lld on validation set", (long long)last);
     if (last >= options->train_iters && !shoal_engine_stop_requested(run->engine))
         SHOAL_TRY(status, pretrain_evaluate(run, where, &run->final_loss), done);
+    SHOAL_TRY(status, show_comms(run), done);
     pretrain_show_memory(run);
 done:
     return status;

@@ -37,6 +37,7 @@ int tool_bench(int argc, char **argv);
 int tool_tune(int argc, char **argv);
 int tool_elastic(int argc, char **argv);
 int tool_tokenizer(int argc, char **argv);
+int tool_top(int argc, char **argv);
 int tool_report(int argc, char **argv);
 int tool_help(int argc, char **argv);
 

@@ -346,6 +346,7 @@ shoal_status shoali_costs_make(const struct shoali_settings *settings,
     const shoal_model *whole = settings->engine.model;
     shoal_model model = *whole;
     shoali_context_get()->logger = &quiet; /* what there is to say, the run itself will say */
+    shoali_context_get()->board = NULL;
     SHOAL_TRY(status, find_kinds(whole, arena, &kinds), done);
     model.layers = kinds.layer;
     model.layer_count = kinds.count;

@@ -26,6 +26,7 @@
 #define SHOALI_BASE_H
 
 #include "base/arena.h"
+#include "base/board.h"
 #include "base/clock.h"
 #include "base/config_table.h"
 #include "base/error.h"

@@ -46,6 +46,7 @@ void shoali_assert_failed(const char *here, const char *condition) __attribute__
 
 /* What the calling thread is doing, for logs, `check` and messages. */
 struct shoali_logger;
+struct shoali_board;
 struct shoali_context {
     int32_t rank;                 /* global rank, 0 without a group */
     int32_t world;                /* number of ranks, 1 without a group */
@@ -54,6 +55,7 @@ struct shoali_context {
     const char *instruction;      /* of a pipeline's list, "send_gradient"; NULL: none; borrowed */
     int64_t micro;                /* its micro-batch, by number in the step; -1: none */
     struct shoali_logger *logger; /* NULL: the default sink (standard error, level info) */
+    struct shoali_board *board;   /* where the rank says what it does (board.h); NULL: nowhere */
 };
 /* Borrowed, never NULL: the calling thread's context, writable. */
 struct shoali_context *shoali_context_get(void);

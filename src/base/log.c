@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/board.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -159,6 +161,7 @@ void shoali_log(shoal_log_level level, const char *subsystem, const char *format
         text[--length] = '\0';
     const struct shoali_logger *logger = current_logger();
     int rank = shoali_context_get()->rank;
+    shoali_board_log(shoali_board_get(), text);
     if (logger->sink)
         logger->sink(logger->sink_user, level, subsystem, rank, text);
     else

@@ -194,6 +194,10 @@ struct shoali_comm_counters {
     int64_t wait_ns;
 };
 void shoali_comm_get_counters(const shoal_group *group, struct shoali_comm_counters *counters);
+/* Times the collectives of this group and of those that are split from it from now on (comms_log.h);
+ * NULL: no longer. The log outlives the groups. */
+struct shoali_comms_log;
+void shoali_comm_set_log(shoal_group *group, struct shoali_comms_log *log);
 /* A rank's share of the control memory (slots, bounce areas) of a group in one machine. */
 int64_t shoali_comm_control_bytes(int32_t ranks);
 const char *shoali_collective_name(enum shoali_collective kind);

@@ -32,6 +32,7 @@ struct shoal_group {
     _Atomic uint64_t over;
     struct shoali_device_stream *stream;
     struct shoali_launcher_watch *watch; /* NULL: none; only the world has one */
+    struct shoali_board *board;          /* the same */
 };
 
 /* Takes `object` over, on failure too. */

@@ -1,5 +1,6 @@
 /* Joining and leaving the world, groups of groups, shared memory. */
 #include "comm/algorithms/slots.h"
+#include "comm/board_file.h"
 #include "comm/group.h"
 #include "comm/launcher_watch.h"
 #include "comm/mpi/mpi.h"
@@ -182,11 +183,19 @@ done:
     return status;
 }
 
+/* A launcher reads what a rank that failed has said. */
+static void close_board(struct shoali_board *board)
+{
+    const char *launcher = getenv(SHOALI_LAUNCHER_VARIABLE);
+    shoali_board_close(board, board && atomic_load(&board->failure) != 0 && launcher && *launcher);
+}
+
 shoal_status shoal_comm_init_sized(const shoal_comm_args *given, size_t given_size,
                                    shoal_group **group)
 {
     const struct shoali_comm_ops *backend = NULL;
     struct shoali_launcher_watch *watch = NULL;
+    struct shoali_board *board = NULL;
     shoal_comm_args args = {0};
     void *object = NULL;
     shoal_status status = SHOAL_OK;
@@ -197,11 +206,20 @@ shoal_status shoal_comm_init_sized(const shoal_comm_args *given, size_t given_si
     shoali_context_get()->rank = args.rank;
     shoali_context_get()->world = args.world_size;
     SHOAL_TRY(status, shoali_launcher_watch_create(&args, &watch), done);
+    if (!args.threads)
+        board = shoali_board_open(args.rank, args.world_size);
     SHOAL_TRY(status, backend->create(&args, &object), done);
     SHOAL_TRY(status, wrap(backend, object, args.no_check, group), done);
     (*group)->watch = watch;
     watch = NULL;
+    if (board)
+        shoali_words_put(board->backend, SHOALI_BOARD_WORD_WORDS, backend->name);
+    (*group)->board = board;
+    board = NULL;
 done:
+    if (status < 0)
+        shoali_board_fail(board, status, shoal_error_message());
+    close_board(board);
     shoali_launcher_watch_destroy(watch);
     return status;
 }
@@ -235,6 +253,7 @@ void shoal_comm_destroy(shoal_group *group)
         return;
     (void)!shoali_comm_settle(group); /* its failure is the device's too */
     group->ops->destroy(group->object);
+    close_board(group->board);
     shoali_launcher_watch_destroy(group->watch);
     while (group->block) { /* of which the device is gone */
         struct shoali_comm_block *block = group->block;
@@ -301,11 +320,15 @@ void shoal_comm_abort(shoal_group *group, shoal_status status)
     if (status >= 0)
         status = SHOAL_FAIL(SHOAL_EINTERRUPTED, "the run was stopped");
     const char *sentence = shoal_error_message();
+    shoali_board_fail(shoali_board_get(), status, sentence);
     group->ops->abort(group->object, status, *sentence ? sentence : shoal_status_name(status));
 }
 
 void shoali_comm_set_name(shoal_group *group, const char *name)
 {
+    struct shoali_board *board = shoali_board_get();
+    if (board)
+        shoali_words_put(board->name, SHOALI_BOARD_NAME_WORDS, name);
     if (group->ops->set_name)
         group->ops->set_name(group->object, name);
 }
@@ -315,14 +338,24 @@ void shoali_comm_second_thread(shoal_group *group)
     group->ops->second_thread(group->object);
 }
 
-void shoali_comm_get_counters(const shoal_group *group, struct shoali_comm_counters *counters)
+static void *find_record(const shoal_group *group)
 {
     const struct shoali_comm_ops *ops = group->ops;
-    const void *object = group->object;
+    void *object = group->object;
     while (ops != &shoali_comm_record) {
         const struct shoali_wrap *wrap = object;
         ops = wrap->inner_ops;
         object = wrap->inner;
     }
-    shoali_record_read(object, counters);
+    return object;
+}
+
+void shoali_comm_get_counters(const shoal_group *group, struct shoali_comm_counters *counters)
+{
+    shoali_record_read(find_record(group), counters);
+}
+
+void shoali_comm_set_log(shoal_group *group, struct shoali_comms_log *log)
+{
+    shoali_record_set_log(find_record(group), log);
 }

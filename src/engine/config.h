@@ -116,7 +116,7 @@ struct shoali_activation_checkpointing_config {
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 struct shoali_comms_logger_config {
-    bool enabled, prof_all, verbose, debug;
+    bool enabled, prof_all, verbose, debug, show_straggler;
     struct shoali_strings prof_ops;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };

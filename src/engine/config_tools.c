@@ -8,11 +8,17 @@ static const char *const tuning_metrics[] = {"throughput", "latency", "flops",
 static const char *const tuner_types[] = {"gridsearch", "random", "model_based", NULL};
 
 static const struct shoali_option comms_logger_rows[] = {
-    ROW(comms_logger, BOOL, enabled, 0, "Time every collective.", PENDING),
+    ROW(comms_logger, BOOL, enabled, 0,
+        "Time collectives: rank 0 logs a table at the end of the training. The section alone does "
+        "not "
+        "turn it on.", ),
     ROW(comms_logger, BOOL, prof_all, 1, "All collectives, not only those in prof_ops.", ),
     ROW(comms_logger, STRINGS, prof_ops, 0, "Names of the collectives to time.", ),
     ROW(comms_logger, BOOL, verbose, 0, "Log each call.", ),
-    ROW(comms_logger, BOOL, debug, 0, "Log where each call was made.", ),
+    ROW(comms_logger, BOOL, debug, 0, "With verbose, also where each call was made.", ),
+    ROW(comms_logger, BOOL, show_straggler, 0,
+        "A second table: how much of each operation was waiting for the rank that came last "
+        "(DeepSpeed: an argument of log_summary).", ),
 };
 const struct shoali_section shoali_comms_logger_section =
     SECTION(comms_logger, "comms_logger", comms_logger_rows, "Time and volume of collectives.", );

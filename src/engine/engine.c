@@ -572,6 +572,7 @@ shoal_status shoali_engine_make(const shoal_engine_args *args,
     SHOAL_TRY(status, shoali_engine_open_mesh(engine, args), done);
     SHOAL_TRY(status, read_config(engine, args), done);
     engine->config.hashes = engine->config.hashes && !engine->meta; /* there is nothing to hash */
+    SHOAL_TRY(status, shoali_engine_comms_open(engine), done);
     SHOAL_TRY(status, open_device(engine, args), done);
     SHOAL_TRY(status, agree_on_kernels(engine), done);
     SHOAL_TRY(status, shoali_engine_declare(engine, compute_dtype(&engine->config)), done);
@@ -617,6 +618,7 @@ void shoal_engine_destroy(shoal_engine *engine)
         shoali_stream_destroy(engine->exec.stream);
     shoali_device_destroy(engine->device);
     shoali_pool_destroy(engine->pool);
+    shoali_engine_comms_close(engine);
     if (engine->config.document)
         shoali_ds_config_fini(&engine->config);
     shoal_mesh_destroy(engine->own_mesh);

@@ -115,6 +115,7 @@ struct shoal_engine {
     struct shoali_observer observers[3]; /* fetch before recompute */
     const struct shoali_observer *watch; /* borrowed; NULL: none */
     struct shoali_zero *zero;
+    struct shoali_comms_log *comms_log; /* NULL: not asked for */
     shoal_monitor *monitor;
     char *output_path; /* owned; "": the current folder */
     bool override_existing_checkpoint;
@@ -193,6 +194,9 @@ SHOAL_CHECKED shoal_status shoali_engine_backward(struct shoal_engine *engine,
                                                   struct shoali_micro *micro);
 SHOAL_CHECKED shoal_status shoali_engine_finish_step(struct shoal_engine *engine);
 /* Asks the source for micro-batch `number`. */
+/* engine_comms.c; close comes after everything that posts */
+SHOAL_CHECKED shoal_status shoali_engine_comms_open(struct shoal_engine *engine);
+void shoali_engine_comms_close(struct shoal_engine *engine);
 SHOAL_CHECKED shoal_status shoali_engine_ask(struct shoal_engine *engine,
                                              const struct shoali_execution *execution,
                                              int64_t number, shoal_batch *batch);

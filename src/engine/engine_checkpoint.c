@@ -221,7 +221,11 @@ shoal_status shoal_engine_save_checkpoint(shoal_engine *engine, const char *dir,
         SHOAL_TRY(status, shoali_engine_saver_begin(engine, &request), done);
         goto done;
     }
-    SHOAL_TRY(status, save_now(engine, &request), done);
+    shoali_board_io_begin(shoali_board_get());
+    status = save_now(engine, &request);
+    shoali_board_io_end(shoali_board_get());
+    if (status < 0)
+        goto done;
     engine->save_info.step = engine->global_steps;
     engine->save_info.seconds = (double)(shoali_now_ns() - begin_ns) * 1e-9;
     engine->save_info.stall_ms = engine->save_info.seconds * 1e3;

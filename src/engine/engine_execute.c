@@ -24,7 +24,11 @@ shoal_status shoali_engine_ask(struct shoal_engine *engine,
     *batch = (shoal_batch){.data = engine->batch_arrays};
     for (int32_t i = 0; i < engine->model->input_count; i++)
         batch->data[i] = NULL;
-    return execution->source(execution->user, execution->step, number, batch);
+    struct shoali_board *board = engine->meta ? NULL : shoali_board_get();
+    shoali_board_io_begin(board);
+    const shoal_status status = execution->source(execution->user, execution->step, number, batch);
+    shoali_board_io_end(board);
+    return status;
 }
 
 /* The source's own time is not the forward pass's. */
@@ -84,14 +88,17 @@ shoal_status shoali_engine_execute(struct shoal_engine *engine,
     const struct shoali_instructions *made = execution->instructions;
     const bool alone = engine->stages.count == 1;
     struct shoali_context *context = shoali_context_get();
+    struct shoali_board *board = engine->meta ? NULL : context->board;
     shoal_batch batch = {0};
     context->step = engine->global_steps;
+    shoali_board_say_step(board, context->step);
     if (execution->step >= 0)
         engine->step_begin_ns = shoali_now_ns();
     for (int32_t i = 0; i < made->count; i++) {
         const struct shoali_instruction *one = &made->list[i];
         context->instruction = shoali_instruction_name(one->kind);
         context->micro = one->micro;
+        shoali_board_say_doing(board, context->instruction, one->micro);
         SHOAL_TRY(status,
                   alone ? execute_one(engine, execution, one, &batch)
                         : shoali_pipeline_execute(engine, execution, one, &batch),
@@ -100,5 +107,7 @@ shoal_status shoali_engine_execute(struct shoal_engine *engine,
 done:
     context->instruction = NULL;
     context->micro = -1;
+    if (status >= 0) /* else it is what the rank failed in */
+        shoali_board_say_doing(board, NULL, -1);
     return status;
 }

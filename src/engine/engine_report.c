@@ -58,7 +58,12 @@ shoal_status shoali_engine_report_step(struct shoal_engine *engine)
 {
     const shoal_step_info *info = &engine->info;
     const int64_t every = engine->config.steps_per_print;
-    if (engine->rank != 0 || engine->meta)
+    struct shoali_device_counters memory;
+    if (engine->meta)
+        return SHOAL_OK;
+    shoali_device_get_counters(engine->device, &memory);
+    shoali_board_count_step(shoali_board_get(), engine->global_steps, memory.allocated_bytes);
+    if (engine->rank != 0)
         return SHOAL_OK;
     if (every > 0 && engine->global_steps % every == 0)
         print_lines(engine);

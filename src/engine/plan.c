@@ -304,6 +304,7 @@ static shoal_status make_plan(const shoal_engine_args *given, const shoal_plan_a
     struct shoali_logger quiet = {.level = SHOAL_LOG_OFF};
     shoal_engine_args engine_args = *given;
     shoali_context_get()->logger = &quiet; /* the run itself will say it */
+    shoali_context_get()->board = NULL;
     if (args->world_size > 1)
         SHOAL_TRY(status,
                   shoali_comm_create_meta(args->rank, args->world_size, engine_args.group, &group),

@@ -13,6 +13,7 @@
  *   node.c       the launcher of one host
  *   lifeline.c   the host's end of the connection to the front
  *   mpi_rank.c   a rank that an MPI launcher or Slurm has started
+ *   mpi_watch.c  its parent
  *   elastic.h    an agent that restarts a job on the hosts that are left
  *
  * Words: the *front* is the `shoal run` that the user calls; a *node* is a host of the job, numbered
@@ -22,8 +23,8 @@
  * Two shapes. With ssh and pdsh the front starts one `shoal run` per node, which starts its ranks
  * and watches them as those of a job of one machine: guard, process groups, sweep. With Open MPI,
  * MPICH, Intel MPI, MVAPICH and Slurm the front starts their program once, which starts every rank
- * by itself as `shoal run --rank_of NAME PROGRAM`: that translates the variables and becomes the
- * program (exec), so that it stays a process of the MPI job.
+ * by itself as `shoal run --rank_of NAME PROGRAM`: that translates the variables, starts the program
+ * as its child, and tells the front what became of it.
  *
  * How secrets travel (secret of the job, values of exported variables): never on a command line.
  *   ssh            on standard input, the letter; the connection is encrypted
@@ -35,10 +36,12 @@
  *   --no_ssh       not at all: it is the user's own SHOAL_SECRET_FILE or SHOAL_SECRET on each host
  *
  * How a job of several hosts ends. A node's standard input is its lifeline: one character a second,
- * others for signals that the user sent to the front (lifeline.c has the list). Its end, or ten
- * seconds of silence, means that the front or the connection is gone: the node stops its ranks as
- * after SIGHUP. With pdsh there are no characters, only the end. The first host that ends with a
- * failure decides the exit code; the others are told and stop at once.
+ * others for signals that the user sent to the front (lifeline.c has the list). Its end, or
+ * --host_timeout seconds of silence, means that the front or the connection is gone: the node stops its
+ * ranks as after SIGHUP. With pdsh there are no characters, only the end. The other way hosts send
+ * lines on standard error (ranks.h): that they are there, what their ranks do, and who has failed. The
+ * first that fails decides the exit code, and the front says what happened in one block; the others
+ * are told and stop at once.
  */
 #ifndef SHOALI_CLUSTER_H
 #define SHOALI_CLUSTER_H
@@ -217,10 +220,13 @@ SHOAL_CHECKED shoal_status shoali_node_run(const struct shoali_launch_options *o
                                            const shoal_launch_args *args,
                                            const struct shoali_world *world,
                                            struct shoali_arena *arena, int *exit_code);
-/* Becomes the program, as the rank that the launcher of that name says. Returns on errors only. */
-SHOAL_CHECKED shoal_status shoali_mpi_rank_exec(const struct shoali_launch_options *options,
-                                                const shoal_launch_args *args,
-                                                struct shoali_arena *arena);
+/* Runs the program as the rank that the launcher of that name says, and tells the front how it went. */
+SHOAL_CHECKED shoal_status shoali_mpi_rank_run(const struct shoali_launch_options *options,
+                                               const shoal_launch_args *args,
+                                               struct shoali_arena *arena, int *exit_code);
+SHOAL_CHECKED shoal_status shoali_mpi_watch(struct shoali_job *job, int32_t local_rank,
+                                            const char *path, char **argv, char **envp,
+                                            int *exit_code);
 /* xxh3 of a file as 16 digits. */
 SHOAL_CHECKED shoal_status shoali_file_hash(const char *path, char text[17]);
 /* An address by which other hosts reach this one, "" when it has none. */

@@ -120,7 +120,7 @@ static shoal_status dispatch(const struct shoali_launch_options *options, shoal_
     if (options->report)
         return shoali_report(options, args->program, text);
     if (shoali_config_given(&shoali_launch_section, options, "rank_of"))
-        return shoali_mpi_rank_exec(options, args, arena);
+        return shoali_mpi_rank_run(options, args, arena, exit_code);
     if (*options->world_info)
         return run_node(options, args, &world, arena, exit_code);
     if (options->elastic_training && !options->dry_run)

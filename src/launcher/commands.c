@@ -35,6 +35,11 @@ static void add_common(const struct shoali_front *front, struct shoali_words *ou
         shoali_words_add(out, "--bind_cores_to_rank");
     if (args->grace_period)
         shoali_words_add(out, "--grace_period=%d", (int)args->grace_period);
+    if (options->silent_rank_timeout != SHOALI_SILENT_RANK_S)
+        shoali_words_add(out, "--silent_rank_timeout=%lld",
+                         (long long)options->silent_rank_timeout);
+    if (options->host_timeout != SHOALI_HOST_TIMEOUT_S)
+        shoali_words_add(out, "--host_timeout=%lld", (long long)options->host_timeout);
     if (options->quiet || options->log_level != 1)
         shoali_words_add(out, "--log_level=%s",
                          options->quiet ? "error" : log_levels[options->log_level]);

@@ -216,8 +216,15 @@ done:
     return status;
 }
 
-const struct shoali_job shoali_job_none = {
-    .signal_fd = -1, .port_keeper = -1, .culprit = -1, .lifeline = -1, .nodes = 1};
+const struct shoali_job shoali_job_none = {.signal_fd = -1,
+                                           .port_keeper = -1,
+                                           .culprit = -1,
+                                           .silent = -1,
+                                           .lifeline = -1,
+                                           .silence_ns = SHOALI_SILENT_RANK_S * INT64_C(1000000000),
+                                           .host_silence_ns =
+                                               SHOALI_HOST_TIMEOUT_S * INT64_C(1000000000),
+                                           .nodes = 1};
 
 shoal_status shoali_job_run(struct shoali_job *job, int *exit_code)
 {
@@ -225,9 +232,11 @@ shoal_status shoali_job_run(struct shoali_job *job, int *exit_code)
     if (!shoali_process_read(getpid(), &job->self))
         job->self = (struct shoali_process){.pid = getpid(), .session = getsid(0)};
     SHOAL_TRY(status, prepare(job), done);
+    SHOAL_TRY(status, shoali_look_begin(job), done);
     shoali_stale_segments_unlink();
     SHOAL_TRY(status, run(job, exit_code), done);
 done:
+    shoali_look_end(job);
     if (job->port_keeper >= 0)
         close(job->port_keeper);
     if (job->rank)
@@ -243,8 +252,11 @@ shoal_status shoal_launch_sized(const shoal_launch_args *args, size_t args_size,
     *exit_code = 0;
     job.args = &own;
     shoali_arena_init(&job.arena);
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_launch_args, grace_period, args, args_size, &own),
+    SHOAL_TRY(status,
+              SHOALI_SIZED_READ(shoal_launch_args, silent_rank_timeout, args, args_size, &own),
               done);
+    if (own.silent_rank_timeout != 0)
+        job.silence_ns = own.silent_rank_timeout * INT64_C(1000000000);
     SHOAL_TRY(status, shoali_job_run(&job, exit_code), done);
 done:
     shoali_arena_fini(&job.arena);

@@ -54,6 +54,8 @@ struct shoali_rank {
     int signal;     /* that killed it, 0 none */
 };
 
+struct shoali_rank_view;
+struct shoali_rank_progress;
 struct shoali_job {
     const shoal_launch_args *args;
     struct shoali_arena arena;
@@ -74,18 +76,28 @@ struct shoali_job {
     char *const
         *variables; /* NAME=VALUE that the ranks get beside the inherited ones, NULL: none */
     int lifeline;   /* a descriptor, -1: none (cluster.h) */
-    int64_t lifeline_end_ns;    /* when its silence is too long */
-    bool failed_elsewhere;      /* the job has, on another host */
-    bool inherits_secret;       /* the ranks have it from the environment of this process */
-    struct shoali_rank *rank;   /* shared with the guard */
-    struct shoali_process self; /* the launcher */
-    pid_t guard;                /* 0: none */
-    bool reaper;                /* all children of this process are of the job, orphans too */
-    int signal_fd;              /* SIGCHLD and the signals that stop a job */
-    int culprit;                /* rank to blame, -1 none */
-    int stop_signal;            /* that stopped the job from outside, 0 none */
-    int asked;                  /* the first of those that came, also while it was being stopped */
-    bool impatient;             /* a second signal came: no grace */
+    int64_t lifeline_end_ns;       /* when its silence is too long */
+    bool failed_elsewhere;         /* the job has, on another host */
+    bool inherits_secret;          /* the ranks have it from the environment of this process */
+    struct shoali_rank *rank;      /* shared with the guard */
+    struct shoali_process self;    /* the launcher */
+    pid_t guard;                   /* 0: none */
+    bool reaper;                   /* all children of this process are of the job, orphans too */
+    int signal_fd;                 /* SIGCHLD and the signals that stop a job */
+    int culprit;                   /* rank to blame, -1 none */
+    int stop_signal;               /* that stopped the job from outside, 0 none */
+    int asked;                     /* the first of those that came, also while it was being stopped */
+    bool impatient;                /* a second signal came: no grace */
+    bool reports;                  /* to the front, which says it to the user (ranks.h) */
+    bool beats;                    /* this process speaks for its host */
+    int silent;                    /* rank that made no progress, -1 none */
+    int64_t silence_ns;            /* of a rank, how long is too long; 0: it may be for ever */
+    int64_t host_silence_ns;       /* of the lifeline */
+    int64_t look_ns;               /* when the boards are looked at next */
+    int64_t memory_kills;          /* of the machine when the job began */
+    struct shoali_rank_view *view; /* [world_ranks]; NULL: no memory for them */
+    struct shoali_rank_progress *progress; /* [ranks]: since when nothing of them ran */
+    bool told_straggler;
     bool term_sent, kill_sent;
 };
 
@@ -96,7 +108,7 @@ struct shoali_launch_options {
     const char *launcher_args, *autotuning, *venv_script, *comment;
     int64_t num_nodes, num_gpus, min_elastic_nodes, max_elastic_nodes, master_port, node_rank;
     int64_t max_restarts, restart_backoff;
-    int64_t ssh_port, grace_period;
+    int64_t ssh_port, grace_period, silent_rank_timeout, host_timeout;
     int32_t launcher, log_level;
     bool module, no_python, no_local_rank, no_ssh, no_ssh_check, force_multi, save_pid;
     bool elastic_training, bind_cores, quiet, help, dry_run, no_preflight;
@@ -180,7 +192,17 @@ void shoali_job_kill(struct shoali_job *job);
 /* Takes what has come on the job's lifeline; returns a signal for the ranks, 0: none. */
 int shoali_lifeline_hear(struct shoali_job *job);
 void shoali_lifeline_begin(struct shoali_job *job, int descriptor);
-#define SHOALI_LIFELINE_SILENCE_NS INT64_C(10000000000)
+enum { SHOALI_SILENT_RANK_S = 60, SHOALI_HOST_TIMEOUT_S = 4 };
+/* The boards of the ranks (ranks.h): once a second while the job runs, and at its end. */
+SHOAL_CHECKED shoal_status shoali_look_begin(struct shoali_job *job);
+void shoali_look(struct shoali_job *job);
+void shoali_look_end(struct shoali_job *job);
+/* Says why the job has failed: the block, or lines to the front. */
+void shoali_look_report(struct shoali_job *job, const char *rest);
+/* To the front, of ranks that another's failure ends. */
+void shoali_look_last_words(struct shoali_job *job);
+/* Removes the boards of the job's own ranks. */
+void shoali_look_board_unlink(const struct shoali_job *job);
 /* The signals that a job waits for, a sigset_t. One that the caller ignores (nohup) stays ignored. */
 void shoali_job_signals(void *set);
 

@@ -54,7 +54,7 @@ static void lose(struct shoali_job *job, const char *how)
 static int hear(struct shoali_job *job, char word)
 {
     int signal = 0;
-    job->lifeline_end_ns = shoali_deadline_ns(SHOALI_LIFELINE_SILENCE_NS);
+    job->lifeline_end_ns = shoali_deadline_ns(job->host_silence_ns);
     if (word == 'F') {
         job->failed_elsewhere = true;
         job->impatient = job->impatient || job->stop_signal;
@@ -87,6 +87,6 @@ int shoali_lifeline_hear(struct shoali_job *job)
     if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
         lose(job, "is gone");
     else if (shoali_deadline_passed(job->lifeline_end_ns))
-        lose(job, "has been silent for 10 s");
+        lose(job, "has been silent for too long (--host_timeout)");
     return pass_on;
 }

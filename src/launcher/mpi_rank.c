@@ -213,8 +213,9 @@ done:
     return status;
 }
 
-shoal_status shoali_mpi_rank_exec(const struct shoali_launch_options *options,
-                                  const shoal_launch_args *args, struct shoali_arena *arena)
+shoal_status shoali_mpi_rank_run(const struct shoali_launch_options *options,
+                                 const shoal_launch_args *args, struct shoali_arena *arena,
+                                 int *exit_code)
 {
     shoal_status status = SHOAL_OK;
     struct shoali_job job = shoali_job_none;
@@ -230,8 +231,10 @@ shoal_status shoali_mpi_rank_exec(const struct shoali_launch_options *options,
     SHOAL_TRY(status, prepare(options, named ? &world : NULL, &own, &job, &place), done);
     SHOAL_TRY(status, shoali_rank_arguments(&job, place.local_rank, &argv), done);
     SHOAL_TRY(status, shoali_rank_environment(&job, place.local_rank, &envp), done);
-    execve(job.program_path, argv, envp);
-    status = SHOAL_FAIL(SHOAL_EINVAL, "cannot start %s: %s", job.program_path, strerror(errno));
+    job.silence_ns = options->silent_rank_timeout * INT64_C(1000000000);
+    SHOAL_TRY(status,
+              shoali_mpi_watch(&job, place.local_rank, job.program_path, argv, envp, exit_code),
+              done);
 done:
     shoali_arena_fini(&job.arena);
     return status;

@@ -46,10 +46,11 @@ static shoal_status take_letter(const struct shoali_launch_options *options,
     if (status < 0)
         return status;
     memcpy(job->secret, letter->secret, sizeof(job->secret));
+    job->reports = job->beats = true;
     job->variables = letter->variables.value;
     shoali_lifeline_begin(job, STDIN_FILENO);
     if (options->secret_from == SHOALI_FROM_STDIN)
-        job->lifeline_end_ns = shoali_deadline_ns(SHOALI_LIFELINE_SILENCE_NS);
+        job->lifeline_end_ns = shoali_deadline_ns(job->host_silence_ns);
     return SHOAL_OK;
 }
 
@@ -70,6 +71,9 @@ shoal_status shoali_node_run(const struct shoali_launch_options *options,
         goto done;
     }
     const struct shoali_node *node = &world->node[options->node_rank];
+    job.silence_ns = options->silent_rank_timeout * INT64_C(1000000000);
+    job.host_silence_ns =
+        options->host_timeout > 0 ? options->host_timeout * INT64_C(1000000000) : INT64_C(-1);
     job.args = args;
     job.host = node->name;
     job.node_rank = (int32_t)options->node_rank;

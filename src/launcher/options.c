@@ -219,6 +219,22 @@ static const struct shoali_option rows[] = {
      .offset = AT(venv_script),
      .default_text = "",
      .help = "Script that the shell of every host reads before the start (ssh and pdsh)."},
+    {.key = "silent_rank_timeout",
+     .type = SHOALI_INT,
+     .offset = AT(silent_rank_timeout),
+     .default_number = SHOALI_SILENT_RANK_S,
+     .min = 0,
+     .max = 1e6,
+     .help = "Seconds after which a rank that others wait for, and of which nothing has run "
+             "meanwhile (stopped, or waiting for a dead disk), ends the job; 0: never."},
+    {.key = "host_timeout",
+     .type = SHOALI_INT,
+     .offset = AT(host_timeout),
+     .default_number = SHOALI_HOST_TIMEOUT_S,
+     .min = 0,
+     .max = 1e6,
+     .help = "Seconds without a word from a host after which it counts as lost, and without a word "
+             "from this launcher after which a host ends its ranks; 0: never."},
     {.key = "log_level",
      .type = SHOALI_ENUM,
      .offset = AT(log_level),
@@ -347,6 +363,8 @@ shoal_status shoali_launch_resolve(const struct shoali_launch_options *options,
     args->no_local_rank = options->no_local_rank;
     args->save_pid = options->save_pid;
     args->grace_period = (int32_t)options->grace_period;
+    args->silent_rank_timeout =
+        options->silent_rank_timeout > 0 ? (int32_t)options->silent_rank_timeout : -1;
 done:
     return status;
 }

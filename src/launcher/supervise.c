@@ -22,7 +22,6 @@
 #define SWEEP_NS INT64_C(10000000)
 #define SAVING_NS INT64_C(50000000)
 #define LISTEN_NS INT64_C(300000000)
-#define FOREVER_NS INT64_C(-1)
 
 /* A number of the ranks or of the guard, which stay zombies until the end. */
 static bool is_kept(const struct shoali_job *job, pid_t pid)
@@ -112,6 +111,16 @@ static void wait_signals(struct shoali_job *job, int64_t timeout_ns)
                 job->stop_signal = (int)info[i].ssi_signo;
         }
     }
+}
+
+/* A look at the boards costs some microseconds a rank. */
+static void wait_and_look(struct shoali_job *job)
+{
+    const int64_t left_ns = job->look_ns - shoali_now_ns();
+    wait_signals(job, left_ns > 0 ? left_ns : 0);
+    shoali_look(job);
+    if (job->silent >= 0 && job->culprit < 0 && !job->stop_signal && !job->failed_elsewhere)
+        job->culprit = job->silent;
 }
 
 static bool failed(const struct shoali_rank *rank)
@@ -248,12 +257,14 @@ static void report_stop(const struct shoali_job *job)
  * configuration; which rank that was, and how many heard of it, is nothing to the user. */
 enum { USAGE = 2 };
 
-static void report(const struct shoali_job *job)
+static void report(struct shoali_job *job)
 {
-    char text[256], rest[48] = "no other rank was running";
+    char rest[48] = "no other rank was running";
     const int32_t others = count_others(job);
-    if (job->culprit < 0 && job->failed_elsewhere && !job->stop_signal)
-        return; /* the host where it did has said so */
+    if (job->culprit < 0 && job->failed_elsewhere && !job->stop_signal) {
+        shoali_look_last_words(job); /* the host where it did has said so */
+        return;
+    }
     if (job->culprit < 0) {
         report_stop(job);
         return;
@@ -264,8 +275,7 @@ static void report(const struct shoali_job *job)
         return;
     if (job->rank[job->culprit].code == USAGE && job->rank[job->culprit].signal == 0)
         return;
-    describe(job, job->culprit, text, sizeof(text));
-    SHOALI_ERROR("launcher", "%s; %s", text, rest);
+    shoali_look_report(job, rest);
 }
 
 void shoali_job_kill(struct shoali_job *job)
@@ -385,6 +395,8 @@ static int exit_code_of(const struct shoali_job *job)
     if (job->culprit < 0)
         return job->stop_signal && !all_saved(job) ? 128 + job->stop_signal : 0;
     const struct shoali_rank *rank = &job->rank[job->culprit];
+    if (job->silent == job->culprit)
+        return 1; /* it was ended by the launcher */
     return rank->signal ? 128 + rank->signal : rank->code;
 }
 
@@ -392,7 +404,7 @@ shoal_status shoali_job_supervise(struct shoali_job *job, int *exit_code)
 {
     collect(job);
     while (job->running > 0 && job->culprit < 0 && !job->stop_signal && !job->failed_elsewhere) {
-        wait_signals(job, FOREVER_NS);
+        wait_and_look(job);
         collect(job);
     }
     if (job->culprit >= 0 || job->stop_signal || job->failed_elsewhere)

@@ -3,7 +3,9 @@
  *   reduce_scatter, all_gather, all_to_all   count * (N-1), count being one rank's block
  *   broadcast                  count (each rank passes it on)
  *   all_to_all_v               what goes to others;   send count, recv 0
- * and nothing for one rank, barrier, split and comm_alloc. */
+ * and nothing for one rank, barrier, split and comm_alloc. The rank's board (base/board.h) hears where
+ * it is, and the log of a profiled group (comms_log.h) how long each took. */
+#include "comm/comms_log.h"
 #include "comm/wrap/wrap.h"
 
 #include <stdatomic.h>
@@ -12,6 +14,15 @@
  * the group's post (comm.h, ORDER). */
 struct record {
     struct shoali_wrap wrap;
+    uint64_t identity; /* the same for all ranks of the group, another for each group */
+    uint64_t number;   /* of the next collective; send and recv have none */
+    int32_t size;
+    struct shoali_comms_log *log; /* NULL: nobody wants to know */
+    struct timed {
+        const void *request; /* NULL: not used */
+        struct shoali_comms_call call;
+        int64_t begin_ns;
+    } timed[SHOALI_RECORD_TIMED];
     _Atomic int64_t calls[SHOALI_COLLECTIVE_COUNT], elements[SHOALI_COLLECTIVE_COUNT],
         bytes[SHOALI_COLLECTIVE_COUNT], shared_bytes, split_count, wait_ns;
 };
@@ -47,22 +58,121 @@ static int64_t elements_sent(const struct shoali_post *post, int32_t ranks, int3
     }
 }
 
+/* ---- the log -------------------------------------------------------------------------------- */
+
+static void begin_timed(struct record *record, const struct shoali_post *post, const void *request,
+                        int64_t begin_ns)
+{
+    const struct shoali_comms_call call = {.kind = post->kind,
+                                           .bytes = shoali_comms_bytes(post, record->size),
+                                           .ranks = record->size,
+                                           .here = post->here};
+    if (!request) {
+        shoali_comms_log_add(record->log, &call, shoali_now_ns() - begin_ns);
+        return;
+    }
+    for (int i = 0; i < SHOALI_RECORD_TIMED; i++)
+        if (!record->timed[i].request) {
+            record->timed[i] =
+                (struct timed){.request = request, .call = call, .begin_ns = begin_ns};
+            return;
+        }
+}
+
+static void end_timed(struct record *record, const void *request, bool well)
+{
+    for (int i = 0; i < SHOALI_RECORD_TIMED; i++) {
+        struct timed *timed = &record->timed[i];
+        if (timed->request != request)
+            continue;
+        if (well)
+            shoali_comms_log_add(record->log, &timed->call, shoali_now_ns() - timed->begin_ns);
+        timed->request = NULL;
+        return;
+    }
+}
+
+/* ---- the board ------------------------------------------------------------------------------ */
+
+static void say_post(struct record *record, struct shoali_board *board,
+                     const struct shoali_post *post)
+{
+    const bool message = post->kind == SHOALI_SEND || post->kind == SHOALI_RECV;
+    if (!message)
+        record->number++;
+    if (!board || record->size == 1)
+        return;
+    shoali_board_say_step(board, shoali_context_get()->step);
+    shoali_board_post(
+        board, &(struct shoali_board_post){.key = message ? 0 : record->identity + record->number,
+                                           .name = shoali_collective_name(post->kind),
+                                           .dtype = shoal_dtype_name(post->dtype),
+                                           .here = post->here,
+                                           .count = post->count});
+}
+
+/* What is no error, or has been told, changes nothing. */
+static void say_over(const struct record *record, struct shoali_board *board, shoal_status status)
+{
+    if (!board || record->size == 1)
+        return;
+    if (status < 0)
+        shoali_board_fail(board, status, shoal_error_message());
+    else
+        shoali_board_leave(board);
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+static int32_t size_of(struct record *record)
+{
+    if (record->size == 0)
+        record->size = shoali_wrap_size(record);
+    return record->size;
+}
+
 static shoal_status post(void *object, const struct shoali_post *post, void **request)
 {
     struct record *record = object;
-    int64_t elements = elements_sent(post, shoali_wrap_size(object), shoali_wrap_rank(object));
+    struct shoali_board *board = shoali_board_get();
+    int64_t elements = elements_sent(post, size_of(record), shoali_wrap_rank(object));
+    const int64_t begin_ns = record->log ? shoali_now_ns() : 0;
     add(&record->calls[post->kind], 1);
     add(&record->elements[post->kind], elements);
     add(&record->bytes[post->kind], elements * (int64_t)shoal_dtype_bytes(post->dtype));
-    return shoali_wrap_post(object, post, request);
+    say_post(record, board, post);
+    const shoal_status status = shoali_wrap_post(object, post, request);
+    if (status != SHOAL_OK || !*request)
+        say_over(record, board, status);
+    if (record->log && status == SHOAL_OK)
+        begin_timed(record, post, *request, begin_ns);
+    return status;
 }
 
 static shoal_status wait(void *object, void *request)
 {
     struct record *record = object;
+    struct shoali_board *board = shoali_board_get();
     int64_t start_ns = shoali_now_ns();
+    shoali_board_wait_begin(board);
     shoal_status status = shoali_wrap_wait(object, request);
+    shoali_board_wait_end(board);
     add(&record->wait_ns, shoali_now_ns() - start_ns);
+    if (record->log)
+        end_timed(record, request, status == SHOAL_OK);
+    say_over(record, board, status);
+    return status;
+}
+
+static shoal_status test(void *object, void *request)
+{
+    struct record *record = object;
+    const shoal_status status = shoali_wrap_test(object, request);
+    if (status == SHOAL_IN_PROGRESS)
+        return status;
+    if (record->log)
+        end_timed(record, request, status == SHOAL_OK);
+    say_over(record, shoali_board_get(), status);
     return status;
 }
 
@@ -70,7 +180,14 @@ static shoal_status split(void *object, const struct shoali_split_args *args, vo
 {
     struct record *record = object;
     add(&record->split_count, 1);
-    return shoali_wrap_split(&shoali_comm_record, object, args, child);
+    const shoal_status status = shoali_wrap_split(&shoali_comm_record, object, args, child);
+    if (status == SHOAL_OK && *child) {
+        struct record *made = *child;
+        const uint64_t words[] = {record->identity, record->number, (uint64_t)args->color};
+        made->identity = shoali_hash64(words, sizeof words);
+        made->log = record->log;
+    }
+    return status;
 }
 
 static shoal_status alloc(void *object, size_t bytes, void **memory)
@@ -78,6 +195,11 @@ static shoal_status alloc(void *object, size_t bytes, void **memory)
     struct record *record = object;
     add(&record->shared_bytes, (int64_t)bytes);
     return shoali_wrap_alloc(object, bytes, memory);
+}
+
+void shoali_record_set_log(void *object, struct shoali_comms_log *log)
+{
+    ((struct record *)object)->log = log;
 }
 
 void shoali_record_read(const void *object, struct shoali_comm_counters *counters)
@@ -102,7 +224,7 @@ const struct shoali_comm_ops shoali_comm_record = {
     .rank = shoali_wrap_rank,
     .size = shoali_wrap_size,
     .post = post,
-    .test = shoali_wrap_test,
+    .test = test,
     .wait = wait,
     .split = split,
     .alloc = alloc,

@@ -11,9 +11,11 @@ struct shoali_wrap {
     void *inner;
 };
 /* Wrappers differ in size only by what record counts, so every object gets that room. */
+enum { SHOALI_RECORD_TIMED = 20 }; /* outstanding requests of a group, and some */
 struct shoali_wrap_widest {
     struct shoali_wrap wrap;
     struct shoali_comm_counters counters;
+    uint64_t record[4 + 8 * SHOALI_RECORD_TIMED];
 };
 extern const struct shoali_comm_ops shoali_comm_check, shoali_comm_record, shoali_comm_fault;
 
@@ -41,5 +43,7 @@ shoal_status shoali_wrap_split(const struct shoali_comm_ops *wrapper, void *obje
 
 /* The record wrapper's counters. */
 void shoali_record_read(const void *object, struct shoali_comm_counters *counters);
+struct shoali_comms_log;
+void shoali_record_set_log(void *object, struct shoali_comms_log *log);
 
 #endif

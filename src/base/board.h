@@ -1,0 +1,129 @@
+/* board - what a rank says of itself, where others can read it: also when it is dead.
+ *
+ * A board is a few kilobytes of memory that the rank's process shares through a file (comm/
+ * board_file.h names it). The rank writes, at the places where it comes by anyway: its step, the
+ * collective it has come to and from where, how long it has waited, its last log lines, why it
+ * failed. Two readers: `shoal top` (tools/top.c), and the launcher, which is there when the rank was
+ * killed and nobody can ask it any more (launcher/verdict.h).
+ *
+ *   COST      relaxed stores into memory that nobody else writes: no lock, no call of the system.
+ *             A step costs some tens of stores, a collective about 20 and two looks at the clock.
+ *   TEXTS     lie in words of eight characters, each of them atomic: who reads while they are
+ *             written gets a text of which a part may be the next one's. That is enough for people.
+ *   TRUST     a reader copies the board first (shoali_board_read), and takes nothing in the copy for
+ *             an index, a size or a format.
+ *   THREADS   the thread's context (error.h) has the board, so that ranks which are threads have
+ *             one each, or none. Waits and files count for the thread that opened it alone: what
+ *             other threads of the rank wait for happens beside its computing.
+ *   TIMES     of collectives are the wall clock's, because those of several hosts are compared;
+ *             durations are the monotonic clock's.
+ */
+#ifndef SHOALI_BOARD_H
+#define SHOALI_BOARD_H
+
+#include "shoal/status.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SHOALI_BOARD_MAGIC UINT64_C(0x3144524f42414853) /* "SHABORD1" */
+enum {
+    SHOALI_BOARD_LINES = 6, /* of the log that are kept */
+    SHOALI_BOARD_LINE_WORDS = 24,
+    SHOALI_BOARD_ARRIVALS = 32,
+    SHOALI_BOARD_SENTENCE_WORDS = 96,
+    SHOALI_BOARD_HERE_WORDS = 8,
+    SHOALI_BOARD_NAME_WORDS = 6, /* "tp 1, pp 0" */
+    SHOALI_BOARD_WORD_WORDS = 3, /* a backend, a collective, an instruction */
+    SHOALI_BOARD_TEXT_BYTES = SHOALI_BOARD_SENTENCE_WORDS * 8 + 1
+};
+
+/* When a rank came to a collective. `key` is the same for all ranks that meet in it. */
+struct shoali_arrival {
+    _Atomic uint64_t key;
+    _Atomic int64_t wall_ns;
+};
+
+struct shoali_board {
+    _Atomic uint64_t magic; /* set last */
+    _Atomic int64_t rank, world, node, pid, start;
+    _Atomic uint64_t name[SHOALI_BOARD_NAME_WORDS], backend[SHOALI_BOARD_WORD_WORDS];
+    _Atomic uint64_t host[8];
+    /* the training */
+    _Atomic int64_t step, steps, micro; /* step: the one at work; steps: those that are over */
+    _Atomic int64_t goal;               /* steps of the whole training, 0: not known */
+    _Atomic int64_t tokens;             /* of this rank's line of data, since it began */
+    _Atomic int64_t memory_bytes;       /* of the device */
+    _Atomic uint64_t doing[SHOALI_BOARD_WORD_WORDS];
+    /* time: sums, and when what is under way began (0: nothing is); monotonic */
+    _Atomic int64_t wait_ns, io_ns, waits_since_ns, io_since_ns;
+    /* the last collective that it came to */
+    _Atomic int64_t posted, count; /* how many there were; elements of the last */
+    _Atomic int64_t came_ns;       /* wall */
+    _Atomic int64_t unfinished;    /* it came to more than it has left */
+    _Atomic uint64_t collective[SHOALI_BOARD_WORD_WORDS], dtype[SHOALI_BOARD_WORD_WORDS];
+    _Atomic uint64_t here[SHOALI_BOARD_HERE_WORDS];
+    struct shoali_arrival
+        arrival[SHOALI_BOARD_ARRIVALS]; /* number posted % SHOALI_BOARD_ARRIVALS */
+    /* why it gives up; 0: it does not */
+    _Atomic int64_t failure;
+    _Atomic uint64_t sentence[SHOALI_BOARD_SENTENCE_WORDS];
+    /* the end of its log; line n is at n % SHOALI_BOARD_LINES */
+    _Atomic int64_t lines;
+    _Atomic uint64_t line[SHOALI_BOARD_LINES][SHOALI_BOARD_LINE_WORDS];
+    uint64_t owner; /* the thread that opened it; of its process alone */
+};
+
+/* A copy in plain words. */
+struct shoali_board_view {
+    int64_t rank, world, node, pid, start, step, steps, micro, goal, tokens, memory_bytes;
+    int64_t wait_ns, io_ns; /* what is under way included */
+    bool waits, reads;      /* at the moment */
+    int64_t waited_ns;      /* so long */
+    int64_t posted, count, came_ns, unfinished, failure, lines;
+    char name[SHOALI_BOARD_NAME_WORDS * 8 + 1], backend[SHOALI_BOARD_WORD_WORDS * 8 + 1];
+    char host[8 * 8 + 1], doing[SHOALI_BOARD_WORD_WORDS * 8 + 1];
+    char collective[SHOALI_BOARD_WORD_WORDS * 8 + 1], dtype[SHOALI_BOARD_WORD_WORDS * 8 + 1];
+    char here[SHOALI_BOARD_HERE_WORDS * 8 + 1], sentence[SHOALI_BOARD_TEXT_BYTES];
+    char line[SHOALI_BOARD_LINES][SHOALI_BOARD_LINE_WORDS * 8 + 1]; /* oldest first, "" none */
+    struct {
+        uint64_t key;
+        int64_t wall_ns;
+    } arrival[SHOALI_BOARD_ARRIVALS]; /* key 0: none */
+};
+
+/* Texts in words: `text` is cut at 8 * count characters; get needs room for one more. */
+void shoali_words_put(_Atomic uint64_t *words, int32_t count, const char *text);
+void shoali_words_get(const _Atomic uint64_t *words, int32_t count, char *text);
+
+/* The calling thread's, NULL: none. All calls below take none as well. */
+struct shoali_board *shoali_board_get(void);
+/* Fills a zeroed board for the calling thread's rank. */
+void shoali_board_begin(struct shoali_board *board, int32_t rank, int32_t world);
+/* False: it is no board of this version, or was not begun. */
+bool shoali_board_read(const struct shoali_board *board, struct shoali_board_view *view);
+
+/* What the rank does: texts are copied. */
+void shoali_board_say_step(struct shoali_board *board, int64_t step);
+void shoali_board_say_doing(struct shoali_board *board, const char *instruction, int64_t micro);
+void shoali_board_count_step(struct shoali_board *board, int64_t steps, int64_t memory_bytes);
+void shoali_board_count_tokens(struct shoali_board *board, int64_t tokens, int64_t goal);
+struct shoali_board_post {
+    uint64_t key;
+    const char *name, *dtype, *here;
+    int64_t count;
+};
+void shoali_board_post(struct shoali_board *board, const struct shoali_board_post *post);
+void shoali_board_leave(struct shoali_board *board); /* one of those that it came to is over */
+/* Around a wait for other ranks and around reading and writing files. Not nested. */
+void shoali_board_wait_begin(struct shoali_board *board);
+void shoali_board_wait_end(struct shoali_board *board);
+void shoali_board_io_begin(struct shoali_board *board);
+void shoali_board_io_end(struct shoali_board *board);
+/* The first failure stays. */
+void shoali_board_fail(struct shoali_board *board, shoal_status status, const char *sentence);
+void shoali_board_log(struct shoali_board *board, const char *text);
+
+#endif

@@ -1,0 +1,205 @@
+/* The boards of a job's ranks while it runs and when it has failed (ranks.h): beats to the front, the
+ * straggler, a rank that makes no progress, and the verdict. */
+#include "launcher/ranks.h"
+
+#include "launcher/launcher.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "comm/board_file.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOOK_NS INT64_C(1000000000)
+/* Less than these is nobody's trouble. */
+#define STRAGGLER_LATE_MS 20.0
+#define STRAGGLER_SHARE 0.3
+enum { STRAGGLER_MEETINGS = 8 };
+
+/* Of a rank: how much of it had run when that changed last. */
+struct shoali_rank_progress {
+    int64_t run_ns, posted, since_ns;
+};
+
+shoal_status shoali_look_begin(struct shoali_job *job)
+{
+    job->view = shoali_calloc((size_t)job->world_ranks, sizeof job->view[0], "boards of ranks");
+    job->progress = shoali_calloc((size_t)job->ranks, sizeof job->progress[0], "ranks' progress");
+    job->memory_kills = shoali_memory_kills();
+    job->look_ns = shoali_deadline_ns(LOOK_NS);
+    return job->view && job->progress ? SHOAL_OK : SHOAL_ENOMEM;
+}
+
+void shoali_look_end(struct shoali_job *job)
+{
+    shoali_free(job->view);
+    shoali_free(job->progress);
+    job->view = NULL;
+    job->progress = NULL;
+}
+
+/* In one write, so that lines of ranks do not come between. */
+static void send_lines(struct shoali_str *lines)
+{
+    if (!lines->failed && lines->length > 0)
+        (void)!write(STDERR_FILENO, lines->text, lines->length);
+    lines->length = 0;
+}
+
+static void beat(struct shoali_job *job)
+{
+    struct shoali_str lines = {0};
+    if (job->beats)
+        shoali_str_append(&lines, "%cH\t%d\n", SHOALI_WIRE_MARK, (int)job->node_rank);
+    send_lines(&lines);
+    for (int32_t i = 0; i < job->ranks; i++) {
+        const struct shoali_rank_view *view = &job->view[job->first_rank + i];
+        if (view->known)
+            shoali_wire_board(job->first_rank + i, view, &lines);
+        send_lines(&lines);
+    }
+    shoali_str_fini(&lines);
+}
+
+/* A rank of which no thread has run for so long, while others wait for it. Where the others are on
+ * other hosts it is not known whether they wait: then it is enough that it has joined them. */
+static void find_silent(struct shoali_job *job)
+{
+    const int64_t now_ns = shoali_now_ns();
+    bool waited_for = job->nodes > 1;
+    for (int32_t i = 0; i < job->ranks; i++)
+        waited_for = waited_for || (job->view[job->first_rank + i].known &&
+                                    job->view[job->first_rank + i].board.waited_ns > LOOK_NS);
+    for (int32_t i = 0; i < job->ranks; i++) {
+        const struct shoali_rank_view *view = &job->view[job->first_rank + i];
+        struct shoali_rank_progress *progress = &job->progress[i];
+        const bool moved = !view->known || view->state == 0 || view->state == 'Z' ||
+                           view->run_ns != progress->run_ns ||
+                           view->board.posted != progress->posted || !waited_for ||
+                           progress->since_ns == 0;
+        progress->run_ns = view->run_ns;
+        progress->posted = view->board.posted;
+        if (moved)
+            progress->since_ns = now_ns;
+        else if (job->silence_ns > 0 && now_ns - progress->since_ns >= job->silence_ns &&
+                 job->silent < 0 && view->board.world > 1)
+            job->silent = i;
+    }
+}
+
+static void say_straggler(struct shoali_job *job)
+{
+    struct shoali_straggler straggler;
+    if (job->told_straggler || job->host)
+        return;
+    shoali_ranks_straggler(job->view, job->world_ranks, &straggler);
+    job->told_straggler = shoali_straggler_warn(&straggler, job->view);
+}
+
+bool shoali_straggler_warn(const struct shoali_straggler *straggler,
+                           const struct shoali_rank_view *view)
+{
+    if (straggler->rank < 0 || straggler->meetings < STRAGGLER_MEETINGS ||
+        straggler->late_ms < STRAGGLER_LATE_MS || straggler->others_wait < STRAGGLER_SHARE)
+        return false;
+    const struct shoali_board_view *board = &view[straggler->rank].board;
+    SHOALI_WARN(
+        "launcher",
+        "rank %d (%s%s%s) is slow: it comes to collectives %.0f ms after the first one, and "
+        "%.0f %% of the time is waiting for it; `shoal top` shows more",
+        (int)straggler->rank, board->host, board->name[0] ? ", " : "", board->name,
+        straggler->late_ms, 100 * straggler->others_wait);
+    return true;
+}
+
+void shoali_look(struct shoali_job *job)
+{
+    const int64_t now_ns = shoali_now_ns();
+    if (now_ns < job->look_ns)
+        return;
+    /* Not looked for long: the launcher did not run itself, nor did perhaps its ranks. */
+    if (now_ns - job->look_ns > LOOK_NS)
+        memset(job->progress, 0, (size_t)job->ranks * sizeof job->progress[0]);
+    job->look_ns = shoali_deadline_ns(LOOK_NS);
+    (void)shoali_ranks_look(job->id, job->world_ranks, job->view);
+    find_silent(job);
+    say_straggler(job);
+    if (job->reports)
+        beat(job);
+}
+
+/* The first that ended may have heard of the one that failed. */
+static int32_t find_cause(const struct shoali_job *job)
+{
+    const int32_t culprit = job->culprit;
+    if (!shoali_rank_is_echo(&job->view[job->first_rank + culprit]))
+        return culprit;
+    for (int32_t i = 0; i < job->ranks; i++) {
+        const struct shoali_rank_view *view = &job->view[job->first_rank + i];
+        if (view->known && view->board.failure != 0 && !shoali_rank_is_echo(view))
+            return i;
+    }
+    return culprit;
+}
+
+static void send_last_words(const struct shoali_job *job)
+{
+    struct shoali_str lines = {0};
+    for (int32_t i = 0; i < job->ranks; i++)
+        if (job->view[job->first_rank + i].known) {
+            shoali_wire_last_words(job->first_rank + i, &job->view[job->first_rank + i], &lines);
+            send_lines(&lines);
+        }
+    shoali_str_fini(&lines);
+}
+
+void shoali_look_last_words(struct shoali_job *job)
+{
+    (void)shoali_ranks_look(job->id, job->world_ranks, job->view);
+    if (job->reports)
+        send_last_words(job);
+}
+
+void shoali_look_board_unlink(const struct shoali_job *job)
+{
+    for (int32_t i = 0; i < job->ranks; i++)
+        shoali_board_unlink(job->id, job->first_rank + i);
+}
+
+static void report_to_front(const struct shoali_job *job, const struct shoali_verdict *verdict)
+{
+    static const char causes[] = "ESHM";
+    struct shoali_str lines = {0};
+    send_last_words(job);
+    shoali_str_append(&lines, "%cE\t%d\t%d\t%d\t%d\t%c\t%s\n", SHOALI_WIRE_MARK, (int)verdict->rank,
+                      (int)verdict->pid, verdict->code, verdict->signal, causes[verdict->cause],
+                      job->host);
+    send_lines(&lines);
+    shoali_str_fini(&lines);
+}
+
+void shoali_look_report(struct shoali_job *job, const char *rest)
+{
+    (void)shoali_ranks_look(job->id, job->world_ranks, job->view);
+    const int32_t index = find_cause(job);
+    const struct shoali_rank *rank = &job->rank[index];
+    struct shoali_verdict verdict = {.rank = job->first_rank + index,
+                                     .pid = (int32_t)rank->pid,
+                                     .code = rank->code,
+                                     .signal = rank->signal,
+                                     .host = job->host,
+                                     .rest = rest,
+                                     .log_folder = job->args->rank_log_folder,
+                                     .silent_ns = job->silence_ns};
+    if (index == job->silent)
+        verdict.cause = SHOALI_CAUSE_SILENT;
+    else if (rank->signal == SIGKILL && shoali_memory_kills() > job->memory_kills)
+        verdict.cause = SHOALI_CAUSE_MEMORY;
+    if (job->reports)
+        report_to_front(job, &verdict);
+    else
+        shoali_verdict_print(&verdict, job->view, job->world_ranks);
+}

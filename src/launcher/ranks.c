@@ -1,0 +1,183 @@
+#include "launcher/ranks.h"
+
+#include "base/process.h"
+#include "comm/board_file.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MARGIN_NS INT64_C(1000000)
+enum { LEAST_MEETINGS = 4 };
+
+/* ---- looking -------------------------------------------------------------------------------- */
+
+/* Nanoseconds that all threads of the process have run. */
+static int64_t run_time(int pid)
+{
+    char path[64];
+    int64_t sum = 0;
+    struct dirent *entry;
+    snprintf(path, sizeof(path), "/proc/%d/task", pid);
+    DIR *folder = opendir(path);
+    while (folder && (entry = readdir(folder))) {
+        long long ran = 0;
+        char name[384];
+        snprintf(name, sizeof(name), "%s/%s/schedstat", path, entry->d_name);
+        FILE *file = entry->d_name[0] == '.' ? NULL : fopen(name, "re");
+        if (file && fscanf(file, "%lld", &ran) == 1)
+            sum += ran;
+        if (file)
+            fclose(file);
+    }
+    if (folder)
+        closedir(folder);
+    return sum;
+}
+
+static int64_t resident(int pid)
+{
+    char path[64];
+    long long all, pages = 0;
+    snprintf(path, sizeof(path), "/proc/%d/statm", pid);
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%lld %lld", &all, &pages) != 2)
+        pages = 0;
+    if (file)
+        fclose(file);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+static void look_at_process(struct shoali_rank_view *view)
+{
+    struct shoali_process process;
+    const int pid = (int)view->board.pid;
+    view->state = 0;
+    view->resident_bytes = view->run_ns = 0;
+    if (!shoali_process_read(pid, &process) || (int64_t)process.start != view->board.start)
+        return;
+    view->state = process.state;
+    view->resident_bytes = resident(pid);
+    view->run_ns = run_time(pid);
+}
+
+int32_t shoali_ranks_look(const char *job, int32_t ranks, struct shoali_rank_view *view)
+{
+    int32_t count = 0;
+    for (int32_t r = 0; r < ranks; r++) {
+        struct shoali_board *board = shoali_board_attach(job, r, false);
+        const bool here = board != NULL;
+        if (!here)
+            board = shoali_board_attach(job, r, true);
+        if (board && shoali_board_read(board, &view[r].board)) {
+            view[r].known = true;
+            if (here)
+                look_at_process(&view[r]);
+        }
+        shoali_board_detach(board);
+        count += view[r].known;
+    }
+    return count;
+}
+
+/* ---- who is waited for ---------------------------------------------------------------------- */
+
+static bool find_arrival(const struct shoali_board_view *board, uint64_t key, int64_t *wall_ns)
+{
+    for (int32_t i = 0; i < SHOALI_BOARD_ARRIVALS; i++)
+        if (board->arrival[i].key == key) {
+            *wall_ns = board->arrival[i].wall_ns;
+            return true;
+        }
+    return false;
+}
+
+struct tally {
+    int32_t met, last;
+    double late_ns;
+};
+
+/* One meeting that `by` took part in, as the first of those that have it. */
+static bool count_meeting(const struct shoali_rank_view *view, int32_t ranks, int32_t by,
+                          uint64_t key, struct tally *tally)
+{
+    int64_t first = INT64_MAX, last = INT64_MIN, at = 0;
+    int32_t last_rank = -1, met = 0;
+    for (int32_t r = 0; r < ranks; r++) {
+        if (!view[r].known || !find_arrival(&view[r].board, key, &at))
+            continue;
+        if (r < by)
+            return false; /* counted */
+        met++;
+        first = at < first ? at : first;
+        if (at > last) {
+            last = at;
+            last_rank = r;
+        }
+    }
+    if (met < 2)
+        return false;
+    for (int32_t r = by; r < ranks; r++)
+        if (view[r].known && find_arrival(&view[r].board, key, &at)) {
+            tally[r].met++;
+            tally[r].late_ns += (double)(at - first);
+        }
+    tally[last_rank].last++;
+    return true;
+}
+
+static int64_t span_of(const struct shoali_board_view *board)
+{
+    int64_t first = INT64_MAX, last = 0;
+    for (int32_t i = 0; i < SHOALI_BOARD_ARRIVALS; i++) {
+        if (board->arrival[i].wall_ns == 0)
+            continue;
+        first = board->arrival[i].wall_ns < first ? board->arrival[i].wall_ns : first;
+        last = board->arrival[i].wall_ns > last ? board->arrival[i].wall_ns : last;
+    }
+    return last > first ? last - first : 0;
+}
+
+void shoali_ranks_straggler(const struct shoali_rank_view *view, int32_t ranks,
+                            struct shoali_straggler *straggler)
+{
+    struct tally *tally = calloc((size_t)ranks + 1, sizeof *tally);
+    int32_t meetings = 0, worst = -1;
+    *straggler = (struct shoali_straggler){.rank = -1};
+    for (int32_t r = 0; tally && r < ranks; r++)
+        for (int32_t i = 0; view[r].known && i < SHOALI_BOARD_ARRIVALS; i++)
+            if (view[r].board.arrival[i].key)
+                meetings += count_meeting(view, ranks, r, view[r].board.arrival[i].key, tally);
+    for (int32_t r = 0; tally && r < ranks; r++)
+        if (tally[r].met >= LEAST_MEETINGS && 2 * tally[r].last > tally[r].met &&
+            (worst < 0 || tally[r].late_ns > tally[worst].late_ns))
+            worst = r;
+    straggler->meetings = meetings;
+    if (worst >= 0) {
+        const double mean_ns = tally[worst].late_ns / tally[worst].met;
+        const double span = (double)span_of(&view[worst].board);
+        straggler->late_ms = mean_ns * 1e-6;
+        straggler->others_wait = span > 0 ? tally[worst].late_ns / span : 0;
+        if (mean_ns > MARGIN_NS)
+            straggler->rank = worst;
+    }
+    free(tally);
+}
+
+int32_t shoali_ranks_missing(const struct shoali_rank_view *view, int32_t ranks, int64_t *waited_ns)
+{
+    int32_t missing = -1;
+    int64_t longest = 0, least = INT64_MAX;
+    for (int32_t r = 0; r < ranks; r++)
+        if (view[r].known && view[r].board.waits && view[r].board.waited_ns > longest)
+            longest = view[r].board.waited_ns;
+    for (int32_t r = 0; r < ranks; r++)
+        if (view[r].known && !view[r].board.waits && view[r].board.came_ns < least) {
+            least = view[r].board.came_ns;
+            missing = r;
+        }
+    *waited_ns = longest;
+    return longest > 0 ? missing : -1;
+}
