@@ -15,6 +15,7 @@
  *   pool.h          the rank's thread pool: static partition, bounded spin then futex
  *   worker.h        one thread that runs jobs in order
  *   process.h       what the kernel tells of a process
+ *   board.h         what a rank says of itself, where others can read it
  *   fault.h         named fault points for tests
  *   hash.h          xxh3 of bytes
  *

@@ -63,6 +63,9 @@
  * (rank 0 or the launcher listens on MASTER_PORT); it carries names of segments, verdicts, and
  * nothing large. Only who knows the job's secret is heard there (docs/SECURITY.md).
  *
+ * Each rank of processes has a board (base/board.h, board_file.h), where wrap/record says which collective
+ * it has come to and how long it has waited; the launcher and `shoal top` read it.
+ *
  * A failing rank calls shoal_comm_abort: its sentence is stored in the control segment (or world),
  * all waits return SHOAL_EPEER "rank 2 failed: SENTENCE". A killed rank is noticed by its pid
  * (pidfd or kill(pid,0)) in waits of the shm backend within 100 ms: "rank 2 (pid 4711) is gone".

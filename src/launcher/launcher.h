@@ -13,6 +13,7 @@
  *   supervise.c  waits for deaths and signals, picks the rank to blame, takes the job down
  *   leftovers.c  the job's shared memory segments and the processes that escaped their group
  *   guard.c      a process that takes the job down when the launcher itself is killed
+ *   look.c       the boards of the ranks while the job runs, and why it failed (ranks.h)
  *   launch.c     the order of all this
  *
  * Invariants: everything that can be wrong is checked before the first fork. A rank's process stays

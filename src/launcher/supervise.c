@@ -1,4 +1,4 @@
-/* Ranks are watched through one signalfd: nothing is polled while the job is healthy. When a rank
+/* Ranks are watched through one signalfd, and their boards once a second. When a rank
  * fails the others get SIGTERM and a grace, then SIGKILL with all that they started. What ranks
  * leave behind that end well gets the same grace. That one has ended without a failure is noted for
  * those that wait for it to join. */

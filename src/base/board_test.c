@@ -1,0 +1,168 @@
+#include "base/base.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct shoali_board board;
+static struct shoali_board_view view;
+
+static void test_reads_what_was_said(void **state)
+{
+    (void)state;
+    memset(&board, 0, sizeof board);
+    assert_false(shoali_board_read(&board, &view)); /* not begun */
+    shoali_board_begin(&board, 3, 8);
+    shoali_board_say_step(&board, 41);
+    shoali_board_say_doing(&board, "backward", 2);
+    shoali_board_count_step(&board, 41, 4096);
+    shoali_board_count_tokens(&board, 100, 1000);
+    shoali_board_count_tokens(&board, 100, 1000);
+    shoali_words_put(board.name, SHOALI_BOARD_NAME_WORDS, "tp 1, pp 0");
+    assert_true(shoali_board_read(&board, &view));
+    assert_int_equal(view.rank, 3);
+    assert_int_equal(view.world, 8);
+    assert_int_equal(view.pid, getpid());
+    assert_int_equal(view.step, 41);
+    assert_int_equal(view.micro, 2);
+    assert_int_equal(view.tokens, 200);
+    assert_int_equal(view.goal, 1000);
+    assert_int_equal(view.memory_bytes, 4096);
+    assert_string_equal(view.doing, "backward");
+    assert_string_equal(view.name, "tp 1, pp 0");
+    assert_int_equal(view.posted, 0);
+    assert_int_equal(view.failure, 0);
+}
+
+static void post(uint64_t key, const char *here)
+{
+    shoali_board_post(&board, &(struct shoali_board_post){.key = key,
+                                                          .name = "reduce_scatter",
+                                                          .dtype = "F32",
+                                                          .here = here,
+                                                          .count = (int64_t)key});
+}
+
+/* Of a long path the end is kept; of the arrivals the last ones. */
+static void test_collectives(void **state)
+{
+    (void)state;
+    char path[200];
+    memset(path, 'a', sizeof path);
+    strcpy(path + 150, "/src/zero/reduce.c:164");
+    memset(&board, 0, sizeof board);
+    shoali_board_begin(&board, 0, 2);
+    for (uint64_t key = 1; key <= SHOALI_BOARD_ARRIVALS + 5; key++) {
+        post(key, path);
+        shoali_board_leave(&board);
+    }
+    post(1000, path);
+    assert_true(shoali_board_read(&board, &view));
+    assert_int_equal(view.posted, SHOALI_BOARD_ARRIVALS + 6);
+    assert_int_equal(view.unfinished, 1);
+    assert_int_equal(view.count, 1000);
+    assert_string_equal(view.collective, "reduce_scatter");
+    assert_string_equal(view.dtype, "F32");
+    assert_int_equal(strlen(view.here), SHOALI_BOARD_HERE_WORDS * 8);
+    assert_non_null(strstr(view.here, "/src/zero/reduce.c:164"));
+    bool first = false, newest = false;
+    for (int i = 0; i < SHOALI_BOARD_ARRIVALS; i++) {
+        first = first || view.arrival[i].key == 1;
+        newest = newest || (view.arrival[i].key == 1000 && view.arrival[i].wall_ns > 0);
+    }
+    assert_false(first);
+    assert_true(newest);
+}
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+}
+
+static void *wait_elsewhere(void *arg)
+{
+    (void)arg;
+    shoali_board_wait_begin(&board);
+    nap();
+    shoali_board_wait_end(&board);
+    return NULL;
+}
+
+/* A wait that is under way counts; one of another thread does not; nor one while files are written. */
+static void test_waits(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    memset(&board, 0, sizeof board);
+    shoali_board_begin(&board, 0, 2);
+    assert_int_equal(pthread_create(&thread, NULL, wait_elsewhere, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(shoali_board_read(&board, &view));
+    assert_int_equal(view.wait_ns, 0);
+    shoali_board_wait_begin(&board);
+    nap();
+    assert_true(shoali_board_read(&board, &view));
+    assert_true(view.waits && view.waited_ns >= 20000000 && view.wait_ns >= 20000000);
+    shoali_board_wait_end(&board);
+    shoali_board_io_begin(&board);
+    shoali_board_wait_begin(&board);
+    nap();
+    shoali_board_wait_end(&board);
+    shoali_board_io_end(&board);
+    const int64_t before = view.wait_ns;
+    assert_true(shoali_board_read(&board, &view));
+    assert_false(view.waits || view.reads);
+    assert_true(view.io_ns >= 20000000);
+    assert_true(view.wait_ns >= before && view.wait_ns < before + 20000000);
+}
+
+/* The first failure stays; the last lines do, oldest first, without what would move a cursor. */
+static void test_last_words(void **state)
+{
+    (void)state;
+    char text[32];
+    memset(&board, 0, sizeof board);
+    shoali_board_begin(&board, 0, 1);
+    for (int i = 0; i < SHOALI_BOARD_LINES + 2; i++) {
+        snprintf(text, sizeof text, "line %d\x1b[A", i);
+        shoali_board_log(&board, text);
+    }
+    shoali_board_fail(&board, SHOAL_EIO, "the disk is full");
+    shoali_board_fail(&board, SHOAL_EPEER, "rank 1 failed");
+    assert_true(shoali_board_read(&board, &view));
+    assert_string_equal(view.line[0], "line 2 [A");
+    assert_string_equal(view.line[SHOALI_BOARD_LINES - 1], "line 7 [A");
+    assert_int_equal(view.failure, SHOAL_EIO);
+    assert_string_equal(view.sentence, "the disk is full");
+}
+
+/* Lines of the log of this thread come to its board. */
+static void test_log_comes_here(void **state)
+{
+    (void)state;
+    memset(&board, 0, sizeof board);
+    shoali_board_begin(&board, 0, 1);
+    shoali_context_get()->board = &board;
+    SHOALI_WARN("test", "said %d", 7);
+    shoali_context_get()->board = NULL;
+    SHOALI_WARN("test", "said to nobody");
+    assert_true(shoali_board_read(&board, &view));
+    assert_string_equal(view.line[SHOALI_BOARD_LINES - 1], "said 7");
+    assert_int_equal(view.lines, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reads_what_was_said), cmocka_unit_test(test_collectives),
+        cmocka_unit_test(test_waits),               cmocka_unit_test(test_last_words),
+        cmocka_unit_test(test_log_comes_here),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# A failure is a verdict, on one machine and across hosts: each line of the table below makes one fault in a small
+# training of four ranks and says what the launcher must print, how soon the job must be over, and how it ends. After
+# each nothing of the job may be left, on no host. Without SHOAL_TEST_FULL the lines marked `always` run.
+# Usage: faults_test.sh SHOAL [PATTERN]      PATTERN: of "WHERE FAULT", to run some lines
+. "$(dirname "$0")/../cli/check.sh"
+. "$(dirname "$0")/hosts.sh"
+begin_hosts bash "$0" "$@"
+. "$(dirname "$0")/job.sh"
+pattern=${2:-}
+begin_job "$1"
+
+# fault FUNCTIONS: each gets what the launcher of the job is ($job) and what ranks are ($pid of rank 0..3); $target is the
+# rank that is hurt, one of the second host (2, 3)
+target=3
+fault_kill() { kill -9 "$(pid_of $target)"; }
+fault_segv() { kill -SEGV "$(pid_of $target)"; }
+fault_abort() { kill -ABRT "$(pid_of $target)"; }
+fault_stop() { kill -STOP "$(pid_of $target)"; }
+fault_exit() { :; }   # of itself: exit(3), by a wrapper
+fault_error() { :; }  # of itself: SHOAL_FAULT
+fault_other() { :; }  # of itself: another configuration posts another collective
+fault_memory() { :; } # the kernel's own killer: a control group whose limit is below what the rank needs
+fault_link() { cut_host 1; }
+fault_sshd() { stop_sshd 1; }
+fault_loss() { tc qdisc add dev h1 root netem loss 5% && on_host 1 tc qdisc add dev eth0 root netem loss 5%; }
+fault_slow() { :; } # of itself: a rank whose program is stopped and goes on, again and again
+fault_disk() { :; } # of itself: the folder of its checkpoint is a small disk
+
+# one line per fault: tier | where | fault | within ms | exit code | what is printed (each part between semicolons)
+table='
+always | here  | kill   | 1000 | 137 | rank 3 (pid ;was killed by signal 9 (Killed); stopping the other 3;where: ;its last call: ;what to do: somebody sent it that
+always | here  | segv   | 1000 | 139 | rank 3 (pid ;was killed by signal 11;what to do: a bug of the program
+full   | here  | abort  | 1000 | 134 | rank 3 (pid ;was killed by signal 6;what to do: a bug of the program
+full   | here  | exit   | 1000 | 3   | rank 3 (pid ;exited with code 3
+always | here  | error  | 1000 | 1   | rank 3 (pid ;exited with code 1;why: fault point comm.post: made to fail by SHOAL_FAULT;its last call: 
+always | here  | other  | 1000 | 1   | why: rank 0 posted ;rank 3 posted ;all ranks of a group must make the same calls;what to do: the ranks did not do the same
+always | here  | stop   | 4000 | 1   | rank 3 (pid ;has made no progress for 2.0 s;ranks 0, 1, 2 were in ;what to do: its process ran not at all
+full   | here  | memory | 2000 | 137 | rank 3 (pid ;was killed by signal 9;what to do: the kernel killed it for want of memory
+full   | here  | slow   | 0    | 143 | is slow: it comes to collectives
+always | ssh   | kill   | 5000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9 (Killed); stopping the other 1 host;where: ;its last call: ;ranks 0, 1
+full   | ssh   | segv   | 5000 | 139 | rank 3 (worker-1, pid ;was killed by signal 11;where: 
+full   | ssh   | abort  | 5000 | 134 | rank 3 (worker-1, pid ;was killed by signal 6
+full   | ssh   | exit   | 5000 | 3   | rank 3 (worker-1, pid ;exited with code 3
+full   | ssh   | error  | 5000 | 1   | rank 3 (worker-1, pid ;exited with code 1;why: fault point comm.post
+always | ssh   | other  | 5000 | 1   | why: rank 0 posted ;rank 3 posted 
+full   | ssh   | stop   | 5000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
+full   | ssh   | memory | 5000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9;what to do: the kernel killed it
+always | ssh   | link   | 6000 | 1   | host worker-1 does not answer: nothing came from it for ;what to do: look whether the host runs
+full   | ssh   | sshd   | 5000 | 1   | host worker-1: the connection is gone
+full   | ssh   | loss   | 0    | 0   | step 40/40
+full   | ssh   | slow   | 0    | 143 | is slow: it comes to collectives
+full   | ssh   | disk   | 5000 | 1   | rank ;why: ;No space left
+full   | pdsh  | kill   | 5000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9;where: 
+full   | pdsh  | exit   | 5000 | 3   | rank 3 (worker-1, pid ;exited with code 3
+full   | pdsh  | stop   | 5000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
+full   | pdsh  | sshd   | 6000 | -   | host worker-1
+always | openmpi | kill | 5000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9;where: ;its last call: 
+full   | openmpi | segv | 5000 | 139 | rank 3 (worker-1, pid ;was killed by signal 11
+full   | openmpi | exit | 5000 | 3   | rank 3 (worker-1, pid ;exited with code 3
+full   | openmpi | error | 5000 | 1  | rank 3 (worker-1, pid ;exited with code 1;why: fault point comm.post
+full   | openmpi | other | 5000 | 1  | why: rank 0 posted ;rank 3 posted 
+full   | openmpi | stop | 5000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
+full   | openmpi | loss | 0    | 0   | step 40/40
+full   | mpich | kill   | 5000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9;where: 
+full   | mpich | segv   | 5000 | 139 | rank 3 (worker-1, pid ;was killed by signal 11
+full   | mpich | exit   | 5000 | 3   | rank 3 (worker-1, pid ;exited with code 3
+full   | mpich | error  | 5000 | 1   | rank 3 (worker-1, pid ;exited with code 1;why: fault point comm.post
+full   | mpich | stop   | 5000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
+'
+
+count=0
+while IFS='|' read -r tier where fault limit wanted texts; do
+    tier=${tier// /} where=${where// /} fault=${fault// /} limit=${limit// /} wanted=${wanted// /}
+    [ -n "$tier" ] || continue
+    [ "$tier" = always ] || [ -n "${SHOAL_TEST_FULL:-}" ] || [ -n "$pattern" ] || continue
+    case "$where $fault" in *"$pattern"*) ;; *) continue ;; esac
+    why=$(cannot "$where" "$fault")
+    [ -z "$why" ] || { echo "$where $fault: not tested: $why" && continue; }
+    one_fault "$where" "$fault" "$limit" "$wanted" "${texts# }"
+    count=$((count + 1))
+done <<<"$table"
+[ $count -gt 0 ] || complain "no line of the table ran"
+echo "$count faults"
+finish
