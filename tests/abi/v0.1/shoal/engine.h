@@ -152,6 +152,11 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_eval_batch(shoal_engine *engin
                                                              shoal_batch_source source, void *user,
                                                              int64_t micro_batches, double *loss);
 
+/* The table of `comms_logger`: a row per collective and size of its message, as DeepSpeed's
+ * log_summary, of this rank's calls until now; with its `show_straggler` a second one, and then the
+ * call is collective. *text is the caller's: free(); NULL when the section is not enabled. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_format_comms(shoal_engine *engine, char **text);
+
 /* What the last step was. Not collective. */
 SHOAL_INLINE void shoal_engine_get_step_info(const shoal_engine *engine, shoal_step_info *info);
 /* Optimizer steps done, skipped ones included. Not collective. */

@@ -46,6 +46,8 @@ typedef struct shoal_launch_args {
     bool save_pid;               /* write TMPDIR/PID.deepspeed while the job runs */
     int32_t grace_period; /* seconds that a signal leaves the ranks, to save and to leave with 0;
                              0: 0.3. A second signal, and a rank's failure, do not wait. */
+    int32_t silent_rank_timeout; /* seconds in which nothing of a rank may run that others wait for;
+                                    0: 60; -1: any time */
 } shoal_launch_args;
 
 /* Runs a job to its end. Blocks. *exit_code: 0 when all ranks left with 0; else that of the rank
@@ -53,7 +55,7 @@ typedef struct shoal_launch_args {
  * the job, unless a grace period was given and all ranks left with 0 within it; the reason is
  * logged. SHOAL_EINVAL, before any rank is started: no such program, slots or cores that do not
  * exist, a mistake in the hostfile, a port in use; SHOAL_EUNSUPPORTED: other hosts than this
- * machine. Costs one fork and exec per rank, a fork for the guard, and no polling.
+ * machine. Costs one fork and exec per rank, a fork for the guard, and a look at the ranks' boards a second.
  * DeepSpeed: launcher/launch.py. */
 SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_launch(const shoal_launch_args *args, int *exit_code);
 
@@ -64,6 +66,15 @@ SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_launch(const shoal_launch_args *ar
  * of shoal_launch, SHOAL_ECONFIG for a wrong flag. DeepSpeed: launcher/runner.py. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_launch_command(int argc, char *const *argv,
                                                           int *exit_code, char **help);
+
+/* What the ranks of a running job do, as a table: step, tokens a second, shares of the time that they
+ * compute, wait for others, read and write, memory, and which rank the others wait for. `job`: the
+ * process number of its launcher or of a rank, its id, or its folder (the current one of its ranks, or
+ * one that their command line names); NULL: the only one that runs here. It looks twice, `seconds`
+ * apart. `json` not 0: one JSON object. *text is the caller's: free(). SHOAL_ENOENT: there is no such
+ * job; SHOAL_EINVAL: several. A job of several hosts is looked at where its `shoal run` was called. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_top(const char *job, double seconds, int32_t json,
+                                               char **text);
 
 /* ---- structs that grow ---------------------------------------------------------------------- */
 /* The function behind the inline one above. */
