@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -160,8 +161,10 @@ static void test_log_comes_here(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_what_was_said), cmocka_unit_test(test_collectives),
-        cmocka_unit_test(test_waits),               cmocka_unit_test(test_last_words),
+        cmocka_unit_test(test_reads_what_was_said),
+        cmocka_unit_test(test_collectives),
+        cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_last_words),
         cmocka_unit_test(test_log_comes_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

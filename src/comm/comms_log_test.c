@@ -24,9 +24,15 @@ static void test_formulas(void **state)
         enum shoali_collective kind;
         double algbw, busbw;
     } golden[] = {
-        {SHOALI_ALL_REDUCE, 2, 1.5},   {SHOALI_ALL_GATHER, 4, 3},   {SHOALI_REDUCE_SCATTER, 4, 3},
-        {SHOALI_ALL_TO_ALL, 1, 0.75},  {SHOALI_ALL_TO_ALL_V, 1, 0.75}, {SHOALI_BROADCAST, 1, 1},
-        {SHOALI_SEND, 1, 1},           {SHOALI_RECV, 1, 1},         {SHOALI_BARRIER, 1, 1},
+        {SHOALI_ALL_REDUCE, 2, 1.5},
+        {SHOALI_ALL_GATHER, 4, 3},
+        {SHOALI_REDUCE_SCATTER, 4, 3},
+        {SHOALI_ALL_TO_ALL, 1, 0.75},
+        {SHOALI_ALL_TO_ALL_V, 1, 0.75},
+        {SHOALI_BROADCAST, 1, 1},
+        {SHOALI_SEND, 1, 1},
+        {SHOALI_RECV, 1, 1},
+        {SHOALI_BARRIER, 1, 1},
     };
     for (size_t i = 0; i < sizeof golden / sizeof golden[0]; i++) {
         const struct shoali_comms_call call = {
@@ -47,13 +53,12 @@ static void test_sizes(void **state)
     static const struct {
         int64_t bytes;
         const char *text;
-    } golden[] = {{0, "0B"},           {16, "16.0 B"},         {1024, "1.0 KB"},
-                  {1536, "1.5 KB"},    {1 << 20, "1.0 MB"},    {108936, "106.38 KB"},
-                  {1LL << 40, "1.0 TB"}};
+    } golden[] = {
+        {0, "0B"},           {16, "16.0 B"},        {1024, "1.0 KB"},     {1536, "1.5 KB"},
+        {1 << 20, "1.0 MB"}, {108936, "106.38 KB"}, {1LL << 40, "1.0 TB"}};
     for (size_t i = 0; i < sizeof golden / sizeof golden[0]; i++)
         assert_string_equal(shoali_comms_format_bytes(golden[i].bytes, text), golden[i].text);
-    const struct shoali_post gather = {
-        .kind = SHOALI_ALL_GATHER, .count = 10, .dtype = SHOAL_F32};
+    const struct shoali_post gather = {.kind = SHOALI_ALL_GATHER, .count = 10, .dtype = SHOAL_F32};
     const struct shoali_post exchange = {
         .kind = SHOALI_ALL_TO_ALL, .count = 10, .dtype = SHOAL_F32};
     assert_int_equal(shoali_comms_bytes(&gather, 4), 40);

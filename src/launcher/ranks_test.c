@@ -135,8 +135,8 @@ static void test_wire_refuses(void **state)
     struct shoali_copies copies = {.job = "1.0.0", .ranks = RANKS, .board = boards};
     struct shoali_wire_end end;
     int32_t about;
-    static const char *const wrong[] = {"",          "B",        "X\t1",      "B\t3\tx",
-                                        "B\t-1\tx",  "E\t1\t2",  "E\t9\t1\t1\t1\tE\th"};
+    static const char *const wrong[] = {
+        "", "B", "X\t1", "B\t3\tx", "B\t-1\tx", "E\t1\t2", "E\t9\t1\t1\t1\tE\th"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_int_equal(shoali_wire_read(&copies, wrong[i], &about, &end), 0);
     assert_int_equal(shoali_wire_read(&copies, "E\t2\t77\t0\t9\tM\tworker-1", &about, &end), 'E');
@@ -183,22 +183,23 @@ static void test_block(void **state)
     shoali_verdict_print(&verdict, view, RANKS);
     assert_int_equal(shoal_log_configure("info", NULL, NULL), SHOAL_OK);
     assert_string_equal(
-        said,
-        "rank 2 (worker-1, pid 812) was killed by signal 9 (Killed); stopping the other 2\n"
-        "  where: tp 0, pp 1; step 118 of 200, in backward of micro-batch 3\n"
-        "  its last call: all_reduce of 12 F32 at src/zero/reduce.c:164, which was over: it did not "
-        "come to the next one\n"
-        "  ranks 0, 1 were in all_reduce of 12 F32 at src/zero/reduce.c:164\n"
-        "  it said: out of cheese\n"
-        "  what to do: somebody sent it that, or memory ran out: dmesg tells of the second; continue "
-        "from the last checkpoint with --load\n");
+        said, "rank 2 (worker-1, pid 812) was killed by signal 9 (Killed); stopping the other 2\n"
+              "  where: tp 0, pp 1; step 118 of 200, in backward of micro-batch 3\n"
+              "  its last call: all_reduce of 12 F32 at src/zero/reduce.c:164, which was over: it "
+              "did not "
+              "come to the next one\n"
+              "  ranks 0, 1 were in all_reduce of 12 F32 at src/zero/reduce.c:164\n"
+              "  it said: out of cheese\n"
+              "  what to do: somebody sent it that, or memory ran out: dmesg tells of the second; "
+              "continue "
+              "from the last checkpoint with --load\n");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_straggler),    cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_wire),         cmocka_unit_test(test_wire_refuses),
+        cmocka_unit_test(test_straggler), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_wire),      cmocka_unit_test(test_wire_refuses),
         cmocka_unit_test(test_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

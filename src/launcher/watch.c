@@ -197,10 +197,11 @@ static void hear_part(struct watch *watch, int32_t index, const char *part, size
     size_t plain = 0; /* where what is to be passed on begins */
     for (size_t i = 0; i < count; i++) {
         const char c = part[i];
-        if (!lines && !child->marked) {
+        if (!lines && (!child->marked || c == SHOALI_WIRE_MARK)) {
             if (c != SHOALI_WIRE_MARK)
                 continue;
-            pass_on(part + plain, i - plain);
+            if (!child->marked) /* else mpirun has cut a line short */
+                pass_on(part + plain, i - plain);
             child->marked = true;
             child->length = 0;
         } else if (c != '\n') {

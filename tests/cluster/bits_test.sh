@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A GPT on 2 hosts x 2 ranks leaves, in exact mode, the bits of one rank: through UCX, Open MPI and MPICH, ZeRO 0 to 3.
+# A GPT on 2 hosts x 2 ranks leaves, in exact mode, the bits of one rank: with ssh, Open MPI and MPICH, ZeRO 0 to 3.
 # Without SHOAL_TEST_FULL each backend trains with two of the stages.
 # Usage: bits_test.sh SHOAL
 . "$(dirname "$0")/../cli/check.sh"

@@ -8,8 +8,6 @@
 groups=()
 begin_job() {
     shoal=$(readlink -f "$1")
-    # Hosts share /dev/shm, so without UCX their ranks meet there: the launcher's part is the same.
-    [ -e "$(dirname "$shoal")/../lib/libshoal_ucx.so" ] || { across=shm && echo "this build has no ucx: ranks of ssh and pdsh meet in shared memory"; }
     unset SHOAL_COMM SHOAL_LOG RANK WORLD_SIZE MASTER_PORT MASTER_ADDR SHOAL_JOB_ID SHOAL_SECRET SHOAL_SECRET_FILE DS_ENV_FILE
     cd "$folder" || exit 1
     start_hosts 2
@@ -41,7 +39,11 @@ other.3) sed 's/"stage": 1/"stage": 2/' config.json >config.\$RANK.json; config=
 slow.*)
     more="--hidden-size 256 --seq-length 128"
     [ \$RANK = 3 ] && (while sleep 0.05; do kill -STOP \$\$; sleep 0.3; kill -CONT \$\$ || exit; done) & ;;
-memory.3) echo \$\$ >/sys/fs/cgroup/memory/shoal-$$/cgroup.procs ;;
+memory.[012]) more=--ignore-plan ;;
+memory.3)
+    more=--ignore-plan
+    echo \$\$ >/sys/fs/cgroup/memory/shoal-$$/cgroup.procs
+    ;;
 disk.*) more="--save disk --save-interval 2" ;;
 esac
 set -- "$shoal" pretrain gpt --num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 16 --threads 1 \\
@@ -69,7 +71,8 @@ cannot() {
     memory) [ -w /sys/fs/cgroup/memory/cgroup.procs ] || echo "no control groups (v1) for memory that can be written" ;;
     esac
 }
-across=ucx
+# What connects ranks of ssh and pdsh: hosts share /dev/shm, so that any backend of processes does.
+across=${SHOAL_TEST_ACROSS:-shm}
 flags=(--no_local_rank --silent_rank_timeout 2)
 # start WHERE: in the background
 start() {
