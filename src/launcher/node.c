@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { FRONT_FIRST_S = 2 };
+
 /* Hosts whose users start them by hand agree on what they were all told. */
 static void make_job_id(const struct shoali_world *world, const shoal_launch_args *args,
                         struct shoali_arena *arena, char *id, size_t bytes)
@@ -72,8 +74,10 @@ shoal_status shoali_node_run(const struct shoali_launch_options *options,
     }
     const struct shoali_node *node = &world->node[options->node_rank];
     job.silence_ns = options->silent_rank_timeout * INT64_C(1000000000);
-    job.host_silence_ns =
-        options->host_timeout > 0 ? options->host_timeout * INT64_C(1000000000) : INT64_C(-1);
+    /* The front, which can say more, is to find out first. */
+    job.host_silence_ns = options->host_timeout > 0
+                              ? (options->host_timeout + FRONT_FIRST_S) * INT64_C(1000000000)
+                              : INT64_C(-1);
     job.args = args;
     job.host = node->name;
     job.node_rank = (int32_t)options->node_rank;

@@ -69,6 +69,7 @@ int32_t shoali_ranks_look(const char *job, int32_t ranks, struct shoali_rank_vie
     for (int32_t r = 0; r < ranks; r++) {
         struct shoali_board *board = shoali_board_attach(job, r, false);
         const bool here = board != NULL;
+        view[r].state = 0; /* without its board nothing is known of the process */
         if (!here)
             board = shoali_board_attach(job, r, true);
         if (board && shoali_board_read(board, &view[r].board)) {

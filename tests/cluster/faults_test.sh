@@ -38,7 +38,7 @@ always | here  | other  | 1000 | 1   | why: rank 0 posted ;rank 3 posted ;all ra
 always | here  | stop   | 4000 | 1   | rank 3 (pid ;has made no progress for 2.0 s;ranks 0, 1, 2 were in ;what to do: its process ran not at all
 full   | here  | memory | 2000 | 137 | rank 3 (pid ;was killed by signal 9;what to do: the kernel killed it for want of memory
 full   | here  | slow   | 0    | 143 | is slow: it comes to collectives
-always | ssh   | kill   | 5000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9 (Killed); stopping the other 1 host;where: ;its last call: ;ranks 0, 1
+always | ssh   | kill   | 5000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9 (Killed); stopping the other 1 host;where: ;its last call: 
 full   | ssh   | segv   | 5000 | 139 | rank 3 (worker-1, pid ;was killed by signal 11;where: 
 full   | ssh   | abort  | 5000 | 134 | rank 3 (worker-1, pid ;was killed by signal 6
 full   | ssh   | exit   | 5000 | 3   | rank 3 (worker-1, pid ;exited with code 3
