@@ -14,7 +14,7 @@ gpt() { # STAGE FOLDER: the words of the training
 }
 # shellcheck disable=SC2046
 expect 0 $(gpt 0 one)
-backends=("ssh 0" "ssh 3" "openmpi 1" "mpich 2")
+backends=("ssh 0" "ssh 3" "openmpi 1" "openmpi 2")
 [ -z "${SHOAL_TEST_FULL:-}" ] || backends=("ssh "{0..3} "openmpi "{0..3} "mpich "{0..3} "pdsh "{0..3})
 same=0
 for line in "${backends[@]}"; do

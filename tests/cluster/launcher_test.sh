@@ -223,6 +223,7 @@ for name in openmpi mpich; do
     says "<0/3 0/2 0/2 worker-0 0,1 it's 100% \$HOME a  b it's --local_rank=0>" "<1/3 1/2 0/2 worker-0 0,1 " \
         "<2/3 0/1 1/2 worker-1 0 it's"
     [ "$(cat seen.* | sort -u | wc -l)" = 1 ] || complain "$name: not one secret and one place: $(cat seen.*)"
+    [ $name = mpich ] && continue
     begin=$(date +%s%N)
     expect 7 by_mpi $name ./fail.sh
     says "rank 2 (worker-1, pid " "exited with code 7; stopping the other 1 host"
