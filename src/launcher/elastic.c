@@ -270,7 +270,9 @@ static void keep_apart(struct shoali_agent *agent, const struct attempt *attempt
         return;
     SHOALI_INFO("launcher", "no host of the last start answers: giving their own launchers time to "
                             "end what runs there");
-    wait_until(agent, end_ns + SHOALI_LIFELINE_SILENCE_NS + ENDING_NS);
+    const int64_t silence_ns =
+        (agent->options->host_timeout + SHOALI_FRONT_FIRST_S) * INT64_C(1000000000);
+    wait_until(agent, end_ns + silence_ns + ENDING_NS);
 }
 
 static shoal_status start(struct shoali_agent *agent, struct attempt *attempt,

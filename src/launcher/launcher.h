@@ -77,26 +77,26 @@ struct shoali_job {
     char *const
         *variables; /* NAME=VALUE that the ranks get beside the inherited ones, NULL: none */
     int lifeline;   /* a descriptor, -1: none (cluster.h) */
-    int64_t lifeline_end_ns;       /* when its silence is too long */
-    bool failed_elsewhere;         /* the job has, on another host */
-    bool inherits_secret;          /* the ranks have it from the environment of this process */
-    struct shoali_rank *rank;      /* shared with the guard */
-    struct shoali_process self;    /* the launcher */
-    pid_t guard;                   /* 0: none */
-    bool reaper;                   /* all children of this process are of the job, orphans too */
-    int signal_fd;                 /* SIGCHLD and the signals that stop a job */
-    int culprit;                   /* rank to blame, -1 none */
-    int stop_signal;               /* that stopped the job from outside, 0 none */
-    int asked;                     /* the first of those that came, also while it was being stopped */
-    bool impatient;                /* a second signal came: no grace */
-    bool reports;                  /* to the front, which says it to the user (ranks.h) */
-    bool beats;                    /* this process speaks for its host */
-    int silent;                    /* rank that made no progress, -1 none */
-    int64_t silence_ns;            /* of a rank, how long is too long; 0: it may be for ever */
-    int64_t host_silence_ns;       /* of the lifeline */
-    int64_t look_ns;               /* when the boards are looked at next */
-    int64_t memory_kills;          /* of the machine when the job began */
-    struct shoali_rank_view *view; /* [world_ranks]; NULL: no memory for them */
+    int64_t lifeline_end_ns;    /* when its silence is too long */
+    bool failed_elsewhere;      /* the job has, on another host */
+    bool inherits_secret;       /* the ranks have it from the environment of this process */
+    struct shoali_rank *rank;   /* shared with the guard */
+    struct shoali_process self; /* the launcher */
+    pid_t guard;                /* 0: none */
+    bool reaper;                /* all children of this process are of the job, orphans too */
+    int signal_fd;              /* SIGCHLD and the signals that stop a job */
+    int culprit;                /* rank to blame, -1 none */
+    int stop_signal;            /* that stopped the job from outside, 0 none */
+    int asked;                  /* the first of those that came, also while it was being stopped */
+    bool impatient;             /* a second signal came: no grace */
+    bool reports;               /* to the front, which says it to the user (ranks.h) */
+    bool beats;                 /* this process speaks for its host */
+    int silent;                 /* rank that made no progress, -1 none */
+    int64_t silence_ns;         /* of a rank, how long is too long; 0: it may be for ever */
+    int64_t host_silence_ns;    /* of the lifeline */
+    int64_t look_ns;            /* when the boards are looked at next */
+    int64_t memory_kills;       /* of the machine when the job began */
+    struct shoali_rank_view *view;         /* [world_ranks]; NULL: no memory for them */
     struct shoali_rank_progress *progress; /* [ranks]: since when nothing of them ran */
     bool told_straggler;
     bool term_sent, kill_sent;
@@ -193,7 +193,9 @@ void shoali_job_kill(struct shoali_job *job);
 /* Takes what has come on the job's lifeline; returns a signal for the ranks, 0: none. */
 int shoali_lifeline_hear(struct shoali_job *job);
 void shoali_lifeline_begin(struct shoali_job *job, int descriptor);
-enum { SHOALI_SILENT_RANK_S = 60, SHOALI_HOST_TIMEOUT_S = 4 };
+/* Seconds: of a rank without progress, of a host without a word; and so much later than the front a
+ * host gives up, which can say more. */
+enum { SHOALI_SILENT_RANK_S = 60, SHOALI_HOST_TIMEOUT_S = 4, SHOALI_FRONT_FIRST_S = 2 };
 /* The boards of the ranks (ranks.h): once a second while the job runs, and at its end. */
 SHOAL_CHECKED shoal_status shoali_look_begin(struct shoali_job *job);
 void shoali_look(struct shoali_job *job);

@@ -9,8 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FRONT_FIRST_S = 2 };
-
 /* Hosts whose users start them by hand agree on what they were all told. */
 static void make_job_id(const struct shoali_world *world, const shoal_launch_args *args,
                         struct shoali_arena *arena, char *id, size_t bytes)
@@ -76,7 +74,7 @@ shoal_status shoali_node_run(const struct shoali_launch_options *options,
     job.silence_ns = options->silent_rank_timeout * INT64_C(1000000000);
     /* The front, which can say more, is to find out first. */
     job.host_silence_ns = options->host_timeout > 0
-                              ? (options->host_timeout + FRONT_FIRST_S) * INT64_C(1000000000)
+                              ? (options->host_timeout + SHOALI_FRONT_FIRST_S) * INT64_C(1000000000)
                               : INT64_C(-1);
     job.args = args;
     job.host = node->name;

@@ -50,7 +50,7 @@ struct watch {
     int64_t beat_ns; /* when the next one is due */
     char host[80];   /* that failed, in the words of pdsh */
     int host_code;
-    char task[160];  /* of srun, what happened to it; "": nothing was said */
+    char task[160]; /* of srun, what happened to it; "": nothing was said */
     struct shoali_copies copies;
     struct shoali_rank_view *view; /* [world.ranks] */
     int64_t *heard_ns;             /* [world.nodes]; 0: nothing yet */
@@ -104,8 +104,8 @@ static void read_srun(struct watch *watch, const char *line)
     if (strstr(line, " CANCELLED AT ")) {
         snprintf(watch->task, sizeof(watch->task), "the job was cancelled by Slurm%s",
                  strstr(line, "TIME LIMIT") ? ", as its time is over: give --time in "
-                                                     "--launcher_args"
-                                                   : " (scancel)");
+                                              "--launcher_args"
+                                            : " (scancel)");
         watch->host_code = 128 + SIGTERM;
     } else if (strncmp(line, mark, sizeof(mark) - 1) == 0 &&
                sscanf(what, "%63[^:]: %*[a-z] %31[0-9,-]: %n", host, which, &end) == 2 && end > 0) {
@@ -192,8 +192,8 @@ static void hear_line(struct watch *watch, int32_t index)
 static void hear_part(struct watch *watch, int32_t index, const char *part, size_t count)
 {
     struct child *child = &watch->child[index];
-    const bool lines = watch->front->launcher == SHOALI_BY_PDSH ||
-                       watch->front->launcher == SHOALI_BY_SLURM;
+    const bool lines =
+        watch->front->launcher == SHOALI_BY_PDSH || watch->front->launcher == SHOALI_BY_SLURM;
     size_t plain = 0; /* where what is to be passed on begins */
     for (size_t i = 0; i < count; i++) {
         const char c = part[i];
