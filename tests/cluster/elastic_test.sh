@@ -16,6 +16,8 @@ export HOME=$folder
 # these hosts share a /dev/shm; ucx: what hosts that do not have
 export SHOAL_COMM=${SHOAL_TEST_COMM:-shm}
 begin_elastic
+# a job that grows goes on for a second, which is 250 steps, and more of those follow
+steps=$((1200 * kills / 4))
 undisturbed
 printf 'worker-%d slots=2\n' 0 1 2 >hosts
 run=("$shoal" run -H hosts --elastic_training --restart_backoff 0 --launcher ssh --launcher_args "-F $folder/ssh_config")
