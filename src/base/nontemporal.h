@@ -10,29 +10,38 @@
 #define SHOALI_BASE_NONTEMPORAL_H
 
 #include <string.h>
-#if defined(__SSE2__)
+#if defined(__AVX__)
+#include <immintrin.h>
+#elif defined(__SSE2__)
 #include <emmintrin.h>
 #endif
 
 enum { SHOALI_NONTEMPORAL_BYTES = 64 };
 
+/* Half a line; `to` is aligned to it. Both halves are to be written, one after the other. `from` is
+ * best a variable that the compiler keeps in a register. */
+static inline void shoali_nontemporal_half(void *to, const void *from)
+{
+#if defined(__AVX__)
+    _mm256_stream_si256((__m256i *)to, _mm256_loadu_si256((const __m256i *)from));
+#elif defined(__SSE2__)
+    _mm_stream_si128((__m128i *)to, _mm_loadu_si128((const __m128i *)from));
+    _mm_stream_si128((__m128i *)to + 1, _mm_loadu_si128((const __m128i *)from + 1));
+#else
+    memcpy(to, from, SHOALI_NONTEMPORAL_BYTES / 2);
+#endif
+}
+
 /* `to` is aligned to SHOALI_NONTEMPORAL_BYTES, `bytes` a multiple of it; no overlap. */
 static inline void shoali_nontemporal_copy(void *to, const void *from, size_t bytes)
 {
-#if defined(__SSE2__)
-    __m128i *target = to;
-    const __m128i *source = from;
-    for (size_t i = 0; i < bytes / sizeof *target; i += 4) {
-        const __m128i a = _mm_loadu_si128(source + i), b = _mm_loadu_si128(source + i + 1);
-        const __m128i c = _mm_loadu_si128(source + i + 2), d = _mm_loadu_si128(source + i + 3);
-        _mm_stream_si128(target + i, a);
-        _mm_stream_si128(target + i + 1, b);
-        _mm_stream_si128(target + i + 2, c);
-        _mm_stream_si128(target + i + 3, d);
+    char *target = to;
+    const char *source = from;
+    for (size_t i = 0; i < bytes; i += SHOALI_NONTEMPORAL_BYTES) {
+        shoali_nontemporal_half(target + i, source + i);
+        shoali_nontemporal_half(target + i + SHOALI_NONTEMPORAL_BYTES / 2,
+                                source + i + SHOALI_NONTEMPORAL_BYTES / 2);
     }
-#else
-    memcpy(to, from, bytes);
-#endif
 }
 
 static inline void shoali_nontemporal_end(void)

@@ -23,8 +23,9 @@
 struct forward {
     const struct shoali_attention_args *args;
     atomic_bool failed; /* a thread had no memory */
-    bool pairs, q_direct, v_direct, by_tile;
+    bool pairs, q_direct, v_direct;
     float scale;
+    int64_t tiles; /* of the queries of all heads: the pieces of the work */
     int64_t q_tiles, kv_tiles, d_units, d_steps, q_ld;
     int64_t kt_words, v_words; /* of one tile */
 };
@@ -466,38 +467,32 @@ static bool take_memory(const struct forward *f, struct forward_head *head)
     return true;
 }
 
-static void work_heads(const struct forward *f, struct forward_head *head, int32_t index,
-                       int32_t count)
+static int64_t pieces_of(const void *arg, int32_t share, int32_t shares)
 {
-    const int64_t heads = f->args->batch * f->args->heads;
-    if (f->by_tile) {
-        for (int64_t at = index, in = -1; at < heads * f->q_tiles; at += count) {
-            if (at / f->q_tiles != in) {
-                in = at / f->q_tiles;
-                enter_head(head, in, heads);
-            }
-            query_tile(head, at % f->q_tiles);
-        }
-        return;
-    }
+    const struct forward *f = arg;
     int64_t begin, end;
-    shoali_pool_slice(heads, 1, index, count, &begin, &end);
-    for (int64_t bh = begin; bh < end; bh++) {
-        enter_head(head, bh, end);
-        for (int64_t tile = 0; tile < f->q_tiles; tile++)
-            query_tile(head, tile);
-    }
+    shoali_pool_slice(f->tiles, 1, share, shares, &begin, &end);
+    return end - begin;
 }
 
-static void work(void *arg, int32_t index, int32_t count)
+static void work(void *arg, struct shoali_claim *claim)
 {
     struct forward *f = arg;
     struct forward_head head;
+    int64_t begin, end, before = -1;
     if (!take_memory(f, &head)) {
         atomic_store(&f->failed, true);
         return;
     }
-    work_heads(f, &head, index, count);
+    while (shoali_claim_next(claim)) {
+        shoali_pool_slice(f->tiles, 1, claim->share, claim->pieces->shares, &begin, &end);
+        const int64_t at = begin + claim->piece, bh = at / f->q_tiles;
+        /* What is packed grows upwards, and may begin behind the keys of an earlier tile. */
+        if (before < 0 || bh != before / f->q_tiles || at < before)
+            enter_head(&head, bh, (end - 1) / f->q_tiles + 1);
+        query_tile(&head, at % f->q_tiles);
+        before = at;
+    }
     SHOALI_CPU_SYMBOL(att_end)();
 }
 
@@ -505,7 +500,6 @@ void SHOALI_CPU_SYMBOL(attention)(const void *args, const struct shoali_kernel_c
 {
     const struct shoali_attention_args *att = args;
     const int64_t d = att->head_size, heads = att->batch * att->heads;
-    const int32_t threads = shoali_pool_threads(context->threads);
     struct forward f = {.args = att};
     f.pairs = SHOALI_CPU_PAIRS && att->dtype == SHOAL_BF16;
     f.scale = (float)(att->scale * ATT_LOG2E);
@@ -520,11 +514,10 @@ void SHOALI_CPU_SYMBOL(attention)(const void *args, const struct shoali_kernel_c
     f.q_ld = (f.d_steps + 15) / 16 * 16;
     f.kt_words = (f.d_steps + 15) / 16 * 16 * ATT_TILE;
     f.v_words = gemm_steps(ATT_TILE, f.pairs) * 16 * f.d_units;
-    f.by_tile = heads % threads != 0 && heads < 8 * (int64_t)threads;
-    if (threads == 1 || (double)(heads * d) * (double)(att->q_len * att->kv_len) < 32768.0)
-        work(&f, 0, 1);
-    else
-        shoali_pool_run(context->threads, work, &f);
+    f.tiles = heads * f.q_tiles;
+    const bool small = (double)(heads * d) * (double)(att->q_len * att->kv_len) < 32768.0;
+    const struct shoali_pieces pieces = {.count = pieces_of, .work = work, .arg = &f};
+    shoali_pool_run_pieces(small ? NULL : context->threads, &pieces);
     if (atomic_load(&f.failed))
         shoali_attention_plain(att);
 }

@@ -545,19 +545,29 @@ static bool take_memory(const struct backward *f, struct backward_head *head)
     return true;
 }
 
-static void work(void *arg, int32_t index, int32_t count)
+static int64_t pieces_of(const void *arg, int32_t share, int32_t shares)
+{
+    const struct backward *f = arg;
+    int64_t begin, end;
+    shoali_pool_slice(f->args->batch * f->args->kv_heads, 1, share, shares, &begin, &end);
+    return end - begin;
+}
+
+/* A piece is a head of keys: its gradient is a sum over the queries. */
+static void work(void *arg, struct shoali_claim *claim)
 {
     struct backward *f = arg;
     struct backward_head head;
-    int64_t begin, end;
-    shoali_pool_slice(f->args->batch * f->args->kv_heads, 1, index, count, &begin, &end);
-    if (begin < end && !take_memory(f, &head)) {
+    int64_t begin;
+    if (!take_memory(f, &head)) {
         atomic_store(&f->failed, true);
         return;
     }
-    head.kv_heads_end = end;
-    for (int64_t i = begin; i < end; i++)
-        work_head(&head, i);
+    while (shoali_claim_next(claim)) {
+        shoali_pool_slice(f->args->batch * f->args->kv_heads, 1, claim->share,
+                          claim->pieces->shares, &begin, &head.kv_heads_end);
+        work_head(&head, begin + claim->piece);
+    }
     SHOALI_CPU_SYMBOL(att_end)();
 }
 
@@ -582,10 +592,10 @@ void SHOALI_CPU_SYMBOL(attention_backward)(const void *args,
     f.keys_ld = f.kv_tiles * ATT_TILE;
     f.transposed_words = f.a_ld * ATT_TILE;
     f.rows_words = gemm_steps(ATT_TILE, f.pairs) * f.d_width;
-    if ((double)(att->batch * att->heads * d) * (double)(att->q_len * att->kv_len) < 16384.0)
-        work(&f, 0, 1);
-    else
-        shoali_pool_run(context->threads, work, &f);
+    const bool small =
+        (double)(att->batch * att->heads * d) * (double)(att->q_len * att->kv_len) < 16384.0;
+    const struct shoali_pieces pieces = {.count = pieces_of, .work = work, .arg = &f};
+    shoali_pool_run_pieces(small ? NULL : context->threads, &pieces);
     if (atomic_load(&f.failed))
         shoali_attention_backward_plain(att);
 }

@@ -4,20 +4,48 @@
 
 /* ---- convert --------------------------------------------------------------------------------- */
 
-/* Every 16-bit float is a float, so one rounding is all there is. */
+struct conversion {
+    const struct shoali_convert_args *args;
+    bool streams;
+};
+
+/* Every 16-bit float is a float, so one rounding is all there is. Inlined with constant types. */
+SHOALI_INLINE void convert_typed(const struct conversion *work, int64_t begin, int64_t end,
+                                 const shoal_dtype from, const shoal_dtype to)
+{
+    const struct shoali_convert_args *args = work->args;
+    int64_t i = begin;
+    for (; work->streams && i + 64 <= end; i += 64)
+        for (int u = 0; u < 64; u += 16)
+            lanes_stream(args->y, i + u, v16_load_as(args->x, i + u, from), to);
+    for (; i + 16 <= end; i += 16)
+        v16_store_as(args->y, i, v16_load_as(args->x, i, from), to);
+    if (i < end)
+        lanes_store(args->y, i, end - i, lanes_load(args->x, i, end - i, from), to);
+    if (work->streams)
+        shoali_nontemporal_end();
+}
+
 static void convert_range(const void *block, int64_t begin, int64_t end)
 {
-    const struct shoali_convert_args *args = block;
-    for (int64_t i = begin; i < end; i += 16) {
-        const int64_t lanes = SHOALI_MIN(16, end - i);
-        lanes_store(args->y, i, lanes, lanes_load(args->x, i, lanes, args->dtype), args->dtype_out);
-    }
+    const struct conversion *work = block;
+    const shoal_dtype from = work->args->dtype, to = work->args->dtype_out;
+    if (from == SHOAL_F32 && to == SHOAL_BF16)
+        convert_typed(work, begin, end, SHOAL_F32, SHOAL_BF16);
+    else if (from == SHOAL_BF16 && to == SHOAL_F32)
+        convert_typed(work, begin, end, SHOAL_BF16, SHOAL_F32);
+    else
+        convert_typed(work, begin, end, from, to);
 }
 
 void SHOALI_CPU_SYMBOL(convert)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_convert_args *convert = args;
-    range_run(context->threads, convert_range, convert, convert->count, 64, 8);
+    const int64_t bytes =
+        (int64_t)(shoal_dtype_bytes(convert->dtype) + shoal_dtype_bytes(convert->dtype_out));
+    const struct conversion work = {
+        convert, range_streams(context->threads, convert->y, convert->x, convert->count, bytes)};
+    range_run(context->threads, convert_range, &work, convert->count, 64, 8);
 }
 
 /* ---- set ------------------------------------------------------------------------------------- */

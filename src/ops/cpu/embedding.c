@@ -56,6 +56,8 @@ static void zero_positions_range(const void *block, int64_t begin, int64_t end)
            (size_t)((end - begin) * args->columns) * sizeof(float));
 }
 
+#define WIDE 128 /* columns of a piece: each goes through all rows */
+
 SHOALI_INLINE void add_row(float *sums, int64_t at, int64_t lanes, v16 d)
 {
     lanes_store(sums, at, lanes, v16_add(lanes_load(sums, at, lanes, SHOAL_F32), d), SHOAL_F32);
@@ -90,5 +92,6 @@ void SHOALI_CPU_SYMBOL(embedding_backward)(const void *args,
     if (back->dpositions && !back->accumulate_positions)
         range_run(context->threads, zero_positions_range, back, back->position_rows, 1,
                   back->columns * 4);
-    range_run(context->threads, embedding_backward_range, back, back->columns, 16, back->rows * 12);
+    range_run_wide(context->threads, embedding_backward_range, back, back->columns, 16, WIDE,
+                   back->rows * 12);
 }

@@ -1,8 +1,15 @@
 /* exact - integer sums that no order can change: fixed point, and the 192-bit sum of squares. */
+#include "base/nontemporal.h"
 #include "ops/cpu/range.h"
 #include "ops/limbs.h"
 
 #include <stdatomic.h>
+
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define HAVE_FMA 1
+#else
+#define HAVE_FMA 0
+#endif
 
 /* 2^n for -1022 <= n <= 1023. */
 static double power_of_two(int32_t n)
@@ -22,50 +29,68 @@ static bool is_power_of_two(double x)
 
 /* ---- fixed point ----------------------------------------------------------------------------- */
 
+enum fixing { FIX_STORE, FIX_STREAM, FIX_ADD };
+
 /* Eight elements; a lane that is not below the limit gives 0. Returns whether there was one. */
 SHOALI_INLINE bool fix_eight(const float *x, int64_t *fixed, double unit, double limit,
-                             const bool accumulate)
+                             const enum fixing fixing)
 {
 #if defined(__AVX512DQ__)
     const __m512d value = _mm512_cvtps_pd(_mm256_loadu_ps(x));
     const __mmask8 good =
         _mm512_cmp_pd_mask(_mm512_abs_pd(value), _mm512_set1_pd(limit), _CMP_LT_OQ);
     __m512i sum = _mm512_maskz_cvtpd_epi64(good, _mm512_mul_pd(value, _mm512_set1_pd(unit)));
-    if (accumulate)
+    if (fixing == FIX_ADD)
         sum = _mm512_add_epi64(_mm512_loadu_si512(fixed), sum);
-    _mm512_storeu_si512(fixed, sum);
+    if (fixing == FIX_STREAM)
+        _mm512_stream_si512((__m512i *)(void *)fixed, sum);
+    else
+        _mm512_storeu_si512(fixed, sum);
     return good != 0xff;
 #else
     bool bad = false;
+    int64_t eight[8], *to = fixing == FIX_STREAM ? eight : fixed;
     for (int j = 0; j < 8; j++) {
         const double value = (double)x[j];
         const bool good = __builtin_fabs(value) < limit;
         const int64_t add = (int64_t)__builtin_rint(good ? value * unit : 0.0);
         bad |= !good;
-        fixed[j] = accumulate ? (int64_t)((uint64_t)fixed[j] + (uint64_t)add) : add;
+        to[j] = fixing == FIX_ADD ? (int64_t)((uint64_t)fixed[j] + (uint64_t)add) : add;
     }
+    if (fixing == FIX_STREAM)
+        shoali_nontemporal_copy(fixed, eight, sizeof eight);
     return bad;
 #endif
 }
 
+struct fixed_work {
+    const void *args;
+    bool streams;
+};
+
 static void to_fixed_range(const void *block, int64_t begin, int64_t end)
 {
-    const struct shoali_to_fixed_args *args = block;
+    const struct fixed_work *work = block;
+    const struct shoali_to_fixed_args *args = work->args;
     const double unit = power_of_two(args->unit_log2), limit = args->limit;
     bool bad = false;
     int64_t i = begin;
+    for (; work->streams && i + 8 <= end; i += 8)
+        bad |= fix_eight(args->x + i, args->fixed + i, unit, limit, FIX_STREAM);
     for (; args->accumulate && i + 8 <= end; i += 8)
-        bad |= fix_eight(args->x + i, args->fixed + i, unit, limit, true);
+        bad |= fix_eight(args->x + i, args->fixed + i, unit, limit, FIX_ADD);
     for (; i + 8 <= end; i += 8)
-        bad |= fix_eight(args->x + i, args->fixed + i, unit, limit, false);
+        bad |= fix_eight(args->x + i, args->fixed + i, unit, limit, FIX_STORE);
     if (i < end) {
         float x[8] = {0};
         int64_t fixed[8] = {0};
         memcpy(x, args->x + i, (size_t)(end - i) * sizeof x[0]);
         memcpy(fixed, args->fixed + i, (size_t)(end - i) * sizeof fixed[0]);
-        bad |= fix_eight(x, fixed, unit, limit, args->accumulate);
+        bad |= fix_eight(x, fixed, unit, limit, args->accumulate ? FIX_ADD : FIX_STORE);
         memcpy(args->fixed + i, fixed, (size_t)(end - i) * sizeof fixed[0]);
     }
+    if (work->streams)
+        shoali_nontemporal_end();
     if (bad)
         __atomic_fetch_or(args->flag, 1u, __ATOMIC_RELAXED);
 }
@@ -73,34 +98,92 @@ static void to_fixed_range(const void *block, int64_t begin, int64_t end)
 void SHOALI_CPU_SYMBOL(to_fixed)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_to_fixed_args *fixed = args;
-    range_run(context->threads, to_fixed_range, fixed, fixed->count, 64, 20);
+    const struct fixed_work work = {
+        fixed, !fixed->accumulate && range_streams(context->threads, fixed->fixed, fixed->x,
+                                                   fixed->count, sizeof(int64_t) + sizeof(float))};
+    range_run(context->threads, to_fixed_range, &work, fixed->count, 64, 20);
+}
+
+/* Numbers divided by one, each correctly rounded, where that can be had without a division, which
+ * takes more than all else: `inverse` + `inverse_low` is 1 / divisor to twice the precision, so
+ * the first quotient is at most one unit off, and a step with the exact remainder rounds it right
+ * (Markstein 1990, "Computation of elementary functions on the IBM RISC System/6000 processor"). */
+struct divisor {
+    double unit, divisor, inverse, inverse_low;
+    bool exact; /* a power of two */
+    bool steps; /* or nothing here can underflow */
+};
+
+static struct divisor divisor_of(double unit, int32_t unit_log2, double divisor)
+{
+    struct divisor by = {.unit = unit, .divisor = divisor, .inverse = 1 / divisor};
+    by.exact = is_power_of_two(divisor);
+#if HAVE_FMA
+    const double rest = __builtin_fma(-divisor, by.inverse, 1.0);
+    by.inverse_low = rest / divisor;
+    by.steps = unit_log2 > -400 && unit_log2 < 400 && divisor > 0x1p-300 && divisor < 0x1p300;
+#else
+    (void)unit_log2;
+#endif
+    return by;
+}
+
+static void divide(const int64_t *restrict fixed, float *restrict y, int64_t n,
+                   const struct divisor *by)
+{
+    const double unit = by->unit, divisor = by->divisor;
+    if (by->exact) { /* then the product is exact, too */
+        const double scale = unit / divisor;
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (float)((double)fixed[i] * scale);
+        return;
+    }
+#if HAVE_FMA
+    if (by->steps) {
+        const double inverse = by->inverse, low = by->inverse_low;
+        for (int64_t i = 0; i < n; i++) {
+            const double x = (double)fixed[i] * unit;
+            const double quotient = __builtin_fma(x, inverse, x * low);
+            const double rest = __builtin_fma(-divisor, quotient, x);
+            y[i] = (float)__builtin_fma(rest, inverse, quotient);
+        }
+        return;
+    }
+#endif
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)((double)fixed[i] * unit / divisor);
 }
 
 static void from_fixed_range(const void *block, int64_t begin, int64_t end)
 {
-    const struct shoali_from_fixed_args *args = block;
-    const double unit = power_of_two(-args->unit_log2), divisor = args->divisor;
-    const int64_t *restrict fixed = args->fixed;
-    float *restrict y = args->y;
-    if (is_power_of_two(divisor)) { /* then the product is exact, too, and takes a tenth */
-        const double scale = unit / divisor;
-        for (int64_t i = begin; i < end; i++)
-            y[i] = (float)((double)fixed[i] * scale);
-        return;
+    enum { PART = 256 };
+    const struct fixed_work *work = block;
+    const struct shoali_from_fixed_args *args = work->args;
+    const struct divisor by =
+        divisor_of(power_of_two(-args->unit_log2), args->unit_log2, args->divisor);
+    int64_t i = begin;
+    for (; work->streams && i + PART <= end; i += PART) {
+        float y[PART];
+        divide(args->fixed + i, y, PART, &by);
+        shoali_nontemporal_copy(args->y + i, y, sizeof y);
     }
-    for (int64_t i = begin; i < end; i++)
-        y[i] = (float)((double)fixed[i] * unit / divisor);
+    divide(args->fixed + i, args->y + i, end - i, &by);
+    if (work->streams)
+        shoali_nontemporal_end();
 }
 
 void SHOALI_CPU_SYMBOL(from_fixed)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_from_fixed_args *fixed = args;
-    range_run(context->threads, from_fixed_range, fixed, fixed->count, 64, 12);
+    const struct fixed_work work = {fixed,
+                                    range_streams(context->threads, fixed->y, fixed->fixed,
+                                                  fixed->count, sizeof(int64_t) + sizeof(float))};
+    range_run(context->threads, from_fixed_range, &work, fixed->count, 64, 12);
 }
 
 /* ---- sum of squares -------------------------------------------------------------------------- */
 
-#define BLOCK 1024
+#define BLOCK 8192
 #define MOST_THREADS 64
 
 /* Eight lanes in the compiler's own vectors, which it splits where the CPU's are narrower. */
@@ -109,116 +192,132 @@ typedef double f64x8 __attribute__((vector_size(64)));
 typedef uint64_t u64x8 __attribute__((vector_size(64)));
 
 struct norm2 {
+    struct range_cut cut;
     const struct shoali_norm2_args *args;
     uint64_t limbs[MOST_THREADS][3];
     atomic_uint flag;
 };
 
-/* Sums of lanes, each of numbers to which the bits of MAGIC were added as often. */
+/* Sums of lanes as doubles that stay within a factor of two, so that their last bits stay what they
+ * are: HIGH plus multiples of 2^-20, LOW plus multiples of 2^-62. */
 struct square_sums {
-    u64x8 high, low;
-    u64x8 any; /* bits that some `high` has */
+    f64x8 high, low;
 };
-#define MAGIC 0x1.8p52
-/* Bits of MAGIC plus an integer that say whether it is below 2^47: they are MAGIC's own. */
-#define LARGE_BITS 0xffff800000000000u
+#define HIGH 0x1p32
+#define LOW 0x1.8p-10
+#define HIGH_UNIT_LOG2 42 /* in units of 2^-62 */
 
-/* Adds rint(x^2 2^62) of eight numbers below 256 in magnitude as high*2^31 + low.
+/* Adds rint(x^2 2^62) of eight numbers.
  *
- * v = x^2 < 2^16 is exact in a double (48 bits). h = rint(v 2^31) < 2^47 and the rest l = v - h 2^-31,
- * |l| <= 2^-32, are exact too, and rint(v 2^62) = h 2^31 + rint(l 2^62) since h 2^31 is even. Adding
- * MAGIC leaves an integer in a double's low bits, whose difference to MAGIC's is the integer: sums of
- * those are plain words, that wrap. Products by powers of two are exact, so a fused operation gives
- * the same number as two. */
+ * v = x^2 is exact in a double (48 bits). What of it does not go into `high` is v - q, exact since q
+ * is what went there and v has no lower bits, at most 2^-21 in size, and goes into `low`, rounded to
+ * a multiple of 2^-62. That is rint's own choice whatever the sum is at: it would depend on it for
+ * a tie only, and the square of a float is never an odd multiple of 2^-63, whose exponent is odd.
+ * A fused operation gives the same numbers as two.
+ *
+ * Some BLOCK / 32 numbers are added to a lane, so `low` stays within 2^-12 of where it began. `high`
+ * only grows: if it is below 2 HIGH at the end it always was. A NaN or infinity stays and shows. */
 SHOALI_INLINE void square_eight(const float *x, struct square_sums *sums)
 {
 #if defined(__AVX512F__)
-    const __m512d magic = _mm512_set1_pd(MAGIC);
     const __m512d value = _mm512_cvtps_pd(_mm256_loadu_ps(x));
-    const __m512d v = _mm512_mul_pd(value, value);
-    const __m512d high = _mm512_fmadd_pd(v, _mm512_set1_pd(0x1p31), magic);
-    const __m512d rest = _mm512_fmadd_pd(_mm512_sub_pd(magic, high), _mm512_set1_pd(0x1p-31), v);
-    sums->high += (u64x8)high;
-    sums->low += (u64x8)_mm512_fmadd_pd(rest, _mm512_set1_pd(0x1p62), magic);
-    sums->any |= (u64x8)high;
+    const __m512d sum = _mm512_fmadd_pd(value, value, (__m512d)sums->high);
+    const __m512d went = _mm512_sub_pd(sum, (__m512d)sums->high);
+    sums->low = (f64x8)_mm512_add_pd((__m512d)sums->low, _mm512_fmsub_pd(value, value, went));
+    sums->high = (f64x8)sum;
 #else
-    const f64x8 magic = {MAGIC, MAGIC, MAGIC, MAGIC, MAGIC, MAGIC, MAGIC, MAGIC};
     f32x8 eight;
     memcpy(&eight, x, sizeof eight);
     const f64x8 value = __builtin_convertvector(eight, f64x8);
     const f64x8 v = value * value;
-    const f64x8 high = v * 0x1p31 + magic;
-    const f64x8 rest = (magic - high) * 0x1p-31 + v;
-    sums->high += (u64x8)high;
-    sums->low += (u64x8)(rest * 0x1p62 + magic);
-    sums->any |= (u64x8)high;
+    const f64x8 sum = sums->high + v;
+    sums->low += v - (sum - sums->high);
+    sums->high = sum;
 #endif
 }
 
-/* The same of n <= BLOCK numbers, into the limbs. False: some number is too large, and nothing was
+static uint64_t bits_of(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* The same of n <= BLOCK numbers, into the limbs. False: they are too large, and nothing was
  * added. */
 static bool add_small(const float *x, int64_t n, uint64_t limbs[3])
 {
     enum { SIDE_BY_SIDE = 4 };
-    struct square_sums sums[SIDE_BY_SIDE] = {{{0}}};
-    int64_t i = 0, added = 0;
-    for (; i + 8 * SIDE_BY_SIDE <= n; i += 8 * SIDE_BY_SIDE, added += SIDE_BY_SIDE)
+    struct square_sums sums[SIDE_BY_SIDE];
+    int64_t i = 0;
+    for (int u = 0; u < SIDE_BY_SIDE; u++)
+        sums[u] = (struct square_sums){{HIGH, HIGH, HIGH, HIGH, HIGH, HIGH, HIGH, HIGH},
+                                       {LOW, LOW, LOW, LOW, LOW, LOW, LOW, LOW}};
+    for (; i + 8 * SIDE_BY_SIDE <= n; i += 8 * SIDE_BY_SIDE)
         for (int u = 0; u < SIDE_BY_SIDE; u++)
             square_eight(x + i + 8 * u, &sums[u]);
-    for (; i < n; i += 8, added++) {
+    for (; i < n; i += 8) {
         float eight[8] = {0};
         memcpy(eight, x + i, (size_t)SHOALI_MIN(8, n - i) * sizeof x[0]);
         square_eight(eight, &sums[0]);
     }
-    for (int u = 1; u < SIDE_BY_SIDE; u++) {
-        sums[0].high += sums[u].high;
-        sums[0].low += sums[u].low;
-        sums[0].any |= sums[u].any;
+    u64x8 high = {0}, low = {0}, beyond = {0};
+    for (int u = 0; u < SIDE_BY_SIDE; u++) {
+        const u64x8 grown = (u64x8)sums[u].high - bits_of(HIGH);
+        high += grown;
+        beyond |= grown >> 52;
+        low += (u64x8)sums[u].low - bits_of(LOW);
     }
-    const double magic = MAGIC;
-    uint64_t bits;
-    memcpy(&bits, &magic, sizeof bits);
-    for (int j = 0; j < 8; j++)
-        if ((sums[0].any[j] & LARGE_BITS) != bits)
-            return false;
-    const uint64_t offset = bits * (uint64_t)added;
-    __int128 total = 0;
-    for (int j = 0; j < 8; j++)
-        total += (__int128)(int64_t)(sums[0].high[j] - offset) * ((int64_t)1 << 31) +
-                 (int64_t)(sums[0].low[j] - offset);
+    uint64_t all_high = 0, all_low = 0, all_beyond = 0;
+    for (int j = 0; j < 8; j++) {
+        all_high += high[j];
+        all_low += low[j];
+        all_beyond |= beyond[j];
+    }
+    if (all_beyond)
+        return false;
+    const __int128 total = (__int128)all_high * ((int64_t)1 << HIGH_UNIT_LOG2) + (int64_t)all_low;
     limbs_add_at(limbs, 0, (uint64_t)total);
     limbs_add_at(limbs, 1, (uint64_t)(total >> 64));
     return true;
 }
 
-static void norm2_thread(void *arg, int32_t index, int32_t count)
+static void norm2_range(struct norm2 *work, int32_t thread, int64_t begin, int64_t end)
 {
-    struct norm2 *work = arg;
     const struct shoali_norm2_args *args = work->args;
-    int64_t begin, end;
     uint32_t flag = 0;
-    if (index >= MOST_THREADS)
-        return;
-    shoali_pool_slice(args->count, BLOCK, index, SHOALI_MIN(count, MOST_THREADS), &begin, &end);
     for (int64_t i = begin; i < end; i += BLOCK) {
         const int64_t n = SHOALI_MIN(BLOCK, end - i);
-        if (add_small(args->x + i, n, work->limbs[index]))
+        if (add_small(args->x + i, n, work->limbs[thread]))
             continue;
         for (int64_t j = 0; j < n; j++)
-            flag |= limbs_add_square(work->limbs[index], args->x[i + j]);
+            flag |= limbs_add_square(work->limbs[thread], args->x[i + j]);
     }
     if (flag)
         atomic_fetch_or(&work->flag, flag);
 }
 
+static void norm2_thread(void *arg, struct shoali_claim *claim)
+{
+    struct norm2 *work = arg;
+    int64_t begin, end;
+    while (claim->index < MOST_THREADS && range_next(&work->cut, claim, &begin, &end))
+        norm2_range(work, claim->index, begin, end);
+}
+
 void SHOALI_CPU_SYMBOL(norm2)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_norm2_args *norm2 = args;
-    struct norm2 work = {.args = norm2};
+    struct norm2 work = {.cut = {norm2->count, 64, 8 * BLOCK}, .args = norm2};
+    const struct shoali_pieces pieces = {
+        .shares = SHOALI_MIN(shoali_pool_threads(context->threads), MOST_THREADS),
+        .count = range_pieces,
+        .work = norm2_thread,
+        .arg = &work};
     if (norm2->count * 4 < RANGE_SERIAL_BYTES)
-        norm2_thread(&work, 0, 1);
+        norm2_range(&work, 0, 0, norm2->count);
     else
-        shoali_pool_run(context->threads, norm2_thread, &work);
+        shoali_pool_run_pieces(context->threads, &pieces);
     for (int t = 0; t < MOST_THREADS; t++) {
         for (int i = 0; i < 3; i++)
             limbs_add_at(norm2->limbs, i, work.limbs[t][i]);

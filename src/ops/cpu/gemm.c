@@ -1,10 +1,12 @@
 /* gemm - the matrix product: plan, blocking, threads. See gemm.h for the layouts.
  *
- * Threads get rectangles of C. Within one, rows are taken in blocks of mc, columns in blocks of nc,
- * k in blocks of kc; for each a panel of B is packed just before its use, so that it is in the
- * second-level cache when the row tiles walk over it; where several row blocks need the same panels
- * (A is packed, K is one block) those of a block of columns are kept. When K needs several blocks
- * the sums are carried in fp32: in C itself if nothing else happens to it, else in scratch.
+ * Each thread's share is a rectangle of C. Within one, rows are taken in blocks of mc, columns in
+ * blocks of nc, and some panels of such a block are the piece that a thread claims; k is taken in
+ * blocks of kc. A panel of B is packed just before its use, so that it is in the second-level cache
+ * when the row tiles walk over it; where several row blocks need the same panels (A is packed, K is
+ * one block) those of a block of columns are kept, and so is a block of A from piece to piece. When
+ * K needs several blocks the sums are carried in fp32: in C itself if nothing else happens to it,
+ * else in scratch.
  */
 #include "ops/cpu/gemm.h"
 
@@ -14,6 +16,9 @@
     1536 /* of k: a panel is at most 288 KiB, less than half of the second-level cache */
 #define BLOCK_ROWS 512          /* when A is packed or sums are carried in scratch */
 #define BLOCK_COLUMNS 1536      /* the same; whole panels */
+#define DIRECT_ROWS 2048        /* when neither */
+#define PIECE_WORK (1 << 24)    /* multiply-adds of a piece: some hundred microseconds */
+#define PIECE_PANELS 16         /* at least, when A is packed anew for each piece */
 #define COLUMNS_BYTES (2 << 20) /* of A: the caches give columns in place fast enough */
 #define SERIAL_WORK 32768       /* multiply-adds below which a second thread does not pay */
 #define STACK_STEPS 64          /* blocks when no scratch memory can be had */
@@ -32,6 +37,7 @@ struct plan {
     bool carry_in_c;          /* plain, and no tile is narrower than a unit */
     bool keep_b;              /* packed panels serve the next row block, too */
     int64_t mc, nc, kc;
+    int64_t piece; /* columns: whole panels */
     int32_t grid_m, grid_n;
 };
 
@@ -42,7 +48,9 @@ struct block {
     float *carry;
     int64_t carry_ld;
     int64_t i0, rows, j0, columns, k0, k;
-    bool b_kept; /* the panels of these columns are packed already */
+    int64_t a_packed; /* the first row of the block of A that is; -1: none */
+    int64_t b_block;  /* the first column of the block whose panels are kept */
+    uint64_t b_packed[(BLOCK_COLUMNS / GEMM_COLUMNS + 63) / 64]; /* which of them are there */
 };
 
 static int64_t ceil_div(int64_t a, int64_t b)
@@ -107,7 +115,7 @@ static void point_to_a(const struct block *at, int64_t i, struct gemm_tile *tile
 }
 
 /* Makes the panel of columns [j, j+columns) of the block available. */
-static void point_to_b(const struct block *at, int64_t j, int64_t columns, struct gemm_tile *tile)
+static void point_to_b(struct block *at, int64_t j, int64_t columns, struct gemm_tile *tile)
 {
     const struct plan *plan = at->plan;
     const int64_t width = round_up(columns, 16);
@@ -118,10 +126,17 @@ static void point_to_b(const struct block *at, int64_t j, int64_t columns, struc
         tile->b = (const char *)(plan->packed_b + (at->j0 + j) * steps + before * width);
         return;
     }
-    uint32_t *panel = at->b + (plan->keep_b ? j * gemm_steps(at->k, plan->pairs) : 0);
+    uint32_t *panel = at->b;
+    if (plan->keep_b) {
+        const int64_t in_block = at->j0 + j - at->b_block, number = in_block / GEMM_COLUMNS;
+        const uint64_t bit = (uint64_t)1 << number % 64;
+        panel += in_block * gemm_steps(at->k, plan->pairs);
+        tile->b = (const char *)panel;
+        if (at->b_packed[number / 64] & bit)
+            return;
+        at->b_packed[number / 64] |= bit;
+    }
     tile->b = (const char *)panel;
-    if (at->b_kept)
-        return;
     if (plan->args->trans_b)
         SHOALI_CPU_SYMBOL(pack_transposed)
     (&plan->b, at->k0, at->k, at->j0 + j, columns, width, panel);
@@ -153,7 +168,7 @@ static void fetch_outputs(const struct shoali_gemm_args *args, int64_t m0, int r
 }
 
 /* All row tiles of the block against one panel. */
-static void run_panel(const struct block *at, int64_t j)
+static void run_panel(struct block *at, int64_t j)
 {
     const struct plan *plan = at->plan;
     const struct shoali_gemm_args *args = plan->args;
@@ -210,63 +225,93 @@ static void scratch_words(const struct plan *plan, int64_t words[3])
         words[1] = 0;
     words[2] = 0;
     if (plan->kc < plan->args->k && !plan->carry_in_c)
-        words[2] = plan->mc * round_up(plan->nc, 16);
+        words[2] = plan->mc * round_up(plan->piece, 16);
     for (int i = 0; i < 3; i++)
         words[i] = round_up(words[i], 16);
 }
 
 /* One block of C, k from first to last. */
-static void run_block(struct block *at, bool a_kept)
+static void run_block(struct block *at)
 {
     const struct plan *plan = at->plan;
     const int64_t k_total = plan->args->k;
+    const bool whole = plan->kc >= k_total;
     at->k0 = 0;
     do {
         at->k = SHOALI_MIN(plan->kc, k_total - at->k0);
-        if (plan->a_mode >= A_STRAIGHT && !a_kept)
+        if (plan->a_mode >= A_STRAIGHT && (!whole || at->a_packed != at->i0)) {
             pack_a(at);
+            at->a_packed = at->i0;
+        }
         for (int64_t panel = 0; panel < at->columns; panel += GEMM_COLUMNS)
             run_panel(at, panel);
         at->k0 += plan->kc;
     } while (at->k0 < k_total);
 }
 
-/* Rows inside columns when panels are kept, else columns inside rows, and A is kept. */
-static void run_rectangle(struct block *at, int64_t row_end, int64_t column_end, int64_t i0,
-                          int64_t j0)
+/* A share of C, and the blocks in it. */
+struct rectangle {
+    int64_t i0, i1, j0, j1;
+    int64_t in_m, in_n, in_block; /* blocks, and pieces of one */
+};
+
+static void rectangle_of(const struct plan *plan, int32_t share, struct rectangle *r)
 {
-    const struct plan *plan = at->plan;
-    const int64_t in_m = ceil_div(row_end - i0, plan->mc),
-                  in_n = ceil_div(column_end - j0, plan->nc);
-    const bool keep_a = !plan->keep_b && plan->kc >= plan->args->k;
-    for (int64_t block = 0; block < in_m * in_n; block++) {
-        const int64_t down = plan->keep_b ? block % in_m : block / in_n;
-        const int64_t across = plan->keep_b ? block / in_m : block % in_n;
-        at->i0 = i0 + down * plan->mc;
-        at->j0 = j0 + across * plan->nc;
-        at->rows = SHOALI_MIN(plan->mc, row_end - at->i0);
-        at->columns = SHOALI_MIN(plan->nc, column_end - at->j0);
-        at->b_kept = plan->keep_b && down > 0;
-        run_block(at, keep_a && across > 0);
+    shoali_pool_slice(plan->args->m, GEMM_ROWS, share / plan->grid_n, plan->grid_m, &r->i0, &r->i1);
+    shoali_pool_slice(plan->args->n, plan->grain, share % plan->grid_n, plan->grid_n, &r->j0,
+                      &r->j1);
+    r->in_m = ceil_div(r->i1 - r->i0, plan->mc);
+    r->in_n = ceil_div(r->j1 - r->j0, plan->nc);
+    r->in_block = ceil_div(plan->nc, plan->piece);
+}
+
+static int64_t pieces_of(const void *arg, int32_t share, int32_t shares)
+{
+    struct rectangle r;
+    (void)shares;
+    rectangle_of(arg, share, &r);
+    return r.in_m * r.in_n * r.in_block;
+}
+
+/* Rows inside columns when panels are kept, else columns inside rows. */
+static void enter_piece(const struct plan *plan, const struct shoali_claim *claim, struct block *at)
+{
+    struct rectangle r;
+    rectangle_of(plan, claim->share, &r);
+    const int64_t block = claim->piece / r.in_block;
+    const int64_t down = plan->keep_b ? block % r.in_m : block / r.in_n;
+    const int64_t across = plan->keep_b ? block / r.in_m : block % r.in_n;
+    const int64_t j0 = r.j0 + across * plan->nc, j1 = SHOALI_MIN(r.j1, j0 + plan->nc);
+    at->i0 = r.i0 + down * plan->mc;
+    at->rows = SHOALI_MIN(plan->mc, r.i1 - at->i0);
+    at->j0 = j0 + claim->piece % r.in_block * plan->piece;
+    at->columns = SHOALI_MIN(plan->piece, j1 - at->j0);
+    if (plan->keep_b && at->b_block != j0) {
+        at->b_block = j0;
+        memset(at->b_packed, 0, sizeof at->b_packed);
     }
 }
 
-static void work(void *arg, int32_t index, int32_t count)
+/* The piece in blocks of the thread's own plan, when that is one of smaller blocks. */
+static void run_small(struct block *at)
+{
+    const struct plan *plan = at->plan;
+    const int64_t i0 = at->i0, i1 = i0 + at->rows, j0 = at->j0, j1 = j0 + at->columns;
+    for (at->i0 = i0; at->i0 < i1; at->i0 += plan->mc) {
+        at->rows = SHOALI_MIN(plan->mc, i1 - at->i0);
+        for (at->j0 = j0; at->j0 < j1; at->j0 += plan->nc) {
+            at->columns = SHOALI_MIN(plan->nc, j1 - at->j0);
+            at->a_packed = -1;
+            run_block(at);
+        }
+    }
+}
+
+static void work(void *arg, struct shoali_claim *claim)
 {
     const struct plan *shared = arg;
     struct plan plan = *shared;
-    int64_t i0, i1, j0, j1, words[3];
-    (void)count;
-    if (index >= plan.grid_m * plan.grid_n)
-        return;
-    shoali_pool_slice(plan.args->m, GEMM_ROWS, index / plan.grid_n, plan.grid_m, &i0, &i1);
-    shoali_pool_slice(plan.args->n, plan.grain, index % plan.grid_n, plan.grid_n, &j0, &j1);
-    if (i0 >= i1 || j0 >= j1)
-        return;
-    plan.mc = SHOALI_MIN(plan.mc, i1 - i0);
-    plan.nc = SHOALI_MIN(plan.nc, j1 - j0);
-    plan.keep_b =
-        plan.a_mode == A_TILES && plan.kc >= plan.args->k && plan.mc < i1 - i0 && !plan.packed_b;
+    int64_t words[3];
     scratch_words(&plan, words);
     uint32_t small[(STACK_STEPS + 32) * (GEMM_COLUMNS + GEMM_ROWS) + GEMM_ROWS * GEMM_COLUMNS]
         __attribute__((aligned(64)));
@@ -274,10 +319,11 @@ static void work(void *arg, int32_t index, int32_t count)
     size_t bytes = (size_t)(words[0] + words[1] + words[2]) * 4;
     if (bytes > sizeof small)
         memory = SHOALI_CPU_SYMBOL(scratch)(bytes);
-    if (!memory) { /* slow, but never wrong: blocks that fit on the stack */
+    const bool none = !memory;
+    if (none) { /* slow, but never wrong: blocks that fit on the stack */
         memory = small;
         plan.mc = GEMM_ROWS;
-        plan.nc = GEMM_COLUMNS;
+        plan.nc = plan.piece = GEMM_COLUMNS;
         plan.kc = STACK_STEPS;
         plan.keep_b = false;
         scratch_words(&plan, words);
@@ -286,8 +332,18 @@ static void work(void *arg, int32_t index, int32_t count)
                        .a = memory,
                        .b = memory + words[0],
                        .carry = (float *)(void *)(memory + words[0] + words[1]),
-                       .carry_ld = round_up(plan.nc, 16)};
-    run_rectangle(&at, i1, j1, i0, j0);
+                       .carry_ld = round_up(plan.piece, 16),
+                       .a_packed = -1,
+                       .b_block = -1};
+    while (shoali_claim_next(claim)) {
+        enter_piece(shared, claim, &at);
+        if (at.columns <= 0)
+            continue;
+        if (none)
+            run_small(&at);
+        else
+            run_block(&at);
+    }
 }
 
 /* ---- plan ------------------------------------------------------------------------------------ */
@@ -328,6 +384,23 @@ static void choose_grid(struct plan *plan, int32_t threads)
     }
 }
 
+/* Blocks that are no larger than the largest share, and how many columns of one are a piece. */
+static void choose_pieces(struct plan *plan)
+{
+    int64_t i0, i1, j0, j1;
+    shoali_pool_slice(plan->args->m, GEMM_ROWS, 0, plan->grid_m, &i0, &i1);
+    shoali_pool_slice(plan->args->n, plan->grain, 0, plan->grid_n, &j0, &j1);
+    plan->mc = SHOALI_MIN(plan->mc, i1 - i0);
+    plan->nc = SHOALI_MIN(plan->nc, round_up(j1 - j0, GEMM_COLUMNS));
+    plan->keep_b = plan->a_mode == A_TILES && plan->kc >= plan->args->k && plan->mc < i1 - i0 &&
+                   !plan->packed_b;
+    const double panel = (double)plan->mc * (double)plan->args->k * GEMM_COLUMNS;
+    int64_t panels = panel < PIECE_WORK ? (int64_t)ceil(PIECE_WORK / SHOALI_MAX(panel, 1.0)) : 1;
+    if (plan->a_mode >= A_STRAIGHT && plan->kc < plan->args->k)
+        panels = SHOALI_MAX(panels, PIECE_PANELS);
+    plan->piece = SHOALI_MIN(panels * GEMM_COLUMNS, plan->nc);
+}
+
 /* k in equal blocks; whole when it fits. */
 static int64_t k_block(int64_t k, bool pairs)
 {
@@ -356,9 +429,10 @@ static void make_plan(const struct shoali_gemm_args *args, int32_t threads, stru
     plan->carry_in_c = plan->plain && args->n % 16 == 0;
     plan->kc = k_block(args->k, pairs);
     const bool bounded = plan->a_mode >= A_STRAIGHT || (plan->kc < args->k && !plan->carry_in_c);
-    plan->mc = bounded ? round_up(BLOCK_ROWS, GEMM_ROWS) : args->m;
-    plan->nc = bounded ? BLOCK_COLUMNS : args->n;
+    plan->mc = round_up(bounded ? BLOCK_ROWS : DIRECT_ROWS, GEMM_ROWS);
+    plan->nc = bounded ? BLOCK_COLUMNS : round_up(args->n, GEMM_COLUMNS);
     choose_grid(plan, threads);
+    choose_pieces(plan);
 }
 
 void SHOALI_CPU_SYMBOL(gemm)(const void *args, const struct shoali_kernel_context *context)
@@ -372,8 +446,7 @@ void SHOALI_CPU_SYMBOL(gemm)(const void *args, const struct shoali_kernel_contex
         return;
     }
     make_plan(gemm, shoali_pool_threads(context->threads), &plan);
-    if (plan.grid_m * plan.grid_n == 1)
-        work(&plan, 0, 1);
-    else
-        shoali_pool_run(context->threads, work, &plan);
+    const struct shoali_pieces pieces = {
+        .shares = plan.grid_m * plan.grid_n, .count = pieces_of, .work = work, .arg = &plan};
+    shoali_pool_run_pieces(pieces.shares > 1 ? context->threads : NULL, &pieces);
 }

@@ -221,9 +221,12 @@ static void run_all(const struct shoali_gemm_args *g, const struct buffers *x,
         void *alone = malloc(bytes);
         assert_non_null(alone);
         memcpy(alone, x->c, bytes);
-        memcpy(x->c, x->before, bytes);
-        call(tables[t], &shoali_kernel_gemm, g, pool);
-        assert_memory_equal(alone, x->c, bytes);
+        for (uint64_t seed = 0; seed < 3; seed++) { /* pieces claimed in order, and in others */
+            shoali_pool_shuffle(pool, seed * 0x9e3779b97f4a7c15u);
+            memcpy(x->c, x->before, bytes);
+            call(tables[t], &shoali_kernel_gemm, g, pool);
+            assert_memory_equal(alone, x->c, bytes);
+        }
         run_packed(tables[t], g, x, pool, alone);
         free(alone);
     }
@@ -255,12 +258,23 @@ static void test_blocks(void **state)
         int32_t trans_a, accumulate;
         shoal_dtype dtype;
     } shape[] = {
-        {9, 32, 2600, 0, 0, SHOAL_F32},   {7, 33, 2600, 0, 0, SHOAL_F32},
-        {13, 32, 4099, 1, 1, SHOAL_F32},  {530, 17, 2100, 1, 1, SHOAL_F32},
-        {3, 1600, 2000, 1, 1, SHOAL_F32}, {5, 16, 5001, 0, 1, SHOAL_BF16},
-        {17, 257, 1024, 0, 0, SHOAL_F32}, {9, 260, 2048, 0, 1, SHOAL_BF16},
-        {5, 18, 5001, 1, 0, SHOAL_BF16},  {5, 18, 3001, 0, 0, SHOAL_F16},
-        {1100, 3100, 9, 1, 0, SHOAL_F32}, {1030, 100, 21, 1, 1, SHOAL_BF16},
+        {9, 32, 2600, 0, 0, SHOAL_F32},
+        {7, 33, 2600, 0, 0, SHOAL_F32},
+        {13, 32, 4099, 1, 1, SHOAL_F32},
+        {530, 17, 2100, 1, 1, SHOAL_F32},
+        {3, 1600, 2000, 1, 1, SHOAL_F32},
+        {5, 16, 5001, 0, 1, SHOAL_BF16},
+        {17, 257, 1024, 0, 0, SHOAL_F32},
+        {9, 260, 2048, 0, 1, SHOAL_BF16},
+        {5, 18, 5001, 1, 0, SHOAL_BF16},
+        {5, 18, 3001, 0, 0, SHOAL_F16},
+        {1100, 3100, 9, 1, 0, SHOAL_F32},
+        {1030, 100, 21, 1, 1, SHOAL_BF16},
+        /* several pieces of a share: of direct rows, of kept panels, of sums carried over K */
+        {2500, 200, 90, 0, 0, SHOAL_F32},
+        {1100, 700, 150, 1, 0, SHOAL_F32},
+        {20, 1700, 2100, 1, 1, SHOAL_F32},
+        {300, 700, 300, 0, 0, SHOAL_BF16},
     };
     struct random r = {7};
     struct shoali_pool *pool = NULL;

@@ -305,14 +305,12 @@ static void run_columns(const struct gemv *g, const struct columns *at, int64_t 
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-static void work(void *arg, int32_t index, int32_t count)
+static void work(const void *arg, int64_t begin, int64_t end)
 {
     const struct gemv *g = arg;
     const struct shoali_gemm_args *args = g->args;
     float sums[GEMV_SUMS] __attribute__((aligned(64)));
-    int64_t end;
-    struct columns at = {.sums = sums};
-    shoali_pool_slice(args->n, 32, index, count, &at.begin, &end);
+    struct columns at = {.sums = sums, .begin = begin};
     const int64_t most = args->trans_b ? 16 : GEMV_SUMS / args->m / 16 * 16;
     for (; at.begin < end; at.begin += at.count) {
         at.count = SHOALI_MIN(most, end - at.begin);
@@ -328,14 +326,11 @@ static void work(void *arg, int32_t index, int32_t count)
 void SHOALI_CPU_SYMBOL(gemv)(const struct shoali_gemm_args *args, struct shoali_pool *threads)
 {
     const bool pairs = gemm_pairs(args->dtype_ab);
-    struct gemv g = {.args = args,
-                     .a = {args->a, args->lda, args->dtype_ab, pairs},
-                     .b = {args->b, args->ldb, args->dtype_ab, pairs},
-                     .steps = gemm_steps(args->k, pairs)};
-    const double bytes =
-        (double)args->n * (double)args->k * (double)shoal_dtype_bytes(args->dtype_ab);
-    if (bytes < RANGE_SERIAL_BYTES)
-        work(&g, 0, 1);
-    else
-        shoali_pool_run(threads, work, &g);
+    const struct gemv g = {.args = args,
+                           .a = {args->a, args->lda, args->dtype_ab, pairs},
+                           .b = {args->b, args->ldb, args->dtype_ab, pairs},
+                           .steps = gemm_steps(args->k, pairs)};
+    /* Rows of B are as long as their columns are many. */
+    range_run_wide(threads, work, &g, args->n, 32, args->trans_b ? 32 : 256,
+                   args->k * (int64_t)shoal_dtype_bytes(args->dtype_ab));
 }

@@ -99,7 +99,7 @@ static void norm_range(const void *args, int64_t begin, int64_t end)
 void SHOALI_CPU_SYMBOL(norm)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_norm_args *norm = args;
-    range_run(context->threads, norm_range, norm, norm->rows, 1, norm->columns * 8);
+    range_run_wide(context->threads, norm_range, norm, norm->rows, 1, ROWS, norm->columns * 8);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -243,7 +243,8 @@ void SHOALI_CPU_SYMBOL(norm_backward)(const void *args, const struct shoali_kern
 {
     const struct shoali_norm_backward_args *norm = args;
     if (norm->dgamma || norm->dbeta)
-        range_run(context->threads, parameters_range, norm, norm->columns, 16, norm->rows * 8);
+        range_run_wide(context->threads, parameters_range, norm, norm->columns, 16, 64,
+                       norm->rows * 8);
     if (norm->dx)
-        range_run(context->threads, dx_range, norm, norm->rows, 1, norm->columns * 12);
+        range_run_wide(context->threads, dx_range, norm, norm->rows, 1, ROWS, norm->columns * 12);
 }

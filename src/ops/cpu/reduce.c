@@ -67,8 +67,9 @@ void SHOALI_CPU_SYMBOL(reduce)(const void *args, const struct shoali_kernel_cont
 {
     const struct shoali_reduce_args *reduce = args;
     const bool rows = reduce->inner == 1;
-    range_run(context->threads, rows ? reduce_rows_range : reduce_columns_range, reduce,
-              reduce->outer * reduce->inner, rows ? 1 : 16, 4 * reduce->reduced);
+    range_run_wide(context->threads, rows ? reduce_rows_range : reduce_columns_range, reduce,
+                   reduce->outer * reduce->inner, rows ? 1 : 16, rows ? 1 : 16 * WIDE,
+                   4 * reduce->reduced);
 }
 
 /* ---- the reverse ----------------------------------------------------------------------------- */

@@ -101,30 +101,34 @@ static void add_block(uint64_t limbs[3], const float *x, int64_t n)
 
 /* Threads with sums of their own, which are added when all have ended. */
 struct summing {
+    struct range_cut cut;
     const void *args;
     void (*range)(const void *args, int64_t begin, int64_t end, uint64_t (*limbs)[3]);
-    int64_t count;
     uint64_t limbs[MOST_THREADS][2][3];
 };
 
-static void summing_thread(void *arg, int32_t index, int32_t count)
+static void summing_thread(void *arg, struct shoali_claim *claim)
 {
     struct summing *work = arg;
     int64_t begin, end;
-    if (index >= MOST_THREADS)
-        return;
-    shoali_pool_slice(work->count, BLOCK, index, SHOALI_MIN(count, MOST_THREADS), &begin, &end);
-    if (begin < end)
-        work->range(work->args, begin, end, work->limbs[index]);
+    while (claim->index < MOST_THREADS && range_next(&work->cut, claim, &begin, &end))
+        work->range(work->args, begin, end, work->limbs[claim->index]);
 }
 
 static void summing_run(struct shoali_pool *threads, struct summing *work, int64_t bytes,
                         uint64_t *first, uint64_t *second)
 {
-    if ((double)work->count * (double)bytes < RANGE_SERIAL_BYTES)
-        summing_thread(work, 0, 1);
+    const struct shoali_pieces pieces = {.shares =
+                                             SHOALI_MIN(shoali_pool_threads(threads), MOST_THREADS),
+                                         .count = range_pieces,
+                                         .work = summing_thread,
+                                         .arg = work};
+    work->cut.grain = BLOCK;
+    work->cut.piece = 16 * BLOCK;
+    if ((double)work->cut.count * (double)bytes < RANGE_SERIAL_BYTES)
+        work->range(work->args, 0, work->cut.count, work->limbs[0]);
     else
-        shoali_pool_run(threads, summing_thread, work);
+        shoali_pool_run_pieces(threads, &pieces);
     for (int t = 0; t < MOST_THREADS; t++) {
         limbs_add(first, work->limbs[t][0]);
         if (second)
@@ -221,7 +225,7 @@ void SHOALI_CPU_SYMBOL(square_sums)(const void *args, const struct shoali_kernel
     if ((sums->control && sums->control[2] != 0) || sums->count == 0)
         return;
     if (sums->tensor) {
-        struct summing work = {.args = sums, .range = sum_tensor, .count = sums->count};
+        struct summing work = {.args = sums, .range = sum_tensor, .cut = {.count = sums->count}};
         summing_run(context->threads, &work, 4, sums->tensor, NULL);
     }
     const int64_t rows =
@@ -229,7 +233,7 @@ void SHOALI_CPU_SYMBOL(square_sums)(const void *args, const struct shoali_kernel
     if (sums->row)
         range_run(context->threads, sum_rows, sums, rows, 1, 4 * sums->columns);
     if (sums->column)
-        range_run(context->threads, sum_columns, sums, sums->columns, 16, 4 * rows);
+        range_run_wide(context->threads, sum_columns, sums, sums->columns, 16, 64, 4 * rows);
 }
 
 /* ---- LAMB ------------------------------------------------------------------------------------ */
@@ -271,7 +275,7 @@ static void lamb_range(const void *block, int64_t begin, int64_t end, uint64_t (
 void SHOALI_CPU_SYMBOL(lamb)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_lamb_args *lamb = args;
-    struct summing work = {.args = lamb, .range = lamb_range, .count = lamb->count};
+    struct summing work = {.args = lamb, .range = lamb_range, .cut = {.count = lamb->count}};
     if (lamb->control && lamb->control[2] != 0)
         return;
     summing_run(context->threads, &work, 24, lamb->param_sum, lamb->update_sum);
@@ -373,7 +377,8 @@ static void adafactor_range(const void *block, int64_t begin, int64_t end, uint6
 void SHOALI_CPU_SYMBOL(adafactor)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_adafactor_args *adafactor = args;
-    struct summing work = {.args = adafactor, .range = adafactor_range, .count = adafactor->count};
+    struct summing work = {
+        .args = adafactor, .range = adafactor_range, .cut = {.count = adafactor->count}};
     if (adafactor->control && adafactor->control[2] != 0)
         return;
     summing_run(context->threads, &work, 8, adafactor->sum, NULL);
