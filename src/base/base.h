@@ -12,7 +12,7 @@
  *   rng.h           Philox counter-based random numbers, streams by logical name
  *   mathx.h         exp, ln, sin, cos, tanh, erf with the same bits on every machine
  *   clock.h         monotonic nanoseconds, deadlines
- *   pool.h          the rank's thread pool: static partition, bounded spin then futex
+ *   pool.h          the rank's thread pool: claimed pieces, bounded spin then futex
  *   worker.h        one thread that runs jobs in order
  *   process.h       what the kernel tells of a process
  *   board.h         what a rank says of itself, where others can read it

@@ -26,9 +26,11 @@
 
 enum {
     THREADS_MAX = 4096,
-    SPIN_NS = 200000,   /* a step's serial parts are shorter, and a sleep costs a tenth of it */
-    SPIN_NS_MIN = 1000, /* a waiter whose spins never paid off still tries this long */
-    POLITE_NS = 10000,  /* from then on a spin offers the core to whoever else wants it */
+    SPIN_NS = 200000,       /* a step's serial parts are shorter, and a sleep costs a tenth of it */
+    SPIN_NS_MIN = 1000,     /* a waiter whose spins never paid off still tries this long */
+    POLITE_NS = 10000,      /* from then on a spin offers the core to whoever else wants it */
+    SLOW_YIELD_NS = 100000, /* another program had the core for its turn */
+    CROWDED_WAITS = 256,
     LOOKS_PER_CLOCK_READ = 32,
     CACHE_LINE_BYTES = 64,
     CACHE_BYTES = 32 << 20, /* where the system does not say */
@@ -37,6 +39,7 @@ enum {
 /* What one side of the pool knows about waiting for the other. */
 struct waiter {
     int64_t spin_ns; /* halved by each spin in vain, restored by a useful one */
+    int32_t crowded_waits, waits_to_yield; /* 0: a spin may yield */
 };
 
 struct worker {
@@ -120,6 +123,19 @@ static bool reached(const _Atomic uint32_t *word, uint32_t value, bool equal)
     return (atomic_load_explicit(word, memory_order_acquire) == value) == equal;
 }
 
+/* Whoever is waited for may need this core. Where another program wants it, a yield gives that one
+ * a whole turn, and again at the next wait: then it is only tried after twice as many waits. */
+static void let_others_run(struct waiter *waiter)
+{
+    const int64_t begin = shoali_now_ns();
+    sched_yield();
+    if (shoali_now_ns() - begin < SLOW_YIELD_NS)
+        return;
+    const int32_t doubled = 2 * waiter->crowded_waits + 16;
+    waiter->crowded_waits = doubled < CROWDED_WAITS ? doubled : CROWDED_WAITS;
+    waiter->waits_to_yield = waiter->crowded_waits;
+}
+
 /* Spins for a bounded time until (*word == value) is `equal`; false when the caller has to sleep.
  */
 static bool spin(const struct shoali_pool *pool, struct waiter *waiter,
@@ -129,6 +145,10 @@ static bool spin(const struct shoali_pool *pool, struct waiter *waiter,
         return true;
     const int64_t begin = shoali_now_ns();
     int64_t spent = 0;
+    if (waiter->waits_to_yield > 0)
+        waiter->waits_to_yield--;
+    else
+        waiter->crowded_waits -= waiter->crowded_waits / 4;
     while (spent < waiter->spin_ns && shoali_awake_threads() <= pool->core_count) {
         for (int look = 0; look < LOOKS_PER_CLOCK_READ; look++) {
             if (reached(word, value, equal)) {
@@ -138,8 +158,8 @@ static bool spin(const struct shoali_pool *pool, struct waiter *waiter,
             shoali_pause_core();
         }
         spent = shoali_now_ns() - begin;
-        if (spent > POLITE_NS)
-            sched_yield();
+        if (spent > POLITE_NS && waiter->waits_to_yield == 0)
+            let_others_run(waiter);
     }
     if (spent < waiter->spin_ns)
         return false;

@@ -150,8 +150,8 @@ SHOALI_V v16 v16_round_as(v16 x, shoal_dtype dtype)
 }
 
 #ifndef SHOALI_VMATH_RANDOM
-/* shoali_random_u32 of the indices first .. first+15. */
-SHOALI_V v16i v16_random_u32(const struct shoali_stream *stream, uint64_t first)
+/* Words 0 and 1 of the Philox blocks first .. first+15. */
+SHOALI_V v16i v16_random_words(const struct shoali_stream *stream, uint64_t first, v16i *word1)
 {
     const v16i low = v16i_set1((uint32_t)first), high = v16i_set1((uint32_t)(first >> 32));
     v16i c0 = v16i_add(low, v16i_iota());
@@ -169,9 +169,16 @@ SHOALI_V v16i v16_random_u32(const struct shoali_stream *stream, uint64_t first)
         k0 += SHOALI_PHILOX_WEYL0;
         k1 += SHOALI_PHILOX_WEYL1;
     }
+    *word1 = c1;
     return c0;
 }
 #endif
+/* shoali_random_u32 of the indices first .. first+15. */
+SHOALI_V v16i v16_random_u32(const struct shoali_stream *stream, uint64_t first)
+{
+    v16i word1;
+    return v16_random_words(stream, first, &word1);
+}
 /* Which of the elements first .. first+15 a dropout mask keeps (threshold:
  * shoali_dropout_threshold). */
 SHOALI_V v16m v16_dropout_keep(const struct shoali_stream *stream, uint64_t first,

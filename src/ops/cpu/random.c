@@ -21,26 +21,12 @@
 #endif
 
 #if HAVE_FMA
-/* Words 0 and 1 of the Philox blocks first .. first+15; v16_random_u32 is word 0 of the same. */
 static void two_words(const struct shoali_stream *stream, uint64_t first, uint32_t word0[LANES],
                       uint32_t word1[LANES])
 {
-    const v16i low = v16i_set1((uint32_t)first), high = v16i_set1((uint32_t)(first >> 32));
-    v16i c0 = v16i_add(low, v16i_iota());
-    v16i c1 = v16i_select(v16i_geu(c0, low), high, v16i_add(high, v16i_set1(1)));
-    v16i c2 = v16i_set1(stream->high[0]), c3 = v16i_set1(stream->high[1]);
-    uint32_t k0 = stream->key[0], k1 = stream->key[1];
-    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-        v16i high0, low0, high1, low1;
-        v16i_mul_wide(c0, 0xD2511F53u, &high0, &low0);
-        v16i_mul_wide(c2, 0xCD9E8D57u, &high1, &low1);
-        c0 = v16i_xor(v16i_xor(high1, c1), v16i_set1(k0));
-        c1 = low1;
-        c2 = v16i_xor(v16i_xor(high0, c3), v16i_set1(k1));
-        c3 = low0;
-    }
-    v16i_store(word0, c0);
-    v16i_store(word1, c1);
+    v16i second;
+    v16i_store(word0, v16_random_words(stream, first, &second));
+    v16i_store(word1, second);
 }
 
 /* An unevaluated sum. */

@@ -156,13 +156,9 @@ SHOALI_INLINE void combine_wide(const struct shoali_reduce_sources_args *args, i
             acc[u] = v16_mul(acc[u], v16_set1(1.0f / (float)args->sources));
     }
     if (args->nontemporal) {
-        _Alignas(64) float line[16 * WIDE];
-        for (int u = 0; u < WIDE; u++)
-            v16_store_as(line, 16 * u, acc[u], dtype);
-        const size_t bytes = dtype == SHOAL_F32 ? 4 : 2;
         for (int32_t d = 0; d < args->destinations; d++)
-            shoali_nontemporal_copy((char *)args->y[d] + (size_t)i * bytes, line,
-                                    16 * WIDE * bytes);
+            for (int u = 0; u < WIDE; u++)
+                lanes_stream(args->y[d], i + 16 * u, acc[u], dtype);
         return;
     }
     for (int32_t d = 0; d < args->destinations; d++) {
@@ -216,9 +212,16 @@ static void integers_range(const void *block, int64_t begin, int64_t end)
             for (int64_t j = 0; j < n; j++)
                 sum[j] = s == 0 ? x[j] : sum[j] + x[j];
         }
-        for (int32_t d = 0; d < args->destinations; d++)
-            memcpy((uint64_t *)args->y[d] + i, sum, (size_t)n * sizeof sum[0]);
+        for (int32_t d = 0; d < args->destinations; d++) {
+            uint64_t *to = (uint64_t *)args->y[d] + i;
+            if (args->nontemporal && n == BLOCK)
+                shoali_nontemporal_copy(to, sum, sizeof sum);
+            else
+                memcpy(to, sum, (size_t)n * sizeof sum[0]);
+        }
     }
+    if (args->nontemporal)
+        shoali_nontemporal_end();
 }
 
 /* Of integers the exact sums alone: nothing else is on a step's way. */
@@ -228,11 +231,24 @@ bool SHOALI_CPU_SYMBOL(reduce_sources_supports)(const void *args)
     return sources->dtype != SHOAL_I64 || sources->op == SHOALI_SUM;
 }
 
+/* Past the caches whether or not the caller has said so. */
+static bool streams(const struct shoali_reduce_sources_args *args, const struct shoali_pool *pool)
+{
+    const int64_t bytes =
+        (int64_t)shoal_dtype_bytes(args->dtype) * (args->sources + args->destinations);
+    for (int32_t d = 0; d < args->destinations; d++)
+        for (int32_t s = 0; s < args->sources; s++)
+            if (!range_streams(pool, args->y[d], args->x[s], args->count, bytes))
+                return false;
+    return true;
+}
+
 void SHOALI_CPU_SYMBOL(reduce_sources)(const void *args,
                                        const struct shoali_kernel_context *context)
 {
-    const struct shoali_reduce_sources_args *sources = args;
-    const bool integers = sources->dtype == SHOAL_I64;
-    range_run(context->threads, integers ? integers_range : sources_range, sources, sources->count,
-              64, 4 * (sources->sources + sources->destinations));
+    struct shoali_reduce_sources_args sources = *(const struct shoali_reduce_sources_args *)args;
+    const bool integers = sources.dtype == SHOAL_I64;
+    sources.nontemporal = sources.nontemporal || streams(&sources, context->threads);
+    range_run(context->threads, integers ? integers_range : sources_range, &sources, sources.count,
+              64, 4 * (sources.sources + sources.destinations));
 }
