@@ -187,7 +187,7 @@ enum shoali_reduce_op {
     SHOALI_AVG,
     SHOALI_SUM_TREE
 };
-#define SHOALI_REDUCE_MAX_SOURCES 64
+#define SHOALI_REDUCE_MAX_SOURCES 256
 /* y[i] = x[0][i] op x[1][i] op ... in source order; fp32 arithmetic for 16-bit floats with one
  * rounding; integers wrap. AVG: sum * (1/sources). SUM_TREE, of a power of two of sources: neighbours
  * are added, then neighbours of those sums, to the last. y may equal any source. Up to 4 further

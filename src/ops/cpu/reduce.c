@@ -124,7 +124,8 @@ SHOALI_INLINE v16 combine(enum shoali_reduce_op op, v16 a, v16 b)
 SHOALI_INLINE v16 tree_of(const struct shoali_reduce_sources_args *args, int64_t i, int64_t lanes,
                           const shoal_dtype dtype)
 {
-    v16 waiting[7]; /* sources are at most 2^6 */
+    v16 waiting[9];
+    _Static_assert(SHOALI_REDUCE_MAX_SOURCES <= 1 << 8, "a tree is deeper");
     v16 sum = v16_set1(0);
     for (int32_t s = 0; s < args->sources; s++) {
         int level = 0;
