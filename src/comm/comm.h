@@ -21,6 +21,8 @@
  *   ucx     processes on any number of machines that no MPI has started (ucx/backend.h); a plug-in,
  *           too. It and mpi share comm/p2p: collectives over messages between two ranks.
  *   meta    for plans: one rank of a group that does not exist.
+ *   hierarchical  ranks of several hosts: shm within a host, any of the above between hosts
+ *           (hierarchical/hierarchical.h). Chosen by itself, never by name.
  *
  * thread and shm share comm/algorithms (slots.h): the same state machines over the same control
  * layout, which lies on the heap or in the segment.
@@ -107,7 +109,7 @@ struct shoali_seat {
     int32_t world_rank;
     const struct shoali_seat_shared *shared; /* NULL: nothing is known */
     const struct shoali_record *record;
-    const int64_t *send_counts, *recv_counts; /* all_to_all_v; [ranks] */
+    const int64_t *send_counts, *recv_counts; /* all_to_all_v; [ranks], NULL: they come later */
 };
 
 /* For messages; text has room for SHOALI_PLACE_BYTES, and is returned. "" without a name or an
@@ -132,6 +134,10 @@ struct shoali_post {
     int32_t peer;                             /* root, to, from */
     int32_t tag;                              /* what the data is; all ranks must say the same */
     const int64_t *send_counts, *recv_counts; /* all_to_all_v; valid until completion */
+    /* A step of a larger collective: what its caller has posted (count to here), which is what the
+     * others compare and messages name; NULL: this post. Valid until completion. */
+    const struct shoali_record *call;
+    int32_t patience; /* percent that its deadline is later: it waits for others who wait */
     /* Set by wrap/check: the backend calls it with the seats of all ranks once they have arrived
      * and before it touches data (send/recv: the receiver, with the seats of sender and receiver).
      * An error aborts the world with its sentence. NULL: unchecked. */
@@ -144,6 +150,18 @@ struct shoali_split_args {
     /* Ranks of the child; key is then this one's number in it, so that a plan, which cannot ask the
      * others, has both. 0: unknown. */
     int32_t expected;
+};
+
+/* `rank` of `size` here, `number` in the larger world, by which messages call it. `exchange` is
+ * collective over the larger world: gives every rank of this host what each of them has; 0 bytes
+ * of `own` are as good. */
+enum { SHOALI_NEAR_NOTE_BYTES = 512 };
+struct shoali_near_args {
+    int32_t rank, size, number;
+    double timeout_s;
+    struct shoal_thread_world *threads;
+    shoal_status (*exchange)(void *user, const void *own, void *all); /* notes */
+    void *user;
 };
 
 struct shoali_comm_ops {
@@ -170,8 +188,22 @@ struct shoali_comm_ops {
     void (*second_thread)(void *backend);
     /* What messages of all ranks call this one besides its number; NULL: there are no others. */
     void (*set_name)(void *backend, const char *name);
+    /* SHOAL_OK, or the verdict of the world as this rank's error. NULL: it has none. */
+    shoal_status (*verdict)(void *backend);
+    /* A verdict that was found elsewhere, for all ranks of the world as it stands, unless they have
+     * one. */
+    void (*relay)(void *backend, shoal_status status, const char *sentence);
+    /* A world of the ranks of one host within a larger one. NULL: no such worlds. */
+    shoal_status (*create_near)(const struct shoali_near_args *args, void **backend);
+    /* Who waits in this world calls `look` now and then; its error becomes the verdict. */
+    void (*watch)(void *backend, shoal_status (*look)(void *user), void *user);
+    /* Bytes that this rank has sent to other hosts so far, over all groups of its world, per kind.
+     * NULL: none. */
+    void (*between_hosts)(const void *backend, int64_t bytes[SHOALI_COLLECTIVE_COUNT]);
+    /* See shoali_comm_ranks_per_host. NULL: 0. */
+    int32_t (*ranks_per_host)(const void *backend);
 };
-#define SHOALI_COMM_ABI 2u
+#define SHOALI_COMM_ABI 3u
 extern const struct shoali_comm_ops shoali_comm_self, shoali_comm_thread, shoali_comm_shm,
     shoali_comm_mpi, shoali_comm_ucx;
 const struct shoali_comm_ops *const *shoali_comm_all(void); /* NULL-terminated */
@@ -195,15 +227,23 @@ struct shoali_comm_counters {
     int64_t shared_bytes; /* that shoal_comm_alloc gave this rank so far */
     int64_t split_count;  /* groups made of this one */
     int64_t wait_ns;
+    /* That this rank has sent to other hosts, over all groups of its world; 0 where the backend
+     * knows of no hosts. */
+    int64_t between_hosts[SHOALI_COLLECTIVE_COUNT];
 };
 void shoali_comm_get_counters(const shoal_group *group, struct shoali_comm_counters *counters);
 /* Times the collectives of this group and of those that are split from it from now on (comms_log.h);
  * NULL: no longer. The log outlives the groups. */
 struct shoali_comms_log;
 void shoali_comm_set_log(shoal_group *group, struct shoali_comms_log *log);
+/* How many ranks of the group each host has, when there are several hosts, all have equally many and
+ * they follow each other: rank r is on host r / that. Else 0. The same on all ranks. */
+int32_t shoali_comm_ranks_per_host(const shoal_group *group);
 /* A rank's share of the control memory (slots, bounce areas) of a group in one machine. */
 int64_t shoali_comm_control_bytes(int32_t ranks);
 const char *shoali_collective_name(enum shoali_collective kind);
+/* What a post says of itself, or of the call that it is a step of: count to here. */
+void shoali_post_describe(const struct shoali_post *post, struct shoali_record *record);
 /* Bytes of `in` that a rank of a group of `ranks` sends and of `out` that it receives. Arguments
  * are checked. */
 size_t shoali_post_in_bytes(const struct shoali_post *post, int32_t ranks);

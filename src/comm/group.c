@@ -11,6 +11,26 @@ const char *shoali_collective_name(enum shoali_collective kind)
     return kind < SHOALI_COLLECTIVE_COUNT ? names[kind] : "unknown collective";
 }
 
+/* Keeps the last parts of long paths: "src/engine/engine.c:120". */
+static void copy_here(char *to, const char *here)
+{
+    const size_t length = strlen(here);
+    const char *from = length < SHOALI_HERE_BYTES ? here : here + length - SHOALI_HERE_BYTES + 1;
+    memmove(to, from, strlen(from) + 1);
+}
+
+void shoali_post_describe(const struct shoali_post *post, struct shoali_record *record)
+{
+    const struct shoali_record *call = post->call;
+    record->count = call ? call->count : post->count;
+    record->kind = call ? call->kind : (int32_t)post->kind;
+    record->dtype = call ? call->dtype : (int32_t)post->dtype;
+    record->op = call ? call->op : (int32_t)post->op;
+    record->peer = call ? call->peer : post->peer;
+    record->tag = call ? call->tag : post->tag;
+    copy_here(record->here, call ? call->here : post->here);
+}
+
 static int64_t total(const int64_t *counts, int32_t ranks)
 {
     int64_t sum = 0;

@@ -2,6 +2,7 @@
 #include "comm/algorithms/slots.h"
 #include "comm/board_file.h"
 #include "comm/group.h"
+#include "comm/hierarchical/hierarchical.h"
 #include "comm/launcher_watch.h"
 #include "comm/mpi/mpi.h"
 #include "comm/wrap/wrap.h"
@@ -151,6 +152,31 @@ shoal_status shoali_group_make(const struct shoali_comm_ops *ops, void *object,
     return SHOAL_OK;
 }
 
+/* Ranks of several hosts become a hierarchy, unless SHOAL_HIERARCHICAL=0 says that they do not; those
+ * of one machine do where hosts are pretended. `*object` belongs to `*backend`, on failure to
+ * nobody. */
+static shoal_status divide(struct shoal_thread_world *threads, double timeout_s,
+                           const struct shoali_comm_ops **backend, void **object)
+{
+    int32_t wanted = 1;
+    const bool local = *backend == &shoali_comm_thread || *backend == &shoali_comm_shm;
+    const shoal_status status = read_variable("SHOAL_HIERARCHICAL", 0, 1, &wanted);
+    if (status < 0) {
+        (*backend)->abort(*object, status, shoal_error_message()); /* or the others wait for us */
+        (*backend)->destroy(*object);
+        return status;
+    }
+    if (!wanted || !(*backend)->relay || (*backend)->size(*object) < 2 ||
+        (local && !shoali_hierarchical_is_pretended()))
+        return SHOAL_OK;
+    const struct shoali_hier_args args = {.outer = *backend,
+                                          .inner = threads ? &shoali_comm_thread : &shoali_comm_shm,
+                                          .all = *object,
+                                          .timeout_s = timeout_s,
+                                          .threads = threads};
+    return shoali_hierarchical_create(&args, backend, object);
+}
+
 /* Takes `object`, of the backend, over. */
 static shoal_status wrap(const struct shoali_comm_ops *backend, void *object, bool no_check,
                          shoal_group **group)
@@ -170,6 +196,7 @@ done:
 
 shoal_status shoal_comm_from_mpi_handle(int32_t handle, shoal_group **group)
 {
+    const struct shoali_comm_ops *backend = &shoali_comm_mpi;
     double timeout_s = 0;
     void *object = NULL;
     shoal_status status = SHOAL_OK;
@@ -178,7 +205,8 @@ shoal_status shoal_comm_from_mpi_handle(int32_t handle, shoal_group **group)
     SHOAL_TRY(status, shoali_mpi_adopt(handle, timeout_s, &object), done);
     shoali_context_get()->rank = shoali_comm_mpi.rank(object);
     shoali_context_get()->world = shoali_comm_mpi.size(object);
-    SHOAL_TRY(status, wrap(&shoali_comm_mpi, object, false, group), done);
+    SHOAL_TRY(status, divide(NULL, timeout_s, &backend, &object), done);
+    SHOAL_TRY(status, wrap(backend, object, false, group), done);
 done:
     return status;
 }
@@ -209,6 +237,7 @@ shoal_status shoal_comm_init_sized(const shoal_comm_args *given, size_t given_si
     if (!args.threads)
         board = shoali_board_open(args.rank, args.world_size);
     SHOAL_TRY(status, backend->create(&args, &object), done);
+    SHOAL_TRY(status, divide(args.threads, args.timeout_s, &backend, &object), done);
     SHOAL_TRY(status, wrap(backend, object, args.no_check, group), done);
     (*group)->watch = watch;
     watch = NULL;
@@ -338,11 +367,12 @@ void shoali_comm_second_thread(shoal_group *group)
     group->ops->second_thread(group->object);
 }
 
-static void *find_record(const shoal_group *group)
+/* The object of a table among those that wrap each other. */
+static void *object_of(const shoal_group *group, const struct shoali_comm_ops *table)
 {
     const struct shoali_comm_ops *ops = group->ops;
     void *object = group->object;
-    while (ops != &shoali_comm_record) {
+    while (ops != table) {
         const struct shoali_wrap *wrap = object;
         ops = wrap->inner_ops;
         object = wrap->inner;
@@ -352,10 +382,19 @@ static void *find_record(const shoal_group *group)
 
 void shoali_comm_get_counters(const shoal_group *group, struct shoali_comm_counters *counters)
 {
-    shoali_record_read(find_record(group), counters);
+    shoali_record_read(object_of(group, &shoali_comm_record), counters);
+    if (group->backend->between_hosts)
+        group->backend->between_hosts(object_of(group, group->backend), counters->between_hosts);
 }
 
 void shoali_comm_set_log(shoal_group *group, struct shoali_comms_log *log)
 {
-    shoali_record_set_log(find_record(group), log);
+    shoali_record_set_log(object_of(group, &shoali_comm_record), log);
+}
+
+int32_t shoali_comm_ranks_per_host(const shoal_group *group)
+{
+    return group->backend->ranks_per_host
+               ? group->backend->ranks_per_host(object_of(group, group->backend))
+               : 0;
 }

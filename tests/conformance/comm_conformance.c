@@ -75,6 +75,21 @@ static void shared_memory(void **state)
     (void)state;
     stamp(&(struct stamp){.run = suite_alloc});
 }
+/* 256 ranks that are threads; fewer processes, which are dearer. */
+static void many_ranks(void **state)
+{
+    (void)state;
+    struct ranks ranks = {.kind = COMM_KIND,
+                          .size = COMM_KIND == RANKS_SHM ? 80 : 256,
+                          .run = suite_many,
+                          .timeout_s = 60,
+                          .seed = 1};
+    if (COMM_KIND != RANKS_THREAD && COMM_KIND != RANKS_APART && COMM_KIND != RANKS_SHM)
+        skip();
+    const int64_t start_ns = shoali_now_ns();
+    assert_true(ranks_run(&ranks));
+    assert_true(shoali_now_ns() - start_ns < (int64_t)60 * 1000000000);
+}
 static void counters(void **state)
 {
     (void)state;
@@ -223,6 +238,7 @@ int main(void)
         cmocka_unit_test(messages),
         cmocka_unit_test(split),
         cmocka_unit_test(shared_memory),
+        cmocka_unit_test(many_ranks),
         cmocka_unit_test(counters),
         cmocka_unit_test(arguments),
         cmocka_unit_test(stream_memory),

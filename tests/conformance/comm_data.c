@@ -136,7 +136,7 @@ static void reduce_float(shoal_dtype dtype, shoal_reduce op, uint64_t seed, int3
 {
     unsigned char element[8];
     float sum = 0;
-    double each[64];
+    double each[256];
     for (int32_t r = 0; r < ranks; r++) {
         data_store(dtype, seed, r, index, element);
         float value = load_float(dtype, element);
@@ -158,7 +158,7 @@ void data_reduce(shoal_dtype dtype, shoal_reduce op, uint64_t seed, int32_t rank
                  void *to)
 {
     unsigned char element[8];
-    double real = 0, each[64];
+    double real = 0, each[256];
     int64_t integer = 0;
     if (dtype == SHOAL_F32 || dtype == SHOAL_BF16 || dtype == SHOAL_F16) {
         reduce_float(dtype, op, seed, ranks, index, to);
@@ -184,4 +184,79 @@ void data_reduce(shoal_dtype dtype, shoal_reduce op, uint64_t seed, int32_t rank
         memcpy(to, &real, 8);
     else
         memcpy(to, &integer, shoal_dtype_bytes(dtype));
+}
+
+/* One element into another, both stored in the type. */
+static void combine_stored(shoal_dtype dtype, shoal_reduce op, void *to, const void *from)
+{
+    if (dtype == SHOAL_F64) {
+        double a, b;
+        memcpy(&a, to, 8);
+        memcpy(&b, from, 8);
+        a = combine_double(op, a, b);
+        memcpy(to, &a, 8);
+        return;
+    }
+    const float sum = combine_float(op, load_float(dtype, to), load_float(dtype, from));
+    memcpy(to, &sum, 4);
+}
+
+static void round_stored(shoal_dtype dtype, void *to)
+{
+    float sum;
+    if (dtype == SHOAL_F32 || dtype == SHOAL_F64)
+        return;
+    memcpy(&sum, to, 4);
+    const uint16_t half = dtype == SHOAL_BF16 ? shoali_f32_to_bf16(sum) : shoali_f32_to_f16(sum);
+    memcpy(to, &half, 2);
+}
+
+static void widen_stored(shoal_dtype dtype, void *at)
+{
+    if (dtype == SHOAL_F64)
+        return;
+    const float value = load_float(dtype, at);
+    memcpy(at, &value, 4);
+}
+
+/* The sum of one host's ranks, rounded. */
+static void reduce_host(shoal_dtype dtype, shoal_reduce op, uint64_t seed, const int32_t *host,
+                        int32_t ranks, int32_t first, int64_t index, void *to)
+{
+    const shoal_dtype wide = dtype == SHOAL_F64 ? SHOAL_F64 : SHOAL_F32;
+    unsigned char element[8];
+    data_store(dtype, seed, first, index, to);
+    widen_stored(dtype, to);
+    for (int32_t r = first + 1; r < ranks; r++) {
+        if (host[r] != host[first])
+            continue;
+        data_store(dtype, seed, r, index, element);
+        widen_stored(dtype, element);
+        combine_stored(wide, op, to, element);
+    }
+    round_stored(dtype, to);
+}
+
+void data_reduce_by_host(shoal_dtype dtype, shoal_reduce op, uint64_t seed, const int32_t *host,
+                         int32_t ranks, int64_t index, void *to)
+{
+    const shoal_dtype wide = dtype == SHOAL_F64 ? SHOAL_F64 : SHOAL_F32;
+    unsigned char sum[8] = {0}, element[8] = {0};
+    if (dtype > SHOAL_F64 || (op != SHOAL_SUM && op != SHOAL_PROD)) {
+        data_reduce(dtype, op, seed, ranks, index, to);
+        return;
+    }
+    for (int32_t first = 0; first < ranks; first++) {
+        int32_t earlier = 0;
+        while (host[earlier] != host[first])
+            earlier++;
+        if (earlier < first)
+            continue;
+        reduce_host(dtype, op, seed, host, ranks, first, index, first == 0 ? sum : element);
+        widen_stored(dtype, first == 0 ? sum : element);
+        if (first > 0)
+            combine_stored(wide, op, sum, element);
+    }
+    round_stored(dtype, sum);
+    memcpy(to, sum, shoal_dtype_bytes(dtype));
 }

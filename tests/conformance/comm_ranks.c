@@ -1,5 +1,6 @@
 #include "comm_ranks.h"
 
+#include "comm/hierarchical/hierarchical.h"
 #include "comm/thread/thread.h"
 #include "comm/ucx/ucx.h"
 
@@ -13,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS_MAX = 64, WATCHDOG_S = 100 };
+enum { RANKS_MAX = 256, WATCHDOG_S = 100 };
 
 const char *ranks_kind_name(enum ranks_kind kind)
 {
@@ -70,6 +71,11 @@ shoal_comm_args ranks_args(const struct ranks *ranks, int32_t rank)
 static bool run_rank(const struct ranks *ranks, int32_t rank)
 {
     struct rank_seat own = {.ranks = ranks, .rank = rank, .size = ranks->size}, *seat = &own;
+    int32_t host[RANKS_MAX];
+    if (shoali_hierarchical_is_pretended() && ranks->kind != RANKS_SELF) {
+        seat->host = host;
+        EXPECT(shoali_hier_pretend(getenv("SHOAL_PRETEND_HOSTS"), ranks->size, host) == SHOAL_OK);
+    }
     if (!ranks->bare) {
         shoal_comm_args args = ranks_args(ranks, rank);
         EXPECT(shoal_comm_init(&args, &seat->group) == SHOAL_OK);

@@ -16,6 +16,7 @@ struct rank_seat {
     const struct ranks *ranks;
     int32_t rank, size;
     shoal_group *group; /* joined before and left after the function; NULL with `bare` */
+    int32_t *host;      /* [size] where hosts are pretended (SHOAL_PRETEND_HOSTS), else NULL */
 };
 struct ranks {
     enum ranks_kind kind;

@@ -60,9 +60,10 @@ static bool says(const char *text)
 
 static bool takes_device_memory(const struct rank_seat *seat)
 {
-    return seat->ranks->kind == RANKS_SELF || seat->ranks->kind == RANKS_THREAD ||
-           seat->ranks->kind == RANKS_APART || seat->ranks->kind == RANKS_MPI ||
-           seat->ranks->kind == RANKS_UCX;
+    return strcmp(shoal_comm_backend(seat->group), "hierarchical") != 0 &&
+           (seat->ranks->kind == RANKS_SELF || seat->ranks->kind == RANKS_THREAD ||
+            seat->ranks->kind == RANKS_APART || seat->ranks->kind == RANKS_MPI ||
+            seat->ranks->kind == RANKS_UCX);
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
@@ -544,7 +545,9 @@ bool suite_stream_mismatch(struct rank_seat *seat)
         return false;
     if (seat->rank == 1)
         EXPECT(shoal_barrier(seat->group) == SHOAL_EMISMATCH);
-    else if (!fails(seat, &rig, x, SHOAL_EMISMATCH, "rank 0 posted all_reduce of 3000 I32"))
+    else if (!fails(seat, &rig, x, SHOAL_EMISMATCH,
+                    seat->host ? " posted all_reduce of 3000 I32"
+                               : "rank 0 posted all_reduce of 3000 I32"))
         return false;
     EXPECT(seat->rank != 1 || says("rank 1 posted barrier at"));
     close_rig(&rig);

@@ -31,7 +31,10 @@ bool suite_is_reduction(const struct rank_seat *seat, shoal_dtype dtype, shoal_r
     size_t bytes = shoal_dtype_bytes(dtype);
     unsigned char expected[8];
     for (int64_t i = 0; i < count; i += step_of(count)) {
-        data_reduce(dtype, op, seed, seat->size, first + i, expected);
+        if (seat->host)
+            data_reduce_by_host(dtype, op, seed, seat->host, seat->size, first + i, expected);
+        else
+            data_reduce(dtype, op, seed, seat->size, first + i, expected);
         EXPECT(memcmp(expected, (const char *)got + (size_t)i * bytes, bytes) == 0);
     }
     return true;
@@ -331,8 +334,13 @@ static bool check_child(struct rank_seat *seat, shoal_group *child, int32_t expe
 {
     EXPECT(shoal_comm_size(child) == expected_size && shoal_comm_rank(child) == expected_rank);
     EXPECT(strcmp(shoal_comm_backend(child), shoal_comm_backend(seat->group)) == 0);
-    struct rank_seat sub = {
-        .ranks = seat->ranks, .rank = expected_rank, .size = expected_size, .group = child};
+    int32_t host[64], own = seat->host ? seat->host[seat->rank] : 0;
+    EXPECT(shoal_all_gather(child, &own, host, 1, SHOAL_I32, NULL) == SHOAL_OK);
+    struct rank_seat sub = {.ranks = seat->ranks,
+                            .rank = expected_rank,
+                            .size = expected_size,
+                            .group = child,
+                            .host = seat->host ? host : NULL};
     struct buffers b = {.in = memory, .out = memory + 400000};
     return check_reducing(&sub, &b, SHOAL_F32, 20, 5) &&
            check_reducing(&sub, &b, SHOAL_F32, 20000 / expected_size, 6) &&
@@ -393,8 +401,38 @@ bool suite_alloc(struct rank_seat *seat)
     EXPECT(huge == NULL);
     if (seat->ranks->kind == RANKS_SHM)
         EXPECT(strstr(shoal_error_message(), "/dev/shm") &&
-               strstr(shoal_error_message(), "rank 0"));
+               strstr(shoal_error_message(), seat->host ? "rank" : "rank 0"));
     EXPECT(shoal_barrier(seat->group) == SHOAL_OK);
+    return true;
+}
+
+bool suite_many(struct rank_seat *seat)
+{
+    enum { COUNT = 3, GROUPS = 16 };
+    const int32_t me = seat->rank, n = seat->size, next = (me + 1) % n, last = (me + n - 1) % n;
+    int32_t token = me, got = -1;
+    shoal_group *part = NULL;
+    struct buffers b;
+    if (!get_buffers(seat, false, (size_t)n * COUNT * 8, &b) ||
+        !check_reducing(seat, &b, SHOAL_F32, COUNT, 1) ||
+        !check_tree(seat, &b, SHOAL_F32, COUNT, 2) || !check_moving(seat, &b, SHOAL_I64, COUNT, 3))
+        return false;
+    EXPECT(shoal_send(seat->group, &token, 1, SHOAL_I32, next, NULL) == SHOAL_OK);
+    EXPECT(shoal_recv(seat->group, &got, 1, SHOAL_I32, last, NULL) == SHOAL_OK && got == last);
+    EXPECT(shoal_comm_split(seat->group, me % GROUPS, 0, &part) == SHOAL_OK);
+    EXPECT(shoal_comm_rank(part) == me / GROUPS);
+    EXPECT(shoal_all_reduce(part, &token, &got, 1, SHOAL_I32, SHOAL_MAX, NULL) == SHOAL_OK);
+    EXPECT(got == (shoal_comm_size(part) - 1) * GROUPS + me % GROUPS);
+    shoal_comm_destroy(part);
+    put_buffers(seat, &b);
+    if (!get_buffers(seat, true, 4096, &b)) /* in reach of all */
+        return false;
+    data_fill(SHOAL_F32, 4, me, 0, 1024, b.in);
+    EXPECT(shoal_all_reduce(seat->group, b.in, b.out, 1024, SHOAL_F32, SHOAL_SUM, NULL) == 0);
+    if (!suite_is_reduction(seat, SHOAL_F32, SHOAL_SUM, 4, me % 1000, 8,
+                            b.out + 4 * (size_t)(me % 1000)))
+        return false;
+    put_buffers(seat, &b);
     return true;
 }
 

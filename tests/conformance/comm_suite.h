@@ -11,6 +11,7 @@ bool suite_requests(struct rank_seat *seat);   /* asynchronous, in any order of 
 bool suite_messages(struct rank_seat *seat);   /* send and recv */
 bool suite_split(struct rank_seat *seat);
 bool suite_alloc(struct rank_seat *seat);
+bool suite_many(struct rank_seat *seat); /* a little of everything, for very many ranks */
 bool suite_counters(struct rank_seat *seat);
 bool suite_arguments(struct rank_seat *seat); /* a user's mistakes are sentences and harm nobody */
 

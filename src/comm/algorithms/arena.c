@@ -43,7 +43,7 @@ static shoal_status exchange_notes(struct shoali_slots_group *group, const struc
     for (int32_t r = 0; r < group->size && status == SHOAL_OK; r++)
         if (notes[r].status < 0)
             status = SHOAL_FAIL((shoal_status)notes[r].status, "rank %d: %s",
-                                (int)group->shared->world_rank[r], notes[r].sentence);
+                                (int)shoali_slots_number(group, r), notes[r].sentence);
     return status;
 }
 
@@ -143,7 +143,7 @@ static void sweep(struct shoali_slots_world *world, bool all)
     struct shoali_comm_arena **link = &world->arenas;
     while (*link) {
         struct shoali_comm_arena *arena = *link;
-        uint32_t members = (uint32_t)__builtin_popcountll(arena->members);
+        const uint32_t members = shoali_members_count(&arena->members);
         if (!all && atomic_load(&arena->shared->freed) < members) {
             link = &arena->next;
             continue;
@@ -187,8 +187,12 @@ struct shoali_place shoali_place_of(struct shoali_slots_world *world, const void
                                     size_t bytes)
 {
     struct shoali_place place = {0};
-    if (world->host->any_address)
-        return (struct shoali_place){SHOALI_PLACE_ADDRESS, (uintptr_t)memory, UINT64_MAX};
+    if (world->host->any_address) {
+        memset(&place.members, 0xff, sizeof place.members);
+        place.arena = SHOALI_PLACE_ADDRESS;
+        place.offset = (uintptr_t)memory;
+        return place;
+    }
     uintptr_t begin = (uintptr_t)memory;
     pthread_mutex_lock(&world->lock);
     for (const struct shoali_comm_arena *arena = world->arenas; arena; arena = arena->next) {

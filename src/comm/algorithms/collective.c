@@ -23,7 +23,7 @@ static void show(const struct shoali_slots_group *group, const void *memory, siz
                  uint32_t reach, struct shoali_wire *wire)
 {
     const struct shoali_place place = shoali_place_of(group->world, memory, bytes);
-    if (place.arena == 0 || (place.members & group->members) != group->members)
+    if (place.arena == 0 || !shoali_members_have_all(&place.members, &group->members))
         return;
     *(reach == SHOALI_REACH_IN ? &wire->in : &wire->out) = place;
     wire->reachable |= reach;
@@ -96,15 +96,16 @@ static shoal_status ask_agreement(const struct shoali_slots_group *group,
                                   const struct shoali_slots_request *request)
 {
     struct shoali_seat seats[SHOALI_MAX_RANKS];
+    const bool sized = request->post.kind == SHOALI_ALL_TO_ALL_V;
     if (!request->post.agree)
         return SHOAL_OK;
     for (int32_t r = 0; r < group->size; r++) {
         const int64_t *counts = group->slot[r].counts[group->round % 2];
-        seats[r] = (struct shoali_seat){.world_rank = group->shared->world_rank[r],
+        seats[r] = (struct shoali_seat){.world_rank = shoali_slots_number(group, r),
                                         .shared = shoali_slots_seat(group, r),
                                         .record = &shoali_group_wire(group, r)->record,
-                                        .send_counts = counts,
-                                        .recv_counts = counts + SHOALI_MAX_RANKS};
+                                        .send_counts = sized ? counts : NULL,
+                                        .recv_counts = sized ? counts + SHOALI_MAX_RANKS : NULL};
     }
     return request->post.agree(seats, group->size);
 }

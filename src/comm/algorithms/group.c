@@ -14,14 +14,15 @@ static size_t clamp(size_t value, size_t low, size_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* Staging for about 4 MiB of halves and 4 MiB of pieces, so that a group costs a bounded amount
- * whatever its size; a half holds at least a small operation. */
+/* Staging for about 4 MiB of halves and 4 MiB of pieces; a half holds at least a small operation, a
+ * piece a short message, so that a group of the most ranks costs each of them about 0.6 MiB. */
 static struct layout make_layout(int32_t size)
 {
     const size_t budget = (size_t)4 << 20, ranks = (size_t)size;
     struct layout layout = {0};
     layout.half_bytes = clamp(budget / (2 * ranks) / 4096 * 4096, SHOALI_SMALL_BYTES, 262144);
-    layout.piece_bytes = clamp(budget / (2 * ranks * ranks) / 4096 * 4096, 4096, 65536);
+    layout.piece_bytes =
+        clamp(budget / (2 * ranks * ranks) / 4096 * 4096, ranks > 64 ? 512 : 4096, 65536);
     layout.slots = (sizeof(struct shoali_group_shared) + 4095) / 4096 * 4096;
     layout.channels = layout.slots + ranks * sizeof(struct shoali_slot);
     layout.halves = layout.channels + ranks * ranks * sizeof(struct shoali_channel);
@@ -68,7 +69,7 @@ shoal_status shoali_group_open(struct shoali_slots_world *world, void *memory,
     group->segment = own;
     group->rank = rank;
     for (int32_t r = 0; r < group->size; r++)
-        group->members |= (uint64_t)1 << group->shared->world_rank[r];
+        shoali_members_add(&group->members, group->shared->world_rank[r]);
     group->world = world;
     group->spin_ns = world->spin_ns;
     shoali_world_retain(world);

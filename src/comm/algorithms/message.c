@@ -27,11 +27,10 @@ static void put_piece(struct shoali_slots_group *group, struct shoali_slots_requ
     const struct shoali_post *post = &request->post;
     struct shoali_wire *wire = &channel->wire[head % PIECES];
     if (!request->published) {
-        uint64_t both = (uint64_t)1 << group->shared->world_rank[post->peer];
         *wire = request->wire;
         if (request->bytes > group->piece_bytes)
             wire->in = shoali_place_of(group->world, post->in, request->bytes);
-        if (!(wire->in.members & both))
+        if (!shoali_members_have(&wire->in.members, group->shared->world_rank[post->peer]))
             wire->in = (struct shoali_place){0};
         request->posted_place = wire->in.arena != 0;
         request->published = true;
@@ -69,10 +68,10 @@ static shoal_status check_first(const struct shoali_slots_group *group,
                                 const struct shoali_record *sent)
 {
     const struct shoali_seat seats[2] = {
-        {.world_rank = group->shared->world_rank[request->post.peer],
+        {.world_rank = shoali_slots_number(group, request->post.peer),
          .shared = shoali_slots_seat(group, request->post.peer),
          .record = sent},
-        {.world_rank = group->world->rank,
+        {.world_rank = shoali_slots_number(group, group->rank),
          .shared = shoali_slots_seat(group, group->rank),
          .record = &request->wire.record}};
     shoal_status status = request->post.agree ? request->post.agree(seats, 2) : SHOAL_OK;

@@ -20,14 +20,6 @@ static bool is_message(const struct shoali_slots_request *request)
     return request->post.kind == SHOALI_SEND || request->post.kind == SHOALI_RECV;
 }
 
-/* Keeps the last parts of long paths: "src/engine/engine.c:120". */
-static void copy_here(char *to, const char *here)
-{
-    size_t length = strlen(here);
-    const char *from = length < SHOALI_HERE_BYTES ? here : here + length - SHOALI_HERE_BYTES + 1;
-    memcpy(to, from, strlen(from) + 1);
-}
-
 static void fill_request(struct shoali_slots_group *group, struct shoali_slots_request *request,
                          const struct shoali_post *post)
 {
@@ -43,13 +35,7 @@ static void fill_request(struct shoali_slots_group *group, struct shoali_slots_r
     request->wire.in = request->wire.out = (struct shoali_place){0};
     record->sequence = is_message(request) ? 0 : group->sequence++;
     record->group = group->shared->identity;
-    record->count = post->count;
-    record->kind = (int32_t)post->kind;
-    record->dtype = (int32_t)post->dtype;
-    record->op = (int32_t)post->op;
-    record->peer = post->peer;
-    record->tag = post->tag;
-    copy_here(record->here, post->here);
+    shoali_post_describe(post, record);
 }
 
 static void unqueue(struct shoali_slots_group *group, const struct shoali_slots_request *request)
@@ -61,24 +47,35 @@ static void unqueue(struct shoali_slots_group *group, const struct shoali_slots_
     group->queued = kept;
 }
 
-/* One pass over the queue: a request that needs others holds back the later ones of its lane (the
- * collectives, the sends to a rank, the receives from a rank). A failure becomes the verdict. */
+/* Is there an earlier one of its lane: the collectives, the sends to a rank, the receives from a rank?
+ * It needs others, or it would have left the queue. */
+static bool is_held(const struct shoali_slots_group *group, int32_t at)
+{
+    const struct shoali_post *post = &group->queue[at]->post;
+    for (int32_t i = 0; i < at; i++) {
+        const struct shoali_post *earlier = &group->queue[i]->post;
+        if (!is_message(group->queue[at]) && !is_message(group->queue[i]))
+            return true;
+        if (is_message(group->queue[at]) && earlier->kind == post->kind &&
+            earlier->peer == post->peer)
+            return true;
+    }
+    return false;
+}
+
+/* One pass over the queue, each lane in its order. A failure becomes the verdict. */
 static shoal_status progress(struct shoali_slots_group *group)
 {
     if (group->gave_up)
         return SHOAL_OK;
-    bool collectives_held = false;
-    uint64_t held[2] = {0, 0}; /* sends, receives: bit per rank */
     for (int32_t i = 0; i < group->queued;) {
         struct shoali_slots_request *request = group->queue[i];
-        bool message = is_message(request);
-        uint64_t *lane = &held[request->post.kind == SHOALI_RECV];
-        uint64_t peer = message ? (uint64_t)1 << request->post.peer : 0;
-        shoal_status status = SHOAL_IN_PROGRESS;
-        if (message && !(*lane & peer))
-            status = shoali_message_advance(group, request);
-        else if (!message && !collectives_held)
-            status = shoali_collective_advance(group, request);
+        if (is_held(group, i)) {
+            i++;
+            continue;
+        }
+        const shoal_status status = is_message(request) ? shoali_message_advance(group, request)
+                                                        : shoali_collective_advance(group, request);
         if (status < 0) {
             shoali_world_condemn(group->world, -1, status, shoal_error_message());
             shoali_group_ring_all(group);
@@ -89,8 +86,6 @@ static shoal_status progress(struct shoali_slots_group *group)
             unqueue(group, request);
             continue;
         }
-        *lane |= peer;
-        collectives_held |= !message;
         i++;
     }
     return SHOAL_OK;
@@ -165,7 +160,7 @@ static int32_t list_missing(const struct shoali_slots_group *group, char *text, 
         if ((size_t)at + sizeof(name) < sizeof(list)) {
             shoali_seat_name(shoali_slots_seat(group, r), " (", name);
             at += snprintf(list + at, sizeof(list) - (size_t)at, "%s%d%s%s", count ? ", " : "",
-                           (int)group->shared->world_rank[r], name, name[0] ? ")" : "");
+                           (int)shoali_slots_number(group, r), name, name[0] ? ")" : "");
         }
         count++;
     }
@@ -182,7 +177,7 @@ static void describe_timeout(const struct shoali_slots_group *group,
     double seconds = (double)group->world->timeout_ns * 1e-9;
     if (is_message(request)) {
         const struct shoali_seat seat = {.world_rank =
-                                             group->shared->world_rank[request->post.peer],
+                                             shoali_slots_number(group, request->post.peer),
                                          .shared = shoali_slots_seat(group, request->post.peer)};
         snprintf(text, bytes, "%s: %s did not %s within %.1f s; %s",
                  shoali_record_format(&request->wire.record, own), shoali_rank_format(&seat, peer),
@@ -226,18 +221,23 @@ static void check_health(struct shoali_slots_group *group, struct shoali_slots_r
     struct shoali_slots_world *world = group->world;
     char text[SHOALI_SENTENCE_BYTES], name[SHOALI_PLACE_BYTES], doing[SHOALI_PLACE_BYTES];
     int32_t dead = world->host->find_dead ? world->host->find_dead(world->user) : -1;
+    shoal_status status;
     if (dead >= 0) {
         const struct shoali_seat_shared *seat = &world->shared->seat[dead];
         snprintf(text, sizeof(text),
                  "rank %d (pid %d%s) is gone%s: it was killed or left without shoal_comm_destroy; "
                  "its own output says more",
-                 (int)dead, (int)atomic_load(&seat->pid), shoali_seat_name(seat, ", ", name),
+                 (int)seat->number, (int)atomic_load(&seat->pid),
+                 shoali_seat_name(seat, ", ", name),
                  shoali_seat_doing(seat, ", last seen in ", doing));
         /* All ranks get this sentence, and may be ended before they say it: the first one does. */
         if (shoali_world_condemn(world, -1, SHOAL_EPEER, text))
             SHOALI_ERROR("comm", "%s", text);
+    } else if (world->look && (status = world->look(world->look_user)) < 0) {
+        (void)shoali_world_condemn(world, -1, status, shoal_error_message());
     } else if (world->timeout_ns > 0 &&
-               shoali_now_ns() - request->waiting_since_ns >= world->timeout_ns) {
+               shoali_now_ns() - request->waiting_since_ns >=
+                   world->timeout_ns / 100 * (100 + request->post.patience)) {
         describe_timeout(group, request, text, sizeof(text));
         (void)shoali_world_condemn(world, -1, SHOAL_ETIMEOUT, text);
     } else {
@@ -415,4 +415,23 @@ void shoali_slots_abort(void *backend, shoal_status status, const char *sentence
     shoali_world_say_place(group->world);
     (void)shoali_world_condemn(group->world, group->world->rank, status, sentence);
     shoali_group_ring_all(group);
+}
+
+shoal_status shoali_slots_verdict(void *backend)
+{
+    return shoali_world_verdict(((struct shoali_slots_group *)backend)->world);
+}
+
+void shoali_slots_relay(void *backend, shoal_status status, const char *sentence)
+{
+    struct shoali_slots_group *group = backend;
+    (void)shoali_world_condemn(group->world, -1, status, sentence);
+    shoali_group_ring_all(group);
+}
+
+void shoali_slots_watch(void *backend, shoal_status (*look)(void *user), void *user)
+{
+    struct shoali_slots_world *world = ((struct shoali_slots_group *)backend)->world;
+    world->look = look;
+    world->look_user = user;
 }

@@ -38,8 +38,9 @@
 #include <stddef.h>
 
 enum {
-    SHOALI_MAX_RANKS = SHOALI_REDUCE_MAX_SOURCES, /* also the bits of a member mask */
-    SHOALI_MAX_REQUESTS = 17,                     /* 16 outstanding and one that is waited for */
+    SHOALI_MAX_RANKS = SHOALI_REDUCE_MAX_SOURCES, /* of one machine */
+    SHOALI_MEMBER_WORDS = SHOALI_MAX_RANKS / 64,
+    SHOALI_MAX_REQUESTS = 17, /* 16 outstanding and one that is waited for */
     SHOALI_SMALL_BYTES = 65536,
     SHOALI_SENTENCE_BYTES = 1024,
     SHOALI_LINE_BYTES = 128, /* two cache lines: the adjacent one is fetched too */
@@ -54,6 +55,7 @@ enum shoali_verdict_state { SHOALI_VERDICT_NONE, SHOALI_VERDICT_WRITING, SHOALI_
 struct shoali_seat_shared {
     _Atomic int32_t pid;     /* 0: nobody yet, -1: a thread */
     _Atomic uint32_t joined; /* the fields below are valid */
+    int32_t number;          /* what messages call this rank */
     _Atomic uint32_t left;
     cpu_set_t cores;
     /* names.c: texts in words; step and micro-batch are valid where `doing` is no empty text */
@@ -70,11 +72,15 @@ struct shoali_world_shared {
     struct shoali_seat_shared seat[SHOALI_MAX_RANKS];
 };
 
+/* A set of world ranks. */
+struct shoali_members {
+    uint64_t word[SHOALI_MEMBER_WORDS];
+};
 /* Where a buffer is, in words that other ranks understand. */
 struct shoali_place {
-    uint64_t arena;   /* 0: private; else the arena's identity, or SHOALI_PLACE_ADDRESS */
-    uint64_t offset;  /* in the arena, or the address */
-    uint64_t members; /* bit per world rank that can reach it */
+    uint64_t arena;                /* 0: private; else its identity, or SHOALI_PLACE_ADDRESS */
+    uint64_t offset;               /* in the arena, or the address */
+    struct shoali_members members; /* that can reach it */
 };
 #define SHOALI_PLACE_ADDRESS UINT64_MAX
 
@@ -147,7 +153,8 @@ struct shoali_comm_arena {
     struct shoali_comm_arena *next;
     struct shoali_segment segment;
     struct shoali_arena_shared *shared;
-    uint64_t identity, members;
+    uint64_t identity;
+    struct shoali_members members;
     const void *owner; /* the group it was made by; NULL once freed by this rank */
     void *memory;      /* this rank's part */
     size_t bytes;
@@ -160,6 +167,8 @@ struct shoali_slots_world {
     struct shoali_world_shared *shared;
     int32_t rank, size;
     int64_t timeout_ns, spin_ns;
+    shoal_status (*look)(void *user); /* NULL, or called in waits: comm.h, `watch` */
+    void *look_user;
     int32_t core_count; /* that the ranks together may run on */
     bool takes_turns;   /* fewer cores than ranks */
     struct shoali_ops ops;
@@ -198,7 +207,7 @@ struct shoali_slots_group {
     unsigned char *halves, *pieces;
     size_t half_bytes, piece_bytes;
     int32_t rank, size;
-    uint64_t members;
+    struct shoali_members members;
     int64_t spin_ns;
     int32_t waits_to_yield, crowded_waits; /* progress.c: until yielding is tried again */
     uint32_t round;
@@ -211,6 +220,30 @@ struct shoali_slots_group {
      * what it said, and a later one would overwrite that. */
     bool gave_up;
 };
+
+static inline void shoali_members_add(struct shoali_members *members, int32_t rank)
+{
+    members->word[rank / 64] |= (uint64_t)1 << rank % 64;
+}
+static inline bool shoali_members_have(const struct shoali_members *members, int32_t rank)
+{
+    return members->word[rank / 64] >> rank % 64 & 1;
+}
+static inline bool shoali_members_have_all(const struct shoali_members *members,
+                                           const struct shoali_members *some)
+{
+    uint64_t missing = 0;
+    for (int i = 0; i < SHOALI_MEMBER_WORDS; i++)
+        missing |= some->word[i] & ~members->word[i];
+    return missing == 0;
+}
+static inline uint32_t shoali_members_count(const struct shoali_members *members)
+{
+    int count = 0;
+    for (int i = 0; i < SHOALI_MEMBER_WORDS; i++)
+        count += __builtin_popcountll(members->word[i]);
+    return (uint32_t)count;
+}
 
 /* world.c */
 size_t shoali_world_bytes(void);
@@ -225,8 +258,10 @@ struct shoali_world_args {
 };
 SHOAL_CHECKED shoal_status shoali_world_create(const struct shoali_world_args *args,
                                                struct shoali_slots_world **world);
-/* Announces this rank's cores and pid (-1: a thread). False: the seat is taken. */
-SHOAL_CHECKED bool shoali_world_join(struct shoali_world_shared *shared, int32_t rank, int32_t pid);
+/* Announces this rank's cores, its pid (-1: a thread) and what messages call it. False: the seat is
+ * taken. */
+SHOAL_CHECKED bool shoali_world_join(struct shoali_world_shared *shared, int32_t rank, int32_t pid,
+                                     int32_t number);
 /* Decides on spinning; all ranks have joined. */
 void shoali_world_ready(struct shoali_slots_world *world);
 void shoali_world_retain(struct shoali_slots_world *world);
@@ -242,6 +277,11 @@ static inline const struct shoali_seat_shared *
 shoali_slots_seat(const struct shoali_slots_group *group, int32_t rank)
 {
     return &group->world->shared->seat[group->shared->world_rank[rank]];
+}
+/* What messages call the rank of the group. */
+static inline int32_t shoali_slots_number(const struct shoali_slots_group *group, int32_t rank)
+{
+    return shoali_slots_seat(group, rank)->number;
 }
 
 /* names.c: what the calling thread does (its context), for messages about this rank. */
@@ -304,6 +344,9 @@ int32_t shoali_slots_rank(const void *group);
 int32_t shoali_slots_size(const void *group);
 void shoali_slots_second_thread(void *group);
 void shoali_slots_abort(void *group, shoal_status status, const char *sentence);
+shoal_status shoali_slots_verdict(void *group);
+void shoali_slots_relay(void *group, shoal_status status, const char *sentence);
+void shoali_slots_watch(void *group, shoal_status (*look)(void *user), void *user);
 
 /* arena.c, split.c */
 shoal_status shoali_slots_alloc(void *group, size_t bytes, void **memory);

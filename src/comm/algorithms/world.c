@@ -44,7 +44,8 @@ done:
     return status;
 }
 
-bool shoali_world_join(struct shoali_world_shared *shared, int32_t rank, int32_t pid)
+bool shoali_world_join(struct shoali_world_shared *shared, int32_t rank, int32_t pid,
+                       int32_t number)
 {
     struct shoali_seat_shared *seat = &shared->seat[rank];
     int32_t nobody = 0;
@@ -52,6 +53,7 @@ bool shoali_world_join(struct shoali_world_shared *shared, int32_t rank, int32_t
         return false;
     if (sched_getaffinity(0, sizeof(seat->cores), &seat->cores) != 0)
         CPU_ZERO(&seat->cores);
+    seat->number = number;
     atomic_store(&seat->joined, 1);
     return true;
 }
@@ -132,7 +134,7 @@ shoal_status shoali_world_verdict(struct shoali_slots_world *world)
     if (shared->verdict_rank >= 0 && shared->verdict_rank != world->rank) {
         char name[SHOALI_PLACE_BYTES], doing[SHOALI_PLACE_BYTES];
         const struct shoali_seat_shared *seat = &shared->seat[shared->verdict_rank];
-        const struct shoali_seat failed = {.world_rank = shared->verdict_rank, .shared = seat};
+        const struct shoali_seat failed = {.world_rank = seat->number, .shared = seat};
         return SHOAL_FAIL(SHOAL_EPEER, "%s failed%s: %s", shoali_rank_format(&failed, name),
                           shoali_seat_doing(seat, " in ", doing), shared->verdict_sentence);
     }

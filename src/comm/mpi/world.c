@@ -161,4 +161,6 @@ const struct shoali_comm_ops shoali_comm_mpi = {
     .free = shoali_p2p_free,
     .abort = shoali_p2p_abort,
     .second_thread = shoali_p2p_second_thread,
+    .verdict = shoali_p2p_get_verdict,
+    .relay = shoali_p2p_relay,
 };

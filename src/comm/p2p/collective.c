@@ -177,13 +177,14 @@ static shoal_status check_sizes(const struct shoali_p2p_group *group,
 static shoal_status agree(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
 {
     struct shoali_seat seats[SHOALI_P2P_MAX_RANKS];
+    const bool sized = op->post.kind == SHOALI_ALL_TO_ALL_V;
     for (int32_t r = 0; r < group->size; r++) {
         const struct shoali_p2p_envelope *got = group->peer[r].got;
         const int64_t *counts = (const int64_t *)(const void *)got->data;
         seats[r] = (struct shoali_seat){.world_rank = group->world_rank[r],
                                         .record = &got->record,
-                                        .send_counts = counts,
-                                        .recv_counts = counts + group->size};
+                                        .send_counts = sized ? counts : NULL,
+                                        .recv_counts = sized ? counts + group->size : NULL};
     }
     seats[group->rank].record = &op->record;
     seats[group->rank].send_counts = op->post.send_counts;

@@ -257,5 +257,7 @@ shoal_status shoali_p2p_post(void *group, const struct shoali_post *post, void *
 shoal_status shoali_p2p_test_op(void *group, void *request);
 shoal_status shoali_p2p_wait(void *group, void *request);
 void shoali_p2p_abort(void *group, shoal_status status, const char *sentence);
+shoal_status shoali_p2p_get_verdict(void *group);
+void shoali_p2p_relay(void *group, shoal_status status, const char *sentence);
 
 #endif

@@ -24,28 +24,14 @@ static bool is_message(const struct shoali_p2p_op *op)
     return op->post.kind == SHOALI_SEND || op->post.kind == SHOALI_RECV;
 }
 
-/* Keeps the last parts of long paths. */
-static void copy_here(char *to, const char *here)
-{
-    const size_t length = strlen(here);
-    const char *from = length < SHOALI_HERE_BYTES ? here : here + length - SHOALI_HERE_BYTES + 1;
-    memcpy(to, from, strlen(from) + 1);
-}
-
 static void fill(struct shoali_p2p_group *group, struct shoali_p2p_op *op,
                  const struct shoali_post *post)
 {
     *op = (struct shoali_p2p_op){
         .state = SHOALI_P2P_QUEUED, .post = *post, .element_bytes = shoal_dtype_bytes(post->dtype)};
-    op->record = (struct shoali_record){.group = (uint64_t)group->tag,
-                                        .count = post->count,
-                                        .kind = (int32_t)post->kind,
-                                        .dtype = (int32_t)post->dtype,
-                                        .op = (int32_t)post->op,
-                                        .peer = post->peer,
-                                        .tag = post->tag};
+    op->record = (struct shoali_record){.group = (uint64_t)group->tag};
     op->record.sequence = is_message(op) ? 0 : group->sequence++;
-    copy_here(op->record.here, post->here);
+    shoali_post_describe(post, &op->record);
 }
 
 static void unqueue(struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
@@ -143,25 +129,35 @@ static shoal_status explain(struct shoali_p2p_group *group, shoal_status status)
     return fail_of_lost(group, lost);
 }
 
-/* One pass over the queue: an operation that needs others holds back the later ones of its lane
- * (the collectives, the sends to a rank, the receives from a rank). A failure becomes the verdict.
- */
+/* Is there an earlier one of its lane: the collectives, the sends to a rank, the receives from a rank?
+ * It needs others, or it would have left the queue. */
+static bool is_held(const struct shoali_p2p_group *group, int32_t at)
+{
+    const struct shoali_post *post = &group->queue[at]->post;
+    for (int32_t i = 0; i < at; i++) {
+        const struct shoali_post *earlier = &group->queue[i]->post;
+        if (!is_message(group->queue[at]) && !is_message(group->queue[i]))
+            return true;
+        if (is_message(group->queue[at]) && earlier->kind == post->kind &&
+            earlier->peer == post->peer)
+            return true;
+    }
+    return false;
+}
+
+/* One pass over the queue, each lane in its order. A failure becomes the verdict. */
 static shoal_status progress(struct shoali_p2p_group *group)
 {
     if (group->gave_up)
         return SHOAL_OK;
-    bool collectives_held = false;
-    uint64_t held[2] = {0, 0}; /* sends, receives: bit per rank */
     for (int32_t i = 0; i < group->queued;) {
         struct shoali_p2p_op *op = group->queue[i];
-        const bool message = is_message(op);
-        uint64_t *lane = &held[op->post.kind == SHOALI_RECV];
-        const uint64_t peer = message ? (uint64_t)1 << op->post.peer : 0;
-        shoal_status status = SHOAL_IN_PROGRESS;
-        if (message && !(*lane & peer))
-            status = shoali_p2p_message_advance(group, op);
-        else if (!message && !collectives_held)
-            status = shoali_p2p_collective_advance(group, op);
+        if (is_held(group, i)) {
+            i++;
+            continue;
+        }
+        shoal_status status = is_message(op) ? shoali_p2p_message_advance(group, op)
+                                             : shoali_p2p_collective_advance(group, op);
         if (status < 0) {
             status = explain(group, status);
             shoali_p2p_condemn(group->world, -1, status, shoal_error_message());
@@ -172,8 +168,6 @@ static shoal_status progress(struct shoali_p2p_group *group)
             unqueue(group, op);
             continue;
         }
-        *lane |= peer;
-        collectives_held |= !message;
         i++;
     }
     return SHOAL_OK;
@@ -292,7 +286,8 @@ static void check_deadline(struct shoali_p2p_group *group, struct shoali_p2p_op 
     if (now_ns - op->checked_ns > ABSENT_NS)
         op->waiting_since_ns += now_ns - op->checked_ns;
     op->checked_ns = now_ns;
-    if (world->timeout_ns <= 0 || now_ns - op->waiting_since_ns < world->timeout_ns)
+    if (world->timeout_ns <= 0 ||
+        now_ns - op->waiting_since_ns < world->timeout_ns / 100 * (100 + op->post.patience))
         return;
     describe_timeout(group, op, text, sizeof text);
     shoali_p2p_condemn(world, -1, SHOAL_ETIMEOUT, text);
@@ -385,4 +380,14 @@ void shoali_p2p_abort(void *backend, shoal_status status, const char *sentence)
 {
     struct shoali_p2p_group *group = backend;
     shoali_p2p_condemn(group->world, group->world->rank, status, sentence);
+}
+
+shoal_status shoali_p2p_get_verdict(void *backend)
+{
+    return shoali_p2p_verdict(((struct shoali_p2p_group *)backend)->world);
+}
+
+void shoali_p2p_relay(void *backend, shoal_status status, const char *sentence)
+{
+    shoali_p2p_condemn(((struct shoali_p2p_group *)backend)->world, -1, status, sentence);
 }

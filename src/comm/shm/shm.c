@@ -172,7 +172,7 @@ static shoal_status join(struct shoali_store *store, const shoal_comm_args *args
                          struct shoali_world_shared *shared)
 {
     char absent[128];
-    if (!shoali_world_join(shared, args->rank, (int32_t)getpid()))
+    if (!shoali_world_join(shared, args->rank, (int32_t)getpid(), args->rank))
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "two processes are rank %d: RANK must be different on every process, and "
                           "MASTER_PORT for every job",
@@ -235,37 +235,118 @@ static bool probe(void)
     return access("/dev/shm", W_OK) == 0;
 }
 
-static shoal_status create(const shoal_comm_args *args, void **backend)
+/* All have joined. Takes the segment over. */
+static shoal_status open_group(struct shoali_segment *segment, int32_t rank, int32_t size,
+                               double timeout_s, void **backend)
 {
-    struct shoali_segment segment = {.fd = -1};
     struct shoali_shm_peers *peers = NULL;
     struct shoali_slots_world *world = NULL;
     struct shoali_slots_group *group = NULL;
     shoal_status status = SHOAL_OK;
-    if (args->world_size > SHOALI_MAX_RANKS)
-        return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "backend shm has at most %d ranks, not %d",
-                          SHOALI_MAX_RANKS, (int)args->world_size);
-    SHOAL_TRY(status, meet(args, &segment), done);
-    SHOAL_TRY(status, shoali_shm_peers_create(segment.base, args->rank, args->world_size, &peers),
-              done);
+    SHOAL_TRY(status, shoali_shm_peers_create(segment->base, rank, size, &peers), done);
     struct shoali_world_args world_args = {.host = &host,
                                            .user = peers,
-                                           .segment = segment,
-                                           .rank = args->rank,
-                                           .size = args->world_size,
-                                           .timeout_s = args->timeout_s};
-    segment.base = NULL; /* the world's from here */
+                                           .segment = *segment,
+                                           .rank = rank,
+                                           .size = size,
+                                           .timeout_s = timeout_s};
+    segment->base = NULL; /* the world's from here */
     SHOAL_TRY(status, shoali_world_create(&world_args, &world), done);
     shoali_world_ready(world);
     SHOAL_TRY(status,
               shoali_group_open(world, (unsigned char *)world->segment.base + shoali_world_bytes(),
-                                &(struct shoali_segment){0}, args->rank, &group),
+                                &(struct shoali_segment){0}, rank, &group),
               done);
     *backend = group;
 done:
-    shoali_shm_detach(NULL, &segment);
+    shoali_shm_detach(NULL, segment);
     if (world)
         shoali_world_release(world); /* the group holds its own reference */
+    return status;
+}
+
+static shoal_status create(const shoal_comm_args *args, void **backend)
+{
+    struct shoali_segment segment = {.fd = -1};
+    if (args->world_size > SHOALI_MAX_RANKS)
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "backend shm has at most %d ranks, not %d",
+                          SHOALI_MAX_RANKS, (int)args->world_size);
+    const shoal_status status = meet(args, &segment);
+    if (status == SHOAL_OK)
+        return open_group(&segment, args->rank, args->world_size, args->timeout_s, backend);
+    shoali_shm_detach(NULL, &segment);
+    return status;
+}
+
+/* ---- a host's ranks within a larger world --------------------------------------------------- */
+
+/* What a rank tells the others of its host, who meet by the larger world and need no store. */
+struct near_note {
+    int32_t status;
+    char name[sizeof(((struct shoali_segment *)0)->name)];
+    char sentence[380];
+};
+_Static_assert(sizeof(struct near_note) <= SHOALI_NEAR_NOTE_BYTES, "a note is longer");
+
+/* Tells how far this rank has come; an error when one of the host's ranks has not. */
+static shoal_status meet_near(const struct shoali_near_args *args, shoal_status own, char *name)
+{
+    union {
+        struct near_note note;
+        unsigned char bytes[SHOALI_NEAR_NOTE_BYTES];
+    } said = {.note = {.status = (int32_t)own}}, *all;
+    shoal_status status = own;
+    snprintf(said.note.name, sizeof said.note.name, "%s", name);
+    if (own < 0)
+        snprintf(said.note.sentence, sizeof said.note.sentence, "%s", shoal_error_message());
+    all = shoali_calloc((size_t)args->size, sizeof *all, "notes of a host's ranks");
+    if (!all)
+        return SHOAL_ENOMEM;
+    const shoal_status met = args->exchange(args->user, &said, all);
+    if (own == SHOAL_OK)
+        status = met;
+    for (int32_t r = 0; r < args->size && status == SHOAL_OK; r++) {
+        all[r].note.sentence[sizeof all[r].note.sentence - 1] = '\0';
+        if (all[r].note.status < 0)
+            status = SHOAL_FAIL((shoal_status)all[r].note.status, "%s", all[r].note.sentence);
+    }
+    if (status == SHOAL_OK)
+        snprintf(name, sizeof all[0].note.name, "%s", all[0].note.name);
+    shoali_free(all);
+    return status;
+}
+
+static shoal_status create_near(const struct shoali_near_args *args, void **backend)
+{
+    struct shoali_segment segment = {.fd = -1};
+    const size_t bytes = shoali_world_bytes() + shoali_group_bytes(args->size);
+    int32_t world_rank[SHOALI_MAX_RANKS];
+    shoal_status status = SHOAL_OK, met;
+    if (args->size > SHOALI_MAX_RANKS) {
+        status = SHOAL_FAIL(SHOAL_EUNSUPPORTED, "a host has at most %d ranks, not %d",
+                            SHOALI_MAX_RANKS, (int)args->size);
+    } else if (args->rank == 0) {
+        status = shoali_shm_create(NULL, bytes, &segment);
+        for (int32_t r = 0; r < args->size; r++)
+            world_rank[r] = r;
+        if (status == SHOAL_OK)
+            shoali_group_format((unsigned char *)segment.base + shoali_world_bytes(), args->size, 0,
+                                world_rank);
+    }
+    met = status = meet_near(args, status, segment.name);
+    if (status == SHOAL_OK && args->rank > 0) {
+        segment.bytes = bytes;
+        status = shoali_shm_attach(NULL, &segment);
+    }
+    if (status == SHOAL_OK &&
+        !shoali_world_join(segment.base, args->rank, (int32_t)getpid(), args->number))
+        status = SHOAL_FAIL(SHOAL_EINVAL, "two processes are rank %d", (int)args->number);
+    if (met == SHOAL_OK) /* those that know of a failure do not meet again */
+        status = meet_near(args, status, segment.name);
+    shoali_shm_seal(&segment);
+    if (status == SHOAL_OK)
+        return open_group(&segment, args->rank, args->size, args->timeout_s, backend);
+    shoali_shm_detach(NULL, &segment);
     return status;
 }
 
@@ -288,4 +369,8 @@ const struct shoali_comm_ops shoali_comm_shm = {
     .abort = shoali_slots_abort,
     .second_thread = shoali_slots_second_thread,
     .set_name = shoali_slots_set_name,
+    .verdict = shoali_slots_verdict,
+    .relay = shoali_slots_relay,
+    .create_near = create_near,
+    .watch = shoali_slots_watch,
 };

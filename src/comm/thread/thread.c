@@ -27,6 +27,7 @@ struct shoal_thread_world {
     struct heap_segment *first;
     uint64_t last_number;
     struct shoali_segment shared; /* world and group of all; held until the world is destroyed */
+    struct shoal_thread_world *nearer, *next; /* worlds within this one, which go with it */
 };
 
 static shoal_status create_segment(void *user, size_t bytes, struct shoali_segment *segment)
@@ -169,6 +170,11 @@ void shoal_thread_world_destroy(struct shoal_thread_world *threads)
 {
     if (!threads)
         return;
+    while (threads->nearer) {
+        struct shoal_thread_world *nearer = threads->nearer;
+        threads->nearer = nearer->next;
+        shoal_thread_world_destroy(nearer);
+    }
     if (threads->shared.base)
         detach_segment(threads, &threads->shared);
     pthread_mutex_destroy(&threads->lock);
@@ -184,13 +190,14 @@ static bool all_have_joined(const struct shoal_thread_world *threads)
     return true;
 }
 
-static shoal_status join(struct shoali_slots_world *world, struct shoal_thread_world *threads)
+static shoal_status join(struct shoali_slots_world *world, struct shoal_thread_world *threads,
+                         int32_t number)
 {
-    if (!shoali_world_join(world->shared, world->rank, -1))
+    if (!shoali_world_join(world->shared, world->rank, -1, number))
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "rank %d of this world of threads has joined before: give every thread "
                           "a rank of its own, and every run a new shoal_thread_world",
-                          (int)world->rank);
+                          (int)number);
     int64_t deadline_ns = shoali_deadline_ns(world->timeout_ns);
     while (!all_have_joined(threads)) {
         if (shoali_deadline_passed(deadline_ns))
@@ -208,34 +215,71 @@ static bool probe(void)
     return true;
 }
 
-static shoal_status create(const shoal_comm_args *args, void **backend)
+static shoal_status open_group(struct shoal_thread_world *threads, int32_t rank, int32_t number,
+                               double timeout_s, void **backend)
 {
-    struct shoal_thread_world *threads = args->threads;
     struct shoali_slots_world *world = NULL;
     struct shoali_slots_group *group = NULL;
     shoal_status status = SHOAL_OK;
-    if (!threads || args->world_size != threads->ranks)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "backend thread needs shoal_comm_args.threads, made by "
-                          "shoal_thread_world_create for the %d ranks",
-                          (int)args->world_size);
     struct shoali_world_args world_args = {.host = threads->host,
                                            .user = threads,
                                            .segment = threads->shared,
-                                           .rank = args->rank,
-                                           .size = args->world_size,
-                                           .timeout_s = args->timeout_s};
+                                           .rank = rank,
+                                           .size = threads->ranks,
+                                           .timeout_s = timeout_s};
     SHOAL_TRY(status, attach_segment(threads, &world_args.segment), done);
     SHOAL_TRY(status, shoali_world_create(&world_args, &world), done);
-    SHOAL_TRY(status, join(world, threads), done);
+    SHOAL_TRY(status, join(world, threads, number), done);
     SHOAL_TRY(status,
               shoali_group_open(world, (unsigned char *)world->segment.base + shoali_world_bytes(),
-                                &(struct shoali_segment){0}, args->rank, &group),
+                                &(struct shoali_segment){0}, rank, &group),
               done);
     *backend = group;
 done:
     if (world)
         shoali_world_release(world); /* the group holds its own reference */
+    return status;
+}
+
+static shoal_status create(const shoal_comm_args *args, void **backend)
+{
+    struct shoal_thread_world *threads = args->threads;
+    if (!threads || args->world_size != threads->ranks)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "backend thread needs shoal_comm_args.threads, made by "
+                          "shoal_thread_world_create for the %d ranks",
+                          (int)args->world_size);
+    return open_group(threads, args->rank, args->rank, args->timeout_s, backend);
+}
+
+/* The first rank makes the world, which the larger one keeps. */
+static shoal_status create_near(const struct shoali_near_args *args, void **backend)
+{
+    struct shoal_thread_world *threads = args->threads, *nearer = NULL;
+    unsigned char own[SHOALI_NEAR_NOTE_BYTES] = {0};
+    unsigned char *notes = shoali_calloc((size_t)args->size, sizeof own, "notes of a host's ranks");
+    shoal_status status = notes ? SHOAL_OK : SHOAL_ENOMEM;
+    if (status == SHOAL_OK && args->rank == 0)
+        status = create_world(args->size, threads->host, &nearer);
+    if (nearer) {
+        pthread_mutex_lock(&threads->lock);
+        nearer->next = threads->nearer;
+        threads->nearer = nearer;
+        pthread_mutex_unlock(&threads->lock);
+    }
+    memcpy(own, &nearer, sizeof nearer);
+    const shoal_status met = args->exchange(args->user, own, notes);
+    if (status == SHOAL_OK)
+        status = met;
+    if (status != SHOAL_OK)
+        goto done;
+    memcpy(&nearer, notes, sizeof nearer);
+    if (!nearer)
+        status = SHOAL_FAIL(SHOAL_EPEER, "the first rank of this host has given up");
+    else
+        status = open_group(nearer, args->rank, args->number, args->timeout_s, backend);
+done:
+    shoali_free(notes);
     return status;
 }
 
@@ -258,4 +302,8 @@ const struct shoali_comm_ops shoali_comm_thread = {
     .abort = shoali_slots_abort,
     .second_thread = shoali_slots_second_thread,
     .set_name = shoali_slots_set_name,
+    .verdict = shoali_slots_verdict,
+    .relay = shoali_slots_relay,
+    .create_near = create_near,
+    .watch = shoali_slots_watch,
 };

@@ -97,7 +97,7 @@ static shoal_status agree(const struct shoali_seat *seats, int32_t count)
     for (int32_t i = 1; i < count; i++)
         if (!same(seats[0].record, seats[i].record))
             return disagree(&seats[0], &seats[i]);
-    if (seats[0].record->kind == SHOALI_ALL_TO_ALL_V)
+    if (seats[0].record->kind == SHOALI_ALL_TO_ALL_V && seats[0].send_counts)
         return agree_matrix(seats, count);
     return SHOAL_OK;
 }

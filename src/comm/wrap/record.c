@@ -205,6 +205,7 @@ void shoali_record_set_log(void *object, struct shoali_comms_log *log)
 void shoali_record_read(const void *object, struct shoali_comm_counters *counters)
 {
     const struct record *record = object;
+    *counters = (struct shoali_comm_counters){0};
     for (int kind = 0; kind < SHOALI_COLLECTIVE_COUNT; kind++) {
         counters->calls[kind] = atomic_load(&record->calls[kind]);
         counters->elements[kind] = atomic_load(&record->elements[kind]);

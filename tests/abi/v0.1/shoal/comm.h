@@ -57,7 +57,8 @@ SHOAL_API void shoal_comm_destroy(shoal_group *group);
 /* This rank's number in the group, and how many ranks it has. Not collective. */
 SHOAL_API int32_t shoal_comm_rank(const shoal_group *group);
 SHOAL_API int32_t shoal_comm_size(const shoal_group *group);
-/* "self", "thread", "shm", "mpi", "ucx". Static. Not collective. */
+/* "self", "thread", "shm", "mpi", "ucx"; "hierarchical": shm within each of several hosts and mpi or ucx
+ * between them. Static. Not collective. */
 SHOAL_API const char *shoal_comm_backend(const shoal_group *group);
 
 /* A meeting place for `ranks` threads of this process; create before, destroy after all of them. */
