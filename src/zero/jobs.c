@@ -81,6 +81,25 @@ done:
     return status;
 }
 
+/* For quantized.c. */
+static shoal_status make_hops(const struct shoali_zero_jobs *jobs, struct shoali_zero_channel *away)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_zero_setup *setup = jobs->setup;
+    if (setup->stage != 3 || !setup->args.quantized_gradients)
+        return SHOAL_OK;
+    const int32_t near = shoali_comm_ranks_per_host(away->group);
+    const int32_t rank = shoal_comm_rank(away->group), size = shoal_comm_size(away->group);
+    if (near < 2)
+        return SHOAL_OK;
+    SHOAL_TRY(status,
+              split(jobs, away->group, rank / near, rank % near, near, &away->within), done);
+    SHOAL_TRY(status,
+              split(jobs, away->group, rank % near, rank / near, size / near, &away->across), done);
+done:
+    return status;
+}
+
 /* The jobs' communicators: their own, because one belongs to one thread. */
 static shoal_status make_channel(struct shoali_zero_jobs *jobs, shoal_group *base,
                                  struct shoali_zero_channel *away)
@@ -106,6 +125,7 @@ static shoal_status make_channel(struct shoali_zero_jobs *jobs, shoal_group *bas
         SHOAL_TRY(status,
                   split(jobs, base, cut->rank / nearby, cut->rank % nearby, nearby, &away->nearby),
                   done);
+    SHOAL_TRY(status, make_hops(jobs, away), done);
 done:
     return status;
 }
@@ -180,6 +200,8 @@ void shoali_zero_jobs_fini(struct shoali_zero_jobs *jobs)
         shoali_stream_destroy(jobs->stream);
     for (int32_t g = jobs->layout->args.group_count; jobs->here && jobs->away && g > 0; g--) {
         const struct shoali_zero_channel *away = &jobs->away[g - 1];
+        shoal_comm_destroy(away->across);
+        shoal_comm_destroy(away->within);
         shoal_comm_destroy(away->nearby);
         shoal_comm_destroy(away->replicas);
         if (away->group != jobs->here[g - 1].group)
@@ -228,6 +250,8 @@ shoal_status shoali_zero_jobs_counters(struct shoali_zero_jobs *jobs,
         SHOAL_TRY(status, add_counters(here->group, counters), done);
         if (away->group != here->group)
             SHOAL_TRY(status, add_counters(away->group, counters), done);
+        SHOAL_TRY(status, add_counters(away->within, counters), done);
+        SHOAL_TRY(status, add_counters(away->across, counters), done);
         SHOAL_TRY(status, add_counters(away->nearby, counters), done);
         SHOAL_TRY(status, add_counters(away->replicas, counters), done);
     }

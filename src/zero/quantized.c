@@ -159,14 +159,15 @@ done:
     return status;
 }
 
-/* Codes of what goes to rank `to`; of LoCo with what was lost before. `out` is room. */
+/* Codes of what goes to rank `to`, as message number `at`; of LoCo with what was lost before. `out`
+ * is room. */
 static shoal_status encode(const struct shoali_zero_quantized *quantized,
                            const struct shoali_exec *exec, const struct shoali_zero_bucket *bucket,
-                           int32_t to, void *whole, void *out)
+                           int32_t to, int32_t at, void *whole, void *out)
 {
     const int64_t bytes = message_bytes(bucket, GRADIENT_BITS);
     float *x = (float *)whole + to * bucket->part;
-    char *message = (char *)quantized->message + to * bytes;
+    char *message = (char *)quantized->message + at * bytes;
     if (!quantized->errors)
         return quantize(exec, x, message, bucket->part, GRADIENT_BITS);
     const int64_t first = quantized->errors_of[bucket - quantized->layout->bucket];
@@ -176,6 +177,65 @@ static shoal_status encode(const struct shoali_zero_quantized *quantized,
                                       .scratch = out};
     return quantize_with_errors(exec, quantized->setup->args.loco_beta, &feedback, bucket->part,
                                 message);
+}
+
+/* Adds `count` messages, `stride` bytes apart, in their order. */
+static shoal_status sum_messages(const struct shoali_exec *exec, const char *messages,
+                                 int64_t stride, int32_t count, int64_t elements, void *y)
+{
+    shoal_status status = SHOAL_OK;
+    for (int32_t r = 0; r < count; r++)
+        SHOAL_TRY(status,
+                  shoali_op_dequantize(
+                      exec, &(struct shoali_dequantize_args){.message = messages + r * stride,
+                                                             .y = y,
+                                                             .count = elements,
+                                                             .bits = GRADIENT_BITS,
+                                                             .accumulate = r > 0,
+                                                             .dtype = SHOAL_F32}),
+                  done);
+done:
+    return status;
+}
+
+/* Within each host first, so that what a host sends is its ranks' sum: rank (host h, place i) gets
+ * what its host has for place i of every host, adds it up, and sends the sums on. */
+static shoal_status reduce_by_hosts(const struct shoali_zero_quantized *quantized,
+                                    const struct shoali_zero_channel *channel,
+                                    const struct shoali_zero_bucket *bucket,
+                                    const struct shoali_post *named, void *whole, void *out)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_exec *exec = &channel->exec;
+    struct shoali_post post = *named;
+    const int32_t places = shoal_comm_size(channel->within);
+    const int32_t hosts = shoal_comm_size(channel->across);
+    const int64_t bytes = message_bytes(bucket, GRADIENT_BITS);
+    char *sent = quantized->message, *received = sent + channel->cut->parts * bytes;
+    for (int32_t h = 0; h < hosts; h++)
+        for (int32_t i = 0; i < places; i++)
+            SHOAL_TRY(status,
+                      encode(quantized, exec, bucket, h * places + i, i * hosts + h, whole, out),
+                      done);
+    post.kind = SHOALI_ALL_TO_ALL;
+    post.in = sent;
+    post.out = received;
+    post.count = hosts * bytes;
+    post.dtype = SHOAL_U8;
+    SHOAL_TRY(status, shoali_comm_post_on(channel->within, exec->stream, &post), done);
+    for (int32_t h = 0; h < hosts; h++) {
+        float *sum = (float *)whole + h * bucket->part;
+        SHOAL_TRY(
+            status,
+            sum_messages(exec, received + h * bytes, hosts * bytes, places, bucket->part, sum),
+            done);
+        SHOAL_TRY(status, quantize(exec, sum, sent + h * bytes, bucket->part, GRADIENT_BITS), done);
+    }
+    post.count = bytes;
+    SHOAL_TRY(status, shoali_comm_post_on(channel->across, exec->stream, &post), done);
+    SHOAL_TRY(status, sum_messages(exec, received, bytes, hosts, bucket->part, out), done);
+done:
+    return status;
 }
 
 static shoal_status reduce(void *user, const struct shoali_zero_channel *channel,
@@ -188,8 +248,10 @@ static shoal_status reduce(void *user, const struct shoali_zero_channel *channel
     const int32_t parts = channel->cut->parts;
     const int64_t bytes = message_bytes(bucket, GRADIENT_BITS);
     char *sent = quantized->message, *received = channel->group ? sent + parts * bytes : sent;
+    if (channel->within)
+        return reduce_by_hosts(quantized, channel, bucket, named, whole, out);
     for (int32_t r = 0; r < parts; r++)
-        SHOAL_TRY(status, encode(quantized, &channel->exec, bucket, r, whole, out), done);
+        SHOAL_TRY(status, encode(quantized, &channel->exec, bucket, r, r, whole, out), done);
     post.kind = SHOALI_ALL_TO_ALL;
     post.in = sent;
     post.out = received;
@@ -197,17 +259,8 @@ static shoal_status reduce(void *user, const struct shoali_zero_channel *channel
     post.dtype = SHOAL_U8;
     if (channel->group)
         SHOAL_TRY(status, shoali_comm_post_on(channel->group, channel->exec.stream, &post), done);
-    for (int32_t r = 0; r < parts; r++)
-        SHOAL_TRY(
-            status,
-            shoali_op_dequantize(&channel->exec,
-                                 &(struct shoali_dequantize_args){.message = received + r * bytes,
-                                                                  .y = out,
-                                                                  .count = bucket->part,
-                                                                  .bits = GRADIENT_BITS,
-                                                                  .accumulate = r > 0,
-                                                                  .dtype = SHOAL_F32}),
-            done);
+    SHOAL_TRY(status, sum_messages(&channel->exec, received, bytes, parts, bucket->part, out),
+              done);
 done:
     return status;
 }

@@ -4,7 +4,11 @@
  * qwZ   a rank's part of a bucket travels as 8-bit codes; every rank, the owner too, computes with
  *       what was sent, so all have the same weights.
  * qgZ   each rank's part of a gradient goes to its owner as 4-bit codes (an all-to-all in place of
- *       the reduce-scatter), which adds the contributions in fp32 in the order of ranks.
+ *       the reduce-scatter), which adds the contributions in fp32 in the order of ranks. Where the
+ *       group is on several hosts with equally many ranks each (comm/hierarchical), it goes in two
+ *       hops: within a host first, whose sums then travel as 4-bit codes to the same place of the
+ *       other hosts, so that between hosts there is what one rank per host would send. The second
+ *       rounding has no feedback.
  * LoCo  (Xie et al. 2024) feeds back what qgZ lost: with h = gradient + e, Q(h) is sent and e
  *       becomes beta e + (1 - beta) (h - Q(h)), kept as 8-bit codes for each element that this
  *       rank sends. Errors are in units of the loss scale, so they are forgotten when it changes,
