@@ -62,8 +62,9 @@
  * Outstanding requests per group: up to 16.
  *
  * comm/bootstrap is a key-value store {put, get, wait, abort} over threads, a file system or TCP
- * (rank 0 or the launcher listens on MASTER_PORT); it carries names of segments, verdicts, and
- * nothing large. Only who knows the job's secret is heard there (docs/SECURITY.md).
+ * (rank 0 or the launcher listens on MASTER_PORT); it carries names of segments, addresses of ranks
+ * (O(log N) messages of each: shoali_store_exchange), verdicts, and nothing large. Only who knows the
+ * job's secret is heard there (docs/SECURITY.md).
  *
  * Each rank of processes has a board (base/board.h, board_file.h), where wrap/record says which collective
  * it has come to and how long it has waited; the launcher and `shoal top` read it.

@@ -38,6 +38,19 @@ SHOAL_CHECKED shoal_status shoali_store_get(struct shoali_store *store, const ch
                                             void *value, size_t *bytes);
 SHOAL_CHECKED shoal_status shoali_store_wait(struct shoali_store *store, const char *key,
                                              void *value, size_t *bytes);
+/* Every rank's value to every rank, by O(log N) messages of each (exchange.c): `take` is called once
+ * for each rank, the own one too. Collective over the ranks of `size`. */
+struct shoali_exchange {
+    const char *name; /* of its keys, used once */
+    int32_t rank, size;
+    const void *own;
+    size_t bytes;
+    shoal_status (*take)(void *user, int32_t rank, const void *value, size_t bytes);
+    void *user;
+    int64_t messages; /* filled: values put and got; looks that found nothing aside */
+};
+SHOAL_CHECKED shoal_status shoali_store_exchange(struct shoali_store *store,
+                                                 struct shoali_exchange *exchange);
 /* From now on get and wait of every user give SHOAL_EPEER with the sentence. The first one stays.
  */
 void shoali_store_abort(struct shoali_store *store, const char *sentence);

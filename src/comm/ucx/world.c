@@ -8,13 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-    ADDRESS_BYTES = 8192,
-    FIRST_PAUSE_NS = 500000,
-    LAST_PAUSE_NS = 20000000,
-    LISTED = 120,
-    LINGER_NS = 500000000
-};
+enum { ADDRESS_BYTES = 8192, LISTED = 120, LINGER_NS = 500000000 };
 
 /* What a rank puts into the store. */
 struct card {
@@ -33,7 +27,6 @@ struct joining {
     struct shoali_store *store;
     struct shoali_p2p_comm comm;
     struct shoali_p2p_where *where; /* [world_size] */
-    bool *met;                      /* [world_size] */
 };
 
 static shoal_status fail_of_ucx(const struct joining *own, const char *what, int code)
@@ -48,20 +41,21 @@ static void name_card(int32_t rank, char key[48])
     snprintf(key, 48, "shoal/ucx/rank/%d", (int)rank);
 }
 
-static shoal_status put_card(struct joining *own)
+static shoal_status put_card(struct joining *own, struct card *card)
 {
-    struct card card = {.abi = SHOALI_COMM_ABI, .world_size = own->args->world_size}, other;
+    struct card other;
     char key[48], host[64] = "";
-    size_t bytes = sizeof card.address, there = sizeof other;
+    size_t bytes = sizeof card->address, there = sizeof other;
     shoal_status status = SHOAL_OK;
+    *card = (struct card){.abi = SHOALI_COMM_ABI, .world_size = own->args->world_size};
     gethostname(host, sizeof host - 1);
-    snprintf(card.where.text, sizeof card.where.text, "pid %d on %s", (int)getpid(), host);
-    const int code = own->ucx->address(own->comm, card.address, &bytes);
+    snprintf(card->where.text, sizeof card->where.text, "pid %d on %s", (int)getpid(), host);
+    const int code = own->ucx->address(own->comm, card->address, &bytes);
     if (code) {
         status = fail_of_ucx(own, "say where it can be reached", code);
         goto done;
     }
-    card.bytes = (uint32_t)bytes;
+    card->bytes = (uint32_t)bytes;
     name_card(own->args->rank, key);
     status = shoali_store_get(own->store, key, &other, &there);
     if (status == SHOAL_OK)
@@ -71,12 +65,13 @@ static shoal_status put_card(struct joining *own)
                             (int)own->args->rank);
     if (status != SHOAL_IN_PROGRESS)
         goto done;
-    SHOAL_TRY(status, shoali_store_put(own->store, key, &card, CARD_HEAD + bytes), done);
+    SHOAL_TRY(status, shoali_store_put(own->store, key, card, CARD_HEAD + bytes), done);
 done:
     return status;
 }
 
-static shoal_status take_card(struct joining *own, int32_t rank, struct card *card, size_t bytes)
+static shoal_status check_card(const struct joining *own, int32_t rank, const struct card *card,
+                               size_t bytes)
 {
     const shoal_comm_args *args = own->args;
     if (bytes < CARD_HEAD || card->abi != SHOALI_COMM_ABI || bytes != CARD_HEAD + card->bytes)
@@ -87,68 +82,68 @@ static shoal_status take_card(struct joining *own, int32_t rank, struct card *ca
                           "rank %d was told of %d ranks, rank %d of %d: WORLD_SIZE must be the "
                           "same on all ranks",
                           (int)args->rank, (int)args->world_size, (int)rank, (int)card->world_size);
-    own->where[rank] = card->where;
-    own->where[rank].text[SHOALI_P2P_WHERE_BYTES - 1] = '\0';
-    const int code = own->ucx->connect(own->comm, rank, card->address);
-    return code ? fail_of_ucx(own, "connect another rank", code) : SHOAL_OK;
-}
-
-/* One look for each of those who have not come; *absent: how many there are left. */
-static shoal_status look(struct joining *own, int32_t *absent)
-{
-    struct card card;
-    char key[48];
-    *absent = 0;
-    for (int32_t i = 0; i < own->args->world_size; i++) {
-        const int32_t r = (own->args->rank + i) % own->args->world_size;
-        size_t bytes = sizeof card;
-        if (own->met[r])
-            continue;
-        name_card(r, key);
-        shoal_status status = shoali_store_get(own->store, key, &card, &bytes);
-        if (status == SHOAL_OK)
-            status = take_card(own, r, &card, bytes);
-        if (status < 0)
-            return status;
-        own->met[r] = status == SHOAL_OK;
-        *absent += !own->met[r];
-    }
     return SHOAL_OK;
 }
 
+static shoal_status take_card(void *user, int32_t rank, const void *value, size_t bytes)
+{
+    struct joining *own = user;
+    struct card card = {0};
+    shoal_status status = SHOAL_OK;
+    memcpy(&card, value, bytes < sizeof card ? bytes : sizeof card);
+    SHOAL_TRY(status, check_card(own, rank, &card, bytes), done);
+    own->where[rank] = card.where;
+    own->where[rank].text[SHOALI_P2P_WHERE_BYTES - 1] = '\0';
+    const int code = own->ucx->connect(own->comm, rank, card.address);
+    if (code)
+        status = fail_of_ucx(own, "connect another rank", code);
+done:
+    return status;
+}
+
+/* Of the cards in the store, those that are not there. */
 static shoal_status fail_of_absence(const struct joining *own)
 {
     char list[LISTED] = "";
     const int trouble = shoali_store_get_trouble(own->store);
     size_t at = 0;
-    for (int32_t r = 0; r < own->args->world_size && at + 16 < sizeof list; r++)
-        if (!own->met[r])
+    for (int32_t r = 0; r < own->args->world_size && at + 16 < sizeof list; r++) {
+        struct card card;
+        char key[48];
+        size_t bytes = sizeof card;
+        name_card(r, key);
+        if (shoali_store_get(own->store, key, &card, &bytes) == SHOAL_IN_PROGRESS)
             at += (size_t)snprintf(list + at, sizeof list - at, "%s%d", at ? ", " : "", (int)r);
+    }
     return SHOAL_FAIL(SHOAL_ETIMEOUT, "of %d ranks these did not join within %.1f s: %s%s%s",
                       (int)own->args->world_size, own->args->timeout_s, list,
                       trouble ? "; rank 0 could not let them in: " : "",
                       trouble ? strerror(trouble) : "");
 }
 
+/* Rank 0's card first: ranks that were told of other numbers of ranks would wait for nobody. */
 static shoal_status meet(struct joining *own)
 {
-    const int64_t deadline_ns = shoali_deadline_ns((int64_t)(own->args->timeout_s * 1e9));
-    int64_t pause_ns = FIRST_PAUSE_NS;
-    int32_t absent = 0;
+    struct card card, first;
+    char key[48];
+    size_t bytes = sizeof first;
     shoal_status status = SHOAL_OK;
-    SHOAL_TRY(status, put_card(own), done);
-    for (;;) {
-        SHOAL_TRY(status, look(own, &absent), done);
-        if (absent == 0)
-            break;
-        if (shoali_deadline_passed(deadline_ns)) {
-            status = fail_of_absence(own);
-            goto done;
-        }
-        nanosleep(&(struct timespec){0, (long)pause_ns}, NULL);
-        if (pause_ns < LAST_PAUSE_NS)
-            pause_ns += pause_ns / 2;
-    }
+    struct shoali_exchange exchange = {.name = "shoal/ucx/all",
+                                       .rank = own->args->rank,
+                                       .size = own->args->world_size,
+                                       .own = &card,
+                                       .take = take_card,
+                                       .user = own};
+    SHOAL_TRY(status, put_card(own, &card), done);
+    exchange.bytes = CARD_HEAD + card.bytes;
+    name_card(0, key);
+    status = shoali_store_wait(own->store, key, &first, &bytes);
+    if (status == SHOAL_OK)
+        status = check_card(own, 0, &first, bytes);
+    if (status == SHOAL_OK)
+        status = shoali_store_exchange(own->store, &exchange);
+    if (status == SHOAL_ETIMEOUT)
+        status = fail_of_absence(own);
 done:
     return status;
 }
@@ -225,8 +220,7 @@ static shoal_status prepare(struct joining *own)
     shoal_status status = SHOAL_OK;
     SHOAL_TRY(status, shoali_ucx_load(&own->ucx), done);
     own->where = shoali_calloc(ranks, sizeof *own->where, "the ranks of a job");
-    own->met = shoali_calloc(ranks, sizeof *own->met, "the ranks of a job");
-    if (!own->where || !own->met) {
+    if (!own->where) {
         status = SHOAL_ENOMEM;
         goto done;
     }
@@ -255,7 +249,6 @@ done:
     if (own.comm.word)
         own.ucx->p2p.release(&own.comm);
     shoali_free(own.where);
-    shoali_free(own.met);
     return status;
 }
 
