@@ -32,7 +32,7 @@
  *
  * Two jobs at once? Hosts that do not answer may be alive, and their ranks running. They need those
  * that the agent has ended for every step, and so get nowhere; only where all hosts of a job went
- * does the agent wait until their own launchers must have ended it (SHOALI_LIFELINE_SILENCE_NS). */
+ * does the agent wait until their own launchers must have ended it (--host_timeout and SHOALI_FRONT_FIRST_S). */
 #ifndef SHOALI_ELASTIC_H
 #define SHOALI_ELASTIC_H
 
