@@ -254,6 +254,16 @@ size_t shoali_post_out_bytes(const struct shoali_post *post, int32_t ranks);
 SHOAL_CHECKED shoal_status shoali_comm_post(shoal_group *group, const struct shoali_post *post,
                                             shoal_request **request);
 
+/* For measurements (tuning.c): the groups of this world are carried by that algorithm where it can, as if
+ * by the table of `shoal tune comm`; NULL: by its own choice again. Each rank calls it between the same
+ * collectives. SHOAL_EUNSUPPORTED: the backend has one way only. SHOAL_EINVAL: no such algorithm. */
+SHOAL_CHECKED shoal_status shoali_comm_force(shoal_group *group, const char *algorithm);
+/* Could it carry this post? "direct" can everything; NULL beyond the last. */
+const char *shoali_comm_algorithm(int32_t index);
+bool shoali_comm_can(int32_t index, const struct shoali_post *post);
+/* "Open MPI", "UCX"; NULL where there is no choice. */
+const char *shoali_comm_transport(const shoal_group *group);
+
 /* A split of which the caller knows how many ranks come out; a check that they do. */
 SHOAL_CHECKED shoal_status shoali_comm_split(shoal_group *parent,
                                              const struct shoali_split_args *args,

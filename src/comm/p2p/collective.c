@@ -1,4 +1,4 @@
-/* One collective: envelopes, agreement, then streams. */
+/* One collective: envelopes and the first pieces, agreement, then streams. */
 #include "comm/p2p/p2p.h"
 
 #include <stdio.h>
@@ -93,12 +93,26 @@ static void fill_envelope(const struct shoali_p2p_group *group, const struct sho
         memcpy(envelope->data + counts, data_for(op, to), bytes);
 }
 
+/* Is there more than what came beside the records? For some ranks perhaps in an all_to_all_v. */
+static bool needs_streams(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
+{
+    const struct shoali_post *post = &op->post;
+    for (int32_t r = 0; r < group->size && post->kind == SHOALI_ALL_TO_ALL_V; r++)
+        if (!shoali_p2p_is_inline(group, op, data_bytes(group, op, group->rank, r)) ||
+            !shoali_p2p_is_inline(group, op, data_bytes(group, op, r, group->rank)))
+            return true;
+    if (post->kind == SHOALI_BROADCAST)
+        return !shoali_p2p_is_inline(group, op, data_bytes(group, op, post->peer, group->rank));
+    return post->kind != SHOALI_ALL_TO_ALL_V &&
+           !shoali_p2p_is_inline(group, op, data_bytes(group, op, group->rank, group->rank));
+}
+
 static shoal_status begin(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
     struct shoali_p2p_world *world = group->world;
     shoal_status status = SHOAL_OK;
     op->begun = true;
-    op->phase = -1;
+    op->phase = INT32_MAX;
     for (int32_t r = 0; r < group->size; r++)
         group->peer[r].here = group->peer[r].sending = false;
     for (int32_t i = 1; i < group->size; i++) {
@@ -115,6 +129,11 @@ static shoal_status begin(struct shoali_p2p_group *group, struct shoali_p2p_op *
                                   group->world_rank[r], group->tag, &peer->send_request),
                   done);
         peer->sending = true;
+    }
+    if (needs_streams(group, op)) {
+        op->algorithm = shoali_p2p_choose(group, op);
+        op->phase = shoali_p2p_phase_begin(group, op, 0) ? 0 : INT32_MAX;
+        SHOAL_TRY(status, shoali_p2p_phase_launch(group), done);
     }
 done:
     return status;
@@ -199,7 +218,7 @@ static void take_sum(struct shoali_p2p_group *group, const struct shoali_p2p_op 
     for (int32_t r = 0; r < group->size; r++)
         args.x[r] = r == group->rank ? (const void *)data_for(op, r) : group->peer[r].got->data;
     args.y[0] = op->post.out;
-    shoali_p2p_reduce(group, op, &args, op->post.count);
+    shoali_p2p_reduce(group, op, &args, group->size, op->post.count);
 }
 
 /* Where in `out` the data of rank `from` begins. */
@@ -233,20 +252,6 @@ static void take(struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
     }
 }
 
-/* Is there more than what came beside the records? For some ranks perhaps in an all_to_all_v. */
-static bool needs_streams(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
-{
-    const struct shoali_post *post = &op->post;
-    for (int32_t r = 0; r < group->size && post->kind == SHOALI_ALL_TO_ALL_V; r++)
-        if (!shoali_p2p_is_inline(group, op, data_bytes(group, op, group->rank, r)) ||
-            !shoali_p2p_is_inline(group, op, data_bytes(group, op, r, group->rank)))
-            return true;
-    if (post->kind == SHOALI_BROADCAST)
-        return !shoali_p2p_is_inline(group, op, data_bytes(group, op, post->peer, group->rank));
-    return post->kind != SHOALI_ALL_TO_ALL_V &&
-           !shoali_p2p_is_inline(group, op, data_bytes(group, op, group->rank, group->rank));
-}
-
 shoal_status shoali_p2p_collective_advance(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
     shoal_status status = SHOAL_OK;
@@ -256,12 +261,10 @@ shoal_status shoali_p2p_collective_advance(struct shoali_p2p_group *group, struc
     SHOAL_TRY(status, look(group, &all_here, &all_sent), done);
     if (!all_here)
         return SHOAL_IN_PROGRESS;
-    if (op->phase < 0) {
+    if (!op->agreed) {
         SHOAL_TRY(status, agree(group, op), done);
+        op->agreed = true;
         take(group, op);
-        op->phase = needs_streams(group, op) ? 0 : INT32_MAX;
-        if (op->phase == 0)
-            (void)shoali_p2p_phase_begin(group, op, 0);
     }
     while (op->phase != INT32_MAX) {
         status = shoali_p2p_phase_advance(group, op);

@@ -235,10 +235,17 @@ shoal_status shoali_p2p_open_all(struct shoali_p2p_world *world, void **backend)
     struct shoali_p2p_group *group = NULL;
     for (int32_t r = 0; r < world->size; r++)
         world_rank[r] = r;
-    const shoal_status status =
+    shoal_status status =
         shoali_p2p_group_open(world, SHOALI_P2P_FIRST_TAG, world_rank, world->size, &group);
     if (status < 0)
         shoali_p2p_condemn(world, world->rank, status, shoal_error_message());
+    if (status == SHOAL_OK) {
+        status = shoali_p2p_rules_share(group);
+        if (status < 0) {
+            shoali_p2p_destroy(group);
+            group = NULL;
+        }
+    }
     *backend = group;
     return status;
 }

@@ -7,19 +7,31 @@
  * keeps the order of what one rank sends another with one tag, so nothing carries a number.
  *
  * A collective begins with an envelope from each rank to each: the record that `check` compares,
- * and the data, too, when it fits (SHOALI_P2P_INLINE_BYTES). When all envelopes have come and
- * agree, larger data goes as streams, one per pair of ranks and direction, in up to two phases:
+ * and the data, too, when it fits (SHOALI_P2P_INLINE_BYTES). Larger data goes as streams, one per
+ * pair of ranks and direction. The first pieces are sent behind the envelopes without waiting for the
+ * others'; nothing that has come is looked at before all envelopes are there and agree.
  *
- *                   first phase                         second phase
- *   all_reduce      slice r of every rank goes to r,    r's slice goes to all
- *                   which sums in rank order
- *   reduce_scatter  the same, r's block
- *   broadcast       slice r goes from the root to r     r's slice goes to all
- *   all_gather, all_to_all(_v)                          the blocks, in the first
+ * ALGORITHMS (choice.c chooses by collective, ranks and bytes; schedule.c has those of several steps).
  *
- * so that each rank sends what a ring would send, and sums are those of the other backends, bit by
- * bit. A stream goes through pieces of the engine's own memory, SHOALI_P2P_WINDOW of them under
- * way at once: the caller's memory is never in the transport's hands, so that a request can be given
+ *   direct    all_reduce      slice r of every rank goes to r, which sums in rank order; then r's slice
+ *                             goes to all
+ *             reduce_scatter  the same, r's block, and no second phase
+ *             broadcast       slice r goes from the root to r; then r's slice goes to all
+ *             all_gather, all_to_all(_v)  every block goes to its rank
+ *   gather    all_reduce      everything goes to all, and everyone sums in rank order
+ *   tree      broadcast       from those who have it to those who have not, in log2(ranks) steps
+ *   ring      all_gather      blocks go round
+ *             all_reduce *    slices go round and are summed, then go round again
+ *   doubling  all_reduce *    everything to and from a partner at distance 1, 2, 4, ...
+ *   halving   all_reduce *    Rabenseifner's: halves of halves, summed, and back
+ *
+ * Direct sends no more than a ring does, in one or two exchanges instead of many. What direct and gather
+ * sum, they sum in rank order, as the other backends do, bit by bit, so that the order of a sum is a
+ * matter of the number of ranks alone. The algorithms marked * add in another order: they are for
+ * integers, where every order gives the same bits (exact mode sums integers); for other types direct
+ * takes their place.
+ * A stream goes through pieces of the engine's own memory, some of them under way
+ * at once: the caller's memory is never in the transport's hands, so that a request can be given
  * up at any time, and device memory is good while its task runs. A sum takes its sources from the
  * pieces.
  *
@@ -50,9 +62,11 @@ enum {
     SHOALI_P2P_MAX_REQUESTS = 17, /* 16 outstanding and one that is waited for */
     SHOALI_P2P_PIECE_BYTES = 131072,
     SHOALI_P2P_INLINE_BYTES = 3584, /* with the record what every transport sends at once */
-    SHOALI_P2P_WINDOW = 2,
-    SHOALI_P2P_TAGS = 2, /* of a group: collectives, messages */
+    SHOALI_P2P_WINDOW = 32,         /* pieces of a stream under way, at most */
+    SHOALI_P2P_PIECES = 64,         /* and of all streams of a direction, but two of each */
+    SHOALI_P2P_TAGS = 2,            /* of a group: collectives, messages */
     SHOALI_P2P_VERDICT_TAG = 0,
+    SHOALI_P2P_HEARD_TAG = 1,
     SHOALI_P2P_FIRST_TAG = 2,
     SHOALI_P2P_SENTENCE_BYTES = 1024,
     SHOALI_P2P_WHERE_BYTES = 96
@@ -68,6 +82,7 @@ struct shoali_p2p_envelope {
 };
 struct shoali_p2p_verdict {
     int32_t status, rank; /* rank that gave up, -1: the ranks found it together */
+    int32_t from, zero;   /* who sends it */
     char sentence[SHOALI_P2P_SENTENCE_BYTES];
 };
 
@@ -80,6 +95,20 @@ struct shoali_p2p_piece {
 _Static_assert(sizeof(struct shoali_p2p_envelope) <= SHOALI_P2P_PIECE_BYTES,
                "an envelope is sent from a piece");
 
+/* Which algorithm carries what, as `shoal tune comm` has measured it (rules.c). */
+enum { SHOALI_P2P_RULES_MAX = 48, SHOALI_P2P_TITLE_BYTES = 32 };
+struct shoali_p2p_rule {
+    int64_t up_to_bytes;
+    int32_t kind, algorithm;
+    int32_t integer; /* of elements whose sums have no order */
+    int32_t zero;
+};
+struct shoali_p2p_rules {
+    int32_t ranks, local_ranks; /* of the world they were measured by; local: of rank 0's machine */
+    int32_t count, zero;
+    char transport[SHOALI_P2P_TITLE_BYTES];
+    struct shoali_p2p_rule rule[SHOALI_P2P_RULES_MAX];
+};
 struct shoali_p2p_where {
     char text[SHOALI_P2P_WHERE_BYTES];
 };
@@ -92,6 +121,8 @@ struct shoali_p2p_world {
         *one_thread; /* NULL: any thread may call; else `owner` alone, and what to do about it */
     pthread_t owner;
     struct shoali_p2p_where *where; /* [size] or NULL */
+    struct shoali_p2p_rules rules;  /* count 0: none were given */
+    int32_t forced;                 /* an algorithm for all that can; -1: none */
     struct shoali_ops ops;
     pthread_mutex_t lock; /* what follows */
     int32_t references, next_tag;
@@ -103,6 +134,10 @@ struct shoali_p2p_world {
     int64_t condemned_ns;   /* when another rank's verdict came; 0: this rank's own */
     struct shoali_p2p_verdict verdict;
     struct shoali_p2p_request verdict_request[SHOALI_P2P_MAX_RANKS];
+    /* Who has got it; where connections break, who sends a verdict waits a moment for that. */
+    struct shoali_p2p_request heard_request[SHOALI_P2P_MAX_RANKS];
+    bool told[SHOALI_P2P_MAX_RANKS];
+    char heard;
 };
 
 /* Bytes to or from one rank, through pieces. */
@@ -123,6 +158,26 @@ struct shoali_p2p_stream {
 
 enum shoali_p2p_state { SHOALI_P2P_FREE, SHOALI_P2P_QUEUED, SHOALI_P2P_DONE };
 
+/* How the data of a collective that does not fit into the envelopes goes: see above. */
+enum shoali_p2p_algorithm {
+    SHOALI_P2P_DIRECT,
+    SHOALI_P2P_GATHER,
+    SHOALI_P2P_RING,
+    SHOALI_P2P_DOUBLING,
+    SHOALI_P2P_HALVING,
+    SHOALI_P2P_TREE,
+    SHOALI_P2P_ALGORITHMS
+};
+struct shoali_p2p_range {
+    int64_t first, count; /* elements */
+};
+/* One exchange of those of several: what of `out` goes to a rank, where what comes from one goes. */
+struct shoali_p2p_step {
+    int32_t to, from; /* -1: nobody */
+    struct shoali_p2p_range send, receive;
+    bool sums; /* what comes is added to what is there */
+};
+
 struct shoali_p2p_op {
     enum shoali_p2p_state state;
     struct shoali_post post;
@@ -131,8 +186,10 @@ struct shoali_p2p_op {
     int64_t waiting_since_ns, checked_ns; /* 0: nobody has waited yet */
     int32_t looks;                        /* at a world with a verdict */
     int64_t lost_ns;                      /* since when a rank that it needs is lost; 0: none is */
-    bool begun;
-    int32_t phase;
+    bool begun, agreed;
+    enum shoali_p2p_algorithm algorithm;
+    int32_t phase; /* INT32_MAX: there is none (any more) */
+    struct shoali_p2p_step step;
     /* messages */
     struct shoali_p2p_piece *envelope;
     struct shoali_p2p_request request;
@@ -215,6 +272,10 @@ SHOAL_CHECKED shoal_status shoali_p2p_stream_send(struct shoali_p2p_group *group
                                                   int32_t tag, struct shoali_p2p_stream *stream);
 SHOAL_CHECKED shoal_status shoali_p2p_stream_receive(struct shoali_p2p_group *group, int32_t rank,
                                                      int32_t tag, struct shoali_p2p_stream *stream);
+/* Only begins what there is room for. */
+SHOAL_CHECKED shoal_status shoali_p2p_stream_launch(struct shoali_p2p_group *group, int32_t rank,
+                                                    int32_t tag, bool sends,
+                                                    struct shoali_p2p_stream *stream);
 /* The first piece that has come, of a stream whose pieces are sources; NULL: not yet. */
 const unsigned char *shoali_p2p_stream_first(const struct shoali_p2p_stream *stream);
 void shoali_p2p_stream_drop_first(struct shoali_p2p_world *world, struct shoali_p2p_stream *stream);
@@ -223,17 +284,36 @@ void shoali_p2p_stream_drop_first(struct shoali_p2p_world *world, struct shoali_
 SHOAL_CHECKED shoal_status shoali_p2p_collective_advance(struct shoali_p2p_group *group,
                                                          struct shoali_p2p_op *op);
 /* Readies the streams of a phase; false: there is no such phase. */
-bool shoali_p2p_phase_begin(struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
+bool shoali_p2p_phase_begin(struct shoali_p2p_group *group, struct shoali_p2p_op *op,
                             int32_t phase);
+/* Gives the transport what there is room for, and looks at nothing. */
+SHOAL_CHECKED shoal_status shoali_p2p_phase_launch(struct shoali_p2p_group *group);
 SHOAL_CHECKED shoal_status shoali_p2p_phase_advance(struct shoali_p2p_group *group,
                                                     const struct shoali_p2p_op *op);
+/* One of `parts` slices of the count: whole cache lines, as the other backends cut. */
+struct shoali_p2p_range shoali_p2p_slice(const struct shoali_p2p_op *op, int32_t index,
+                                         int32_t parts);
+/* schedule.c: step `number` of an algorithm that has steps; false: there are no more. */
+bool shoali_p2p_step(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
+                     int32_t number, struct shoali_p2p_step *step);
+/* rules.c: rank 0 reads the file that SHOAL_COMM_TUNING names, and all ranks get what it says. The world's
+ * group; collective. */
+SHOAL_CHECKED shoal_status shoali_p2p_rules_share(struct shoali_p2p_group *group);
+/* One line each; `text` is a whole file. A sentence names the line. */
+SHOAL_CHECKED shoal_status shoali_p2p_rules_parse(const char *path, char *text,
+                                                  struct shoali_p2p_rules *rules);
+const char *shoali_p2p_algorithm_name(int32_t algorithm);
+/* choice.c: is the algorithm one of the collective's, and which one it is. */
+bool shoali_p2p_can(const struct shoali_post *post, enum shoali_p2p_algorithm algorithm);
+enum shoali_p2p_algorithm shoali_p2p_choose(const struct shoali_p2p_group *group,
+                                            const struct shoali_p2p_op *op);
 SHOAL_CHECKED shoal_status shoali_p2p_message_advance(struct shoali_p2p_group *group,
                                                       struct shoali_p2p_op *op);
 /* Does so much from one rank to another fit beside the record? */
 bool shoali_p2p_is_inline(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                           size_t bytes);
 void shoali_p2p_reduce(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
-                       struct shoali_reduce_sources_args *args, int64_t count);
+                       struct shoali_reduce_sources_args *args, int32_t sources, int64_t count);
 /* "all_reduce of 12 F32 at a.c:10" in a caller's buffer of 256. */
 const char *shoali_p2p_record_format(const struct shoali_record *record, char *buffer);
 

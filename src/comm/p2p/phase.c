@@ -3,18 +3,19 @@
 
 #include <string.h>
 
-struct range {
-    int64_t first, count;
-};
-
-/* Of rank `rank`: whole cache lines, as the other backends cut. */
-static struct range slice_of(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
-                             int32_t rank)
+struct shoali_p2p_range shoali_p2p_slice(const struct shoali_p2p_op *op, int32_t index,
+                                         int32_t parts)
 {
     int64_t begin, end;
-    shoali_pool_slice(op->post.count, (int64_t)(64 / op->element_bytes), rank, group->size, &begin,
+    shoali_pool_slice(op->post.count, (int64_t)(64 / op->element_bytes), index, parts, &begin,
                       &end);
-    return (struct range){begin, end - begin};
+    return (struct shoali_p2p_range){begin, end - begin};
+}
+
+static struct shoali_p2p_range slice_of(const struct shoali_p2p_group *group,
+                                        const struct shoali_p2p_op *op, int32_t rank)
+{
+    return shoali_p2p_slice(op, rank, group->size);
 }
 
 static int64_t sum_before(const int64_t *counts, int32_t end)
@@ -75,9 +76,15 @@ static void begin_first(struct shoali_p2p_group *group, const struct shoali_p2p_
 {
     const struct shoali_post *post = &op->post;
     struct shoali_p2p_stream *out = &group->peer[r].out, *in = &group->peer[r].in;
-    const struct range own = slice_of(group, op, group->rank), theirs = slice_of(group, op, r);
+    const struct shoali_p2p_range own = slice_of(group, op, group->rank),
+                                  theirs = slice_of(group, op, r);
     switch (post->kind) {
     case SHOALI_ALL_REDUCE:
+        if (op->algorithm == SHOALI_P2P_GATHER) {
+            put(op, out, 0, post->count);
+            get_sources(op, in, post->count);
+            return;
+        }
         put(op, out, theirs.first, theirs.count);
         get_sources(op, in, own.count);
         return;
@@ -106,7 +113,8 @@ static void begin_second(struct shoali_p2p_group *group, const struct shoali_p2p
 {
     const struct shoali_post *post = &op->post;
     const bool broadcast = post->kind == SHOALI_BROADCAST;
-    const struct range own = slice_of(group, op, group->rank), theirs = slice_of(group, op, r);
+    const struct shoali_p2p_range own = slice_of(group, op, group->rank),
+                                  theirs = slice_of(group, op, r);
     const bool from_in = broadcast && group->rank == post->peer;
     if (!broadcast || r != post->peer) {
         struct shoali_p2p_stream *out = &group->peer[r].out;
@@ -123,14 +131,45 @@ static bool has_second(const struct shoali_post *post)
     return post->kind == SHOALI_ALL_REDUCE || post->kind == SHOALI_BROADCAST;
 }
 
-bool shoali_p2p_phase_begin(struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
-                            int32_t phase)
+/* Streams of a step, from and to `out`. */
+static bool begin_step(struct shoali_p2p_group *group, struct shoali_p2p_op *op, int32_t number)
+{
+    if (number == 0 && op->post.kind == SHOALI_ALL_REDUCE)
+        keep_own(op, 0, 0, op->post.count);
+    if (number == 0 && op->post.kind == SHOALI_ALL_GATHER)
+        keep_own(op, group->rank * op->post.count, 0, op->post.count);
+    const bool root = op->post.kind == SHOALI_BROADCAST && group->rank == op->post.peer;
+    struct shoali_p2p_step *step = &op->step;
+    if (!shoali_p2p_step(group, op, number, step))
+        return false;
+    if (step->to >= 0) {
+        struct shoali_p2p_stream *out = &group->peer[step->to].out;
+        put(op, out, step->send.first, step->send.count);
+        if (!root)
+            out->from =
+                (unsigned char *)op->post.out + (size_t)step->send.first * op->element_bytes;
+    }
+    if (step->from >= 0 && step->sums)
+        get_sources(op, &group->peer[step->from].in, step->receive.count);
+    else if (step->from >= 0)
+        get(op, &group->peer[step->from].in, step->receive.first, step->receive.count);
+    return true;
+}
+
+static bool has_steps(const struct shoali_p2p_op *op)
+{
+    return op->algorithm != SHOALI_P2P_DIRECT && op->algorithm != SHOALI_P2P_GATHER;
+}
+
+bool shoali_p2p_phase_begin(struct shoali_p2p_group *group, struct shoali_p2p_op *op, int32_t phase)
 {
     const struct shoali_post *post = &op->post;
-    if (phase > 1 || (phase == 1 && !has_second(post)))
-        return false;
     for (int32_t r = 0; r < group->size; r++)
         group->peer[r].out = group->peer[r].in = (struct shoali_p2p_stream){0};
+    if (has_steps(op))
+        return begin_step(group, op, phase);
+    if (phase > 1 || (phase == 1 && (!has_second(post) || op->algorithm == SHOALI_P2P_GATHER)))
+        return false;
     if (post->kind == SHOALI_ALL_TO_ALL_V) {
         begin_all_to_all_v(group, op);
         return true;
@@ -148,11 +187,11 @@ bool shoali_p2p_phase_begin(struct shoali_p2p_group *group, const struct shoali_
 /* ---- sums ----------------------------------------------------------------------------------- */
 
 void shoali_p2p_reduce(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
-                       struct shoali_reduce_sources_args *args, int64_t count)
+                       struct shoali_reduce_sources_args *args, int32_t sources, int64_t count)
 {
     if (count == 0)
         return;
-    args->sources = group->size;
+    args->sources = sources;
     args->destinations = 1;
     args->count = count;
     args->op = (enum shoali_reduce_op)op->post.op;
@@ -167,29 +206,75 @@ static bool reduce_pieces(struct shoali_p2p_group *group, const struct shoali_p2
     struct shoali_reduce_sources_args args;
     const struct shoali_post *post = &op->post;
     const struct shoali_p2p_stream *any = &group->peer[group->rank == 0 ? 1 : 0].in;
-    const int64_t own = post->kind == SHOALI_ALL_REDUCE ? slice_of(group, op, group->rank).first
-                                                        : group->rank * post->count;
+    const bool gathers = op->algorithm == SHOALI_P2P_GATHER;
+    int64_t own = post->kind == SHOALI_ALL_REDUCE ? slice_of(group, op, group->rank).first
+                                                  : group->rank * post->count;
+    if (gathers)
+        own = 0;
     const size_t moved = any->moved, bytes = any->slot[any->tail % SHOALI_P2P_WINDOW].bytes;
     const size_t in_offset = (size_t)own * op->element_bytes + moved;
     for (int32_t r = 0; r < group->size; r++) {
+        /* In place: what is not sent yet must stay. */
+        if (gathers && r != group->rank && group->peer[r].out.begun < moved + bytes)
+            return false;
         args.x[r] = r == group->rank ? (const unsigned char *)post->in + in_offset
                                      : shoali_p2p_stream_first(&group->peer[r].in);
         if (!args.x[r])
             return false;
     }
     args.y[0] = (unsigned char *)post->out + (post->kind == SHOALI_ALL_REDUCE ? in_offset : moved);
-    shoali_p2p_reduce(group, op, &args, (int64_t)(bytes / op->element_bytes));
+    shoali_p2p_reduce(group, op, &args, group->size, (int64_t)(bytes / op->element_bytes));
     for (int32_t r = 0; r < group->size; r++)
         if (r != group->rank)
             shoali_p2p_stream_drop_first(group->world, &group->peer[r].in);
     return true;
 }
 
+/* The first piece of a step is added to what is there. */
+static bool add_piece(struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
+{
+    const struct shoali_p2p_step *step = &op->step;
+    struct shoali_p2p_stream *in = &group->peer[step->from].in;
+    const unsigned char *piece = shoali_p2p_stream_first(in);
+    struct shoali_reduce_sources_args args;
+    if (!piece)
+        return false;
+    const size_t bytes = in->slot[in->tail % SHOALI_P2P_WINDOW].bytes;
+    if (step->to == step->from && step->send.first == step->receive.first &&
+        group->peer[step->to].out.begun < in->moved + bytes)
+        return false; /* the same elements have to be sent first */
+    unsigned char *out =
+        (unsigned char *)op->post.out + (size_t)step->receive.first * op->element_bytes + in->moved;
+    args.x[0] = args.y[0] = out;
+    args.x[1] = piece;
+    shoali_p2p_reduce(group, op, &args, 2, (int64_t)(bytes / op->element_bytes));
+    shoali_p2p_stream_drop_first(group->world, in);
+    return true;
+}
+
+shoal_status shoali_p2p_phase_launch(struct shoali_p2p_group *group)
+{
+    shoal_status status = SHOAL_OK;
+    for (int32_t i = 1; i < group->size; i++) {
+        const int32_t to = (group->rank + i) % group->size;
+        const int32_t from = (group->rank + group->size - i) % group->size;
+        SHOAL_TRY(status,
+                  shoali_p2p_stream_launch(group, from, group->tag, false, &group->peer[from].in),
+                  done);
+        SHOAL_TRY(status,
+                  shoali_p2p_stream_launch(group, to, group->tag, true, &group->peer[to].out),
+                  done);
+    }
+done:
+    return status;
+}
+
 shoal_status shoali_p2p_phase_advance(struct shoali_p2p_group *group,
                                       const struct shoali_p2p_op *op)
 {
-    const bool sums = op->phase == 0 && (op->post.kind == SHOALI_ALL_REDUCE ||
-                                         op->post.kind == SHOALI_REDUCE_SCATTER);
+    const bool sums =
+        !has_steps(op) && op->phase == 0 &&
+        (op->post.kind == SHOALI_ALL_REDUCE || op->post.kind == SHOALI_REDUCE_SCATTER);
     bool over = true;
     for (int32_t i = 1; i < group->size; i++) { /* not all at the same rank at once */
         const int32_t to = (group->rank + i) % group->size;
@@ -206,6 +291,9 @@ shoal_status shoali_p2p_phase_advance(struct shoali_p2p_group *group,
     }
     if (!over && sums)
         while (reduce_pieces(group, op))
+            ;
+    if (!over && has_steps(op) && op->step.sums && op->step.from >= 0)
+        while (add_piece(group, op))
             ;
     return over ? SHOAL_OK : SHOAL_IN_PROGRESS;
 }

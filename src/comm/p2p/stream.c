@@ -9,9 +9,14 @@ static size_t next_bytes(const struct shoali_p2p_stream *stream)
     return left < SHOALI_P2P_PIECE_BYTES ? left : SHOALI_P2P_PIECE_BYTES;
 }
 
-static bool has_room(const struct shoali_p2p_stream *stream)
+/* Many are needed where the way is long, and there is memory for few where ranks are many. */
+static bool has_room(const struct shoali_p2p_group *group, const struct shoali_p2p_stream *stream)
 {
-    return stream->begun < stream->bytes && stream->head - stream->tail < SHOALI_P2P_WINDOW;
+    const int32_t share = SHOALI_P2P_PIECES / (group->size > 1 ? group->size - 1 : 1);
+    const uint32_t window = share < 2                   ? 2
+                            : share > SHOALI_P2P_WINDOW ? SHOALI_P2P_WINDOW
+                                                        : (uint32_t)share;
+    return stream->begun < stream->bytes && stream->head - stream->tail < window;
 }
 
 void shoali_p2p_stream_drop_first(struct shoali_p2p_world *world, struct shoali_p2p_stream *stream)
@@ -21,6 +26,32 @@ void shoali_p2p_stream_drop_first(struct shoali_p2p_world *world, struct shoali_
     shoali_p2p_put_piece(world, stream->slot[i].piece);
     stream->slot[i].piece = NULL;
     stream->slot[i].here = false;
+}
+
+static shoal_status launch_send(struct shoali_p2p_group *group, int32_t rank, int32_t tag,
+                                struct shoali_p2p_stream *stream)
+{
+    struct shoali_p2p_world *world = group->world;
+    shoal_status status = SHOAL_OK;
+    while (has_room(group, stream)) {
+        const uint32_t i = stream->head % SHOALI_P2P_WINDOW;
+        const size_t bytes = next_bytes(stream);
+        struct shoali_p2p_piece *piece = shoali_p2p_take_piece(world);
+        if (!piece)
+            return SHOAL_ENOMEM;
+        memcpy(piece->data, stream->from + stream->begun, bytes);
+        stream->slot[i].piece = piece;
+        stream->slot[i].bytes = bytes;
+        SHOAL_TRY(status,
+                  shoali_p2p_send(world, piece->data, bytes, group->world_rank[rank], tag,
+                                  &stream->slot[i].request),
+                  done);
+        stream->begun += bytes;
+        stream->head++;
+        group->moves++;
+    }
+done:
+    return status;
 }
 
 shoal_status shoali_p2p_stream_send(struct shoali_p2p_group *group, int32_t rank, int32_t tag,
@@ -38,23 +69,7 @@ shoal_status shoali_p2p_stream_send(struct shoali_p2p_group *group, int32_t rank
             break;
         shoali_p2p_stream_drop_first(world, stream);
     }
-    while (has_room(stream)) {
-        const uint32_t i = stream->head % SHOALI_P2P_WINDOW;
-        const size_t bytes = next_bytes(stream);
-        struct shoali_p2p_piece *piece = shoali_p2p_take_piece(world);
-        if (!piece)
-            return SHOAL_ENOMEM;
-        memcpy(piece->data, stream->from + stream->begun, bytes);
-        stream->slot[i].piece = piece;
-        stream->slot[i].bytes = bytes;
-        SHOAL_TRY(status,
-                  shoali_p2p_send(world, piece->data, bytes, group->world_rank[rank], tag,
-                                  &stream->slot[i].request),
-                  done);
-        stream->begun += bytes;
-        stream->head++;
-        group->moves++;
-    }
+    SHOAL_TRY(status, launch_send(group, rank, tag, stream), done);
     status = stream->moved == stream->bytes ? SHOAL_OK : SHOAL_IN_PROGRESS;
 done:
     return status;
@@ -96,18 +111,12 @@ done:
     return status;
 }
 
-shoal_status shoali_p2p_stream_receive(struct shoali_p2p_group *group, int32_t rank, int32_t tag,
-                                       struct shoali_p2p_stream *stream)
+static shoal_status launch_receive(struct shoali_p2p_group *group, int32_t rank, int32_t tag,
+                                   struct shoali_p2p_stream *stream)
 {
     struct shoali_p2p_world *world = group->world;
     shoal_status status = SHOAL_OK;
-    SHOAL_TRY(status, look(group, rank, stream), done);
-    for (const unsigned char *first; stream->to && (first = shoali_p2p_stream_first(stream));) {
-        memcpy(stream->to + stream->moved, first,
-               stream->slot[stream->tail % SHOALI_P2P_WINDOW].bytes);
-        shoali_p2p_stream_drop_first(world, stream);
-    }
-    while (has_room(stream)) {
+    while (has_room(group, stream)) {
         const uint32_t i = stream->head % SHOALI_P2P_WINDOW;
         struct shoali_p2p_piece *piece = shoali_p2p_take_piece(world);
         if (!piece)
@@ -122,6 +131,28 @@ shoal_status shoali_p2p_stream_receive(struct shoali_p2p_group *group, int32_t r
         stream->head++;
         group->moves++;
     }
+done:
+    return status;
+}
+
+shoal_status shoali_p2p_stream_launch(struct shoali_p2p_group *group, int32_t rank, int32_t tag,
+                                      bool sends, struct shoali_p2p_stream *stream)
+{
+    return sends ? launch_send(group, rank, tag, stream) : launch_receive(group, rank, tag, stream);
+}
+
+shoal_status shoali_p2p_stream_receive(struct shoali_p2p_group *group, int32_t rank, int32_t tag,
+                                       struct shoali_p2p_stream *stream)
+{
+    struct shoali_p2p_world *world = group->world;
+    shoal_status status = SHOAL_OK;
+    SHOAL_TRY(status, look(group, rank, stream), done);
+    for (const unsigned char *first; stream->to && (first = shoali_p2p_stream_first(stream));) {
+        memcpy(stream->to + stream->moved, first,
+               stream->slot[stream->tail % SHOALI_P2P_WINDOW].bytes);
+        shoali_p2p_stream_drop_first(world, stream);
+    }
+    SHOAL_TRY(status, launch_receive(group, rank, tag, stream), done);
     status = stream->moved == stream->bytes ? SHOAL_OK : SHOAL_IN_PROGRESS;
 done:
     return status;

@@ -92,19 +92,69 @@ static bool set_verdict(struct shoali_p2p_world *world, const struct shoali_p2p_
     return true;
 }
 
-/* The transport may need calls of this rank to bring them there. */
+/* Says to who sent this verdict that it has come. */
+static void acknowledge(struct shoali_p2p_world *world, const struct shoali_p2p_verdict *verdict)
+{
+    const int32_t to = verdict->from;
+    struct shoali_p2p_request *request =
+        &world->verdict_request[to >= 0 && to < world->size ? to : 0];
+    if (!world->p2p->find_lost || to < 0 || to >= world->size || to == world->rank)
+        return;
+    if (world->p2p->send(world->comm, &world->heard, 1, to, SHOALI_P2P_HEARD_TAG, request) != 0)
+        request->word = 0; /* it does not wait any more */
+}
+
+/* Has the rank got the verdict, or sent its own, or gone? */
+static bool is_told(struct shoali_p2p_world *world, int32_t rank)
+{
+    bool sent = true, heard = true;
+    if (world->p2p->test(&world->verdict_request[rank], &sent, NULL) != 0)
+        sent = true;
+    if (!world->p2p->find_lost)
+        return sent;
+    if (world->told[rank])
+        return true;
+    if (world->p2p->test(&world->heard_request[rank], &heard, NULL) != 0)
+        heard = true;
+    world->told[rank] = heard || world->p2p->find_lost(world->comm, &rank, 1) >= 0;
+    return world->told[rank];
+}
+
+/* Another rank may have come to a verdict of its own, and wait for us. */
+static void answer_others(struct shoali_p2p_world *world)
+{
+    bool done = false;
+    size_t bytes = 0;
+    if (!world->p2p->find_lost || world->p2p->test(&world->incoming_request, &done, &bytes) != 0 ||
+        !done)
+        return;
+    if (bytes == sizeof world->incoming) {
+        const int32_t sender = world->incoming.from;
+        if (sender >= 0 && sender < world->size)
+            world->told[sender] = true;
+        acknowledge(world, &world->incoming);
+    }
+    (void)world->p2p->receive(world->comm, &world->incoming, sizeof world->incoming,
+                              SHOALI_P2P_ANY_SOURCE, SHOALI_P2P_VERDICT_TAG,
+                              &world->incoming_request);
+}
+
+/* The transport may need calls of this rank to bring them there; and where it only says that it has taken
+ * a message, a process that ends may take it back. */
 static void deliver(struct shoali_p2p_world *world)
 {
     const int64_t deadline_ns = shoali_now_ns() + DELIVER_NS;
+    for (int32_t r = 0; r < world->size && world->p2p->find_lost; r++)
+        if (r != world->rank &&
+            world->p2p->receive(world->comm, &world->heard, 1, r, SHOALI_P2P_HEARD_TAG,
+                                &world->heard_request[r]) != 0)
+            world->told[r] = true;
     for (;;) {
         int32_t left = 0;
         shoali_p2p_progress(world);
-        for (int32_t r = 0; r < world->size; r++) {
-            bool done = true;
-            if (r != world->rank &&
-                world->p2p->test(&world->verdict_request[r], &done, NULL) == 0 && !done)
-                left++;
-        }
+        answer_others(world);
+        for (int32_t r = 0; r < world->size; r++)
+            left += r != world->rank && !is_told(world, r);
         if (left == 0 || shoali_now_ns() > deadline_ns)
             return;
         nanosleep(&(struct timespec){0, NAP_NS}, NULL);
@@ -114,7 +164,8 @@ static void deliver(struct shoali_p2p_world *world)
 void shoali_p2p_condemn(struct shoali_p2p_world *world, int32_t rank, shoal_status status,
                         const char *sentence)
 {
-    struct shoali_p2p_verdict verdict = {.status = (int32_t)status, .rank = rank};
+    struct shoali_p2p_verdict verdict = {
+        .status = (int32_t)status, .rank = rank, .from = world->rank};
     snprintf(verdict.sentence, sizeof verdict.sentence, "%s", sentence);
     (void)shoali_p2p_condemned(world); /* another's that has come is the first */
     pthread_mutex_lock(&world->lock);
@@ -142,7 +193,8 @@ bool shoali_p2p_condemned(struct shoali_p2p_world *world)
         world->p2p->test(&world->incoming_request, &done, &bytes) == 0 && done &&
         bytes == sizeof world->incoming) {
         world->condemned_ns = shoali_now_ns();
-        (void)set_verdict(world, &world->incoming);
+        if (set_verdict(world, &world->incoming))
+            acknowledge(world, &world->incoming);
     }
     pthread_mutex_unlock(&world->lock);
     return atomic_load(&world->condemned);
@@ -192,6 +244,7 @@ shoal_status shoali_p2p_world_create(const struct shoali_p2p_world_args *args,
     world->largest_tag = args->largest_tag;
     world->one_thread = args->one_thread;
     world->where = args->where;
+    world->forced = -1;
     world->references = 1;
     world->owner = pthread_self();
     world->timeout_ns = (int64_t)(args->timeout_s * 1e9);

@@ -8,8 +8,8 @@
  * lower half the sender. Endpoints handle errors of their peer: a rank whose connection breaks is
  * lost, what is sent to it fails, and `find_lost` names it.
  *
- * UCX takes its options from the environment (UCX_...). One of them is chosen here when the user has
- * not: on a machine without RDMA devices, UCX_TLS=tcp,self. */
+ * UCX takes its options from the environment (UCX_...). On a machine without RDMA devices some are chosen
+ * here when the user has not: UCX_TLS=tcp,self and how messages go over TCP (plugin.c). */
 #ifndef SHOALI_UCX_PLUGIN_H
 #define SHOALI_UCX_PLUGIN_H
 
