@@ -40,6 +40,7 @@ struct bench_options {
     int64_t step_factor, ranks;
     bool unshared;
     /* io */
+    const char *output; /* of tune comm */
     const char *folder, *size, *block_size, *backend;
     int64_t queue_depth;
     bool single_submit, sequential, buffered, read, write;
@@ -53,7 +54,7 @@ SHOAL_CHECKED shoal_status bench_parse(const struct shoali_section *section, con
                                        char **argv, struct shoali_arena *arena);
 extern const struct shoali_section bench_gemm_flags, bench_attention_flags, bench_stream_flags,
     bench_comm_flags, bench_step_flags, bench_generate_flags, bench_start_flags, bench_io_flags,
-    bench_checkpoint_flags, tune_io_flags;
+    bench_checkpoint_flags, tune_io_flags, tune_comm_flags;
 
 shoal_dtype bench_dtype(const struct bench_options *options);
 /* "400M", "1GiB" as bytes; NULL leaves *bytes. SHOAL_ECONFIG names the flag. */

@@ -213,6 +213,18 @@ const struct shoali_section bench_checkpoint_flags = SECTION("checkpoint", check
 static const struct shoali_option tune_io_rows[] = {IO_ROWS, REPEATS, SECONDS, JSON};
 const struct shoali_section tune_io_flags = SECTION("io", tune_io_rows);
 
+static const struct shoali_option tune_comm_rows[] = {
+    TEXT("output", output, .default_text = "comm.tuning", .help = "where the table goes"),
+    TEXT("max-bytes", max_bytes, .default_text = "64M", .help = "largest message"),
+    REPEATS,
+    {.key = "local_rank",
+     .type = SHOALI_INT,
+     .offset = O(local_rank),
+     .default_number = -1,
+     .flags = SHOALI_OPTION_HIDDEN,
+     .help = "given by launchers; ignored"}};
+const struct shoali_section tune_comm_flags = SECTION("comm", tune_comm_rows);
+
 /* What --model says; it decides which flags there are. */
 static const char *model_word(const char *standard, int argc, char **argv)
 {

@@ -1,4 +1,5 @@
-/* shoal tune io: the settings of `aio` that are fastest on a disk. */
+/* shoal tune: the settings of `aio` that are fastest on a disk, and the algorithms of collectives that are
+ * fastest between the ranks of a job. */
 #include "bench.h"
 #include "tool.h"
 
@@ -8,9 +9,11 @@
 static int usage(void)
 {
     puts("usage: shoal tune io --folder DIR [flags]\n"
-         "       shoal tune io --help\n\n"
+         "       shoal run -H HOSTFILE shoal tune comm [flags]\n"
+         "       shoal tune io|comm --help\n\n"
          "Finds the settings of a subsystem that are fastest on this machine.\n\n"
-         "  io           block size, queue depth and threads of offloading to a disk");
+         "  io           block size, queue depth and threads of offloading to a disk\n"
+         "  comm         algorithms of collectives between the ranks of a job");
     return tool_flush();
 }
 
@@ -35,15 +38,44 @@ done:
     return status;
 }
 
+static shoal_status tune_comm(const struct bench_options *options)
+{
+    shoal_status status;
+    shoali_tune_comm_args args = {.path = options->output, .repeats = (int32_t)options->repeats};
+    SHOAL_TRY(status, bench_bytes("max-bytes", options->max_bytes, &args.max_bytes), done);
+    SHOAL_TRY(status, shoali_tune_comm(&args), done);
+done:
+    return status;
+}
+
+static const struct subject {
+    const char *name, *command, *about;
+    const struct shoali_section *flags;
+    shoal_status (*run)(const struct bench_options *options);
+} subjects[] = {
+    {"io", "shoal tune io", "Writes and reads a file with many settings and names the fastest.",
+     &tune_io_flags, tune_io},
+    {"comm", "shoal tune comm",
+     "Times the algorithms of each collective between the ranks of shoal run, and writes which is "
+     "the "
+     "fastest; SHOAL_COMM_TUNING=FILE makes a job of such ranks use that.",
+     &tune_comm_flags, tune_comm},
+};
+enum { SUBJECTS = sizeof subjects / sizeof subjects[0] };
+
 int tool_tune(int argc, char **argv)
 {
     struct shoali_arena arena;
     struct bench_options options;
+    const struct subject *subject = NULL;
     shoal_status status;
-    if (argc < 2 || strcmp(argv[1], "io") != 0) {
+    for (int i = 0; i < SUBJECTS; i++)
+        if (argc >= 2 && strcmp(argv[1], subjects[i].name) == 0)
+            subject = &subjects[i];
+    if (!subject) {
         if (argc >= 2 && tool_wants_help(argc, argv))
             return usage();
-        fprintf(stderr, "shoal tune: %s%s%s; what it tunes: io\n",
+        fprintf(stderr, "shoal tune: %s%s%s; what it tunes: io, comm\n",
                 argc < 2 ? "name a subject" : "there is no subject \"", argc < 2 ? "" : argv[1],
                 argc < 2 ? "" : "\"");
         return 2;
@@ -51,12 +83,11 @@ int tool_tune(int argc, char **argv)
     memset(&options, 0, sizeof options);
     shoali_arena_init(&arena);
     SHOAL_TRY(status,
-              bench_parse(&tune_io_flags, "shoal tune io",
-                          "Writes and reads a file with many settings and names the fastest.",
-                          &options, argc - 1, argv + 1, &arena),
+              bench_parse(subject->flags, subject->command, subject->about, &options, argc - 1,
+                          argv + 1, &arena),
               done);
     if (status != SHOAL_END)
-        SHOAL_TRY(status, tune_io(&options), done);
+        SHOAL_TRY(status, subject->run(&options), done);
 done:;
     const int code = status < 0 && !ferror(stdout) ? tool_fail(status) : tool_flush();
     shoali_arena_fini(&arena);

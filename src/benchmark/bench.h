@@ -166,4 +166,14 @@ SHOAL_CHECKED shoal_status shoali_bench_checkpoint(const shoali_bench_checkpoint
 SHOAL_CHECKED shoal_status shoali_tune_io(const shoali_bench_io_args *args,
                                           shoali_bench_io_args *best);
 
+/* Finds the algorithm that is fastest for each collective and size between the ranks that the environment
+ * names, and writes the table that SHOAL_COMM_TUNING names in later jobs of such ranks. Collective; rank
+ * 0 prints the figures and writes the file. */
+typedef struct shoali_tune_comm_args {
+    const char *path;
+    int64_t max_bytes;
+    int32_t repeats; /* 0: 5 */
+} shoali_tune_comm_args;
+SHOAL_CHECKED shoal_status shoali_tune_comm(const shoali_tune_comm_args *args);
+
 #endif

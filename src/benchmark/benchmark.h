@@ -3,7 +3,7 @@
  *   samples.c    samples of a figure; results for the sink; memory
  *   limits.c     multiply-add peak, axpy bandwidth, round trip of a cache line
  *   kernels.c    time of one kernel; which table serves it
- *   gemm.c, attention.c, stream.c, comm.c, comm_data.c, step.c, generate.c, io.c, checkpoint.c, tune_io.c   one subject each
+ *   gemm.c, attention.c, stream.c, comm.c, comm_data.c, step.c, generate.c, io.c, checkpoint.c, tune_io.c, tune_comm.c   one subject each
  *   step_swap.c  the part of a step that a drive bounds
  *
  * A sample of a short thing is the best of many calls: what disturbs only makes it slower. A sample

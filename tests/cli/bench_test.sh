@@ -48,7 +48,7 @@ says "--num_gpus" "from 1"
 expect 2 "$shoal" bench start --model tiny --repeats 1 --deepspeed_config "$folder/none"
 says "$folder/none" "left with code 2"
 expect 2 "$shoal" tune
-says "what it tunes: io"
+says "what it tunes: io, comm"
 
 # Samples when they are asked for
 expect 2 "$shoal" bench step --model tiny --micro-batch 1 --repeats 2 --seconds 0.01 --threads 1 --paced

@@ -29,7 +29,6 @@ same() { # DIR DIR
 # the bits of one rank; in rank order those of shared memory, in fp32, too
 expect 0 $(train exact alone)
 SHOAL_COMM=ucx expect 0 "$shoal" run --num_gpus 2 $(train exact by_ucx)
-says "connected by ucx"
 same by_ucx alone
 SHOAL_COMM=ucx expect 0 "$shoal" run --num_gpus 2 $(train fast fast_ucx)
 expect 0 "$shoal" run --num_gpus 2 $(train fast fast_shm)
@@ -44,8 +43,13 @@ RANK=1 $(train exact hosts) >other 2>&1 &
 other=$!
 RANK=0 expect 0 $(train exact hosts)
 wait $other || complain "rank 1 failed: $(cat other)"
-says "connected by ucx"
 same hosts alone
+bench=("$shoal" bench comm --min-bytes 4K --max-bytes 4K --seconds 0.01 --repeats 1)
+RANK=1 "${bench[@]}" >other 2>&1 &
+other=$!
+RANK=0 expect 0 "${bench[@]}"
+wait $other || complain "rank 1 failed: $(cat other)"
+says "2 ranks (ucx)"
 
 # a rank that is killed: the other one says which, within 5 s
 RANK=1 $(train exact killed 1000000) >other 2>&1 &
@@ -66,6 +70,22 @@ wait $killer $other 2>/dev/null
 output=$(cat first)
 says "rank 1 (pid $other on " "is gone: it was killed or left without shoal_comm_destroy"
 unset SHOAL_SECRET MASTER_ADDR MASTER_PORT WORLD_SIZE LOCAL_SIZE LOCAL_RANK
+
+# algorithms as they were measured: the same bits, and refused by another world
+printf 'world UCX 2 0\nall_reduce integer 100000 ring\nall_reduce integer - halving\nall_reduce any - direct\nall_gather any - ring\nbroadcast any - tree\n' >table
+SHOAL_COMM=ucx SHOAL_COMM_TUNING=table expect 0 "$shoal" run --num_gpus 2 $(train exact tuned)
+same tuned alone
+SHOAL_COMM=ucx SHOAL_COMM_TUNING=table expect 2 "$shoal" run --num_gpus 3 "$shoal" bench comm --max-bytes 4K
+says "table (SHOAL_COMM_TUNING) was measured by 2 ranks of UCX" "these are 3 of UCX" "run \`shoal tune comm\` with this job's ranks"
+echo 'all_reduce any 5 slowly' >>table
+SHOAL_COMM=ucx SHOAL_COMM_TUNING=table expect 2 "$shoal" run --num_gpus 2 "$shoal" bench comm --max-bytes 4K
+says 'table:7: "all_reduce any 5 slowly" is not what `shoal tune comm` writes'
+SHOAL_COMM=ucx expect 0 "$shoal" run --num_gpus 2 "$shoal" tune comm --max-bytes 16K --repeats 1 --output measured
+says "all_reduce any            4096 B  direct "
+grep -q '^world UCX 2 2$' measured && grep -q '^broadcast any - ' measured || complain "tune comm wrote $(cat measured)"
+SHOAL_COMM=ucx SHOAL_COMM_TUNING=measured expect 0 "$shoal" run --num_gpus 2 "$shoal" bench comm --max-bytes 4K --seconds 0.01
+expect 2 "$shoal" run --num_gpus 2 "$shoal" tune comm
+says "tune comm: shm has one algorithm for each collective"
 
 # a program without its plug-in
 mkdir -p bare/bin && cp "$shoal" bare/bin/shoal
