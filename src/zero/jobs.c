@@ -92,8 +92,8 @@ static shoal_status make_hops(const struct shoali_zero_jobs *jobs, struct shoali
     const int32_t rank = shoal_comm_rank(away->group), size = shoal_comm_size(away->group);
     if (near < 2)
         return SHOAL_OK;
-    SHOAL_TRY(status,
-              split(jobs, away->group, rank / near, rank % near, near, &away->within), done);
+    SHOAL_TRY(status, split(jobs, away->group, rank / near, rank % near, near, &away->within),
+              done);
     SHOAL_TRY(status,
               split(jobs, away->group, rank % near, rank / near, size / near, &away->across), done);
 done:

@@ -16,14 +16,15 @@ static const struct shoali_ops_entry ref_entries[] = {
 };
 #undef KERNEL
 static const struct shoali_ops_table ref = {
-    SHOALI_OPS_ABI, sizeof ref, "ref", yes, ref_entries, SHOALI_COUNT_OF(ref_entries), NULL};
+    SHOALI_OPS_ABI, sizeof ref, "ref", yes, ref_entries, SHOALI_COUNT_OF(ref_entries), NULL, false};
 #define KERNEL(name, dtypes) {&shoali_kernel_##name, SHOALI_CPU_SYMBOL(name), dtypes, NULL},
 static const struct shoali_ops_entry fast_entries[] = {
 #include "clamp_fast_line.inc"
 };
 #undef KERNEL
 static const struct shoali_ops_table fast = {
-    SHOALI_OPS_ABI, sizeof fast, "fast", yes, fast_entries, SHOALI_COUNT_OF(fast_entries), NULL};
+    SHOALI_OPS_ABI, sizeof fast, "fast", yes, fast_entries, SHOALI_COUNT_OF(fast_entries),
+    NULL,           false};
 static const struct shoali_ops_table *const clamp_tables[] = {&fast, &ref, NULL};
 
 #include "clamp_case.inc"
