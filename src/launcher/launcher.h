@@ -99,6 +99,7 @@ struct shoali_job {
     struct shoali_rank_view *view;         /* [world_ranks]; NULL: no memory for them */
     struct shoali_rank_progress *progress; /* [ranks]: since when nothing of them ran */
     bool told_straggler;
+    int32_t straggler_looks; /* in a row that saw one */
     bool term_sent, kill_sent;
 };
 

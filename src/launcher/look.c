@@ -17,7 +17,8 @@
 /* Less than these is nobody's trouble. */
 #define STRAGGLER_LATE_MS 20.0
 #define STRAGGLER_SHARE 0.3
-enum { STRAGGLER_MEETINGS = 8 };
+/* LOOKS: in a row. Who starts, saves or waits for a lock is late for a moment. */
+enum { STRAGGLER_MEETINGS = 8, STRAGGLER_LOOKS = 4 };
 
 /* Of a rank: how much of it had run when that changed last. */
 struct shoali_rank_progress {
@@ -96,14 +97,18 @@ static void say_straggler(struct shoali_job *job)
     if (job->told_straggler || job->host)
         return;
     shoali_ranks_straggler(job->view, job->world_ranks, &straggler);
-    job->told_straggler = shoali_straggler_warn(&straggler, job->view);
+    job->told_straggler = shoali_straggler_warn(&straggler, &job->straggler_looks, job->view);
 }
 
-bool shoali_straggler_warn(const struct shoali_straggler *straggler,
+bool shoali_straggler_warn(const struct shoali_straggler *straggler, int32_t *looks,
                            const struct shoali_rank_view *view)
 {
     if (straggler->rank < 0 || straggler->meetings < STRAGGLER_MEETINGS ||
         straggler->late_ms < STRAGGLER_LATE_MS || straggler->others_wait < STRAGGLER_SHARE)
+        *looks = 0;
+    else
+        ++*looks;
+    if (*looks < STRAGGLER_LOOKS)
         return false;
     const struct shoali_board_view *board = &view[straggler->rank].board;
     SHOALI_WARN(

@@ -52,8 +52,8 @@ struct shoali_straggler {
 };
 void shoali_ranks_straggler(const struct shoali_rank_view *view, int32_t ranks,
                             struct shoali_straggler *straggler);
-/* A warning, where it is worth one. */
-bool shoali_straggler_warn(const struct shoali_straggler *straggler,
+/* A warning, where it is worth one: when enough looks in a row saw a straggler; *looks counts them. */
+bool shoali_straggler_warn(const struct shoali_straggler *straggler, int32_t *looks,
                            const struct shoali_rank_view *view);
 /* A rank that others wait for at the moment and that has not come: with its number the time of the
  * longest wait; -1: none. */

@@ -57,6 +57,7 @@ struct watch {
     struct pollfd *watched;        /* [count + 1] */
     struct shoali_wire_end end;    /* the first rank that ended badly */
     bool has_end, told_straggler;
+    int32_t straggler_looks;
     int32_t lost_node; /* -1: none */
     int64_t lost_ns;
 };
@@ -266,7 +267,7 @@ static void look(struct watch *watch)
         return;
     (void)shoali_copies_look(&watch->copies, watch->view);
     shoali_ranks_straggler(watch->view, watch->copies.ranks, &straggler);
-    watch->told_straggler = shoali_straggler_warn(&straggler, watch->view);
+    watch->told_straggler = shoali_straggler_warn(&straggler, &watch->straggler_looks, watch->view);
 }
 
 static bool failed(const struct child *child)
