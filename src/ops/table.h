@@ -71,8 +71,8 @@ struct shoali_ops {
      * functions. */
     uint64_t digest;
 };
-/* `name` NULL: SHOAL_OPS, else the best whose probe is true and that no rule refuses. "ref" gives the oracle alone;
- * "cpu-avx2" at most that. SHOAL_ECONFIG lists the names when unknown; SHOAL_EUNSUPPORTED when the
+/* `name` NULL: SHOAL_OPS, else the best whose probe is true and that no rule refuses. "ref" gives
+ * the oracle alone; "cpu-avx2" at most that. SHOAL_ECONFIG lists the names when unknown; SHOAL_EUNSUPPORTED when the
  * CPU lacks it. */
 SHOAL_CHECKED shoal_status shoali_ops_select(const char *name, struct shoali_ops *ops);
 /* The same from another list than shoali_ops_all(); its last table has every kernel. */
@@ -89,9 +89,9 @@ const struct shoali_ops_table *shoali_ops_table_for(const struct shoali_ops *ops
                                                     const struct shoali_kernel *kernel,
                                                     shoal_dtype dtype);
 
-/* For `shoal report`: the kernels by name, which table serves them for a dtype (for all arguments
- * of it or, *partly, for some), and in one line which ones another than the best table serves. */
-/* Whether a table of the list is used, and if not, why: "used", "found, but ...". */
+/* For `shoal report`: whether a table of the list is used, and if not, why; the kernels by name,
+ * which table serves them for a dtype (for all arguments of it or, *partly, for some), and in one
+ * line which ones another serves than the best of those tables that have most kernels. */
 void shoali_ops_describe_table(const struct shoali_ops *ops, const struct shoali_ops_table *table,
                                struct shoali_str *text);
 const char *shoali_ops_kernel_name(const struct shoali_ops *ops, int32_t index);

@@ -122,7 +122,9 @@ static void test_table_serves_what_it_has(void **state)
     (void)shoali_ops_choose(&ops, &shoali_kernel_axpy, &axpy, &table);
     assert_ptr_equal(table, next_with(&ops, &shoali_kernel_axpy, SHOAL_BF16));
     shoali_ops_describe_fallbacks(&ops, &text);
-    assert_non_null(strstr(shoali_str_get(&text), "gemm, pack_b, norm"));
+    /* The toy has few kernels by intent: what the next table has instead is not worth a word. */
+    assert_non_null(strstr(shoali_str_get(&text), "clip"));
+    assert_non_null(strstr(shoali_str_get(&text), " to ref"));
     assert_non_null(strstr(shoali_str_get(&text), "; axpy"));
     assert_non_null(strstr(shoali_str_get(&text), " for some arguments"));
     shoali_str_fini(&text);
