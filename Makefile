@@ -16,6 +16,10 @@ TARGET := $(DESTDIR)$(PREFIX)
 # What ThreadSanitizer is for: everything with threads of its own or ranks as threads; but not MPI's own threads, whose
 # libraries it does not see into.
 TSAN_TESTS := ^(base\.(pool|log|fault)|accelerator|io|ops|conformance|comm|fault|autograd|data|monitor|zero|engine|parity|examples)
+# Hosts, launchers and transports are the same under a sanitizer or on another device; they take minutes of waiting.
+HOST_TESTS := ^cluster
+NO_TSAN_TESTS := comm_mpi|comm_hosts_(openmpi|mpich|ucx)|comm_ucx
+NO_DEVICE_TESTS := $(HOST_TESTS)|^(conformance|fault)\.comm|^comm\.|^launcher|^hub|^tokenizer|^fuzz|^cli\.(elastic|orphans|mpi|ucx|fortran|peers)
 # What depends on how a device's streams run; the conformance suites choose that themselves.
 STREAM_TESTS := ^(autograd|zero|engine|fault\.engine|activation|inference|examples)
 
@@ -40,20 +44,20 @@ asan:
 	@scripts/install-deps test
 	@cmake --preset asan -DCMAKE_BUILD_TYPE=Release >/dev/null
 	@ninja -C build-asan
-	@UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(CTEST) --test-dir build-asan
+	@UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(CTEST) --test-dir build-asan -E '$(HOST_TESTS)'
 
 # Optimised, because sanitizers are slow enough without. Old runtimes of ThreadSanitizer do not start with much address randomisation.
 tsan:
 	@scripts/install-deps test
 	@cmake --preset tsan -DCMAKE_BUILD_TYPE=Release >/dev/null
 	@ninja -C build-tsan
-	@$$(setarch -R true 2>/dev/null && echo setarch -R) $(CTEST) --test-dir build-tsan -R '$(TSAN_TESTS)' -E comm_mpi
+	@$$(setarch -R true 2>/dev/null && echo setarch -R) $(CTEST) --test-dir build-tsan -R '$(TSAN_TESTS)' -E '$(NO_TSAN_TESTS)'
 
 sim:
 	@scripts/install-deps test
 	@cmake --preset release -DSHOAL_TESTS=ON >/dev/null
 	@ninja -C build
-	@SHOAL_ACCELERATOR=sim $(CTEST) --test-dir build
+	@SHOAL_ACCELERATOR=sim $(CTEST) --test-dir build -E '$(NO_DEVICE_TESTS)'
 	@for streams in 'random SHOAL_SIM_SEED=1' 'random SHOAL_SIM_SEED=2' thread; do \
 		echo "SHOAL_SIM_STREAMS=$$streams"; \
 		env SHOAL_ACCELERATOR=sim SHOAL_SIM_STREAMS=$$streams $(CTEST) --test-dir build -R '$(STREAM_TESTS)' || exit 1; \
