@@ -11,7 +11,9 @@ enum {
     SETTLE_NS = 300000000, /* of another host's verdict, in which what is complete completes */
     POLLS = 200,
     NAP_NS = 50000,
-    NEAR_PATIENCE = 50, /* percent: a step near that waits for the leader, who waits for others */
+    /* Percent. A step near that waits for the leader, who waits for others, outlasts the leader's
+     * deadline and SETTLE_NS, even where the timeout is a second. */
+    NEAR_PATIENCE = 75,
     LEADERS_PATIENCE = 25,
     TEXT_BYTES = 1024
 };
