@@ -1,6 +1,8 @@
-/* Stamps the suite on every backend and N in {1, 2, 3, 4, 7, 8}. One program per backend:
- * COMM_KIND. That of mpi is started by mpirun (tests/mpi/run) with one N, and its ranks run the same
- * tests one after the other: SHOAL_TEST_SEED has to be the same for all. */
+/* Stamps the suite on every backend and N in {1, 2, 3, 4, 7, 8}; where that is slow, on fewer
+ * (is_brief). One program per backend: COMM_KIND. That of mpi is started by mpirun (tests/mpi/run)
+ * with one N, and its ranks run the same tests one after the other: SHOAL_TEST_SEED has to be the
+ * same for all. */
+#include "comm/hierarchical/hierarchical.h"
 #include "comm_suite.h"
 
 #include <setjmp.h>
@@ -12,6 +14,8 @@
 
 static const int32_t sizes[] = {1, 2, 3, 4, 7, 8};
 
+enum { BRIEF_SIZE = 7, BRIEF_REPEATS = 3 };
+
 struct stamp {
     bool (*run)(struct rank_seat *seat);
     int32_t smallest, largest; /* numbers of ranks; 0: no limit */
@@ -19,8 +23,32 @@ struct stamp {
     int repeats; /* with seeds of their own; 0: once */
 };
 
+/* Processes that start UCX, and two levels over what has a run of its own, do without some of the
+ * repetition: the largest N of a test alone, which is that with the most hosts (of ucx itself also
+ * the smallest, unless a deadline is waited for), and one order of the device's tasks.
+ * SHOAL_TEST_FULL=1: all of them. */
+static bool is_brief(void)
+{
+    const char *full = getenv("SHOAL_TEST_FULL");
+    return (!full || !full[0]) && COMM_KIND != RANKS_MPI && COMM_KIND != RANKS_SELF &&
+           (COMM_KIND == RANKS_UCX || shoali_hierarchical_is_pretended());
+}
+
+static bool is_stamped(const struct stamp *stamp, int32_t size)
+{
+    const int32_t smallest = stamp->smallest ? stamp->smallest : 1;
+    const int32_t largest = stamp->largest ? stamp->largest : INT32_MAX;
+    if (size < smallest || size > largest || (COMM_KIND == RANKS_SELF && size > 1) ||
+        (COMM_KIND == RANKS_MPI && size != ranks_job_size()))
+        return false;
+    return !is_brief() || size == (largest < BRIEF_SIZE ? largest : BRIEF_SIZE) ||
+           (size == smallest && stamp->timeout_s == 0 && !shoali_hierarchical_is_pretended());
+}
+
 static void stamp(const struct stamp *stamp)
 {
+    const int repeats =
+        is_brief() && stamp->repeats > BRIEF_REPEATS ? BRIEF_REPEATS : stamp->repeats;
     const char *given = getenv("SHOAL_TEST_SEED");
     uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -29,11 +57,9 @@ static void stamp(const struct stamp *stamp)
                               .run = stamp->run,
                               .timeout_s = stamp->timeout_s,
                               .seed = seed};
-        if (ranks.size < stamp->smallest || (stamp->largest && ranks.size > stamp->largest) ||
-            (COMM_KIND == RANKS_SELF && ranks.size > 1) ||
-            (COMM_KIND == RANKS_MPI && ranks.size != ranks_job_size()))
+        if (!is_stamped(stamp, ranks.size))
             continue;
-        for (int repeat = 0; repeat == 0 || repeat < stamp->repeats; repeat++, ranks.seed++)
+        for (int repeat = 0; repeat == 0 || repeat < repeats; repeat++, ranks.seed++)
             if (!ranks_run(&ranks))
                 fail_msg("%d ranks, SHOAL_TEST_SEED=%llu", (int)sizes[i],
                          (unsigned long long)ranks.seed);
@@ -103,8 +129,8 @@ static void arguments(void **state)
 /* Ranks read the mode when they make their device. */
 static void stamp_streams(const struct stamp *of)
 {
-    static const char *const modes[] = {"late", "random", "thread"};
-    for (size_t m = 0; m < sizeof(modes) / sizeof(modes[0]); m++) {
+    static const char *const modes[] = {"random", "late", "thread"};
+    for (size_t m = 0; m < (is_brief() ? 1 : sizeof(modes) / sizeof(modes[0])); m++) {
         assert_int_equal(setenv("SHOAL_SIM_STREAMS", modes[m], 1), 0);
         stamp(of);
     }
