@@ -79,6 +79,8 @@ start() {
     rm -f pid.* out
     local name=$1 program=${PROGRAM:-./train.sh}
     shift
+    # what the ranks of other hosts are to know; an ssh session has none of this environment
+    printf 'HURT=%s\nSTEPS=%s\n' "${HURT:-}" "${STEPS:-}" >.shoal_env
     case $name in
     here) set -- "$shoal" run --num_gpus 4 "${flags[@]}" "$@" $program ;;
     ssh) set -- env SHOAL_COMM=$across "$shoal" run -H hosts --launcher ssh --launcher_args "-F $folder/ssh_config" "${flags[@]}" "$@" $program ;;
