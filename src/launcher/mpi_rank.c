@@ -121,7 +121,9 @@ static shoal_status fit_slurm(struct place *place, struct shoali_job *job)
         goto done;
     }
     place->local_size = place->size / job->nodes;
-    job->host = "this host";
+    job->host = getenv("SLURMD_NODENAME");
+    if (!job->host || !*job->host)
+        job->host = "this host";
 done:
     return status;
 }

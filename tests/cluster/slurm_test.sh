@@ -94,7 +94,8 @@ SHOAL_FAULT=comm.post:20@1=kill srun -n 4 --kill-on-bad-exit=1 $(train killed) >
 within 20 "$begin" "a killed rank"
 begin=$((${EPOCHREALTIME/./} / 1000))
 expect 7 "${run[@]}" ./wait.sh 2
-says "rank 2 ($(hostname -s)) exited with code 7; srun has ended the others"
+says "[shoal run] rank 2 ($(hostname -s), pid " " exited with code 7"
+[ "$(grep -c "exited with code 7" <<<"$output")" = 1 ] || complain "a failing rank is told of more than once: $output"
 within 20 "$begin" "a failing rank"
 gone "a failing rank"
 # scancel, Ctrl-C (SIGINT, and once more as srun wants it) and SIGTERM
