@@ -25,15 +25,6 @@ struct shoali_rank_progress {
     int64_t run_ns, posted, since_ns;
 };
 
-shoal_status shoali_look_begin(struct shoali_job *job)
-{
-    job->view = shoali_calloc((size_t)job->world_ranks, sizeof job->view[0], "boards of ranks");
-    job->progress = shoali_calloc((size_t)job->ranks, sizeof job->progress[0], "ranks' progress");
-    job->memory_kills = shoali_memory_kills();
-    job->look_ns = shoali_deadline_ns(LOOK_NS);
-    return job->view && job->progress ? SHOAL_OK : SHOAL_ENOMEM;
-}
-
 void shoali_look_end(struct shoali_job *job)
 {
     shoali_free(job->view);
@@ -63,6 +54,20 @@ static void beat(struct shoali_job *job)
         send_lines(&lines);
     }
     shoali_str_fini(&lines);
+}
+
+shoal_status shoali_look_begin(struct shoali_job *job)
+{
+    job->view = shoali_calloc((size_t)job->world_ranks, sizeof job->view[0], "boards of ranks");
+    job->progress = shoali_calloc((size_t)job->ranks, sizeof job->progress[0], "ranks' progress");
+    job->memory_kills = shoali_memory_kills();
+    job->look_ns = shoali_deadline_ns(LOOK_NS);
+    if (!job->view || !job->progress)
+        return SHOAL_ENOMEM;
+    /* From its first word on the front finds out when the host is lost. */
+    if (job->reports)
+        beat(job);
+    return SHOAL_OK;
 }
 
 /* A rank of which no thread has run for so long, while others wait for it. Where the others are on

@@ -421,14 +421,34 @@ static void await_all(struct watch *watch, int64_t deadline)
         wait_events(watch, deadline);
 }
 
+/* Is every command that still runs the one that leads to the lost host? */
+static bool only_lost_runs(const struct watch *watch)
+{
+    const char *lost =
+        watch->lost_node >= 0 ? watch->front->world.node[watch->lost_node].name : NULL;
+    for (int32_t i = 0; i < watch->count; i++) {
+        const char *host = watch->front->command[i].host;
+        if (watch->child[i].running && (!lost || !host || strcmp(host, lost) != 0))
+            return false;
+    }
+    return true;
+}
+
+/* A host that was lost does not hear that it is to end: nothing waits for its command. */
+static void await_stop(struct watch *watch, int64_t deadline)
+{
+    while (!only_lost_runs(watch) && !shoali_deadline_passed(deadline))
+        wait_events(watch, deadline);
+}
+
 /* Those that do not listen are the user's business to look at: they cannot be reached. */
 static void end_all(struct watch *watch)
 {
     say(watch, 'F');
     send_signal(watch, SIGTERM, false);
-    await_all(watch, shoali_deadline_ns(STOP_NS));
+    await_stop(watch, shoali_deadline_ns(STOP_NS));
     for (int32_t i = 0; i < watch->count; i++)
-        if (watch->child[i].running && watch->child[i].lifeline >= 0)
+        if (watch->child[i].running && watch->child[i].lifeline >= 0 && watch->lost_node < 0)
             SHOALI_ERROR("launcher",
                          "host %s does not answer; its own launcher ends the ranks "
                          "there when it finds the connection gone",

@@ -46,7 +46,7 @@ full   | ssh   | error  | 5000 | 1   | rank 3 (worker-1, pid ;exited with code 1
 always | ssh   | other  | 5000 | 1   | why: rank 0 posted ;rank 3 posted 
 full   | ssh   | stop   | 5000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
 full   | ssh   | memory | 5000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9;what to do: the kernel killed it
-always | ssh   | link   | 8000 | 1   | host worker-1 does not answer
+always | ssh   | link   | 6000 | 1   | host worker-1 does not answer: nothing came from it for ;look whether the host runs
 full   | ssh   | sshd   | 5000 | 1   | host worker-1: the connection is gone
 full   | ssh   | loss   | 0    | 0   | step 40/40
 full   | ssh   | slow   | 0    | 143 | is slow: it comes to collectives
