@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/scratch.h"
 #include "base/str.h"
 
 #include <errno.h>
@@ -63,7 +64,8 @@ struct shoali_pool {
     struct waiter caller;
     uint64_t shuffle;
     int64_t cache_bytes;
-    shoali_pool_fn fn; /* NULL: workers leave */
+    size_t scratch_bytes; /* that every worker has */
+    shoali_pool_fn fn;    /* NULL: workers leave */
     void *arg;
     struct shoali_context context;
     _Alignas(CACHE_LINE_BYTES) _Atomic uint32_t epoch;
@@ -321,6 +323,23 @@ static void excuse_workers(struct shoali_pool *pool)
     }
 }
 
+static void take_scratch(void *arg, int32_t index, int32_t count)
+{
+    const size_t *bytes = arg;
+    (void)index, (void)count;
+    (void)shoali_scratch(*bytes); /* where it fails, the kernel asks again and does without */
+}
+
+/* The caller works on every run, so it has what a worker that came too late may need next time. */
+static void share_scratch(struct shoali_pool *pool)
+{
+    size_t bytes = shoali_scratch_bytes();
+    if (bytes <= pool->scratch_bytes)
+        return;
+    pool->scratch_bytes = bytes;
+    shoali_pool_run(pool, take_scratch, &bytes);
+}
+
 void shoali_pool_run_pieces(struct shoali_pool *pool, const struct shoali_pieces *given)
 {
     struct shoali_pieces pieces = *given;
@@ -341,6 +360,7 @@ void shoali_pool_run_pieces(struct shoali_pool *pool, const struct shoali_pieces
     work_on_pieces(&run, 0, pool->threads);
     excuse_workers(pool);
     wait_for_workers(pool);
+    share_scratch(pool);
 }
 
 void shoali_pool_shuffle(struct shoali_pool *pool, uint64_t seed)

@@ -89,9 +89,7 @@ static void test_steps_take_no_memory(void **state)
         for (int32_t ranks = 1; ranks <= 3; ranks++)
             gpt_run_ranks((struct gpt_run){.options = options[i],
                                            .ranks = ranks,
-                                           /* A second thread takes scratch memory when it first
-                                            * finds a piece to claim, in whatever step. */
-                                           .threads = 1,
+                                           .threads = ranks == 1 ? 2 : 1,
                                            .recompute = i % 3 == 1 ? "full" : NULL,
                                            .dropout = 0.1,
                                            .accelerator = "cpu", /* sim's queues are its own */

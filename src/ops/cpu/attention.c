@@ -447,7 +447,7 @@ static bool take_memory(const struct forward *f, struct forward_head *head)
     int64_t total = 0;
     for (int i = 0; i < PARTS; i++)
         total += words[i];
-    uint32_t *memory = SHOALI_CPU_SYMBOL(scratch)((size_t)total * 4);
+    uint32_t *memory = shoali_scratch((size_t)total * 4);
     if (!memory)
         return false;
     if (SHOALI_CPU_TILES) /* what no head writes is read to fill steps */

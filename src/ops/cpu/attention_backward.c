@@ -519,7 +519,7 @@ static bool take_memory(const struct backward *f, struct backward_head *head)
     int64_t total = 0;
     for (int i = 0; i < PARTS; i++)
         total += words[i];
-    uint32_t *memory = SHOALI_CPU_SYMBOL(scratch)((size_t)total * 4);
+    uint32_t *memory = shoali_scratch((size_t)total * 4);
     if (!memory)
         return false;
     for (int i = 0; i < PARTS; i++) {

@@ -318,7 +318,7 @@ static void work(void *arg, struct shoali_claim *claim)
     uint32_t *memory = small;
     size_t bytes = (size_t)(words[0] + words[1] + words[2]) * 4;
     if (bytes > sizeof small)
-        memory = SHOALI_CPU_SYMBOL(scratch)(bytes);
+        memory = shoali_scratch(bytes);
     const bool none = !memory;
     if (none) { /* slow, but never wrong: blocks that fit on the stack */
         memory = small;

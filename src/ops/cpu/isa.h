@@ -11,6 +11,7 @@
 #define SHOALI_OPS_CPU_ISA_H
 
 #include "base/pool.h"
+#include "base/scratch.h"
 #include "ops/ops.h"
 
 #include <math.h>
@@ -129,10 +130,6 @@ SHOALI_INLINE vec vec_fma(vec a, vec b, vec c)
 #endif
 /* Native vectors in a unit of 16 columns. */
 #define VEC_PER_UNIT (16 / VEC_LANES)
-
-/* Memory of the calling thread: at least `bytes`, 64-byte aligned, uninitialised, kept and reused
- * until the thread ends; every call may move it. NULL when memory is exhausted. */
-void *SHOALI_CPU_SYMBOL(scratch)(size_t bytes);
 
 /* The kernels of the table and the element types they hold for. SOME: for some arguments only,
  * those for which the predicate says so. The others fall to the tables behind this one. */

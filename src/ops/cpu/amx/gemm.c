@@ -196,8 +196,7 @@ static void work(void *arg, int32_t index, int32_t count)
     const int64_t a_words = plan.in_place ? 0 : plan.mc / 16 * step_words;
     const int64_t b_words = plan.packed_b ? 0 : plan.nc / 16 * step_words;
     const int64_t carry_words = plan.mc * AMX_SQUARE;
-    uint32_t *memory =
-        SHOALI_CPU_SYMBOL(scratch)((size_t)(carry_words + a_words + b_words) * sizeof *memory);
+    uint32_t *memory = shoali_scratch((size_t)(carry_words + a_words + b_words) * sizeof *memory);
     if (!memory) {
         plain_rectangle(&plan, i0, i1, j0, j1);
         return;

@@ -1,12 +1,8 @@
-/* scratch - working memory of the kernels: one buffer per thread, grown on demand, freed when the
- * thread ends.
- *
- * Kernels are not given a workspace, and a malloc per call would cost more than a small product.
- * The pthread key exists for its destructor alone; the thread-local pair is what calls read.
- */
-#include "ops/cpu/isa.h"
+/* The pthread key exists for its destructor alone; the thread-local pair is what calls read. */
+#include "base/scratch.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -23,7 +19,7 @@ static void make_key(void)
     key_made = pthread_key_create(&key, free) == 0;
 }
 
-void *SHOALI_CPU_SYMBOL(scratch)(size_t bytes)
+void *shoali_scratch(size_t bytes)
 {
     if (bytes <= thread_bytes)
         return thread_memory;
@@ -45,4 +41,9 @@ void *SHOALI_CPU_SYMBOL(scratch)(size_t bytes)
     thread_memory = memory;
     thread_bytes = rounded;
     return memory;
+}
+
+size_t shoali_scratch_bytes(void)
+{
+    return thread_bytes;
 }
