@@ -153,6 +153,11 @@ struct shoali_split_args {
     int32_t expected;
 };
 
+/* The ranks that chose `color`, by (key, rank); their number. choices: of each rank `stride` numbers,
+ * of which the first is its color and the second its key. */
+int32_t shoali_split_members(const int32_t *choices, int32_t stride, int32_t ranks, int32_t color,
+                             int32_t *members);
+
 /* `rank` of `size` here, `number` in the larger world, by which messages call it. `exchange` is
  * collective over the larger world: gives every rank of this host what each of them has; 0 bytes
  * of `own` are as good. */
@@ -245,6 +250,8 @@ int64_t shoali_comm_control_bytes(int32_t ranks);
 const char *shoali_collective_name(enum shoali_collective kind);
 /* What a post says of itself, or of the call that it is a step of: count to here. */
 void shoali_post_describe(const struct shoali_post *post, struct shoali_record *record);
+/* SHOAL_EINVAL: the group has `most` requests already. */
+SHOAL_CHECKED shoal_status shoali_post_refuse(const struct shoali_post *post, int32_t most);
 /* Bytes of `in` that a rank of a group of `ranks` sends and of `out` that it receives. Arguments
  * are checked. */
 size_t shoali_post_in_bytes(const struct shoali_post *post, int32_t ranks);

@@ -31,6 +31,31 @@ void shoali_post_describe(const struct shoali_post *post, struct shoali_record *
     copy_here(record->here, call ? call->here : post->here);
 }
 
+shoal_status shoali_post_refuse(const struct shoali_post *post, int32_t most)
+{
+    return SHOAL_FAIL(
+        SHOAL_EINVAL,
+        "a group has at most %d outstanding requests: wait for earlier ones before %s "
+        "at %s",
+        (int)most, shoali_collective_name(post->kind), post->here);
+}
+
+int32_t shoali_split_members(const int32_t *choices, int32_t stride, int32_t ranks, int32_t color,
+                             int32_t *members)
+{
+    int32_t count = 0;
+    for (int32_t r = 0; r < ranks; r++) {
+        const int32_t *choice = choices + (size_t)r * (size_t)stride;
+        if (choice[0] != color)
+            continue;
+        int32_t at = count++;
+        for (; at > 0 && choices[(size_t)members[at - 1] * (size_t)stride + 1] > choice[1]; at--)
+            members[at] = members[at - 1];
+        members[at] = r;
+    }
+    return count;
+}
+
 static int64_t total(const int64_t *counts, int32_t ranks)
 {
     int64_t sum = 0;

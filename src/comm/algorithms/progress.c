@@ -128,10 +128,7 @@ shoal_status shoali_slots_post(void *backend, const struct shoali_post *post, vo
         if (group->request[i].state == SHOALI_REQUEST_FREE)
             request = &group->request[i];
     if (!request) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "a group has at most %d outstanding requests: wait for earlier ones "
-                            "before %s at %s",
-                            SHOALI_MAX_REQUESTS, shoali_collective_name(post->kind), post->here);
+        status = shoali_post_refuse(post, SHOALI_MAX_REQUESTS);
         goto done;
     }
     fill_request(group, request, post);

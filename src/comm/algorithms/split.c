@@ -16,22 +16,6 @@ static void format_group(void *memory, const void *arg)
     shoali_group_format(memory, formatting->size, formatting->identity, formatting->world_rank);
 }
 
-/* Parent ranks of this rank's color, by (key, rank); the number of them. */
-static int32_t list_members(const struct choice *choices, int32_t ranks, int32_t color,
-                            int32_t *members)
-{
-    int32_t count = 0;
-    for (int32_t r = 0; r < ranks; r++) {
-        if (choices[r].color != color)
-            continue;
-        int32_t at = count++;
-        for (; at > 0 && choices[members[at - 1]].key > choices[r].key; at--)
-            members[at] = members[at - 1];
-        members[at] = r;
-    }
-    return count;
-}
-
 shoal_status shoali_slots_split(void *backend, const struct shoali_split_args *split, void **child)
 {
     struct shoali_slots_group *parent = backend, *group = NULL;
@@ -53,7 +37,8 @@ shoal_status shoali_slots_split(void *backend, const struct shoali_split_args *s
                                                              .dtype = SHOAL_I32}),
               done);
     if (split->color >= 0) {
-        formatting.size = list_members(choices, parent->size, split->color, members);
+        formatting.size =
+            shoali_split_members(&choices[0].color, 2, parent->size, split->color, members);
         args.maker = members[0];
         args.bytes = shoali_group_bytes(formatting.size);
     }

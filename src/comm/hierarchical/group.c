@@ -236,15 +236,7 @@ struct choice {
 static int32_t list_members(const struct shoali_hier_layout *layout, const struct choice *choices,
                             int32_t color, int32_t *members, int32_t *host, int32_t *own)
 {
-    int32_t count = 0;
-    for (int32_t r = 0; r < layout->size; r++) {
-        if (choices[r].color != color)
-            continue;
-        int32_t at = count++;
-        for (; at > 0 && choices[members[at - 1]].key > choices[r].key; at--)
-            members[at] = members[at - 1];
-        members[at] = r;
-    }
+    const int32_t count = shoali_split_members(&choices[0].color, 2, layout->size, color, members);
     for (int32_t i = 0; i < count; i++) {
         host[i] = layout->id_of[layout->host_of[members[i]]];
         if (members[i] == layout->rank)

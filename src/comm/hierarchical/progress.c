@@ -225,11 +225,7 @@ shoal_status shoali_hier_post(void *backend, const struct shoali_post *post, voi
         if (group->op[i].state == SHOALI_HIER_FREE)
             op = &group->op[i];
     if (!op) {
-        status =
-            SHOAL_FAIL(SHOAL_EINVAL,
-                       "a group has at most %d outstanding requests: wait for earlier ones "
-                       "before %s at %s",
-                       SHOALI_HIER_MAX_REQUESTS, shoali_collective_name(post->kind), post->here);
+        status = shoali_post_refuse(post, SHOALI_HIER_MAX_REQUESTS);
         goto done;
     }
     *op = (struct shoali_hier_op){.state = SHOALI_HIER_QUEUED, .post = *post};

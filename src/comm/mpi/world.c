@@ -101,11 +101,6 @@ done:
     return status;
 }
 
-static bool probe(void)
-{
-    return true; /* what is missing is said by create, which knows why it is needed */
-}
-
 static shoal_status create(const shoal_comm_args *args, void **backend)
 {
     const struct shoali_mpi_table *mpi = NULL;
@@ -143,24 +138,4 @@ done:
     return status;
 }
 
-const struct shoali_comm_ops shoali_comm_mpi = {
-    .abi = SHOALI_COMM_ABI,
-    .bytes = sizeof(struct shoali_comm_ops),
-    .name = "mpi",
-    .probe = probe,
-    .device_memory = true, /* a task copies it to pieces */
-    .create = create,
-    .destroy = shoali_p2p_destroy,
-    .rank = shoali_p2p_rank,
-    .size = shoali_p2p_size,
-    .post = shoali_p2p_post,
-    .test = shoali_p2p_test_op,
-    .wait = shoali_p2p_wait,
-    .split = shoali_p2p_split,
-    .alloc = shoali_p2p_alloc,
-    .free = shoali_p2p_free,
-    .abort = shoali_p2p_abort,
-    .second_thread = shoali_p2p_second_thread,
-    .verdict = shoali_p2p_get_verdict,
-    .relay = shoali_p2p_relay,
-};
+const struct shoali_comm_ops shoali_comm_mpi = SHOALI_P2P_TABLE("mpi", create);

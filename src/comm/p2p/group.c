@@ -77,6 +77,11 @@ void shoali_p2p_destroy(void *backend)
     drop(group);
 }
 
+bool shoali_p2p_probe(void)
+{
+    return true; /* what is missing is said by create, which knows why it is needed */
+}
+
 int32_t shoali_p2p_rank(const void *backend)
 {
     return ((const struct shoali_p2p_group *)backend)->rank;
@@ -92,22 +97,6 @@ int32_t shoali_p2p_size(const void *backend)
 struct choice {
     int32_t color, key, tag;
 };
-
-/* Parent ranks of this color, by (key, rank); the number of them. */
-static int32_t list_members(const struct choice *choices, int32_t ranks, int32_t color,
-                            int32_t *members)
-{
-    int32_t count = 0;
-    for (int32_t r = 0; r < ranks; r++) {
-        if (choices[r].color != color)
-            continue;
-        int32_t at = count++;
-        for (; at > 0 && choices[members[at - 1]].key > choices[r].key; at--)
-            members[at] = members[at - 1];
-        members[at] = r;
-    }
-    return count;
-}
 
 /* A tag that none of the parent's ranks uses; the children of one split have no rank in common and
  * share it. */
@@ -153,7 +142,8 @@ shoal_status shoali_p2p_split(void *backend, const struct shoali_split_args *arg
     }
     if (args->color < 0)
         goto done;
-    const int32_t count = list_members(choices, parent->size, args->color, members);
+    const int32_t count =
+        shoali_split_members(&choices[0].color, 3, parent->size, args->color, members);
     for (int32_t i = 0; i < count; i++)
         world_rank[i] = parent->world_rank[members[i]];
     status = shoali_p2p_group_open(world, tag, world_rank, count, &group);

@@ -323,6 +323,7 @@ SHOAL_CHECKED shoal_status shoali_p2p_group_open(struct shoali_p2p_world *world,
                                                  struct shoali_p2p_group **group);
 /* The group of all ranks. */
 SHOAL_CHECKED shoal_status shoali_p2p_open_all(struct shoali_p2p_world *world, void **backend);
+bool shoali_p2p_probe(void);
 void shoali_p2p_destroy(void *group);
 int32_t shoali_p2p_rank(const void *group);
 int32_t shoali_p2p_size(const void *group);
@@ -339,5 +340,18 @@ shoal_status shoali_p2p_wait(void *group, void *request);
 void shoali_p2p_abort(void *group, shoal_status status, const char *sentence);
 shoal_status shoali_p2p_get_verdict(void *group);
 void shoali_p2p_relay(void *group, shoal_status status, const char *sentence);
+
+/* A backend's table: all but its name and how its world begins is the engine's. */
+#define SHOALI_P2P_TABLE(NAME, CREATE)                                                     \
+    {                                                                                      \
+        .abi = SHOALI_COMM_ABI, .bytes = sizeof(struct shoali_comm_ops), .name = NAME,     \
+        .probe = shoali_p2p_probe, .device_memory = true, /* a task copies it to pieces */ \
+            .create = CREATE, .destroy = shoali_p2p_destroy, .rank = shoali_p2p_rank,      \
+        .size = shoali_p2p_size, .post = shoali_p2p_post, .test = shoali_p2p_test_op,      \
+        .wait = shoali_p2p_wait, .split = shoali_p2p_split, .alloc = shoali_p2p_alloc,     \
+        .free = shoali_p2p_free, .abort = shoali_p2p_abort,                                \
+        .second_thread = shoali_p2p_second_thread, .verdict = shoali_p2p_get_verdict,      \
+        .relay = shoali_p2p_relay,                                                         \
+    }
 
 #endif

@@ -208,11 +208,7 @@ shoal_status shoali_p2p_post(void *backend, const struct shoali_post *post, void
         if (group->op[i].state == SHOALI_P2P_FREE)
             op = &group->op[i];
     if (!op) {
-        status =
-            SHOAL_FAIL(SHOAL_EINVAL,
-                       "a group has at most %d outstanding requests: wait for earlier ones "
-                       "before %s at %s",
-                       SHOALI_P2P_MAX_REQUESTS, shoali_collective_name(post->kind), post->here);
+        status = shoali_post_refuse(post, SHOALI_P2P_MAX_REQUESTS);
         goto done;
     }
     fill(group, op, post);

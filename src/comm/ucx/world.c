@@ -252,29 +252,4 @@ done:
     return status;
 }
 
-static bool probe(void)
-{
-    return true; /* what is missing is said by create, which knows why it is needed */
-}
-
-const struct shoali_comm_ops shoali_comm_ucx = {
-    .abi = SHOALI_COMM_ABI,
-    .bytes = sizeof(struct shoali_comm_ops),
-    .name = "ucx",
-    .probe = probe,
-    .device_memory = true, /* a task copies it to pieces */
-    .create = create,
-    .destroy = shoali_p2p_destroy,
-    .rank = shoali_p2p_rank,
-    .size = shoali_p2p_size,
-    .post = shoali_p2p_post,
-    .test = shoali_p2p_test_op,
-    .wait = shoali_p2p_wait,
-    .split = shoali_p2p_split,
-    .alloc = shoali_p2p_alloc,
-    .free = shoali_p2p_free,
-    .abort = shoali_p2p_abort,
-    .second_thread = shoali_p2p_second_thread,
-    .verdict = shoali_p2p_get_verdict,
-    .relay = shoali_p2p_relay,
-};
+const struct shoali_comm_ops shoali_comm_ucx = SHOALI_P2P_TABLE("ucx", create);
