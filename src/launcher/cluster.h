@@ -10,6 +10,7 @@
  *   front.c      the order of all this, on the machine where the user is
  *   start.c      a process of the front's own
  *   watch.c      waits for the commands, passes signals on, names the host to blame
+ *   hear.c       what they say: passed on, but for what is for the front
  *   node.c       the launcher of one host
  *   lifeline.c   the host's end of the connection to the front
  *   mpi_rank.c   a rank that an MPI launcher or Slurm has started

@@ -1,11 +1,7 @@
 /* The front while the job runs: it sleeps until a command ends, a signal comes, a command says
- * something, or it is time for the next character on the lifelines. What commands say on standard
- * error is passed on, without the lines that the hosts' launchers put there for it (ranks.h): who has
- * failed, and what the ranks do. A host that has sent such lines and sends none any more is lost.
- * What pdsh and srun say themselves of a host or a task is read, too: srun's own code is the largest of
- * all ranks', those that it has ended itself among them. */
-#include "launcher/cluster.h"
-#include "launcher/ranks.h"
+ * something (hear.c), or it is time for the next character on the lifelines. A host that has sent
+ * lines for the front and sends none any more is lost. */
+#include "launcher/watch.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -28,41 +24,7 @@
 #define KILL_NS INT64_C(1000000000)
 enum { USAGE = 2 }; /* the rank has said what is wrong with its command line */
 
-struct child {
-    pid_t pid;
-    int lifeline; /* -1: none */
-    int errors;   /* what it says, -1: nothing any more */
-    bool running;
-    int code, signal;
-    char line[SHOALI_WIRE_BYTES]; /* of pdsh: the last line; else what follows a mark */
-    size_t length;
-    bool marked; /* it is a line for the front */
-};
-
-struct watch {
-    const struct shoali_front *front;
-    struct child *child;
-    int32_t count, running;
-    int signal_fd;
-    int32_t culprit; /* -1: none */
-    int stop_signal, signals;
-    bool ended;      /* by the overseer */
-    int64_t beat_ns; /* when the next one is due */
-    char host[80];   /* that failed, in the words of pdsh */
-    int host_code;
-    char task[160]; /* of srun, what happened to it; "": nothing was said */
-    struct shoali_copies copies;
-    struct shoali_rank_view *view; /* [world.ranks] */
-    int64_t *heard_ns;             /* [world.nodes]; 0: nothing yet */
-    struct pollfd *watched;        /* [count + 1] */
-    struct shoali_wire_end end;    /* the first rank that ended badly */
-    bool has_end, told_straggler;
-    int32_t straggler_looks;
-    int32_t lost_node; /* -1: none */
-    int64_t lost_ns;
-};
-
-static void say(const struct watch *watch, char word)
+static void say(const struct shoali_watch *watch, char word)
 {
     for (int32_t i = 0; i < watch->count; i++)
         if (watch->child[i].running && watch->child[i].lifeline >= 0)
@@ -70,174 +32,22 @@ static void say(const struct watch *watch, char word)
 }
 
 /* To commands without a lifeline, which pass it on or end. */
-static void send_signal(const struct watch *watch, int signal, bool all)
+static void send_signal(const struct shoali_watch *watch, int signal, bool all)
 {
     for (int32_t i = 0; i < watch->count; i++)
         if (watch->child[i].running && (all || watch->child[i].lifeline < 0))
             kill(-watch->child[i].pid, signal);
 }
 
-static void name(const struct watch *watch, int32_t index, char *text, size_t bytes)
+static void name(const struct shoali_watch *watch, int32_t index, char *text, size_t bytes)
 {
     const char *host = watch->front->command[index].host;
     snprintf(text, bytes, host ? "host %s" : "%s",
              host ? host : watch->front->command[index].words.value[0]);
 }
 
-static int signal_of(const char *text)
-{
-    for (int number = 1; number < 32; number++) {
-        const char *said = strsignal(number);
-        if (said && strncmp(text, said, strlen(said)) == 0)
-            return number;
-    }
-    return 0;
-}
-
-/* "srun: error: HOST: task 2: Exited with exit code 7", "srun: error: HOST: tasks 0-1,3: Killed",
- * "slurmstepd-HOST: error: *** STEP 6.0 ON HOST CANCELLED AT ..." */
-static void read_srun(struct watch *watch, const char *line)
-{
-    static const char mark[] = "srun: error: ", exited[] = "Exited with exit code ";
-    char host[64], which[32];
-    int end = 0;
-    const char *what = line + sizeof(mark) - 1;
-    if (strstr(line, " CANCELLED AT ")) {
-        snprintf(watch->task, sizeof(watch->task), "the job was cancelled by Slurm%s",
-                 strstr(line, "TIME LIMIT") ? ", as its time is over: give --time in "
-                                              "--launcher_args"
-                                            : " (scancel)");
-        watch->host_code = 128 + SIGTERM;
-    } else if (strncmp(line, mark, sizeof(mark) - 1) == 0 &&
-               sscanf(what, "%63[^:]: %*[a-z] %31[0-9,-]: %n", host, which, &end) == 2 && end > 0) {
-        what += end;
-        const bool left = strncmp(what, exited, sizeof(exited) - 1) == 0;
-        const int code =
-            left ? (int)strtol(what + sizeof(exited) - 1, NULL, 10) : 128 + signal_of(what);
-        if (code == 0 || code == 128)
-            return;
-        watch->host_code = code;
-        snprintf(watch->task, sizeof(watch->task),
-                 "rank%s %s (%s) %s %d; srun has ended the others", strpbrk(which, ",-") ? "s" : "",
-                 which, host, left ? "exited with code" : "was killed by signal",
-                 left ? code : code - 128);
-    }
-    if (*watch->task)
-        watch->culprit = 0;
-}
-
-/* "pdsh@HERE: HOST: ssh exited with exit code N" */
-static void read_pdsh(struct watch *watch, char *line)
-{
-    static const char mark[] = ": ssh exited with exit code ";
-    char *end = strstr(line, mark), *host = strstr(line, ": ");
-    if (watch->culprit >= 0 || watch->stop_signal || strncmp(line, "pdsh@", 5) != 0 || !end ||
-        host >= end)
-        return;
-    watch->culprit = 0;
-    watch->host_code = (int)strtol(end + sizeof(mark) - 1, NULL, 10);
-    snprintf(watch->host, sizeof(watch->host), "%.*s", (int)(end - host - 2), host + 2);
-}
-
-static void take_end(struct watch *watch, int32_t index, const struct shoali_wire_end *end)
-{
-    if (watch->has_end || watch->stop_signal)
-        return;
-    watch->has_end = true;
-    watch->end = *end;
-    if (watch->culprit < 0)
-        watch->culprit = index;
-}
-
-/* A line of a host's launcher. */
-static void read_wire(struct watch *watch, int32_t index, const char *line)
-{
-    struct shoali_wire_end end;
-    int32_t about = 0;
-    const char kind = shoali_wire_read(&watch->copies, line, &about, &end);
-    if (kind == 0)
-        return;
-    const int32_t node = kind == 'H' ? about : shoali_world_node_of(&watch->front->world, about);
-    if (node < watch->front->world.nodes)
-        watch->heard_ns[node] = shoali_now_ns();
-    if (kind == 'E')
-        take_end(watch, index, &end);
-}
-
-static void pass_on(const char *text, size_t length)
-{
-    if (length > 0)
-        (void)!write(STDERR_FILENO, text, length);
-}
-
-/* pdsh writes whole lines, "HOST: " before each; srun's own are whole. */
-static void hear_line(struct watch *watch, int32_t index)
-{
-    struct child *child = &watch->child[index];
-    child->line[child->length] = '\0';
-    const char *mark = memchr(child->line, SHOALI_WIRE_MARK, child->length);
-    if (mark) {
-        read_wire(watch, index, mark + 1);
-    } else {
-        child->line[child->length] = '\n';
-        pass_on(child->line, child->length + 1);
-        child->line[child->length] = '\0';
-        if (watch->front->launcher == SHOALI_BY_PDSH)
-            read_pdsh(watch, child->line);
-        else if (watch->culprit < 0 && !watch->stop_signal)
-            read_srun(watch, child->line);
-    }
-    child->length = 0;
-}
-
-static void hear_part(struct watch *watch, int32_t index, const char *part, size_t count)
-{
-    struct child *child = &watch->child[index];
-    const bool lines =
-        watch->front->launcher == SHOALI_BY_PDSH || watch->front->launcher == SHOALI_BY_SLURM;
-    size_t plain = 0; /* where what is to be passed on begins */
-    for (size_t i = 0; i < count; i++) {
-        const char c = part[i];
-        if (!lines && (!child->marked || c == SHOALI_WIRE_MARK)) {
-            if (c != SHOALI_WIRE_MARK)
-                continue;
-            if (!child->marked) /* else mpirun has cut a line short */
-                pass_on(part + plain, i - plain);
-            child->marked = true;
-            child->length = 0;
-        } else if (c != '\n') {
-            if (child->length < sizeof(child->line) - 2)
-                child->line[child->length++] = c;
-        } else if (lines) {
-            hear_line(watch, index);
-        } else {
-            child->line[child->length] = '\0';
-            read_wire(watch, index, child->line);
-            child->marked = false;
-            plain = i + 1;
-        }
-    }
-    if (!lines && !child->marked)
-        pass_on(part + plain, count - plain);
-}
-
-static void hear_errors(struct watch *watch)
-{
-    char part[4096];
-    for (int32_t i = 0; i < watch->count; i++) {
-        struct child *child = &watch->child[i];
-        ssize_t count = -1;
-        while (child->errors >= 0 && (count = read(child->errors, part, sizeof(part))) > 0)
-            hear_part(watch, i, part, (size_t)count);
-        if (child->errors >= 0 && count == 0) {
-            close(child->errors);
-            child->errors = -1;
-        }
-    }
-}
-
 /* A host from which nothing has come for too long. */
-static void find_lost(struct watch *watch)
+static void find_lost(struct shoali_watch *watch)
 {
     const int64_t timeout_ns = watch->front->options->host_timeout * INT64_C(1000000000);
     const int64_t now_ns = shoali_now_ns();
@@ -251,7 +61,7 @@ static void find_lost(struct watch *watch)
 }
 
 /* A front that did not run has heard nobody. */
-static void forgive_absence(struct watch *watch)
+static void forgive_absence(struct shoali_watch *watch)
 {
     const int64_t late_ns = shoali_now_ns() - watch->beat_ns;
     for (int32_t i = 0; late_ns > BEAT_NS && i < watch->front->world.nodes; i++)
@@ -259,7 +69,7 @@ static void forgive_absence(struct watch *watch)
             watch->heard_ns[i] += late_ns;
 }
 
-static void look(struct watch *watch)
+static void look(struct shoali_watch *watch)
 {
     struct shoali_straggler straggler;
     find_lost(watch);
@@ -270,21 +80,21 @@ static void look(struct watch *watch)
     watch->told_straggler = shoali_straggler_warn(&straggler, &watch->straggler_looks, watch->view);
 }
 
-static bool failed(const struct child *child)
+static bool failed(const struct shoali_child *child)
 {
     return child->signal || child->code;
 }
 
 /* 1 is also how a host ends whose ranks heard of another host's failure; 143 how one ends that was
  * told to. */
-static bool may_be_echo(const struct child *child)
+static bool may_be_echo(const struct shoali_child *child)
 {
     return !child->signal && (child->code == 1 || child->code == 128 + SIGTERM);
 }
 
-static void blame(struct watch *watch, int32_t index)
+static void blame(struct shoali_watch *watch, int32_t index)
 {
-    const struct child *child = &watch->child[index];
+    const struct shoali_child *child = &watch->child[index];
     if (!failed(child) || watch->stop_signal || watch->ended)
         return;
     if (watch->culprit < 0 ||
@@ -292,14 +102,14 @@ static void blame(struct watch *watch, int32_t index)
         watch->culprit = index;
 }
 
-static void collect(struct watch *watch)
+static void collect(struct shoali_watch *watch)
 {
     for (int32_t i = 0; i < watch->count; i++) {
-        struct child *child = &watch->child[i];
+        struct shoali_child *child = &watch->child[i];
         int how;
         if (!child->running || waitpid(child->pid, &how, WNOHANG) != child->pid)
             continue;
-        hear_errors(watch);
+        shoali_hear(watch);
         child->running = false;
         watch->running--;
         child->code = WIFEXITED(how) ? WEXITSTATUS(how) : 0;
@@ -311,14 +121,14 @@ static void collect(struct watch *watch)
     }
 }
 
-static void note_asked(const struct watch *watch, int signal)
+static void note_asked(const struct shoali_watch *watch, int signal)
 {
     struct shoali_overseer *overseer = watch->front->overseer;
     if (overseer && !overseer->asked && signal != SIGCHLD && signal != SIGUSR1)
         overseer->asked = signal;
 }
 
-static void take_signal(struct watch *watch, int signal)
+static void take_signal(struct shoali_watch *watch, int signal)
 {
     if (signal == SIGCHLD)
         return;
@@ -334,7 +144,7 @@ static void take_signal(struct watch *watch, int signal)
 }
 
 /* Not while the job is being stopped. */
-static void heed_overseer(struct watch *watch)
+static void heed_overseer(struct shoali_watch *watch)
 {
     struct shoali_overseer *overseer = watch->front->overseer;
     if (!overseer || watch->culprit >= 0 || watch->stop_signal || watch->ended)
@@ -350,7 +160,7 @@ static void heed_overseer(struct watch *watch)
     }
 }
 
-static void wait_events(struct watch *watch, int64_t deadline)
+static void wait_events(struct shoali_watch *watch, int64_t deadline)
 {
     for (int32_t i = 0; i <= watch->count; i++)
         watch->watched[i] = (struct pollfd){
@@ -360,7 +170,7 @@ static void wait_events(struct watch *watch, int64_t deadline)
     const int64_t wait_ms = until > now ? (until - now + 999999) / 1000000 : 0;
     struct signalfd_siginfo info;
     poll(watch->watched, (nfds_t)watch->count + 1, (int)wait_ms);
-    hear_errors(watch);
+    shoali_hear(watch);
     while (read(watch->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
         take_signal(watch, (int)info.ssi_signo);
     if (shoali_deadline_passed(watch->beat_ns)) {
@@ -373,12 +183,13 @@ static void wait_events(struct watch *watch, int64_t deadline)
     collect(watch);
 }
 
-static shoal_status start_one(struct watch *watch, int32_t index, const struct shoali_str *letter)
+static shoal_status start_one(struct shoali_watch *watch, int32_t index,
+                              const struct shoali_str *letter)
 {
     shoal_status status = SHOAL_OK;
     const struct shoali_front *front = watch->front;
     const struct shoali_command *command = &front->command[index];
-    struct child *child = &watch->child[index];
+    struct shoali_child *child = &watch->child[index];
     int pair[2] = {-1, -1}, pipes[2] = {-1, -1};
     const bool mpi = front->launcher != SHOALI_BY_SSH && front->launcher != SHOALI_BY_PDSH;
     if (command->lifeline && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
@@ -415,14 +226,14 @@ done:
 }
 
 /* Until all have ended or the time is over. */
-static void await_all(struct watch *watch, int64_t deadline)
+static void await_all(struct shoali_watch *watch, int64_t deadline)
 {
     while (watch->running > 0 && !shoali_deadline_passed(deadline))
         wait_events(watch, deadline);
 }
 
 /* Is every command that still runs the one that leads to the lost host? */
-static bool only_lost_runs(const struct watch *watch)
+static bool only_lost_runs(const struct shoali_watch *watch)
 {
     const char *lost =
         watch->lost_node >= 0 ? watch->front->world.node[watch->lost_node].name : NULL;
@@ -435,14 +246,14 @@ static bool only_lost_runs(const struct watch *watch)
 }
 
 /* A host that was lost does not hear that it is to end: nothing waits for its command. */
-static void await_stop(struct watch *watch, int64_t deadline)
+static void await_stop(struct shoali_watch *watch, int64_t deadline)
 {
     while (!only_lost_runs(watch) && !shoali_deadline_passed(deadline))
         wait_events(watch, deadline);
 }
 
 /* Those that do not listen are the user's business to look at: they cannot be reached. */
-static void end_all(struct watch *watch)
+static void end_all(struct shoali_watch *watch)
 {
     say(watch, 'F');
     send_signal(watch, SIGTERM, false);
@@ -459,7 +270,7 @@ static void end_all(struct watch *watch)
     await_all(watch, shoali_deadline_ns(KILL_NS));
 }
 
-static const char *count_rest(const struct watch *watch, char text[64])
+static const char *count_rest(const struct shoali_watch *watch, char text[64])
 {
     const int32_t others = watch->front->world.nodes - 1;
     text[0] = '\0';
@@ -469,7 +280,7 @@ static const char *count_rest(const struct watch *watch, char text[64])
 }
 
 /* What a host's launcher has said, or that it says nothing: the block. */
-static void report_block(struct watch *watch)
+static void report_block(struct shoali_watch *watch)
 {
     static const char causes[] = "ESHM";
     const char *cause = strchr(causes, watch->end.cause ? watch->end.cause : 'E');
@@ -507,9 +318,9 @@ static void report_block(struct watch *watch)
     shoali_verdict_print(&verdict, watch->view, watch->copies.ranks);
 }
 
-static void report(struct watch *watch)
+static void report(struct shoali_watch *watch)
 {
-    const struct child *child = &watch->child[watch->culprit];
+    const struct shoali_child *child = &watch->child[watch->culprit];
     char who[160], rest[64];
     if (watch->has_end || watch->lost_node >= 0) {
         report_block(watch);
@@ -539,13 +350,13 @@ static void report(struct watch *watch)
 }
 
 /* 255 is ssh's own word. */
-static int exit_code_of(const struct watch *watch)
+static int exit_code_of(const struct shoali_watch *watch)
 {
     bool well = watch->running == 0;
     for (int32_t i = 0; i < watch->count; i++)
         well = well && !failed(&watch->child[i]);
     if (watch->culprit >= 0) {
-        const struct child *child = &watch->child[watch->culprit];
+        const struct shoali_child *child = &watch->child[watch->culprit];
         int code = child->signal ? 128 + child->signal : child->code;
         code = watch->host_code ? watch->host_code : code;
         if (watch->lost_node >= 0 || (watch->has_end && watch->end.cause == 'S'))
@@ -557,7 +368,7 @@ static int exit_code_of(const struct watch *watch)
     return well ? 0 : 128 + watch->stop_signal;
 }
 
-static void supervise(struct watch *watch)
+static void supervise(struct shoali_watch *watch)
 {
     const int32_t grace = watch->front->args->grace_period;
     while (watch->running > 0 && watch->culprit < 0 && !watch->stop_signal && !watch->ended)
@@ -574,7 +385,7 @@ static void supervise(struct watch *watch)
         report(watch);
 }
 
-static shoal_status make_tables(struct watch *watch)
+static shoal_status make_tables(struct shoali_watch *watch)
 {
     const struct shoali_world *world = &watch->front->world;
     struct shoali_arena *arena = watch->front->arena;
@@ -601,7 +412,7 @@ static shoal_status make_tables(struct watch *watch)
 shoal_status shoali_watch(const struct shoali_front *front, int *exit_code)
 {
     shoal_status status = SHOAL_OK;
-    struct watch watch = {
+    struct shoali_watch watch = {
         .front = front, .count = front->commands, .culprit = -1, .signal_fd = -1, .lost_node = -1};
     struct shoali_str letter = {0};
     sigset_t signals, old_mask;
