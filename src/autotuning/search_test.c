@@ -2,7 +2,7 @@
  * it refuses; how long it takes. */
 #include "autotuning/test_model.h"
 
-#include "base/clock.h"
+#include <time.h>
 
 enum { LAYOUTS = 24 };
 
@@ -170,14 +170,14 @@ static void test_large_searches_are_quick(void **state)
         .model = model,
         .config_text = test_config(text, sizeof text, 1536, 1, ", \"bf16\": {\"enabled\": true}")};
     assert_int_equal(shoal_cluster_find("a100", &cluster, &limit), SHOAL_OK);
-    const int64_t begin = shoali_now_ns();
+    const clock_t begin = clock(); /* of this process: others may use the machine */
     assert_int_equal(shoal_layout_search(&engine, &(shoal_plan_args){.world_size = 1024}, &cluster,
                                          &limit, layouts, 8, &count),
                      SHOAL_OK);
-    const double seconds = (double)(shoali_now_ns() - begin) * 1e-9;
+    const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     assert_true(count == 8 && layouts[0].memory_bytes <= (int64_t)80 << 30);
     assert_true(layouts[0].pipeline > 1 && layouts[0].data > 1);
-    assert_true(seconds < 100); /* 3 alone; sanitizers and busy machines are slower */
+    assert_true(seconds < 10);
     shoal_model_destroy(model);
 }
 

@@ -184,8 +184,7 @@ one_fault() {
     unset STEPS
     [ "$wanted" = - ] || [ "$code" = "$wanted" ] || complain "$where $fault: ended with $code, not $wanted: $(shown)"
     case $fault in exit | error | other | disk | loss | memory) ;; *)
-        # Twice the time under a full load: what is promised is for a machine that has a core to spare.
-        [ "$limit" = 0 ] || [ $took -le $((limit * 3)) ] || complain "$where $fault: took $took ms, not $limit: $(shown)" ;;
+        [ "$limit" = 0 ] || [ $took -le "$limit" ] || complain "$where $fault: took $took ms, not $limit: $(shown)" ;;
     esac
     while [ -n "$texts" ]; do
         text=${texts%%;*}

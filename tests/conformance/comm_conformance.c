@@ -23,17 +23,16 @@ struct stamp {
     int repeats; /* with seeds of their own; 0: once */
 };
 
-/* Processes that start UCX, two levels over what has a run of its own, and tests that sleep through a
- * deadline do without some of the repetition: the largest N of a test alone, which is that with the
- * most hosts (of ucx itself also the smallest, unless a deadline is waited for), and one order of
- * the device's tasks. SHOAL_TEST_FULL=1: all of them. */
-static bool is_brief(const struct stamp *of)
+/* Processes that start UCX, and two levels over what has a run of its own, do without some of the
+ * repetition: the largest N of a test alone, which is that with the most hosts (of ucx itself also
+ * the smallest, unless a deadline is waited for), and one order of the device's tasks.
+ * SHOAL_TEST_FULL=1: all of them. */
+static bool is_brief(void)
 {
     const char *full = getenv("SHOAL_TEST_FULL");
     if (full && full[0])
         return false;
-    return of->timeout_s > 0 || COMM_KIND == RANKS_UCX ||
-           (COMM_KIND != RANKS_MPI && shoali_hierarchical_is_pretended());
+    return COMM_KIND == RANKS_UCX || (COMM_KIND != RANKS_MPI && shoali_hierarchical_is_pretended());
 }
 
 static bool is_stamped(const struct stamp *stamp, int32_t size)
@@ -44,14 +43,14 @@ static bool is_stamped(const struct stamp *stamp, int32_t size)
         return false;
     if (COMM_KIND == RANKS_MPI)
         return size == ranks_job_size();
-    return !is_brief(stamp) || size == (largest < BRIEF_SIZE ? largest : BRIEF_SIZE) ||
+    return !is_brief() || size == (largest < BRIEF_SIZE ? largest : BRIEF_SIZE) ||
            (size == smallest && stamp->timeout_s == 0 && !shoali_hierarchical_is_pretended());
 }
 
 static void stamp(const struct stamp *stamp)
 {
     const int repeats =
-        is_brief(stamp) && stamp->repeats > BRIEF_REPEATS ? BRIEF_REPEATS : stamp->repeats;
+        is_brief() && stamp->repeats > BRIEF_REPEATS ? BRIEF_REPEATS : stamp->repeats;
     const char *given = getenv("SHOAL_TEST_SEED");
     uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -133,7 +132,7 @@ static void arguments(void **state)
 static void stamp_streams(const struct stamp *of)
 {
     static const char *const modes[] = {"random", "late", "thread"};
-    for (size_t m = 0; m < (is_brief(of) ? 1 : sizeof(modes) / sizeof(modes[0])); m++) {
+    for (size_t m = 0; m < (is_brief() ? 1 : sizeof(modes) / sizeof(modes[0])); m++) {
         assert_int_equal(setenv("SHOAL_SIM_STREAMS", modes[m], 1), 0);
         stamp(of);
     }
