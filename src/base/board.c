@@ -216,6 +216,9 @@ static void read_numbers(const struct shoali_board *board, struct shoali_board_v
     view->waited_ns = view->waits ? now_ns - waits : 0;
     view->wait_ns = GET(board->wait_ns) + view->waited_ns;
     view->io_ns = GET(board->io_ns) + (view->reads ? now_ns - reads : 0);
+    view->told_ns = GET(board->told_ns);
+    view->told_wait_ns = GET(board->told_wait_ns);
+    view->told_io_ns = GET(board->told_io_ns);
     view->posted = GET(board->posted);
     view->count = GET(board->count);
     view->came_ns = GET(board->came_ns);

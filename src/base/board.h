@@ -74,6 +74,8 @@ struct shoali_board {
     _Atomic int64_t lines;
     _Atomic uint64_t line[SHOALI_BOARD_LINES][SHOALI_BOARD_LINE_WORDS];
     uint64_t owner; /* the thread that opened it; of its process alone */
+    /* of a copy: when it was sent, by the rank's machine's clock, and what the sums were then */
+    _Atomic int64_t told_ns, told_wait_ns, told_io_ns;
 };
 
 /* A copy in plain words. */
@@ -83,6 +85,7 @@ struct shoali_board_view {
     bool waits, reads;      /* at the moment */
     int64_t waited_ns;      /* so long */
     int64_t posted, count, came_ns, unfinished, failure, lines;
+    int64_t told_ns, told_wait_ns, told_io_ns; /* 0: it is no copy */
     char name[SHOALI_BOARD_NAME_WORDS * 8 + 1], backend[SHOALI_BOARD_WORD_WORDS * 8 + 1];
     char host[8 * 8 + 1], doing[SHOALI_BOARD_WORD_WORDS * 8 + 1];
     char collective[SHOALI_BOARD_WORD_WORDS * 8 + 1], dtype[SHOALI_BOARD_WORD_WORDS * 8 + 1];

@@ -32,16 +32,25 @@ static inline void shoali_nontemporal_half(void *to, const void *from)
 #endif
 }
 
+/* A whole one. */
+static inline void shoali_nontemporal_line(void *to, const void *from)
+{
+#if defined(__AVX512F__)
+    _mm512_stream_si512((__m512i *)to, _mm512_loadu_si512(from));
+#else
+    shoali_nontemporal_half(to, from);
+    shoali_nontemporal_half((char *)to + SHOALI_NONTEMPORAL_BYTES / 2,
+                            (const char *)from + SHOALI_NONTEMPORAL_BYTES / 2);
+#endif
+}
+
 /* `to` is aligned to SHOALI_NONTEMPORAL_BYTES, `bytes` a multiple of it; no overlap. */
 static inline void shoali_nontemporal_copy(void *to, const void *from, size_t bytes)
 {
     char *target = to;
     const char *source = from;
-    for (size_t i = 0; i < bytes; i += SHOALI_NONTEMPORAL_BYTES) {
-        shoali_nontemporal_half(target + i, source + i);
-        shoali_nontemporal_half(target + i + SHOALI_NONTEMPORAL_BYTES / 2,
-                                source + i + SHOALI_NONTEMPORAL_BYTES / 2);
-    }
+    for (size_t i = 0; i < bytes; i += SHOALI_NONTEMPORAL_BYTES)
+        shoali_nontemporal_line(target + i, source + i);
 }
 
 static inline void shoali_nontemporal_end(void)

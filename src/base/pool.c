@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/lend.h"
 #include "base/scratch.h"
 #include "base/str.h"
 
@@ -33,6 +34,7 @@ enum {
     SLOW_YIELD_NS = 100000, /* another program had the core for its turn */
     CROWDED_WAITS = 256,
     LOOKS_PER_CLOCK_READ = 32,
+    LOOK_NS = 50000, /* of one who sleeps, at those that he waits for */
     CACHE_LINE_BYTES = 64,
     CACHE_BYTES = 32 << 20, /* where the system does not say */
 };
@@ -48,6 +50,8 @@ struct worker {
     pthread_t thread;
     int32_t index;
     _Atomic uint32_t turn; /* the last epoch that it entered, or was excused from */
+    struct shoali_borrower borrower;
+    struct shoali_look look; /* the caller's, at this one */
 };
 
 /* What is claimed of a share. */
@@ -62,6 +66,8 @@ struct shoali_pool {
     struct worker *workers; /* [threads - 1] */
     struct cursor *cursors; /* [threads] */
     struct waiter caller;
+    struct shoali_borrower borrower; /* the caller */
+    struct shoali_look look;         /* the first worker's, at the caller */
     uint64_t shuffle;
     int64_t cache_bytes;
     size_t scratch_bytes; /* that every worker has */
@@ -109,10 +115,12 @@ void shoali_pause_core(void)
 #endif
 }
 
-static void futex_wait(_Atomic uint32_t *word, uint32_t value)
+/* timeout_ns 0: until it is woken. */
+static void futex_wait(_Atomic uint32_t *word, uint32_t value, long timeout_ns)
 {
+    const struct timespec timeout = {.tv_nsec = timeout_ns};
     /* Every outcome (woken, changed, interrupted) leads back to a look at the word. */
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, timeout_ns > 0 ? &timeout : NULL, NULL, 0);
 }
 
 static void futex_wake_all(_Atomic uint32_t *word)
@@ -170,15 +178,40 @@ static bool spin(const struct shoali_pool *pool, struct waiter *waiter,
     return false;
 }
 
+/* How long a worker sleeps that has nothing to do, of the caller's run or after it. One of them
+ * looks after the caller; with more threads than cores a core that is free has takers. */
+static long idle_ns(struct shoali_pool *pool, const struct worker *self)
+{
+    if (self->index != 1 || shoali_awake_threads() > pool->core_count ||
+        !shoali_borrower_works(&pool->borrower))
+        return 0;
+    (void)shoali_lend(&pool->borrower, &pool->look, true);
+    return LOOK_NS;
+}
+
+/* The same for the caller and those of a run that are still at work. */
+static long late_ns(struct shoali_pool *pool)
+{
+    if (shoali_awake_threads() > pool->core_count)
+        return 0;
+    for (int32_t i = 0; i < pool->started; i++)
+        if (shoali_lend(&pool->workers[i].borrower, &pool->workers[i].look, false))
+            break;
+    return LOOK_NS;
+}
+
 /* Waits for the run after `seen`. */
-static void wait_for_run(struct shoali_pool *pool, struct waiter *waiter, uint32_t seen)
+static void wait_for_run(struct shoali_pool *pool, struct worker *self, struct waiter *waiter,
+                         uint32_t seen)
 {
     if (spin(pool, waiter, &pool->epoch, seen, false))
         return;
     worker_sleeps(pool);
     atomic_fetch_add(&pool->sleeping_workers, 1);
+    if (self->index == 1)
+        pool->look.seen_ns = 0;
     while (atomic_load(&pool->epoch) == seen)
-        futex_wait(&pool->epoch, seen);
+        futex_wait(&pool->epoch, seen, idle_ns(pool, self));
     atomic_fetch_sub(&pool->sleeping_workers, 1);
     worker_wakes(pool);
 }
@@ -188,8 +221,10 @@ static void wait_for_workers(struct shoali_pool *pool)
     if (spin(pool, &pool->caller, &pool->remaining, 0, true))
         return;
     atomic_store(&pool->caller_sleeps, 1);
+    for (int32_t i = 0; i < pool->started; i++)
+        pool->workers[i].look.seen_ns = 0;
     for (uint32_t left; (left = atomic_load(&pool->remaining)) != 0;)
-        futex_wait(&pool->remaining, left);
+        futex_wait(&pool->remaining, left, late_ns(pool));
     atomic_store(&pool->caller_sleeps, 0);
 }
 
@@ -201,7 +236,7 @@ static void *work(void *arg)
     shoali_fp_enter();
     worker_wakes(pool);
     for (uint32_t seen = 0;;) {
-        wait_for_run(pool, &waiter, seen);
+        wait_for_run(pool, self, &waiter, seen);
         seen = atomic_load(&pool->epoch);
         uint32_t before = seen - 1;
         if (!atomic_compare_exchange_strong(&self->turn, &before, seen))
@@ -210,9 +245,13 @@ static void *work(void *arg)
         if (!fn)
             break;
         *shoali_context_get() = pool->context;
+        shoali_borrower_begin(&self->borrower);
         fn(pool->arg, self->index, pool->threads);
+        const bool moved = shoali_borrower_end(&self->borrower);
         if (atomic_fetch_sub(&pool->remaining, 1) == 1 && atomic_load(&pool->caller_sleeps))
             futex_wake_all(&pool->remaining);
+        if (moved)
+            shoali_borrower_leave(&self->borrower, false);
     }
     worker_sleeps(pool);
     return NULL;
@@ -356,8 +395,11 @@ void shoali_pool_run_pieces(struct shoali_pool *pool, const struct shoali_pieces
         atomic_store_explicit(&pool->cursors[i].next, 0, memory_order_relaxed);
         pool->cursors[i].end = pieces.count(pieces.arg, i, pieces.shares);
     }
+    shoali_borrower_begin(&pool->borrower);
     dispatch(pool, work_on_pieces, &run);
     work_on_pieces(&run, 0, pool->threads);
+    if (shoali_borrower_end(&pool->borrower))
+        shoali_borrower_leave(&pool->borrower, true);
     excuse_workers(pool);
     wait_for_workers(pool);
     share_scratch(pool);
@@ -536,48 +578,3 @@ int32_t shoali_core_count(void)
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     return online > 0 && online < INT32_MAX ? (int32_t)online : 1;
 }
-
-/* Round to nearest, denormals kept, no traps. */
-#if defined(__x86_64__)
-enum { FP_CONTROL = 0x1f80 };
-
-uint32_t shoali_fp_enter(void)
-{
-    uint32_t saved = __builtin_ia32_stmxcsr();
-    if (saved != FP_CONTROL)
-        __builtin_ia32_ldmxcsr(FP_CONTROL);
-    return saved;
-}
-
-void shoali_fp_leave(uint32_t saved)
-{
-    __builtin_ia32_ldmxcsr(saved);
-}
-#elif defined(__aarch64__)
-uint32_t shoali_fp_enter(void)
-{
-    uint64_t saved;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(saved));
-    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));
-    return (uint32_t)saved;
-}
-
-void shoali_fp_leave(uint32_t saved)
-{
-    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)saved));
-}
-#else
-#include <fenv.h>
-
-uint32_t shoali_fp_enter(void)
-{
-    int saved = fegetround();
-    fesetround(FE_TONEAREST);
-    return (uint32_t)saved;
-}
-
-void shoali_fp_leave(uint32_t saved)
-{
-    fesetround((int)saved);
-}
-#endif

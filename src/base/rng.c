@@ -65,6 +65,13 @@ uint32_t shoali_random_u32(const struct shoali_stream *stream, uint64_t index)
     return block[0];
 }
 
+uint32_t shoali_random_dense_u32(const struct shoali_stream *stream, uint64_t index)
+{
+    uint32_t block[4];
+    shoali_philox(stream, index / 64 * 16 + index % 16, block);
+    return block[index % 64 / 16];
+}
+
 uint64_t shoali_random_below(const struct shoali_stream *stream, uint64_t index, uint64_t bound)
 {
     uint32_t block[4];

@@ -67,6 +67,24 @@ static void test_stream_bits_are_fixed(void **state)
     assert_int_equal(shoali_hash64(values, sizeof(values)), 0x53e581750399dc3du);
 }
 
+/* Words of one group are the words of its blocks, each once; the next group has other blocks. */
+static void test_dense_words(void **state)
+{
+    (void)state;
+    const struct shoali_stream stream = shoali_stream_make(1234, "dropout", "layers.0", 7);
+    for (uint64_t group = 0; group < 3; group++)
+        for (uint64_t block = 0; block < 16; block++) {
+            uint32_t words[4];
+            shoali_philox(&stream, 16 * group + block, words);
+            for (uint64_t w = 0; w < 4; w++)
+                assert_int_equal(shoali_random_dense_u32(&stream, 64 * group + 16 * w + block),
+                                 words[w]);
+        }
+    uint32_t last[4];
+    shoali_philox(&stream, UINT64_MAX / 4, last);
+    assert_int_equal(shoali_random_dense_u32(&stream, UINT64_MAX), last[3]);
+}
+
 static void test_uniform(void **state)
 {
     (void)state;
@@ -125,6 +143,7 @@ int main(void)
         cmocka_unit_test(test_known_answers),
         cmocka_unit_test(test_every_part_of_the_tuple_matters),
         cmocka_unit_test(test_stream_bits_are_fixed),
+        cmocka_unit_test(test_dense_words),
         cmocka_unit_test(test_uniform),
         cmocka_unit_test(test_normal),
         cmocka_unit_test(test_below),

@@ -424,7 +424,7 @@ struct shoali_dropout_args {
     shoal_dtype dtype;
 };
 SHOALI_KERNEL(dropout);
-/* The one rule of every dropout mask: element kept when word0 of its Philox block >= p*2^32 (p as
+/* The one rule of every dropout mask: element kept when its shoali_random_dense_u32 >= p*2^32 (p as
  * double, rounded down). */
 static inline uint32_t shoali_dropout_threshold(float probability)
 {

@@ -231,7 +231,7 @@ static void naive_attention_row(const struct shoali_attention_args *a, int64_t b
                 (uint64_t)(((a->mask.first_sample + b) * a->heads + h) * a->q_len + t);
             const uint64_t index = row * (uint64_t)a->kv_len + (uint64_t)j;
             const bool kept =
-                shoali_random_u32(&a->random, index) >= shoali_dropout_threshold(a->dropout);
+                shoali_random_dense_u32(&a->random, index) >= shoali_dropout_threshold(a->dropout);
             if (kept)
                 out[d] += weight[j] / sum / (1 - (double)a->dropout) *
                           v[(b * a->kv_len + j) * a->kv_stride + kv_head * size + d];

@@ -69,7 +69,7 @@ static inline double lane_total_f64(double partial[16])
 static inline bool dropout_keeps(const struct shoali_stream *random, uint64_t index,
                                  float probability)
 {
-    return shoali_random_u32(random, index) >= shoali_dropout_threshold(probability);
+    return shoali_random_dense_u32(random, index) >= shoali_dropout_threshold(probability);
 }
 static inline float dropout_scale_f32(float probability)
 {

@@ -150,8 +150,8 @@ SHOALI_V v16 v16_round_as(v16 x, shoal_dtype dtype)
 }
 
 #ifndef SHOALI_VMATH_RANDOM
-/* Words 0 and 1 of the Philox blocks first .. first+15. */
-SHOALI_V v16i v16_random_words(const struct shoali_stream *stream, uint64_t first, v16i *word1)
+/* The Philox blocks first .. first+15: word w of block first+j is lane j of word[w]. */
+SHOALI_V void v16_random_block(const struct shoali_stream *stream, uint64_t first, v16i word[4])
 {
     const v16i low = v16i_set1((uint32_t)first), high = v16i_set1((uint32_t)(first >> 32));
     v16i c0 = v16i_add(low, v16i_iota());
@@ -169,22 +169,41 @@ SHOALI_V v16i v16_random_words(const struct shoali_stream *stream, uint64_t firs
         k0 += SHOALI_PHILOX_WEYL0;
         k1 += SHOALI_PHILOX_WEYL1;
     }
-    *word1 = c1;
-    return c0;
+    word[0] = c0;
+    word[1] = c1;
+    word[2] = c2;
+    word[3] = c3;
 }
 #endif
 /* shoali_random_u32 of the indices first .. first+15. */
 SHOALI_V v16i v16_random_u32(const struct shoali_stream *stream, uint64_t first)
 {
-    v16i word1;
-    return v16_random_words(stream, first, &word1);
+    v16i word[4];
+    v16_random_block(stream, first, word);
+    return word[0];
 }
-/* Which of the elements first .. first+15 a dropout mask keeps (threshold:
- * shoali_dropout_threshold). */
-SHOALI_V v16m v16_dropout_keep(const struct shoali_stream *stream, uint64_t first,
-                               uint32_t threshold)
+/* Which elements of a group (shoali_random_dense_u32) a dropout mask keeps, as bits from the lowest;
+ * threshold: shoali_dropout_threshold. */
+SHOALI_V uint64_t v16_dropout_group(const struct shoali_stream *stream, uint64_t group,
+                                    uint32_t threshold)
 {
-    return v16i_geu(v16_random_u32(stream, first), v16i_set1(threshold));
+    v16i word[4];
+    uint64_t bits = 0;
+    v16_random_block(stream, group * 16, word);
+    for (int w = 0; w < 4; w++)
+        bits |= (uint64_t)v16m_bits(v16i_geu(word[w], v16i_set1(threshold))) << (16 * w);
+    return bits;
+}
+/* The same of the elements first .. first+count-1, count <= 64: half the work if they are all of one
+ * group. Bits beyond them may be anything. */
+SHOALI_V uint64_t v16_dropout_keep(const struct shoali_stream *stream, uint64_t first,
+                                   int64_t count, uint32_t threshold)
+{
+    const uint64_t group = first / 64, skip = first % 64;
+    const uint64_t bits = v16_dropout_group(stream, group, threshold) >> skip;
+    if (skip == 0 || (int64_t)skip + count <= 64)
+        return bits;
+    return bits | v16_dropout_group(stream, group + 1, threshold) << (64 - skip);
 }
 
 #endif

@@ -227,6 +227,19 @@ SHOALI_V v16m v16m_not(v16m a)
     const __m256 ones = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
     return (v16m){_mm256_xor_ps(a.low, ones), _mm256_xor_ps(a.high, ones)};
 }
+/* Lane j's truth as bit j, and back. */
+SHOALI_V uint32_t v16m_bits(v16m a)
+{
+    return (uint32_t)_mm256_movemask_ps(a.low) | (uint32_t)_mm256_movemask_ps(a.high) << 8;
+}
+SHOALI_V v16m v16m_from_bits(uint32_t bits)
+{
+    const __m256i all = _mm256_set1_epi32((int)bits);
+    const __m256i low = _mm256_set_epi32(1 << 7, 1 << 6, 1 << 5, 1 << 4, 1 << 3, 1 << 2, 2, 1);
+    const __m256i high = _mm256_slli_epi32(low, 8);
+    return (v16m){_mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(all, low), low)),
+                  _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(all, high), high))};
+}
 SHOALI_V bool v16m_any(v16m a)
 {
     return _mm256_movemask_ps(_mm256_or_ps(a.low, a.high)) != 0;

@@ -190,6 +190,15 @@ SHOALI_V v16m v16m_not(v16m a)
 {
     return (__mmask16)~a;
 }
+/* Lane j's truth as bit j, and back. */
+SHOALI_V uint32_t v16m_bits(v16m a)
+{
+    return a;
+}
+SHOALI_V v16m v16m_from_bits(uint32_t bits)
+{
+    return (v16m)bits;
+}
 SHOALI_V bool v16m_any(v16m a)
 {
     return a != 0;
@@ -290,11 +299,11 @@ SHOALI_V float v16_largest(v16 x)
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-/* v16_random_words with every second index in a register of 64-bit lanes: products stay where they
+/* v16_random_block with every second index in a register of 64-bit lanes: products stay where they
  * are, upper and lower half one shift apart. Upper halves of c0 .. c3 are never used. */
 #define SHOALI_VMATH_RANDOM 1
 #define SHOALI_XOR3 0x96 /* the truth table of a ^ b ^ c; clang wants a literal */
-SHOALI_V __m512i v16i_random_half(const struct shoali_stream *stream, __m512i index, __m512i *word1)
+SHOALI_V void v16i_random_half(const struct shoali_stream *stream, __m512i index, __m512i word[4])
 {
     const __m512i multiplier0 = _mm512_set1_epi64(SHOALI_PHILOX_MULTIPLIER0);
     const __m512i multiplier1 = _mm512_set1_epi64(SHOALI_PHILOX_MULTIPLIER1);
@@ -313,19 +322,21 @@ SHOALI_V __m512i v16i_random_half(const struct shoali_stream *stream, __m512i in
         k0 += SHOALI_PHILOX_WEYL0;
         k1 += SHOALI_PHILOX_WEYL1;
     }
-    *word1 = c1;
-    return c0;
+    word[0] = c0;
+    word[1] = c1;
+    word[2] = c2;
+    word[3] = c3;
 }
-SHOALI_V v16i v16_random_words(const struct shoali_stream *stream, uint64_t first, v16i *word1)
+SHOALI_V void v16_random_block(const struct shoali_stream *stream, uint64_t first, v16i word[4])
 {
     const __m512i even = _mm512_add_epi64(_mm512_set1_epi64((int64_t)first),
                                           _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0));
     const __m512i odd = _mm512_add_epi64(even, _mm512_set1_epi64(1));
-    __m512i even1, odd1;
-    const __m512i even0 = v16i_random_half(stream, even, &even1);
-    const __m512i odd0 = v16i_random_half(stream, odd, &odd1);
-    *word1 = _mm512_mask_blend_epi32(0xaaaa, even1, _mm512_slli_epi64(odd1, 32));
-    return _mm512_mask_blend_epi32(0xaaaa, even0, _mm512_slli_epi64(odd0, 32));
+    __m512i of_even[4], of_odd[4];
+    v16i_random_half(stream, even, of_even);
+    v16i_random_half(stream, odd, of_odd);
+    for (int w = 0; w < 4; w++)
+        word[w] = _mm512_mask_blend_epi32(0xaaaa, of_even[w], _mm512_slli_epi64(of_odd[w], 32));
 }
 
 #endif

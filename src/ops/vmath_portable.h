@@ -310,6 +310,21 @@ SHOALI_V v16m v16m_not(v16m a)
         r.lane[j] = !a.lane[j];
     return r;
 }
+/* Lane j's truth as bit j, and back. */
+SHOALI_V uint32_t v16m_bits(v16m a)
+{
+    uint32_t bits = 0;
+    for (int j = 0; j < 16; j++)
+        bits |= (uint32_t)(a.lane[j] ? 1 : 0) << j;
+    return bits;
+}
+SHOALI_V v16m v16m_from_bits(uint32_t bits)
+{
+    v16m r;
+    for (int j = 0; j < 16; j++)
+        r.lane[j] = (bits >> j & 1) != 0;
+    return r;
+}
 SHOALI_V bool v16m_any(v16m a)
 {
     bool any = false;

@@ -176,6 +176,23 @@ static void test_random_is_that_of_base(void **state)
     }
 }
 
+static void test_dropout_is_that_of_base(void **state)
+{
+    (void)state;
+    const uint64_t starts[] = {0, 1000, (UINT64_C(1) << 34) - 64, (UINT64_C(9) << 32) - 1};
+    const struct shoali_stream random = shoali_stream_make(3, "dropout", "a.b", 17);
+    const uint32_t threshold = 0x60000000u;
+    for (size_t s = 0; s < sizeof starts / sizeof starts[0]; s++)
+        for (uint64_t skip = 0; skip < 130; skip++)
+            for (int64_t count = 1; count <= 64; count += 9) {
+                const uint64_t first = starts[s] + skip;
+                const uint64_t bits = v16_dropout_keep(&random, first, count, threshold);
+                for (int64_t j = 0; j < count; j++)
+                    assert_int_equal(bits >> j & 1, shoali_random_dense_u32(
+                                                        &random, first + (uint64_t)j) >= threshold);
+            }
+}
+
 static void test_same_bits(void **state)
 {
     (void)state;
@@ -225,6 +242,7 @@ int main(void)
         cmocka_unit_test(test_lane_order),
         cmocka_unit_test(test_tails),
         cmocka_unit_test(test_random_is_that_of_base),
+        cmocka_unit_test(test_dropout_is_that_of_base),
         cmocka_unit_test(test_same_bits),
     };
     return cmocka_run_group_tests_name("vmath", tests, NULL, NULL);

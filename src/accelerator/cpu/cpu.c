@@ -114,8 +114,8 @@ static int64_t left_bytes(struct cpu_device *cpu)
 static shoal_status allocate(struct cpu_device *cpu, size_t bytes, const char *what, void **address)
 {
     struct cpu_block *header = NULL;
-    const int64_t left = left_bytes(cpu);
-    if (left >= 0 && bytes <= (uint64_t)left)
+    const int64_t free_bytes = left_bytes(cpu), left = free_bytes > 0 ? free_bytes : 0;
+    if (free_bytes >= 0 && bytes <= (uint64_t)left)
         header = bytes >= HUGE_BYTES ? map_block(bytes) : small_block(bytes);
     if (header == NULL) {
         char asked[32], available[32], total[32];

@@ -121,10 +121,11 @@ static void start_shifts(const struct forward_head *head, const struct att_group
 /* Thirty-two scores become exponentials; the sum of a row leaves dropout out. */
 struct soft {
     v16 scale, shift, sum[2], top;
+    uint64_t keeps; /* with dropout */
 };
 SHOALI_INLINE void soft_units(const struct forward_head *head, struct soft *row, const float *s,
-                              char *p, struct shoali_attention_keys seen, uint64_t random,
-                              bool pairs, bool dropout)
+                              char *p, struct shoali_attention_keys seen, int64_t at, bool pairs,
+                              bool dropout)
 {
     const struct shoali_attention_args *args = head->shared->args;
     v16 x[2];
@@ -136,7 +137,7 @@ SHOALI_INLINE void soft_units(const struct forward_head *head, struct soft *row,
         x[u] = att_lanes(att_exp2(score, pairs), begin, end, 0.0f);
         row->sum[u] = v16_add(row->sum[u], x[u]);
         if (dropout)
-            x[u] = v16_mul(x[u], att_kept(&args->random, random + 16 * (uint64_t)u, args->dropout));
+            x[u] = v16_mul(x[u], att_kept(row->keeps, at + 16 * u, args->dropout));
     }
     att_store(p, x[0], x[1], pairs);
 }
@@ -147,6 +148,7 @@ SHOALI_INLINE v16 soft_row(const struct forward_head *head, int64_t row, float s
                            struct shoali_attention_keys seen, int64_t width, uint64_t random,
                            bool pairs, bool dropout)
 {
+    const struct shoali_attention_args *args = head->shared->args;
     const int64_t bytes = pairs ? 2 : 4;
     const float *s = head->s + row * ATT_TILE;
     char *p = head->p + row * ATT_TILE * bytes;
@@ -154,17 +156,18 @@ SHOALI_INLINE v16 soft_row(const struct forward_head *head, int64_t row, float s
                         .shift = v16_set1(-shift),
                         .sum = {v16_set1(0.0f), v16_set1(0.0f)},
                         .top = v16_set1(-INFINITY)};
+    if (dropout)
+        soft.keeps = att_keeps(&args->random, random, seen.end, args->dropout);
     if (seen.begin == 0 && seen.end == ATT_TILE) {
         SHOALI_UNROLL
         for (int at = 0; at < ATT_TILE; at += 32)
             soft_units(head, &soft, s + at, p + at * bytes, (struct shoali_attention_keys){0, 32},
-                       random + (uint64_t)at, pairs, dropout);
+                       at, pairs, dropout);
     } else {
         int64_t at = 0;
         for (; at < seen.end; at += 32) {
             const struct shoali_attention_keys here = {seen.begin - at, seen.end - at};
-            soft_units(head, &soft, s + at, p + at * bytes, here, random + (uint64_t)at, pairs,
-                       dropout);
+            soft_units(head, &soft, s + at, p + at * bytes, here, at, pairs, dropout);
         }
         for (; at < width; at += 32)
             att_store(p + at * bytes, v16_set1(0.0f), v16_set1(0.0f), pairs);

@@ -148,12 +148,19 @@ SHOALI_INLINE v16 att_lanes(v16 x, int64_t begin, int64_t end, float rest)
     return v16_select(v16i_geu(v16i_iota(), first), x, v16_set1(rest));
 }
 
-/* What dropout multiplies elements `first` .. first+15 of the mask's index space with. */
-SHOALI_INLINE v16 att_kept(const struct shoali_stream *stream, uint64_t first, float probability)
+/* Which of the elements `first` .. first+count-1 of the mask's index space dropout keeps, a row of a
+ * tile. */
+SHOALI_INLINE uint64_t att_keeps(const struct shoali_stream *stream, uint64_t first, int64_t count,
+                                 float probability)
 {
-    const v16m keep = v16_dropout_keep(stream, first, shoali_dropout_threshold(probability));
+    _Static_assert(ATT_TILE <= 64, "bits of a row");
+    return v16_dropout_keep(stream, first, count, shoali_dropout_threshold(probability));
+}
+/* What dropout multiplies elements at .. at+15 of that row with. */
+SHOALI_INLINE v16 att_kept(uint64_t keeps, int64_t at, float probability)
+{
     const v16 scale = v16_set1((float)(1.0 / (1.0 - (double)probability)));
-    return v16_select(keep, scale, v16_set1(0.0f));
+    return v16_select(v16m_from_bits((uint32_t)(keeps >> at & 0xffff)), scale, v16_set1(0.0f));
 }
 
 #define ATT_LOG2E 1.4426950408889634

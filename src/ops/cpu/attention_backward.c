@@ -74,14 +74,13 @@ struct two_rows {
     struct shoali_attention_keys seen[2];
     const float *s[2], *dp[2];
     v16 shift[2], delta[2];
-    uint64_t random[2];
+    uint64_t keeps[2]; /* with dropout */
 };
 
 /* P with dropout and dS of sixteen keys of row i. */
 SHOALI_INLINE void soft_unit(const struct backward_head *head, const struct two_rows *two, int i,
                              int64_t at, bool full, bool dropout, v16 *p, v16 *ds)
 {
-    const struct shoali_attention_backward_args *args = head->shared->args;
     const int64_t begin = full ? 0 : two->seen[i].begin - at;
     const int64_t end = full ? 16 : two->seen[i].end - at;
     v16 dp = v16_load(two->dp[i] + at);
@@ -89,7 +88,7 @@ SHOALI_INLINE void soft_unit(const struct backward_head *head, const struct two_
     *p = att_lanes(att_exp2(*p, head->shared->pairs), begin, end, 0.0f);
     v16 dropped = *p;
     if (dropout) {
-        const v16 kept = att_kept(&args->random, two->random[i] + (uint64_t)at, args->dropout);
+        const v16 kept = att_kept(two->keeps[i], at, head->shared->args->dropout);
         dropped = v16_mul(*p, kept);
         dp = v16_mul(dp, kept);
     }
@@ -138,6 +137,7 @@ SHOALI_INLINE void soft_two(const struct backward_head *head, const struct two_r
 SHOALI_INLINE void soft_rows(const struct backward_head *head, const struct att_group *g,
                              bool pairs, bool dropout)
 {
+    const struct shoali_attention_backward_args *args = head->shared->args;
     for (int64_t r = 0; r < g->rows; r += 2) {
         struct two_rows two = {.row = g->at + r};
         for (int i = 0; i < 2; i++) {
@@ -149,7 +149,10 @@ SHOALI_INLINE void soft_rows(const struct backward_head *head, const struct att_
             two.dp[i] = head->dp + (r + i) * ATT_TILE;
             two.shift[i] = v16_set1(head->shift[t - g->t0]);
             two.delta[i] = v16_set1(head->delta[t]);
-            two.random[i] = head->random_base + (uint64_t)t * head->random_row + (uint64_t)g->j;
+            const uint64_t random =
+                head->random_base + (uint64_t)t * head->random_row + (uint64_t)g->j;
+            if (dropout)
+                two.keeps[i] = att_keeps(&args->random, random, two.seen[i].end, args->dropout);
         }
         if (two.seen[0].begin == 0 && two.seen[0].end == ATT_TILE && two.seen[1].begin == 0 &&
             two.seen[1].end == ATT_TILE)

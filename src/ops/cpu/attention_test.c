@@ -160,7 +160,8 @@ static void expect_row(const struct data *x, int64_t b, int64_t h, int64_t t, do
              (uint64_t)t) *
                 (uint64_t)s->kv_len +
             (uint64_t)j;
-        bool kept = shoali_random_u32(&x->f.random, index) >= shoali_dropout_threshold(s->dropout);
+        bool kept =
+            shoali_random_dense_u32(&x->f.random, index) >= shoali_dropout_threshold(s->dropout);
         p[j] /= sum;
         keep[j] = kept ? 1 / (1 - (double)s->dropout) : 0;
     }

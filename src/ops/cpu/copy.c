@@ -14,10 +14,13 @@ SHOALI_INLINE void convert_typed(const struct conversion *work, int64_t begin, i
                                  const shoal_dtype from, const shoal_dtype to)
 {
     const struct shoali_convert_args *args = work->args;
+    const int64_t bytes = from == SHOAL_F32 ? 4 : 2;
     int64_t i = begin;
     for (; work->streams && i + 64 <= end; i += 64)
-        for (int u = 0; u < 64; u += 16)
+        for (int u = 0; u < 64; u += 16) {
+            range_ahead((const char *)args->x + (i + u) * bytes);
             lanes_stream(args->y, i + u, v16_load_as(args->x, i + u, from), to);
+        }
     for (; i + 16 <= end; i += 16)
         v16_store_as(args->y, i, v16_load_as(args->x, i, from), to);
     if (i < end)

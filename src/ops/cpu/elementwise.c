@@ -13,23 +13,33 @@ SHOALI_INLINE void put(void *y, int64_t i, int64_t lanes, v16 v, int32_t accumul
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-/* Elements [begin, end), the first of them global element `index`. */
+/* Elements [begin, end), at most 64, of which `bits` says who is kept. */
+static void dropout_some(const struct shoali_dropout_args *args, int64_t begin, int64_t end,
+                         uint64_t bits, v16 scale)
+{
+    for (int64_t i = begin; i < end; i += 16, bits >>= 16) {
+        const int64_t lanes = SHOALI_MIN(16, end - i);
+        v16 v = v16_mul(lanes_load(args->x, i, lanes, args->dtype), scale);
+        v = v16_select(v16m_from_bits((uint32_t)(bits & 0xffff)), v, v16_set1(0.0f));
+        if (args->residual)
+            v = v16_add(lanes_load(args->residual, i, lanes, args->dtype), v);
+        put(args->y, i, lanes, v, args->accumulate, args->dtype);
+    }
+}
+
+/* Elements [begin, end), the first of them global element `index`: group by group. */
 static void dropout_run(const struct shoali_dropout_args *args, int64_t begin, int64_t end,
                         uint64_t index)
 {
     const v16 scale = v16_set1((float)(1.0 / (1.0 - (double)args->probability)));
     const uint32_t threshold = shoali_dropout_threshold(args->probability);
-    for (int64_t i = begin; i < end; i += 16) {
-        const int64_t lanes = SHOALI_MIN(16, end - i);
-        v16 v = v16_mul(lanes_load(args->x, i, lanes, args->dtype), scale);
-        if (threshold > 0) {
-            const v16m keep =
-                v16_dropout_keep(&args->random, index + (uint64_t)(i - begin), threshold);
-            v = v16_select(keep, v, v16_set1(0.0f));
-        }
-        if (args->residual)
-            v = v16_add(lanes_load(args->residual, i, lanes, args->dtype), v);
-        put(args->y, i, lanes, v, args->accumulate, args->dtype);
+    for (int64_t i = begin, n; i < end; i += n, index += (uint64_t)n) {
+        const uint64_t skip = index % 64;
+        n = SHOALI_MIN(64 - (int64_t)skip, end - i);
+        uint64_t bits = UINT64_MAX;
+        if (threshold > 0)
+            bits = v16_dropout_group(&args->random, index / 64, threshold) >> skip;
+        dropout_some(args, i, i + n, bits, scale);
     }
 }
 

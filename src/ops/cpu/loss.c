@@ -10,7 +10,8 @@ static void cross_entropy_range(const void *block, int64_t begin, int64_t end)
         const int32_t target = args->targets[row];
         const float largest = row_largest(args->logits, first, args->columns, args->dtype);
         const float sum =
-            row_exp_sum(args->logits, first, args->columns, args->dtype, v16_set1(largest));
+            row_exp_sum(args->logits, first, args->columns, args->dtype, v16_set1(largest),
+                        row + 1 < end ? first + args->stride : first);
         const float lse = largest + v1_log(sum);
         float loss = 0;
         if (target >= args->columns)
@@ -138,7 +139,8 @@ SHOALI_INLINE void softmax_store(const struct shoali_softmax_args *args, int64_t
 static void softmax_row(const struct shoali_softmax_args *args, int64_t first)
 {
     const v16 largest = v16_set1(row_largest(args->x, first, args->columns, args->dtype));
-    const v16 sum = v16_set1(row_exp_sum(args->x, first, args->columns, args->dtype, largest));
+    const v16 sum =
+        v16_set1(row_exp_sum(args->x, first, args->columns, args->dtype, largest, first));
     for (int64_t c = 0; c < args->columns; c += 16) {
         const int64_t lanes = SHOALI_MIN(16, args->columns - c);
         const v16 e = v16_exp(v16_sub(lanes_load(args->x, first + c, lanes, args->dtype), largest));

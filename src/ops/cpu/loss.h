@@ -23,13 +23,17 @@ static inline float row_largest(const void *x, int64_t first, int64_t columns, s
     return v16_largest(largest[0]);
 }
 
+/* `next`: of a row that is fetched meanwhile, for this is arithmetic and what comes next is not. */
 static inline float row_exp_sum(const void *x, int64_t first, int64_t columns, shoal_dtype dtype,
-                                v16 largest)
+                                v16 largest, int64_t next)
 {
+    const int64_t bytes = (int64_t)shoal_dtype_bytes(dtype);
     v16 sum = v16_set1(0.0f);
     int64_t c = 0;
-    for (; c + 16 <= columns; c += 16)
+    for (; c + 16 <= columns; c += 16) {
+        __builtin_prefetch((const char *)x + (next + c) * bytes);
         sum = v16_add(sum, v16_exp(v16_sub(v16_load_as(x, first + c, dtype), largest)));
+    }
     if (c < columns) {
         const v16 e = v16_exp(v16_sub(v16_load_as_n(x, first + c, columns - c, dtype), largest));
         sum = v16_add(sum, v16_select(v16m_first(columns - c), e, v16_set1(0.0f)));

@@ -23,7 +23,8 @@ static void tile_range(const void *block, int64_t begin, int64_t end)
         const int64_t at = row * args->stride;
         const int64_t column = args->targets[row] - args->first;
         float largest = row_largest(args->logits, at, args->columns, args->dtype);
-        float sum = row_exp_sum(args->logits, at, args->columns, args->dtype, v16_set1(largest));
+        float sum =
+            row_exp_sum(args->logits, at, args->columns, args->dtype, v16_set1(largest), at);
         if (args->first > 0) {
             const float before = args->largest[row], here = largest;
             largest = v1_max(before, here);

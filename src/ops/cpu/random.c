@@ -24,9 +24,10 @@
 static void two_words(const struct shoali_stream *stream, uint64_t first, uint32_t word0[LANES],
                       uint32_t word1[LANES])
 {
-    v16i second;
-    v16i_store(word0, v16_random_words(stream, first, &second));
-    v16i_store(word1, second);
+    v16i word[4];
+    v16_random_block(stream, first, word);
+    v16i_store(word0, word[0]);
+    v16i_store(word1, word[1]);
 }
 
 /* An unevaluated sum. */

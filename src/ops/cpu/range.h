@@ -32,9 +32,10 @@ SHOALI_INLINE void lanes_stream(void *array, int64_t i, v16 x, shoal_dtype dtype
     char line[64];
     char *to = (char *)array + i * (dtype == SHOAL_F32 ? 4 : 2);
     v16_store_as(line, 0, x, dtype);
-    shoali_nontemporal_half(to, line);
     if (dtype == SHOAL_F32)
-        shoali_nontemporal_half(to + 32, line + 32);
+        shoali_nontemporal_line(to, line);
+    else
+        shoali_nontemporal_half(to, line);
 }
 
 /* Whether a kernel that touches so many bytes should write y past the caches: what it writes would
@@ -44,6 +45,13 @@ SHOALI_INLINE bool range_streams(const struct shoali_pool *pool, const void *y, 
 {
     return y != also && (uintptr_t)y % SHOALI_NONTEMPORAL_BYTES == 0 &&
            (double)count * (double)bytes > (double)shoali_pool_cache_bytes(pool);
+}
+
+/* Asks for what is read four lines later: beside stores past the caches the core itself fetches too
+ * little ahead. */
+SHOALI_INLINE void range_ahead(const void *line)
+{
+    __builtin_prefetch((const void *)((uintptr_t)line + 256));
 }
 
 /* How [0, count) is cut: shares at multiples of `grain`, their pieces after `piece` each. First

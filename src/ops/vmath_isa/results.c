@@ -69,5 +69,8 @@ void PASTE(VMATH_ISA)(const uint32_t xs[16], const uint32_t ys[16], int64_t n,
     const v16m mask = v16m_or(v16m_and(v16_lt(x, y), v16m_not(v16_eq(y, x))), v16m_first(n));
     put(out[i++], v16_select(mask, v16_fma(x, y, x), v16_fnma(x, y, y)));
     v16i_store(out[i++], v16_random_u32(random, index));
-    put(out[i++], v16_select(v16_dropout_keep(random, index, 0x40000000u), x, y));
+    put(out[i++], v16_select(v16m_from_bits(v16m_bits(mask)), x, y));
+    const uint64_t keeps = v16_dropout_keep(random, index + (uint64_t)n, 64, 0x40000000u);
+    memcpy(out[i], &keeps, sizeof keeps);
+    memset(out[i++] + 2, 0, 14 * sizeof out[0][0]);
 }

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { VMATH_RESULTS = 35 };
+enum { VMATH_RESULTS = 36 };
 /* out: VMATH_RESULTS words of 16 lanes for the 16 words of bits at `x`; `n` is a tail, 0 ... 16. */
 typedef void (*vmath_results_fn)(const uint32_t x[16], const uint32_t y[16], int64_t n,
                                  const struct shoali_stream *random, uint64_t index,

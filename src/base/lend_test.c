@@ -1,0 +1,158 @@
+#include "base/lend.h"
+
+#include "base/clock.h"
+#include "base/pool.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define PATIENCE_NS INT64_C(20000000000)
+
+struct scene {
+    struct shoali_borrower borrower;
+    _Atomic int32_t ready, stop, done;
+    _Atomic int32_t lent_core; /* -1: not yet */
+    int32_t core, ended_moved, core_after;
+    cpu_set_t both, after;
+};
+
+static void only(cpu_set_t *set, int32_t core)
+{
+    CPU_ZERO(set);
+    CPU_SET(core, set);
+}
+
+/* Another program. */
+static void *burn(void *arg)
+{
+    struct scene *scene = arg;
+    cpu_set_t set;
+    only(&set, scene->core);
+    (void)sched_setaffinity(0, sizeof set, &set);
+    atomic_fetch_add(&scene->ready, 1);
+    while (!atomic_load(&scene->stop))
+        ;
+    return NULL;
+}
+
+/* Comes to the same core, where whoever computes is preferred, and works until it is elsewhere. */
+static void *borrow(void *arg)
+{
+    struct scene *scene = arg;
+    const int64_t deadline = shoali_deadline_ns(PATIENCE_NS);
+    cpu_set_t set;
+    only(&set, scene->core);
+    (void)sched_setaffinity(0, sizeof set, &set);
+    (void)sched_setaffinity(0, sizeof scene->both, &scene->both);
+    (void)sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
+    shoali_borrower_begin(&scene->borrower);
+    atomic_fetch_add(&scene->ready, 1);
+    while (atomic_load(&scene->lent_core) < 0 && !shoali_deadline_passed(deadline))
+        shoali_pause_core();
+    scene->ended_moved = shoali_borrower_end(&scene->borrower);
+    const int32_t here = sched_getcpu();
+    if (scene->ended_moved)
+        shoali_borrower_leave(&scene->borrower, false);
+    scene->core_after = here == atomic_load(&scene->lent_core) ? sched_getcpu() : -1;
+    (void)sched_getaffinity(0, sizeof scene->after, &scene->after);
+    atomic_store(&scene->done, 1);
+    return NULL;
+}
+
+/* Two cores of this process; false: there is one. */
+static bool two_cores(struct scene *scene, int32_t *first)
+{
+    cpu_set_t all;
+    int found = 0;
+    CPU_ZERO(&scene->both);
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    for (int32_t i = 0; i < CPU_SETSIZE && found < 2; i++)
+        if (CPU_ISSET(i, &all)) {
+            CPU_SET(i, &scene->both);
+            *(found++ == 0 ? first : &scene->core) = i;
+        }
+    return found == 2;
+}
+
+/* The calling thread never leaves its core idle, so that it is not the system that moves him. */
+static void test_a_thread_without_a_core_gets_the_one_of_who_waits(void **state)
+{
+    (void)state;
+    struct scene scene = {.lent_core = -1};
+    pthread_t burner, borrower;
+    cpu_set_t mine, before;
+    int32_t first = 0;
+    if (!two_cores(&scene, &first))
+        skip();
+    (void)sched_getaffinity(0, sizeof before, &before);
+    only(&mine, first);
+    assert_int_equal(sched_setaffinity(0, sizeof mine, &mine), 0);
+    assert_int_equal(pthread_create(&burner, NULL, burn, &scene), 0);
+    assert_int_equal(pthread_create(&borrower, NULL, borrow, &scene), 0);
+    const int64_t deadline = shoali_deadline_ns(PATIENCE_NS);
+    struct shoali_look look = {0};
+    bool lent = false;
+    while (!lent && !shoali_deadline_passed(deadline)) {
+        const int64_t next = shoali_now_ns() + 200000;
+        while (shoali_now_ns() < next)
+            shoali_pause_core();
+        if (atomic_load(&scene.ready) == 2)
+            lent = shoali_lend(&scene.borrower, &look, false);
+    }
+    atomic_store(&scene.lent_core, sched_getcpu());
+    while (!atomic_load(&scene.done) && !shoali_deadline_passed(deadline))
+        usleep(1000);
+    atomic_store(&scene.stop, 1);
+    pthread_join(borrower, NULL);
+    pthread_join(burner, NULL);
+    (void)sched_setaffinity(0, sizeof before, &before);
+    assert_true(lent);
+    assert_true(scene.ended_moved);
+    assert_int_equal(scene.core_after, scene.core);
+    assert_true(CPU_EQUAL(&scene.after, &scene.both));
+    assert_false(shoali_borrower_works(&scene.borrower));
+}
+
+/* The calling thread gets on and so is never moved; a set of cores is not left. */
+static void test_who_gets_on_stays(void **state)
+{
+    (void)state;
+    struct shoali_borrower self = {0};
+    struct shoali_look look = {0};
+    assert_false(shoali_lend(&self, &look, false));
+    shoali_borrower_begin(&self);
+    assert_true(shoali_borrower_works(&self));
+    for (int i = 0; i < 20; i++) {
+        const int64_t next = shoali_now_ns() + 100000;
+        struct timespec spent, now;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+        while (shoali_now_ns() < next)
+            ;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        const int64_t had = (now.tv_sec - spent.tv_sec) * 1000000000 + now.tv_nsec - spent.tv_nsec;
+        const bool lent = shoali_lend(&self, &look, false);
+        if (had > 90000 && shoali_now_ns() < next + 100000)
+            assert_false(lent);
+        if (lent) { /* others had the core all the time */
+            assert_true(shoali_borrower_end(&self));
+            shoali_borrower_leave(&self, true);
+            shoali_borrower_begin(&self);
+        }
+    }
+    assert_false(shoali_borrower_end(&self));
+    assert_false(shoali_lend(&self, &look, false));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_thread_without_a_core_gets_the_one_of_who_waits),
+        cmocka_unit_test(test_who_gets_on_stays),
+    };
+    return cmocka_run_group_tests_name("lend", tests, NULL, NULL);
+}
