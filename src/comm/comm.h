@@ -245,6 +245,8 @@ void shoali_comm_set_log(shoal_group *group, struct shoali_comms_log *log);
 /* How many ranks of the group each host has, when there are several hosts, all have equally many and
  * they follow each other: rank r is on host r / that. Else 0. The same on all ranks. */
 int32_t shoali_comm_ranks_per_host(const shoal_group *group);
+/* Does `between_hosts` of its counters say something? The same on all ranks. */
+bool shoali_comm_has_hosts(const shoal_group *group);
 /* A rank's share of the control memory (slots, bounce areas) of a group in one machine. */
 int64_t shoali_comm_control_bytes(int32_t ranks);
 const char *shoali_collective_name(enum shoali_collective kind);

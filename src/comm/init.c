@@ -153,7 +153,9 @@ shoal_status shoali_group_make(const struct shoali_comm_ops *ops, void *object,
 }
 
 /* Ranks of several hosts become a hierarchy, unless SHOAL_HIERARCHICAL=0 says that they do not; those
- * of one machine do where hosts are pretended. `*object` belongs to `*backend`, on failure to
+ * of one machine do where hosts are pretended, and where MPI brought them here: a program that hands
+ * its communicator over has not chosen how messages go, and an MPI moves within a machine by copies
+ * what ranks here read in place. `*object` belongs to `*backend`, on failure to
  * nobody. */
 static shoal_status divide(struct shoal_thread_world *threads, double timeout_s,
                            const struct shoali_comm_ops **backend, void **object)
@@ -173,7 +175,8 @@ static shoal_status divide(struct shoal_thread_world *threads, double timeout_s,
                                           .inner = threads ? &shoali_comm_thread : &shoali_comm_shm,
                                           .all = *object,
                                           .timeout_s = timeout_s,
-                                          .threads = threads};
+                                          .threads = threads,
+                                          .near_alone = *backend == &shoali_comm_mpi};
     return shoali_hierarchical_create(&args, backend, object);
 }
 
@@ -390,6 +393,11 @@ void shoali_comm_get_counters(const shoal_group *group, struct shoali_comm_count
 void shoali_comm_set_log(shoal_group *group, struct shoali_comms_log *log)
 {
     shoali_record_set_log(object_of(group, &shoali_comm_record), log);
+}
+
+bool shoali_comm_has_hosts(const shoal_group *group)
+{
+    return group->backend->between_hosts != NULL;
 }
 
 int32_t shoali_comm_ranks_per_host(const shoal_group *group)

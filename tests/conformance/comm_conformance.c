@@ -77,6 +77,7 @@ static void all_sizes(void **state)
 {
     (void)state;
     stamp(&(struct stamp){.run = suite_sizes});
+    stamp(&(struct stamp){.run = suite_algorithms});
 }
 static void random_programs(void **state)
 {
@@ -244,6 +245,7 @@ static void other_message(void **state)
 {
     (void)state;
     stamp(&(struct stamp){.run = suite_mismatch_message, .smallest = 2});
+    stamp(&(struct stamp){.run = suite_mismatch_data, .smallest = 2});
 }
 static void early_leaver(void **state)
 {

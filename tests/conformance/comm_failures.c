@@ -222,6 +222,34 @@ bool suite_mismatch_message(struct rank_seat *seat)
     return true;
 }
 
+/* Of the same size, and of something else. */
+bool suite_mismatch_data(struct rank_seat *seat)
+{
+    float data[50] = {0};
+    shoal_status status = SHOAL_OK;
+    const struct shoali_post send = {.kind = SHOALI_SEND,
+                                     .here = "a.c:1",
+                                     .in = data,
+                                     .count = 50,
+                                     .dtype = SHOAL_F32,
+                                     .peer = 1,
+                                     .tag = 7};
+    const struct shoali_post recv = {.kind = SHOALI_RECV,
+                                     .here = "b.c:2",
+                                     .out = data,
+                                     .count = 50,
+                                     .dtype = SHOAL_F32,
+                                     .peer = 0,
+                                     .tag = 8};
+    if (seat->rank < 2)
+        status = shoali_comm_post(seat->group, seat->rank == 0 ? &send : &recv, NULL);
+    EXPECT(status == SHOAL_EMISMATCH || (seat->rank != 1 && status == SHOAL_OK));
+    EXPECT(shoal_barrier(seat->group) == SHOAL_EMISMATCH);
+    EXPECT(says("rank 0 posted send of 50 F32 at a.c:1, rank 1 posted recv of 50 F32 at b.c:2: "
+                "what is sent is not"));
+    return true;
+}
+
 /* A rank that leaves in the middle is found out by those that go on. */
 bool suite_mismatch_destroy(struct rank_seat *seat)
 {

@@ -227,6 +227,33 @@ bool suite_sizes(struct rank_seat *seat)
     return true;
 }
 
+/* Backends that have several algorithms for a collective: each of them, whatever the sizes they are for. */
+bool suite_algorithms(struct rank_seat *seat)
+{
+    static const struct {
+        int64_t count;
+        shoal_dtype dtype;
+    } cases[] = {{1000, SHOAL_I64}, {70001, SHOAL_I64}, {20011, SHOAL_I32}, {20011, SHOAL_F32}};
+    const char *name;
+    struct buffers b;
+    if (!shoali_comm_transport(seat->group))
+        return true;
+    if (!get_buffers(seat, false, (size_t)600000 * (size_t)seat->size, &b))
+        return false;
+    for (int32_t a = 0; (name = shoali_comm_algorithm(a)); a++) {
+        EXPECT(shoali_comm_force(seat->group, name) == SHOAL_OK);
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+            if (!check_reducing(seat, &b, cases[i].dtype, cases[i].count, i + 1) ||
+                !check_moving(seat, &b, cases[i].dtype, cases[i].count, i + 1)) {
+                fprintf(stderr, "by the algorithm %s\n", name);
+                return false;
+            }
+    }
+    EXPECT(shoali_comm_force(seat->group, NULL) == SHOAL_OK);
+    put_buffers(seat, &b);
+    return true;
+}
+
 bool suite_random(struct rank_seat *seat)
 {
     struct buffers private, shared;

@@ -6,6 +6,7 @@
 
 bool suite_reductions(struct rank_seat *seat); /* every dtype and op, small */
 bool suite_sizes(struct rank_seat *seat);      /* every collective, 0 to many chunks */
+bool suite_algorithms(struct rank_seat *seat); /* every collective by each algorithm that it has */
 bool suite_random(struct rank_seat *seat);     /* a random program */
 bool suite_requests(struct rank_seat *seat);   /* asynchronous, in any order of waits */
 bool suite_messages(struct rank_seat *seat);   /* send and recv */
@@ -34,6 +35,7 @@ bool suite_mismatch_kind(struct rank_seat *seat);
 bool suite_mismatch_op(struct rank_seat *seat);
 bool suite_mismatch_matrix(struct rank_seat *seat);
 bool suite_mismatch_message(struct rank_seat *seat);
+bool suite_mismatch_data(struct rank_seat *seat);
 bool suite_mismatch_destroy(struct rank_seat *seat);
 bool suite_fault_points(struct rank_seat *seat);
 bool suite_stream_abort(struct rank_seat *seat);

@@ -1,10 +1,11 @@
 /* bootstrap - a key-value store for the moments before and beside collectives.
  *
  * put/get/wait of short values (<= 64 KiB) under names, and an abort verdict that every waiter
- * sees. Three kinds: `threads` (an object shared by the ranks of one process), `file` (a folder,
+ * sees. Four kinds: `threads` (an object shared by the ranks of one process), `file` (a folder,
  * one file per key, for tests and shared file systems), `tcp` (rank 0, or the launcher, listens on
  * MASTER_ADDR:MASTER_PORT; the others connect and retry until the deadline; protocol.h says what
- * they say). Both sides of a connection prove that they know the job's secret (secret.h) before
+ * they say), `tree` (the same for any number of ranks: none is connected to more than 33 others,
+ * tree.h). Both sides of a connection prove that they know the job's secret (secret.h) before
  * anything else is heard. Port in use: SHOAL_EINVAL "port 29500 is already in use (MASTER_PORT):
  * choose another with --master_port".
  */
@@ -26,6 +27,8 @@ struct shoali_store_args {
     double timeout_s;
     shoal_status (*look)(const void *user);
     const void *look_user;
+    int32_t rank, size;         /* tree: of this process, and of all */
+    struct shoali_seats *seats; /* tcp, for tree: borrowed */
 };
 SHOAL_CHECKED shoal_status shoali_store_open(const struct shoali_store_args *args,
                                              struct shoali_store **store);
@@ -54,6 +57,8 @@ SHOAL_CHECKED shoal_status shoali_store_exchange(struct shoali_store *store,
 /* From now on get and wait of every user give SHOAL_EPEER with the sentence. The first one stays.
  */
 void shoali_store_abort(struct shoali_store *store, const char *sentence);
+/* Connections that others have to this process for the store: at present, and the most at any time. */
+void shoali_store_count_connections(const struct shoali_store *store, int32_t *now, int32_t *most);
 /* Why the server of "tcp" cannot let anybody in at present (an errno), 0: it can. */
 int shoali_store_get_trouble(const struct shoali_store *store);
 

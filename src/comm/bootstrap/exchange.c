@@ -1,10 +1,11 @@
 /* All to all through a store, in few messages of each rank: bundles go up a binomial tree, in which
- * rank r hands its own to r without its lowest bit, and what rank 0 then has is read by everybody.
+ * rank r hands its own to r without its lowest bit, and what rank 0 then has is read by everybody. In
+ * a store that is a tree itself (tree.h) they go up that one, and the whole comes down the same way.
  *
  * A bundle is a list of (rank, bytes, value) behind its size, in values of the store as large as they
  * may be. */
 #include "comm/bootstrap/bootstrap.h"
-#include "comm/bootstrap/store.h"
+#include "comm/bootstrap/tree.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +18,7 @@ struct bundle {
     unsigned char *data; /* begins with a uint64_t: bytes */
     size_t bytes, room;
 };
-enum { NAME_BYTES = 120, HEAD = sizeof(uint64_t), WHOLE = -1 };
+enum { NAME_BYTES = 120, HEAD = sizeof(uint64_t), WHOLE = SHOALI_TREE_WHOLE };
 
 static shoal_status append(struct bundle *bundle, const void *data, size_t bytes)
 {
@@ -35,6 +36,11 @@ static shoal_status append(struct bundle *bundle, const void *data, size_t bytes
     memcpy(bundle->data + bundle->bytes, data, bytes);
     bundle->bytes += bytes;
     return SHOAL_OK;
+}
+
+static bool is_tree(const struct shoali_store *store)
+{
+    return store->kind == &shoali_store_tree;
 }
 
 static void name_piece(const struct shoali_exchange *exchange, int32_t rank, size_t piece,
@@ -58,7 +64,10 @@ static shoal_status put(struct shoali_store *store, struct shoali_exchange *exch
     for (size_t at = 0, piece = 0; at < bundle->bytes; piece++) {
         const size_t bytes = piece_bytes(bundle->bytes - at);
         name_piece(exchange, rank, piece, name);
-        SHOAL_TRY(status, shoali_store_put(store, name, bundle->data + at, bytes), done);
+        if (is_tree(store))
+            SHOAL_TRY(status, shoali_tree_put(store, rank, name, bundle->data + at, bytes), done);
+        else
+            SHOAL_TRY(status, shoali_store_put(store, name, bundle->data + at, bytes), done);
         exchange->messages++;
         at += bytes;
     }
@@ -86,7 +95,10 @@ static shoal_status get(struct shoali_store *store, struct shoali_exchange *exch
         const size_t head = number == 0 ? HEAD : 0;
         size_t bytes = SHOALI_STORE_VALUE_BYTES;
         name_piece(exchange, rank, number, name);
-        SHOAL_TRY(status, shoali_store_wait(store, name, piece, &bytes), done);
+        if (is_tree(store))
+            SHOAL_TRY(status, shoali_tree_wait(store, rank, name, piece, &bytes), done);
+        else
+            SHOAL_TRY(status, shoali_store_wait(store, name, piece, &bytes), done);
         exchange->messages++;
         if (number == 0 && bytes >= HEAD)
             memcpy(&size, piece, HEAD);
@@ -123,6 +135,30 @@ done:
     return status;
 }
 
+static bool has_below(const struct shoali_exchange *exchange)
+{
+    int32_t begin, end;
+    shoali_tree_children(exchange->rank, exchange->size, &begin, &end);
+    return begin < end;
+}
+
+/* The bundles of those below. */
+static shoal_status get_below(struct shoali_store *store, struct shoali_exchange *exchange,
+                              struct bundle *bundle)
+{
+    const int32_t rank = exchange->rank;
+    int32_t begin, end;
+    shoal_status status = SHOAL_OK;
+    shoali_tree_children(rank, exchange->size, &begin, &end);
+    for (int32_t r = begin; is_tree(store) && r < end; r++)
+        SHOAL_TRY(status, get(store, exchange, r, bundle), done);
+    for (int32_t bit = 1; !is_tree(store) && bit < exchange->size && !(rank & bit); bit <<= 1)
+        if (rank + bit < exchange->size)
+            SHOAL_TRY(status, get(store, exchange, rank + bit, bundle), done);
+done:
+    return status;
+}
+
 shoal_status shoali_store_exchange(struct shoali_store *store, struct shoali_exchange *exchange)
 {
     const int32_t rank = exchange->rank;
@@ -134,13 +170,13 @@ shoal_status shoali_store_exchange(struct shoali_store *store, struct shoali_exc
     SHOAL_TRY(status, append(&bundle, &nothing, HEAD), done);
     SHOAL_TRY(status, append(&bundle, &own, sizeof own), done);
     SHOAL_TRY(status, append(&bundle, exchange->own, exchange->bytes), done);
-    for (int32_t bit = 1; bit < exchange->size && !(rank & bit); bit <<= 1)
-        if (rank + bit < exchange->size)
-            SHOAL_TRY(status, get(store, exchange, rank + bit, &bundle), done);
+    SHOAL_TRY(status, get_below(store, exchange, &bundle), done);
     SHOAL_TRY(status, put(store, exchange, rank == 0 ? WHOLE : rank, &bundle), done);
     if (rank > 0) {
         bundle.bytes = HEAD;
         SHOAL_TRY(status, get(store, exchange, WHOLE, &bundle), done);
+        if (is_tree(store) && has_below(exchange))
+            SHOAL_TRY(status, put(store, exchange, WHOLE, &bundle), done);
     }
     SHOAL_TRY(status, take_all(exchange, &bundle), done);
 done:

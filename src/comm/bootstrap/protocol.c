@@ -1,4 +1,5 @@
 #include "comm/bootstrap/protocol.h"
+#include "comm/bootstrap/tree.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -163,6 +164,8 @@ shoal_status shoali_conversation_init(struct shoali_conversation *conversation,
 
 void shoali_conversation_fini(struct shoali_conversation *conversation)
 {
+    if (conversation->seat > 0 && !conversation->left)
+        shoali_seats_lose(conversation->table, conversation->seat);
     shoali_free(conversation->in.data);
     shoali_free(conversation->out.data);
     sodium_memzero(conversation, sizeof(*conversation));
@@ -269,12 +272,30 @@ static bool reply_value(struct shoali_conversation *conversation, const char *ke
     return sent;
 }
 
+static bool answer_join(struct shoali_conversation *conversation, const unsigned char *payload,
+                        size_t bytes)
+{
+    char text[SHOALI_STORE_SENTENCE_BYTES];
+    const struct shoali_guest guest = {.payload = payload,
+                                       .bytes = bytes,
+                                       .here = conversation->here,
+                                       .there = conversation->there};
+    const char letter =
+        shoali_seats_join(conversation->table, &guest, &conversation->seat, text, sizeof(text));
+    return reply(conversation, letter, text, strlen(text));
+}
+
 static bool answer(struct shoali_conversation *conversation, const struct shoali_line *line,
                    const unsigned char *payload)
 {
     char sentence[SHOALI_STORE_SENTENCE_BYTES];
     shoal_status status = SHOAL_OK;
-    if (line->letter == 'A' && line->bytes < sizeof(sentence)) {
+    const bool seats = conversation->table->seats != NULL;
+    if (line->letter == 'J' && seats && conversation->seat == 0)
+        return answer_join(conversation, payload, line->bytes);
+    if (line->letter == 'L' && seats && conversation->seat > 0)
+        conversation->left = true;
+    else if (line->letter == 'A' && line->bytes < sizeof(sentence)) {
         memcpy(sentence, payload, line->bytes);
         sentence[line->bytes] = '\0';
         shoali_table_abort(conversation->table, sentence);

@@ -12,8 +12,9 @@
  * Then questions and answers. A message is a line "LETTER KEY BYTES\n", BYTES of payload and a MAC
  * of all that with the session's key of its direction and its number on the connection: whoever
  * carries the bytes can neither change, repeat, leave out nor add a message. Questions: P put, G
- * get, A abort. Answers (key "-"): V value, N absent, O done, F aborted or refused (payload: the
- * sentence). Values are not encrypted.
+ * get, A abort, and where ranks meet in a tree (tree.h) J join and L leave. Answers (key "-"): V value,
+ * N absent, O done, R ask at HOST PORT, F aborted or refused (payload: the sentence). Values are not
+ * encrypted.
  *
  * All MACs are BLAKE2b with a key of 32 bytes, compared in constant time (libsodium).
  *
@@ -99,6 +100,10 @@ struct shoali_conversation {
     unsigned char greeting[SHOALI_GREETING_BYTES];
     struct shoali_session session;
     struct shoali_bytes in, out;
+    /* Of a table with seats: the addresses of both ends as numbers, and which one the peer has. */
+    char here[SHOALI_ADDRESS_BYTES], there[SHOALI_ADDRESS_BYTES];
+    int32_t seat; /* from 1; 0: none */
+    bool left;
 };
 /* `nonce`: SHOALI_NONCE_BYTES that were never used before. The greeting is the first to be sent. */
 SHOAL_CHECKED shoal_status shoali_conversation_init(struct shoali_conversation *conversation,

@@ -5,8 +5,8 @@
 
 shoal_status shoali_store_open(const struct shoali_store_args *args, struct shoali_store **store)
 {
-    static const struct shoali_store_kind *const kinds[] = {&shoali_store_threads,
-                                                            &shoali_store_file, &shoali_store_tcp};
+    static const struct shoali_store_kind *const kinds[] = {
+        &shoali_store_threads, &shoali_store_file, &shoali_store_tcp, &shoali_store_tree};
     *store = NULL;
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         if (strcmp(kinds[i]->name, args->kind) != 0)
@@ -16,7 +16,7 @@ shoal_status shoali_store_open(const struct shoali_store_args *args, struct shoa
             (*store)->timeout_ns = (int64_t)(args->timeout_s * 1e9);
         return status;
     }
-    return SHOAL_FAIL(SHOAL_EINVAL, "unknown kind of store \"%s\": use threads, file or tcp",
+    return SHOAL_FAIL(SHOAL_EINVAL, "unknown kind of store \"%s\": use threads, file, tcp or tree",
                       args->kind);
 }
 

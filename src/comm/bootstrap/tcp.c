@@ -1,6 +1,7 @@
 /* A store behind a TCP port. The serving process uses the table directly; the others ask, in the
  * words of protocol.h. */
 #include "comm/bootstrap/protocol.h"
+#include "comm/bootstrap/tree.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -17,7 +18,8 @@ enum { HOST_BYTES = 256, WHY_BYTES = 512 };
 #define ATTEMPT_NS INT64_C(5000000000)       /* for who answers to let us in */
 #define AGAIN_NS INT64_C(2000000)            /* while nobody answers */
 #define AGAIN_AT_OTHERS_NS INT64_C(20000000) /* while who answers does not let us in */
-#define SILENCE_NS INT64_C(5000000000)       /* before the user hears what is waited for */
+#define LEAVE_NS INT64_C(100000000)
+#define SILENCE_NS INT64_C(5000000000) /* before the user hears what is waited for */
 
 struct tcp_store {
     struct shoali_store base;
@@ -27,19 +29,20 @@ struct tcp_store {
     struct shoali_tcp_server *server; /* NULL: a client */
     /* client, one question at a time: */
     pthread_mutex_t lock;
-    int fd; /* -1: no connection */
+    int fd;    /* -1: no connection */
+    bool lost; /* the connection was good once */
     struct shoali_session session;
     unsigned char message[SHOALI_MESSAGE_BYTES];
 };
 
 /* Cuts "host:port"; the host may be an IPv6 address in brackets. */
-static shoal_status split_where(const char *where, struct tcp_store *tcp)
+static shoal_status split_where(const char *where, bool any_port, struct tcp_store *tcp)
 {
     const char *colon = strrchr(where, ':');
     int64_t port = 0;
     size_t length = colon ? (size_t)(colon - where) : 0;
-    if (length == 0 || length >= HOST_BYTES || !shoali_parse_i64(colon + 1, &port) || port < 1 ||
-        port > 65535)
+    if (length == 0 || length >= HOST_BYTES || !shoali_parse_i64(colon + 1, &port) ||
+        port < (any_port ? 0 : 1) || port > 65535)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "\"%s\" is no HOST:PORT to meet at: set MASTER_ADDR to a host name and "
                           "MASTER_PORT to a number from 1 to 65535",
@@ -343,7 +346,8 @@ static shoal_status tcp_open(const struct shoali_store_args *args, struct shoali
     shoali_table_init(&tcp->table);
     pthread_mutex_init(&tcp->lock, NULL);
     shoal_status status = SHOAL_OK;
-    SHOAL_TRY(status, split_where(args->where, tcp), done);
+    tcp->table.seats = args->seats;
+    SHOAL_TRY(status, split_where(args->where, args->seats != NULL, tcp), done);
     if (args->credentials->this_machine)
         SHOAL_TRY(status, stay_here(tcp), done);
     if (args->server)
@@ -368,6 +372,7 @@ struct question {
     size_t payload_bytes;
     void *value; /* where a value goes */
     size_t *value_bytes;
+    char *answer; /* NULL, or any answer's letter, whose payload is the value */
 };
 
 /* Receives one message and checks it; its line and where its payload is. False: it is lost, forged
@@ -398,13 +403,15 @@ static bool receive_message(struct tcp_store *tcp, int64_t deadline_ns, struct s
 static shoal_status read_answer(struct tcp_store *tcp, const struct question *question,
                                 const struct shoali_line *line, const unsigned char *payload)
 {
-    if (line->letter == 'O')
+    if (question->answer)
+        *question->answer = line->letter;
+    else if (line->letter == 'O')
         return SHOAL_OK;
-    if (line->letter == 'N')
+    else if (line->letter == 'N')
         return SHOAL_IN_PROGRESS;
-    if (line->letter == 'F')
+    else if (line->letter == 'F')
         return SHOAL_FAIL(SHOAL_EPEER, "%.*s", (int)line->bytes, (const char *)payload);
-    if (line->letter != 'V' || !question->value)
+    if ((line->letter != 'V' && !question->answer) || !question->value)
         return SHOAL_FAIL(SHOAL_EPEER, "%s:%s answers what was not asked", tcp->host, tcp->port);
     if (line->bytes > *question->value_bytes)
         return SHOAL_FAIL(SHOAL_EINVAL, "\"%s\" has %zu bytes, there is room for %zu",
@@ -437,6 +444,7 @@ static shoal_status ask(struct tcp_store *tcp, const struct question *question)
         receive_message(tcp, deadline_ns, &line, &payload)) {
         status = read_answer(tcp, question, &line, payload);
     } else {
+        tcp->lost = true;
         shutdown(tcp->fd, SHUT_RDWR); /* half a message may be on its way: no good any more */
         status = SHOAL_FAIL(SHOAL_EPEER, "lost the connection to %s:%s, where the ranks meet",
                             tcp->host, tcp->port);
@@ -480,6 +488,62 @@ static void tcp_abort(struct shoali_store *store, const char *sentence)
     if (status != SHOAL_OK)
         SHOALI_WARN("comm", "the other ranks cannot be told of the failure: %s",
                     shoal_error_message());
+}
+
+struct shoali_tcp_server *shoali_tcp_store_get_server(const struct shoali_store *store)
+{
+    return ((const struct tcp_store *)store)->server;
+}
+
+bool shoali_tcp_store_is_v6(const struct shoali_store *store)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof(address);
+    return getsockname(((const struct tcp_store *)store)->fd, (struct sockaddr *)&address,
+                       &length) == 0 &&
+           address.ss_family == AF_INET6;
+}
+
+bool shoali_tcp_store_is_connected(const struct shoali_store *store)
+{
+    return !((const struct tcp_store *)store)->lost;
+}
+
+bool shoali_tcp_store_is_taken(struct shoali_store *store, int32_t seat)
+{
+    struct shoali_table *table = &((struct tcp_store *)store)->table;
+    pthread_mutex_lock(&table->lock);
+    const bool taken = table->seats->chair[seat].taken;
+    pthread_mutex_unlock(&table->lock);
+    return taken;
+}
+
+void shoali_tcp_store_leave(struct shoali_store *store)
+{
+    struct tcp_store *tcp = (struct tcp_store *)store;
+    const struct question question = {.letter = 'L', .key = "-"};
+    pthread_mutex_lock(&tcp->lock);
+    if (!tcp->lost)
+        tcp->lost = !send_message(tcp, &question, shoali_deadline_ns(LEAVE_NS));
+    pthread_mutex_unlock(&tcp->lock);
+}
+
+shoal_status shoali_tcp_store_say(struct shoali_store *store, char letter, const char *payload,
+                                  char *answer, char *text, size_t text_bytes)
+{
+    struct tcp_store *tcp = (struct tcp_store *)store;
+    size_t bytes = text_bytes - 1;
+    const struct question question = {.letter = letter,
+                                      .key = "-",
+                                      .payload = payload,
+                                      .payload_bytes = strlen(payload),
+                                      .value = text,
+                                      .value_bytes = &bytes,
+                                      .answer = answer};
+    *answer = '\0';
+    const shoal_status status = ask(tcp, &question);
+    text[status == SHOAL_OK ? bytes : 0] = '\0';
+    return status;
 }
 
 static int tcp_trouble(const struct shoali_store *store)

@@ -58,6 +58,7 @@ struct shoali_tcp_server {
     _Atomic int trouble; /* why accept failed last, 0: it did not */
     bool warned_of_accept, warned_of_proof;
     int32_t client_count, stranger_count;
+    _Atomic int32_t count, most; /* connections, for others to read */
     int32_t bucket_strangers[BUCKETS];
     unsigned char bucket_key[crypto_shorthash_KEYBYTES];
     struct pollfd watched[FIRST_CLIENT + CLIENTS_MAX];
@@ -65,9 +66,12 @@ struct shoali_tcp_server {
     unsigned char scratch[READ_BYTES];
 };
 
+/* Where ranks have seats, who has none yet is on its way to another place. */
 static bool is_stranger(const struct client *client)
 {
-    return client->talk.state == SHOALI_STRANGER;
+    return client->talk.state == SHOALI_STRANGER ||
+           (client->talk.state == SHOALI_MEMBER && client->talk.table->seats &&
+            client->talk.seat == 0);
 }
 
 static void count_stranger(struct shoali_tcp_server *server, const struct client *client,
@@ -84,6 +88,7 @@ static void drop_client(struct shoali_tcp_server *server, int32_t index)
     close(server->watched[FIRST_CLIENT + index].fd);
     shoali_conversation_fini(&server->client[index].talk);
     int32_t last = --server->client_count;
+    atomic_store(&server->count, last);
     server->client[index] = server->client[last];
     server->watched[FIRST_CLIENT + index] = server->watched[FIRST_CLIENT + last];
 }
@@ -227,6 +232,23 @@ static void make_room(struct shoali_tcp_server *server, int code)
     server->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
+static void name_end(const struct sockaddr_storage *address, char text[SHOALI_ADDRESS_BYTES])
+{
+    if (getnameinfo((const struct sockaddr *)address, sizeof(*address), text, SHOALI_ADDRESS_BYTES,
+                    NULL, 0, NI_NUMERICHOST) != 0)
+        text[0] = '\0';
+}
+
+static void name_ends(int fd, const struct sockaddr_storage *there,
+                      struct shoali_conversation *talk)
+{
+    struct sockaddr_storage here = {0};
+    socklen_t length = sizeof(here);
+    name_end(there, talk->there);
+    if (getsockname(fd, (struct sockaddr *)&here, &length) == 0)
+        name_end(&here, talk->here);
+}
+
 static void welcome(struct shoali_tcp_server *server, int fd,
                     const struct sockaddr_storage *address)
 {
@@ -242,9 +264,14 @@ static void welcome(struct shoali_tcp_server *server, int fd,
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    if (server->table->seats)
+        name_ends(fd, address, &client->talk);
     server->watched[FIRST_CLIENT + server->client_count] =
         (struct pollfd){.fd = fd, .events = POLLIN};
     server->client_count++;
+    atomic_store(&server->count, server->client_count);
+    if (server->client_count > atomic_load(&server->most))
+        atomic_store(&server->most, server->client_count);
     count_stranger(server, client, 1);
     if (!send_pending(fd, &client->talk))
         drop_client(server, server->client_count - 1);
@@ -422,6 +449,22 @@ done:
     shoali_credentials_wipe(&server->credentials);
     shoali_free(server);
     return status;
+}
+
+int32_t shoali_tcp_server_get_port(const struct shoali_tcp_server *server)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof(address);
+    if (getsockname(server->watched[LISTENER].fd, (struct sockaddr *)&address, &length) != 0)
+        return -1;
+    return ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
+                                               : ((struct sockaddr_in *)&address)->sin_port);
+}
+
+void shoali_tcp_server_count(const struct shoali_tcp_server *server, int32_t *now, int32_t *most)
+{
+    *now = atomic_load(&server->count);
+    *most = atomic_load(&server->most);
 }
 
 int shoali_tcp_server_get_trouble(const struct shoali_tcp_server *server)

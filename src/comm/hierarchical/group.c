@@ -6,7 +6,7 @@
 
 static bool has_levels(const struct shoali_hier_layout *layout)
 {
-    return layout->hosts > 1 && layout->largest > 1;
+    return layout->levels;
 }
 
 static bool is_leader(const struct shoali_hier_layout *layout)
@@ -107,6 +107,21 @@ static struct shoali_hier_group *make_group(struct shoali_hier_world *world)
     return group;
 }
 
+/* A group that has failed while it was made goes with its error kept. The other ranks have theirs, may be
+ * at work already, and would take this one's barriers for calls of their own: they hear first. */
+static shoal_status give_up(struct shoali_hier_group *group, shoal_status status)
+{
+    const struct shoali_hier_world *world = group->world;
+    char sentence[1024];
+    snprintf(sentence, sizeof sentence, "%s", shoal_error_message());
+    if (status == SHOAL_EPEER)
+        world->outer->relay(world->all, status, sentence);
+    else
+        world->outer->abort(world->all, status, sentence);
+    drop(group);
+    return SHOAL_FAIL(status, "%s", sentence);
+}
+
 static shoal_status open_world(struct shoali_hier_world *world, const struct shoali_hier_args *args,
                                const int32_t *host, struct shoali_hier_group **out)
 {
@@ -132,6 +147,10 @@ static shoal_status open_world(struct shoali_hier_world *world, const struct sho
               done);
     group->near = world->near;
     world->inner->watch(world->near, shoali_hier_look, world);
+    if (!has_levels(layout)) {
+        *out = group;
+        return SHOAL_OK;
+    }
     SHOAL_TRY(status,
               world->outer->split(world->all,
                                   &(struct shoali_split_args){.here = SHOALI_HERE,
@@ -146,8 +165,7 @@ static shoal_status open_world(struct shoali_hier_world *world, const struct sho
     *out = group;
     return SHOAL_OK;
 done:
-    drop(group);
-    return status;
+    return give_up(group, status);
 }
 
 static shoal_status divide(struct shoali_hier_world *world, const struct shoali_hier_args *args,
@@ -158,7 +176,7 @@ static shoal_status divide(struct shoali_hier_world *world, const struct shoali_
     shoal_status status = SHOAL_OK;
     const int32_t rank = args->outer->rank(args->all), size = args->outer->size(args->all);
     SHOAL_TRY(status, shoali_hier_layout_init(&layout, host, size, rank), done);
-    const bool divided = has_levels(&layout);
+    const bool divided = has_levels(&layout) || (args->near_alone && layout.hosts == 1);
     shoali_hier_layout_fini(&layout);
     if (divided) {
         SHOAL_TRY(status, open_world(world, args, host, &group), done);

@@ -20,7 +20,8 @@
  * so that a host sends and receives what a single rank on it would. What these would not make
  * smaller goes through `all` at once, after two barriers in which the ranks agree: all_to_all_v,
  * large all_to_alls, averages, and trees (SHOAL_SUM_TREE) that do not divide at hosts. A group on
- * one host is `near` alone, one with a rank per host `all` alone.
+ * one host is `near` alone, one with a rank per host `all` alone. Ranks that an MPI has brought
+ * together are divided even when one host has them all (`near_alone`).
  *
  * BITS. Integers, minima, maxima and trees that divide at hosts have the bits of every other
  * backend: exact reductions do not know that there are hosts. Other sums of floats are taken within
@@ -57,9 +58,11 @@ struct shoali_hier_layout {
     int32_t size, rank, hosts, host, place; /* place: among the ranks of its host */
     int32_t largest, local;                 /* ranks of a host: at most, on this one */
     bool in_order;                          /* ranks of a host follow each other, equally many */
-    int32_t *host_of, *place_of;            /* [size] */
-    int32_t *count_of, *id_of; /* [hosts] ranks there; number of the host in the world */
-    int32_t *at;               /* [hosts * largest] rank at a place, -1 */
+    bool
+        levels; /* several hosts, several ranks on one, and an element of each fits into the room */
+    int32_t *host_of, *place_of; /* [size] */
+    int32_t *count_of, *id_of;   /* [hosts] ranks there; number of the host in the world */
+    int32_t *at;                 /* [hosts * largest] rank at a place, -1 */
 };
 
 /* Of one rank; all its groups share it. */
@@ -111,6 +114,7 @@ struct shoali_hier_args {
     void *all;
     double timeout_s;
     struct shoal_thread_world *threads;
+    bool near_alone; /* divides also when all are on one host: `outer` is then for verdicts alone */
 };
 SHOAL_CHECKED shoal_status shoali_hierarchical_create(const struct shoali_hier_args *args,
                                                       const struct shoali_comm_ops **ops,

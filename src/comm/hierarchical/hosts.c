@@ -150,6 +150,8 @@ shoal_status shoali_hier_layout_init(struct shoali_hier_layout *layout, const in
         layout->in_order = layout->in_order && place == r;
     }
     layout->in_order = layout->in_order && layout->hosts * layout->largest == size;
+    layout->levels = layout->hosts > 1 && layout->largest > 1 &&
+                     places <= SHOALI_HIER_ROOM_BYTES / sizeof(int64_t);
     layout->host = layout->host_of[rank];
     layout->place = layout->place_of[rank];
     layout->local = layout->count_of[layout->host];

@@ -336,7 +336,7 @@ static enum shoali_hier_where step_of_one(const struct shoali_hier_group *group,
         return SHOALI_HIER_OVER;
     if (!message)
         return group->near ? SHOALI_HIER_NEAR : SHOALI_HIER_ALL;
-    if (layout->host_of[op->post.peer] != layout->host)
+    if (layout->host_of[op->post.peer] != layout->host || !group->near)
         return SHOALI_HIER_ALL;
     post->peer = layout->place_of[op->post.peer];
     return SHOALI_HIER_NEAR;
@@ -346,8 +346,7 @@ enum shoali_hier_where shoali_hier_next(const struct shoali_hier_group *group,
                                         struct shoali_hier_op *op, struct shoali_post *post)
 {
     const struct shoali_hier_layout *layout = &group->layout;
-    if (op->post.kind == SHOALI_SEND || op->post.kind == SHOALI_RECV || layout->hosts == 1 ||
-        layout->largest == 1)
+    if (op->post.kind == SHOALI_SEND || op->post.kind == SHOALI_RECV || !layout->levels)
         return step_of_one(group, op, post);
     switch (op->post.kind) {
     case SHOALI_ALL_REDUCE:

@@ -63,9 +63,9 @@ static shoal_status duplicate(const struct shoali_mpi_table *mpi, bool job, int3
 static shoal_status check_world(const struct shoali_mpi_table *mpi,
                                 const struct shoali_p2p_world_args *args)
 {
-    if (args->size > SHOALI_P2P_MAX_RANKS)
+    if (args->size > SHOALI_P2P_WORLD_RANKS)
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "backend mpi has at most %d ranks, not %d",
-                          SHOALI_P2P_MAX_RANKS, (int)args->size);
+                          SHOALI_P2P_WORLD_RANKS, (int)args->size);
     if (args->one_thread && !mpi->is_main_thread())
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "this program started %s without threads and uses it from another than "

@@ -107,6 +107,15 @@ static bool needs_streams(const struct shoali_p2p_group *group, const struct sho
            !shoali_p2p_is_inline(group, op, data_bytes(group, op, group->rank, group->rank));
 }
 
+static shoal_status make_room(const struct shoali_p2p_group *group, struct shoali_p2p_op *op)
+{
+    const size_t bytes = (size_t)(group->size * op->post.count) * op->element_bytes;
+    if (op->post.kind != SHOALI_REDUCE_SCATTER || !shoali_p2p_has_steps(op))
+        return SHOAL_OK;
+    op->room = shoali_malloc(bytes, "a reduce_scatter's sums");
+    return op->room ? SHOAL_OK : SHOAL_ENOMEM;
+}
+
 static shoal_status begin(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
     struct shoali_p2p_world *world = group->world;
@@ -132,6 +141,7 @@ static shoal_status begin(struct shoali_p2p_group *group, struct shoali_p2p_op *
     }
     if (needs_streams(group, op)) {
         op->algorithm = shoali_p2p_choose(group, op);
+        SHOAL_TRY(status, make_room(group, op), done);
         op->phase = shoali_p2p_phase_begin(group, op, 0) ? 0 : INT32_MAX;
         SHOAL_TRY(status, shoali_p2p_phase_launch(group), done);
     }
@@ -168,7 +178,8 @@ static shoal_status look(struct shoali_p2p_group *group, bool *all_here, bool *a
                                     (int)group->world_rank[r], bytes);
                 goto done;
             }
-            peer->got->record.here[SHOALI_HERE_BYTES - 1] = '\0';
+            if (peer->here)
+                peer->got->record.here[SHOALI_HERE_BYTES - 1] = '\0';
         }
         *all_here &= peer->here;
         *all_sent &= !peer->sending;

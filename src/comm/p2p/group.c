@@ -1,5 +1,5 @@
 /* Groups: made of the world or of another group, and their memory. */
-#include "comm/p2p/p2p.h"
+#include "comm/p2p/large.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,6 +17,8 @@ static void drop(struct shoali_p2p_group *group)
         munmap(memory->address, memory->bytes);
         shoali_free(memory);
     }
+    for (int32_t i = 0; i < group->queued; i++)
+        shoali_free(group->queue[i]->room);
     /* Of an aborted world, the transport may still hold the envelopes. */
     if (!atomic_load(&world->condemned)) {
         for (int32_t r = 0; group->peer && r < group->size; r++) {
@@ -24,9 +26,30 @@ static void drop(struct shoali_p2p_group *group)
             shoali_free(group->peer[r].got);
         }
         shoali_free(group->peer);
+        shoali_p2p_large_destroy(group->large);
+        shoali_free(group->world_rank);
         shoali_free(group);
     }
     shoali_p2p_world_release(world);
+}
+
+static shoal_status make_peers(struct shoali_p2p_group *group)
+{
+    if (group->size > SHOALI_P2P_MAX_RANKS) {
+        group->large = shoali_p2p_large_create(group->rank, group->size);
+        return group->large ? SHOAL_OK : SHOAL_ENOMEM;
+    }
+    group->peer = shoali_calloc((size_t)group->size, sizeof *group->peer, "the ranks of a group");
+    if (!group->peer)
+        return SHOAL_ENOMEM;
+    for (int32_t r = 0; r < group->size; r++) {
+        struct shoali_p2p_peer *peer = &group->peer[r];
+        peer->sent = shoali_calloc(1, sizeof *peer->sent, "an envelope");
+        peer->got = shoali_calloc(1, sizeof *peer->got, "an envelope");
+        if (!peer->sent || !peer->got)
+            return SHOAL_ENOMEM;
+    }
+    return SHOAL_OK;
 }
 
 shoal_status shoali_p2p_group_open(struct shoali_p2p_world *world, int32_t tag,
@@ -42,23 +65,17 @@ shoal_status shoali_p2p_group_open(struct shoali_p2p_world *world, int32_t tag,
     group->world = world;
     group->size = size;
     group->tag = tag;
-    group->peer = shoali_calloc((size_t)size, sizeof *group->peer, "the ranks of a group");
-    if (!group->peer) {
+    group->world_rank = shoali_malloc((size_t)size * sizeof *world_rank, "the ranks of a group");
+    if (!group->world_rank) {
         status = SHOAL_ENOMEM;
         goto done;
     }
-    for (int32_t r = 0; r < size; r++) {
-        struct shoali_p2p_peer *peer = &group->peer[r];
-        group->world_rank[r] = world_rank[r];
-        if (world_rank[r] == world->rank)
-            group->rank = r;
-        peer->sent = shoali_calloc(1, sizeof *peer->sent, "an envelope");
-        peer->got = shoali_calloc(1, sizeof *peer->got, "an envelope");
-        if (!peer->sent || !peer->got) {
-            status = SHOAL_ENOMEM;
-            goto done;
-        }
-    }
+    memcpy(group->world_rank, world_rank, (size_t)size * sizeof *world_rank);
+    while (world_rank[group->rank] != world->rank)
+        group->rank++;
+    status = make_peers(group);
+    if (status < 0)
+        goto done;
     *out = group;
     return SHOAL_OK;
 done:
@@ -117,10 +134,18 @@ shoal_status shoali_p2p_split(void *backend, const struct shoali_split_args *arg
 {
     struct shoali_p2p_group *parent = backend, *group = NULL;
     struct shoali_p2p_world *world = parent->world;
-    struct choice own = {.color = args->color, .key = args->key}, choices[SHOALI_P2P_MAX_RANKS];
-    int32_t members[SHOALI_P2P_MAX_RANKS], world_rank[SHOALI_P2P_MAX_RANKS];
+    struct choice own = {.color = args->color, .key = args->key};
+    const size_t ranks = (size_t)parent->size;
+    struct choice *choices = shoali_malloc(ranks * sizeof *choices, "the colors of ranks");
+    int32_t *members = shoali_malloc(2 * ranks * sizeof *members, "the ranks of a group");
+    int32_t *world_rank = members ? members + ranks : NULL;
     shoal_status status = SHOAL_OK;
     *child = NULL;
+    if (!choices || !members) {
+        status = SHOAL_ENOMEM;
+        shoali_p2p_abort(parent, status, shoal_error_message()); /* or the others wait for us */
+        goto done;
+    }
     pthread_mutex_lock(&world->lock);
     own.tag = world->next_tag;
     pthread_mutex_unlock(&world->lock);
@@ -151,6 +176,8 @@ shoal_status shoali_p2p_split(void *backend, const struct shoali_split_args *arg
         shoali_p2p_abort(parent, status, shoal_error_message());
     *child = group;
 done:
+    shoali_free(choices);
+    shoali_free(members);
     return status;
 }
 
@@ -221,12 +248,16 @@ void shoali_p2p_free(void *backend, void *address)
 
 shoal_status shoali_p2p_open_all(struct shoali_p2p_world *world, void **backend)
 {
-    int32_t world_rank[SHOALI_P2P_MAX_RANKS];
     struct shoali_p2p_group *group = NULL;
-    for (int32_t r = 0; r < world->size; r++)
+    int32_t *world_rank =
+        shoali_malloc((size_t)world->size * sizeof *world_rank, "the ranks of a group");
+    shoal_status status = world_rank ? SHOAL_OK : SHOAL_ENOMEM;
+    for (int32_t r = 0; world_rank && r < world->size; r++)
         world_rank[r] = r;
-    shoal_status status =
-        shoali_p2p_group_open(world, SHOALI_P2P_FIRST_TAG, world_rank, world->size, &group);
+    if (world_rank)
+        status =
+            shoali_p2p_group_open(world, SHOALI_P2P_FIRST_TAG, world_rank, world->size, &group);
+    shoali_free(world_rank);
     if (status < 0)
         shoali_p2p_condemn(world, world->rank, status, shoal_error_message());
     if (status == SHOAL_OK) {

@@ -20,10 +20,13 @@
  *             all_gather, all_to_all(_v)  every block goes to its rank
  *   gather    all_reduce      everything goes to all, and everyone sums in rank order
  *   tree      broadcast       from those who have it to those who have not, in log2(ranks) steps
+ *             all_reduce *    sums of sums to rank 0 the other way round, then that
  *   ring      all_gather      blocks go round
+ *             reduce_scatter * and are summed on their way to their rank
  *             all_reduce *    slices go round and are summed, then go round again
  *   doubling  all_reduce *    everything to and from a partner at distance 1, 2, 4, ...
  *   halving   all_reduce *    Rabenseifner's: halves of halves, summed, and back
+ *             reduce_scatter * the first half of that, over blocks
  *
  * Direct sends no more than a ring does, in one or two exchanges instead of many. What direct and gather
  * sum, they sum in rank order, as the other backends do, bit by bit, so that the order of a sum is a
@@ -38,10 +41,15 @@
  * A collective is over when the transport is done with what this rank has sent, because it moves
  * nothing while a rank computes.
  *
+ * All that holds for groups of up to SHOALI_P2P_MAX_RANKS. In larger ones a rank knows log2(ranks)
+ * neighbours, and of the others only numbers: large.h.
+ *
  * Ranks of one machine are not treated apart: the transport itself has shared memory for them.
  *
  * FAILURE. The verdict (algorithms/slots.h has the same) is a message to all ranks of the world on
- * a tag of its own, which every wait looks for. It may overtake what other ranks have sent before:
+ * a tag of its own, which every wait looks for. In a world of more ranks than that it goes to those
+ * at distance 1, 2, 4, ... on either side, and each who gets it passes it on to its own: so many ways
+ * lead to each that dead ranks on some of them keep it from nobody. It may overtake what other ranks have sent before:
  * so who waits goes on for a moment, and completes what all have come to. Then nothing more is
  * sent, and the world's memory stays, because the transport may still hold it. A rank whose connection
  * breaks, where the transport tells, is gone for those who need something of it: after a moment in
@@ -58,7 +66,8 @@
 #include <stdatomic.h>
 
 enum {
-    SHOALI_P2P_MAX_RANKS = SHOALI_REDUCE_MAX_SOURCES,
+    SHOALI_P2P_MAX_RANKS = SHOALI_REDUCE_MAX_SOURCES, /* that exchange all with all */
+    SHOALI_P2P_WORLD_RANKS = 1 << 20,                 /* memory is short before that */
     SHOALI_P2P_MAX_REQUESTS = 17, /* 16 outstanding and one that is waited for */
     SHOALI_P2P_PIECE_BYTES = 131072,
     SHOALI_P2P_INLINE_BYTES = 3584, /* with the record what every transport sends at once */
@@ -112,11 +121,18 @@ struct shoali_p2p_rules {
 struct shoali_p2p_where {
     char text[SHOALI_P2P_WHERE_BYTES];
 };
+struct shoali_p2p_listener {
+    int32_t rank;
+    struct shoali_p2p_request verdict; /* on its way there, or the word that theirs has come */
+    /* That it has got it; where connections break, who sends a verdict waits a moment for that. */
+    struct shoali_p2p_request heard;
+    bool told;
+};
 struct shoali_p2p_world {
     const struct shoali_p2p_table *p2p;
     struct shoali_p2p_comm comm;
     int32_t rank, size, largest_tag;
-    int64_t timeout_ns;
+    _Atomic int64_t timeout_ns; /* shorter while the ranks connect, which the worker waits for */
     const char
         *one_thread; /* NULL: any thread may call; else `owner` alone, and what to do about it */
     pthread_t owner;
@@ -133,10 +149,9 @@ struct shoali_p2p_world {
     _Atomic bool condemned; /* `verdict` is valid */
     int64_t condemned_ns;   /* when another rank's verdict came; 0: this rank's own */
     struct shoali_p2p_verdict verdict;
-    struct shoali_p2p_request verdict_request[SHOALI_P2P_MAX_RANKS];
-    /* Who has got it; where connections break, who sends a verdict waits a moment for that. */
-    struct shoali_p2p_request heard_request[SHOALI_P2P_MAX_RANKS];
-    bool told[SHOALI_P2P_MAX_RANKS];
+    /* Whom this rank tells a verdict. */
+    struct shoali_p2p_listener *audience;
+    int32_t audience_count;
     char heard;
 };
 
@@ -190,6 +205,7 @@ struct shoali_p2p_op {
     enum shoali_p2p_algorithm algorithm;
     int32_t phase; /* INT32_MAX: there is none (any more) */
     struct shoali_p2p_step step;
+    unsigned char *room; /* a reduce_scatter's, while it goes by steps; owned */
     /* messages */
     struct shoali_p2p_piece *envelope;
     struct shoali_p2p_request request;
@@ -213,16 +229,18 @@ struct shoali_p2p_memory {
     size_t bytes;
 };
 
+struct shoali_p2p_large; /* large.h */
 struct shoali_p2p_group {
     struct shoali_p2p_world *world; /* one reference */
     int32_t rank, size, tag;
-    int32_t world_rank[SHOALI_P2P_MAX_RANKS];
+    int32_t *world_rank; /* [size] */
     uint64_t sequence;
     uint64_t moves; /* pieces given to the transport: who waits sees that it goes on */
     struct shoali_p2p_op op[SHOALI_P2P_MAX_REQUESTS];
     struct shoali_p2p_op *queue[SHOALI_P2P_MAX_REQUESTS]; /* unfinished, in order of posts */
     int32_t queued;
-    struct shoali_p2p_peer *peer; /* [size] */
+    struct shoali_p2p_peer *peer;   /* [size]; NULL: a large group */
+    struct shoali_p2p_large *large; /* NULL: a small one */
     struct shoali_p2p_memory *memory;
     bool gave_up; /* a request in an aborted world: nothing more is sent */
 };
@@ -293,6 +311,7 @@ SHOAL_CHECKED shoal_status shoali_p2p_phase_advance(struct shoali_p2p_group *gro
 /* One of `parts` slices of the count: whole cache lines, as the other backends cut. */
 struct shoali_p2p_range shoali_p2p_slice(const struct shoali_p2p_op *op, int32_t index,
                                          int32_t parts);
+bool shoali_p2p_has_steps(const struct shoali_p2p_op *op);
 /* schedule.c: step `number` of an algorithm that has steps; false: there are no more. */
 bool shoali_p2p_step(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                      int32_t number, struct shoali_p2p_step *step);

@@ -131,32 +131,51 @@ static bool has_second(const struct shoali_post *post)
     return post->kind == SHOALI_ALL_REDUCE || post->kind == SHOALI_BROADCAST;
 }
 
-/* Streams of a step, from and to `out`. */
+/* Where steps work. */
+static unsigned char *work_at(const struct shoali_p2p_op *op, int64_t first)
+{
+    unsigned char *work = op->post.kind == SHOALI_REDUCE_SCATTER ? op->room : op->post.out;
+    return work + (size_t)first * op->element_bytes;
+}
+
+static void begin_steps(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
+{
+    if (op->post.kind == SHOALI_ALL_REDUCE)
+        keep_own(op, 0, 0, op->post.count);
+    if (op->post.kind == SHOALI_ALL_GATHER)
+        keep_own(op, group->rank * op->post.count, 0, op->post.count);
+    if (op->post.kind == SHOALI_REDUCE_SCATTER)
+        memcpy(op->room, op->post.in, (size_t)(group->size * op->post.count) * op->element_bytes);
+}
+
+/* Streams of a step. */
 static bool begin_step(struct shoali_p2p_group *group, struct shoali_p2p_op *op, int32_t number)
 {
-    if (number == 0 && op->post.kind == SHOALI_ALL_REDUCE)
-        keep_own(op, 0, 0, op->post.count);
-    if (number == 0 && op->post.kind == SHOALI_ALL_GATHER)
-        keep_own(op, group->rank * op->post.count, 0, op->post.count);
     const bool root = op->post.kind == SHOALI_BROADCAST && group->rank == op->post.peer;
     struct shoali_p2p_step *step = &op->step;
-    if (!shoali_p2p_step(group, op, number, step))
+    if (number == 0)
+        begin_steps(group, op);
+    if (!shoali_p2p_step(group, op, number, step)) {
+        if (op->post.kind == SHOALI_REDUCE_SCATTER)
+            memcpy(op->post.out, work_at(op, group->rank * op->post.count),
+                   (size_t)op->post.count * op->element_bytes);
         return false;
+    }
     if (step->to >= 0) {
         struct shoali_p2p_stream *out = &group->peer[step->to].out;
         put(op, out, step->send.first, step->send.count);
         if (!root)
-            out->from =
-                (unsigned char *)op->post.out + (size_t)step->send.first * op->element_bytes;
+            out->from = work_at(op, step->send.first);
     }
-    if (step->from >= 0 && step->sums)
-        get_sources(op, &group->peer[step->from].in, step->receive.count);
-    else if (step->from >= 0)
-        get(op, &group->peer[step->from].in, step->receive.first, step->receive.count);
+    if (step->from >= 0) {
+        struct shoali_p2p_stream *in = &group->peer[step->from].in;
+        get_sources(op, in, step->receive.count);
+        in->to = step->sums ? NULL : work_at(op, step->receive.first);
+    }
     return true;
 }
 
-static bool has_steps(const struct shoali_p2p_op *op)
+bool shoali_p2p_has_steps(const struct shoali_p2p_op *op)
 {
     return op->algorithm != SHOALI_P2P_DIRECT && op->algorithm != SHOALI_P2P_GATHER;
 }
@@ -166,7 +185,7 @@ bool shoali_p2p_phase_begin(struct shoali_p2p_group *group, struct shoali_p2p_op
     const struct shoali_post *post = &op->post;
     for (int32_t r = 0; r < group->size; r++)
         group->peer[r].out = group->peer[r].in = (struct shoali_p2p_stream){0};
-    if (has_steps(op))
+    if (shoali_p2p_has_steps(op))
         return begin_step(group, op, phase);
     if (phase > 1 || (phase == 1 && (!has_second(post) || op->algorithm == SHOALI_P2P_GATHER)))
         return false;
@@ -243,9 +262,7 @@ static bool add_piece(struct shoali_p2p_group *group, const struct shoali_p2p_op
     if (step->to == step->from && step->send.first == step->receive.first &&
         group->peer[step->to].out.begun < in->moved + bytes)
         return false; /* the same elements have to be sent first */
-    unsigned char *out =
-        (unsigned char *)op->post.out + (size_t)step->receive.first * op->element_bytes + in->moved;
-    args.x[0] = args.y[0] = out;
+    args.x[0] = args.y[0] = work_at(op, step->receive.first) + in->moved;
     args.x[1] = piece;
     shoali_p2p_reduce(group, op, &args, 2, (int64_t)(bytes / op->element_bytes));
     shoali_p2p_stream_drop_first(group->world, in);
@@ -269,13 +286,9 @@ done:
     return status;
 }
 
-shoal_status shoali_p2p_phase_advance(struct shoali_p2p_group *group,
-                                      const struct shoali_p2p_op *op)
+static shoal_status move_streams(struct shoali_p2p_group *group, bool *over)
 {
-    const bool sums =
-        !has_steps(op) && op->phase == 0 &&
-        (op->post.kind == SHOALI_ALL_REDUCE || op->post.kind == SHOALI_REDUCE_SCATTER);
-    bool over = true;
+    *over = true;
     for (int32_t i = 1; i < group->size; i++) { /* not all at the same rank at once */
         const int32_t to = (group->rank + i) % group->size;
         const int32_t from = (group->rank + group->size - i) % group->size;
@@ -287,13 +300,35 @@ shoal_status shoali_p2p_phase_advance(struct shoali_p2p_group *group,
             shoali_p2p_stream_send(group, to, group->tag, &group->peer[to].out);
         if (sent < 0)
             return sent;
-        over &= received == SHOAL_OK && sent == SHOAL_OK;
+        *over &= received == SHOAL_OK && sent == SHOAL_OK;
     }
-    if (!over && sums)
-        while (reduce_pieces(group, op))
-            ;
-    if (!over && has_steps(op) && op->step.sums && op->step.from >= 0)
+    return SHOAL_OK;
+}
+
+/* All pieces that can be; false: none could. */
+static bool sum_up(struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
+{
+    bool any = false;
+    if (shoali_p2p_has_steps(op) && op->step.sums && op->step.from >= 0)
         while (add_piece(group, op))
-            ;
+            any = true;
+    else if (!shoali_p2p_has_steps(op) && op->phase == 0 &&
+             (op->post.kind == SHOALI_ALL_REDUCE || op->post.kind == SHOALI_REDUCE_SCATTER))
+        while (reduce_pieces(group, op))
+            any = true;
+    return any;
+}
+
+/* A sum makes room for pieces, or was the last thing to do: nobody is waited for before that is seen. */
+shoal_status shoali_p2p_phase_advance(struct shoali_p2p_group *group,
+                                      const struct shoali_p2p_op *op)
+{
+    shoal_status status = SHOAL_OK;
+    bool over = false;
+    do
+        SHOAL_TRY(status, move_streams(group, &over), done);
+    while (!over && sum_up(group, op));
     return over ? SHOAL_OK : SHOAL_IN_PROGRESS;
+done:
+    return status;
 }

@@ -1,5 +1,5 @@
 /* Requests: posting, advancing, waiting, and what happens when a wait fails. */
-#include "comm/p2p/p2p.h"
+#include "comm/p2p/large.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -15,8 +15,9 @@ enum {
     SLICE_NS = 40000000,    /* between looks at the deadline */
     ABSENT_NS = 1000000000, /* not looked for so long: this rank did not run itself */
     RING_LOOKS = 20,        /* as POLLS, where the transport rings, */
-    REST_NS = 1000000,      /* and the longest rest then */
-    LOST_NS = 200000000     /* for the verdict of a rank whose connection is broken to come */
+    SHORT_NS = 300000,  /* a collective of few bytes is looked for longer, between others' turns, */
+    REST_NS = 1000000,  /* and the longest rest then */
+    LOST_NS = 200000000 /* for the verdict of a rank whose connection is broken to come */
 };
 
 static bool is_message(const struct shoali_p2p_op *op)
@@ -34,13 +35,15 @@ static void fill(struct shoali_p2p_group *group, struct shoali_p2p_op *op,
     shoali_post_describe(post, &op->record);
 }
 
-static void unqueue(struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
+static void unqueue(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
     int32_t kept = 0;
     for (int32_t i = 0; i < group->queued; i++)
         if (group->queue[i] != op)
             group->queue[kept++] = group->queue[i];
     group->queued = kept;
+    shoali_free(op->room);
+    op->room = NULL;
 }
 
 /* ---- ranks that are gone -------------------------------------------------------------------- */
@@ -54,6 +57,8 @@ static int32_t list_needed(const struct shoali_p2p_group *group, const struct sh
         needed[0] = op->post.peer;
         return 1;
     }
+    if (group->large)
+        return shoali_p2p_large_list_needed(group, op, needed);
     for (int32_t r = 0; r < group->size; r++) {
         const struct shoali_p2p_peer *peer = &group->peer[r];
         if (r != group->rank && (!peer->here || peer->sending || peer->in.moved < peer->in.bytes ||
@@ -113,15 +118,20 @@ static void check_lost(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 }
 
 /* What a transport says of a connection that broke is less than what there is to say. */
-static shoal_status explain(struct shoali_p2p_group *group, shoal_status status)
+static shoal_status explain(struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
+                            shoal_status status)
 {
-    int32_t all[SHOALI_P2P_MAX_RANKS];
+    int32_t all[SHOALI_P2P_MAX_RANKS], count = 0;
     const int64_t deadline_ns = shoali_now_ns() + LOST_NS;
     if (status != SHOAL_EIO)
         return status;
-    for (int32_t r = 0; r < group->size; r++)
-        all[r] = r;
-    const int32_t lost = find_lost(group, all, group->size);
+    while (!group->large && count < group->size) {
+        all[count] = count;
+        count++;
+    }
+    if (group->large)
+        count = list_needed(group, op, all);
+    const int32_t lost = find_lost(group, all, count);
     if (lost < 0)
         return status;
     while (!shoali_p2p_condemned(group->world) && shoali_now_ns() < deadline_ns)
@@ -157,9 +167,10 @@ static shoal_status progress(struct shoali_p2p_group *group)
             continue;
         }
         shoal_status status = is_message(op) ? shoali_p2p_message_advance(group, op)
+                              : group->large ? shoali_p2p_large_advance(group, op)
                                              : shoali_p2p_collective_advance(group, op);
         if (status < 0) {
-            status = explain(group, status);
+            status = explain(group, op, status);
             shoali_p2p_condemn(group->world, -1, status, shoal_error_message());
             return status;
         }
@@ -225,23 +236,29 @@ done:
 
 /* ---- deadlines ------------------------------------------------------------------------------ */
 
-/* "rank 2" or "ranks 2, 3": those whose envelope has not come; the first or -1. */
-static int32_t list_missing(const struct shoali_p2p_group *group, char *text, size_t bytes)
+/* Those whose envelope has not come, of a large group among the neighbours; `last` NULL or the first
+ * one's last call. */
+static int32_t find_missing(const struct shoali_p2p_group *group, int32_t *missing,
+                            const struct shoali_record **last)
 {
-    char list[120] = "";
-    int32_t first = -1, count = 0, at = 0;
-    for (int32_t r = 0; r < group->size; r++) {
-        if (r == group->rank || group->peer[r].here)
-            continue;
-        if (first < 0)
-            first = r;
-        if ((size_t)at + 16 < sizeof list)
-            at += snprintf(list + at, sizeof list - (size_t)at, "%s%d", count ? ", " : "",
-                           (int)group->world_rank[r]);
-        count++;
-    }
-    snprintf(text, bytes, "%s %s", count > 1 ? "ranks" : "rank", list);
-    return first;
+    int32_t count = 0;
+    if (group->large)
+        return shoali_p2p_large_list_missing(group, missing, last);
+    for (int32_t r = 0; r < group->size; r++)
+        if (r != group->rank && !group->peer[r].here)
+            missing[count++] = r;
+    *last = count > 0 && group->peer[missing[0]].heard ? &group->peer[missing[0]].last : NULL;
+    return count;
+}
+
+/* "rank 2" or "ranks 2, 3" of the world. */
+static void list_ranks(const struct shoali_p2p_group *group, const int32_t *ranks, int32_t count,
+                       char *text, size_t bytes)
+{
+    size_t at = (size_t)snprintf(text, bytes, "%s ", count > 1 ? "ranks" : "rank");
+    for (int32_t i = 0; i < count && at + 16 < bytes; i++)
+        at += (size_t)snprintf(text + at, bytes - at, "%s%d", i ? ", " : "",
+                               (int)group->world_rank[ranks[i]]);
 }
 
 static void describe_timeout(struct shoali_p2p_group *group, struct shoali_p2p_op *op, char *text,
@@ -249,7 +266,9 @@ static void describe_timeout(struct shoali_p2p_group *group, struct shoali_p2p_o
 {
     static const char advice[] = "if it is only slow, raise the timeout (DEEPSPEED_TIMEOUT, in "
                                  "minutes)";
-    char own[256], last[256], missing[128] = "";
+    char own[256], last_text[256], missing[128] = "";
+    int32_t ranks[SHOALI_P2P_MAX_RANKS];
+    const struct shoali_record *last = NULL;
     const double seconds = (double)group->world->timeout_ns * 1e-9;
     if (is_message(op)) {
         snprintf(text, bytes, "%s: rank %d did not %s within %.1f s; %s",
@@ -258,19 +277,28 @@ static void describe_timeout(struct shoali_p2p_group *group, struct shoali_p2p_o
         return;
     }
     op = held_by(group, op);
-    const int32_t first = list_missing(group, missing, sizeof missing);
+    const int32_t count = find_missing(group, ranks, &last);
+    list_ranks(group, ranks, count, missing, sizeof missing);
     shoali_p2p_record_format(&op->record, own);
-    if (first < 0)
+    if (count == 0)
         snprintf(text, bytes, "%s did not complete within %.1f s", own, seconds);
-    else if (!group->peer[first].heard)
+    else if (!last)
         snprintf(text, bytes,
                  "%s: %s did not come within %.1f s, with no earlier call on this group; %s", own,
                  missing, seconds, advice);
     else
         snprintf(text, bytes,
                  "%s: %s did not come within %.1f s, last call on this group was %s; %s", own,
-                 missing, seconds, shoali_p2p_record_format(&group->peer[first].last, last),
-                 advice);
+                 missing, seconds, shoali_p2p_record_format(last, last_text), advice);
+}
+
+/* Percent. In a large group the neighbours that have come may wait for others, whom they name. */
+static int32_t patience_of(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
+{
+    int32_t ranks[SHOALI_P2P_MAX_RANKS];
+    const struct shoali_record *last;
+    const bool patient = group->large && !is_message(op) && find_missing(group, ranks, &last) == 0;
+    return op->post.patience + (patient ? 50 : 0);
 }
 
 /* A rank that was stopped has waited for nobody meanwhile. */
@@ -283,7 +311,7 @@ static void check_deadline(struct shoali_p2p_group *group, struct shoali_p2p_op 
         op->waiting_since_ns += now_ns - op->checked_ns;
     op->checked_ns = now_ns;
     if (world->timeout_ns <= 0 ||
-        now_ns - op->waiting_since_ns < world->timeout_ns / 100 * (100 + op->post.patience))
+        now_ns - op->waiting_since_ns < world->timeout_ns / 100 * (100 + patience_of(group, op)))
         return;
     describe_timeout(group, op, text, sizeof text);
     shoali_p2p_condemn(world, -1, SHOAL_ETIMEOUT, text);
@@ -305,11 +333,28 @@ static void begin_waiting(struct shoali_p2p_op *op)
         op->waiting_since_ns = op->checked_ns = shoali_now_ns();
 }
 
-static void pause_between(const struct shoali_p2p_world *world, int64_t waited_ns, int32_t looks)
+static uint64_t get_moves(const struct shoali_p2p_world *world)
+{
+    return world->p2p->moves ? world->p2p->moves(world->comm) : 0;
+}
+
+/* Few bytes are a matter of microseconds, of which waking up is many. */
+static bool is_short(const struct shoali_p2p_op *op)
+{
+    return op->post.count * (int64_t)op->element_bytes <= SHOALI_P2P_INLINE_BYTES;
+}
+
+/* `seen`: the transport's moves before the operation was looked at. */
+static void pause_between(const struct shoali_p2p_world *world, const struct shoali_p2p_op *op,
+                          uint64_t seen, int64_t waited_ns, int32_t looks)
 {
     if (world->p2p->rest) {
-        if (looks >= RING_LOOKS)
-            world->p2p->rest(world->comm, REST_NS);
+        if (looks < RING_LOOKS)
+            return;
+        if (world->p2p->moves && is_short(op) && waited_ns < SHORT_NS)
+            sched_yield();
+        else
+            world->p2p->rest(world->comm, seen, REST_NS);
         return;
     }
     if (looks < POLLS)
@@ -332,7 +377,8 @@ shoal_status shoali_p2p_wait(void *backend, void *request)
 {
     struct shoali_p2p_group *group = backend;
     struct shoali_p2p_op *op = request;
-    uint64_t moves = group->moves;
+    struct shoali_p2p_world *world = group->world;
+    uint64_t moves = group->moves, seen = get_moves(world);
     int64_t still_since_ns = 0;
     op->waiting_since_ns = 0;
     for (int32_t looks = 0; !is_over(group, op); looks += looks < POLLS) {
@@ -344,8 +390,11 @@ shoal_status shoali_p2p_wait(void *backend, void *request)
         if (still_since_ns == 0 || moves != group->moves)
             still_since_ns = now_ns;
         moves = group->moves;
-        pause_between(group->world, now_ns - still_since_ns, looks);
+        pause_between(world, op, seen, now_ns - still_since_ns, looks);
+        seen = get_moves(world);
     }
+    if (still_since_ns > 0) /* who has waited has looked for verdicts all the time */
+        atomic_store(&world->looked_ns, shoali_now_ns());
     return finish(group, op);
 }
 

@@ -23,7 +23,10 @@ static void open_world(struct world *world, int32_t size, const struct shoali_po
                        enum shoali_p2p_algorithm algorithm)
 {
     const size_t elements =
-        (size_t)(post->kind == SHOALI_ALL_GATHER ? post->count * size : post->count) + 1;
+        (size_t)(post->kind == SHOALI_ALL_GATHER || post->kind == SHOALI_REDUCE_SCATTER
+                     ? post->count * size
+                     : post->count) +
+        1;
     *world = (struct world){.size = size};
     world->group = calloc((size_t)size, sizeof *world->group);
     world->op = calloc((size_t)size, sizeof *world->op);
@@ -124,12 +127,44 @@ static void check_all_reduce(enum shoali_p2p_algorithm algorithm, int32_t size, 
 static void test_all_reduce(void **state)
 {
     static const enum shoali_p2p_algorithm algorithms[] = {SHOALI_P2P_RING, SHOALI_P2P_DOUBLING,
-                                                           SHOALI_P2P_HALVING};
+                                                           SHOALI_P2P_HALVING, SHOALI_P2P_TREE};
     (void)state;
     for (size_t a = 0; a < sizeof algorithms / sizeof algorithms[0]; a++)
         for (int32_t size = 2; size <= RANKS; size++)
             for (int32_t c = 0; c < COUNTS; c++)
                 check_all_reduce(algorithms[a], size, counts[c]);
+}
+
+/* Each rank's block, and nobody has got anything twice. */
+static void check_reduce_scatter(enum shoali_p2p_algorithm algorithm, int32_t size, int64_t count)
+{
+    struct world world;
+    open_world(
+        &world, size,
+        &(struct shoali_post){.kind = SHOALI_REDUCE_SCATTER, .count = count, .dtype = SHOAL_I64},
+        algorithm);
+    for (int32_t r = 0; r < size; r++)
+        for (int64_t i = 0; i < count * size; i++)
+            world.out[r][i] = value(r, i);
+    carry_out(&world);
+    for (int32_t owner = 0; owner < size; owner++)
+        for (int64_t i = owner * count; i < (owner + 1) * count; i++) {
+            int64_t sum = 0;
+            for (int32_t r = 0; r < size; r++)
+                sum += value(r, i);
+            assert_int_equal(world.out[owner][i], sum);
+        }
+    close_world(&world);
+}
+
+static void test_reduce_scatter(void **state)
+{
+    (void)state;
+    for (int32_t size = 2; size <= RANKS; size++)
+        for (int32_t c = 0; c < COUNTS - 1; c++) {
+            check_reduce_scatter(SHOALI_P2P_RING, size, counts[c]);
+            check_reduce_scatter(SHOALI_P2P_HALVING, size, counts[c]);
+        }
 }
 
 static void test_all_gather(void **state)
@@ -185,18 +220,27 @@ static void test_orders(void **state)
     assert_true(shoali_p2p_can(&post, SHOALI_P2P_GATHER));
     post.dtype = SHOAL_I64;
     assert_true(shoali_p2p_can(&post, SHOALI_P2P_HALVING));
-    assert_false(shoali_p2p_can(&post, SHOALI_P2P_TREE));
+    assert_true(shoali_p2p_can(&post, SHOALI_P2P_TREE));
     post.op = SHOAL_AVG;
     assert_false(shoali_p2p_can(&post, SHOALI_P2P_RING));
     post.kind = SHOALI_REDUCE_SCATTER;
     assert_false(shoali_p2p_can(&post, SHOALI_P2P_GATHER));
     assert_true(shoali_p2p_can(&post, SHOALI_P2P_DIRECT));
+    assert_false(shoali_p2p_can(&post, SHOALI_P2P_HALVING));
+    post.op = SHOAL_SUM;
+    assert_true(shoali_p2p_can(&post, SHOALI_P2P_HALVING));
+    assert_true(shoali_p2p_can(&post, SHOALI_P2P_RING));
+    assert_false(shoali_p2p_can(&post, SHOALI_P2P_TREE));
+    assert_false(shoali_p2p_can(&post, SHOALI_P2P_DOUBLING));
+    post.dtype = SHOAL_F32;
+    assert_false(shoali_p2p_can(&post, SHOALI_P2P_HALVING));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_all_gather),
-        cmocka_unit_test(test_broadcast), cmocka_unit_test(test_orders)};
+        cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_reduce_scatter),
+        cmocka_unit_test(test_all_gather), cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_orders)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

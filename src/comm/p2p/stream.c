@@ -12,7 +12,8 @@ static size_t next_bytes(const struct shoali_p2p_stream *stream)
 /* Many are needed where the way is long, and there is memory for few where ranks are many. */
 static bool has_room(const struct shoali_p2p_group *group, const struct shoali_p2p_stream *stream)
 {
-    const int32_t share = SHOALI_P2P_PIECES / (group->size > 1 ? group->size - 1 : 1);
+    const int32_t at_once = group->large ? 1 : group->size - 1; /* ranks that data goes to */
+    const int32_t share = SHOALI_P2P_PIECES / (at_once > 1 ? at_once : 1);
     const uint32_t window = share < 2                   ? 2
                             : share > SHOALI_P2P_WINDOW ? SHOALI_P2P_WINDOW
                                                         : (uint32_t)share;

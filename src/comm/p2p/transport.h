@@ -35,9 +35,13 @@ struct shoali_p2p_table {
     void (*describe)(int code, char *text, size_t bytes);
     /* Optional: moves what there is to move. NULL: `test` does. */
     void (*progress)(struct shoali_p2p_comm comm);
-    /* Optional: sleeps until there is something to move, and not longer than said. NULL: nobody
-     * rings, the engine looks again and again. */
-    void (*rest)(struct shoali_p2p_comm comm, int64_t longest_ns);
+    /* Optional. NULL: nobody rings, the engine looks again and again. `rest` sleeps until there is
+     * something to move, and not longer than said; and not at all when `moves` is no longer what the caller has
+     * seen before it tested its requests: what it waits for may have come since. `moves` counts what has
+     * happened to requests, in calls of whatever thread; NULL where one thread looks at them, and
+     * `rest` knows what has happened since the last time. */
+    uint64_t (*moves)(struct shoali_p2p_comm comm);
+    void (*rest)(struct shoali_p2p_comm comm, uint64_t seen, int64_t longest_ns);
     /* Optional: the first of these ranks whose connection has broken, as an index; -1: none. NULL: it
      * is the transport's matter, which ends the job. */
     int32_t (*find_lost)(struct shoali_p2p_comm comm, const int32_t *ranks, int32_t count);

@@ -92,32 +92,39 @@ static bool set_verdict(struct shoali_p2p_world *world, const struct shoali_p2p_
     return true;
 }
 
+static struct shoali_p2p_listener *find_listener(struct shoali_p2p_world *world, int32_t rank)
+{
+    for (int32_t i = 0; i < world->audience_count; i++)
+        if (world->audience[i].rank == rank)
+            return &world->audience[i];
+    return NULL;
+}
+
 /* Says to who sent this verdict that it has come. */
 static void acknowledge(struct shoali_p2p_world *world, const struct shoali_p2p_verdict *verdict)
 {
-    const int32_t to = verdict->from;
-    struct shoali_p2p_request *request =
-        &world->verdict_request[to >= 0 && to < world->size ? to : 0];
-    if (!world->p2p->find_lost || to < 0 || to >= world->size || to == world->rank)
+    static const char word = 0; /* what `heard` receives, which a transport may be writing now */
+    struct shoali_p2p_listener *to = find_listener(world, verdict->from);
+    if (!world->p2p->find_lost || !to)
         return;
-    if (world->p2p->send(world->comm, &world->heard, 1, to, SHOALI_P2P_HEARD_TAG, request) != 0)
-        request->word = 0; /* it does not wait any more */
+    if (world->p2p->send(world->comm, &word, 1, to->rank, SHOALI_P2P_HEARD_TAG, &to->verdict) != 0)
+        to->verdict.word = 0; /* it does not wait any more */
 }
 
 /* Has the rank got the verdict, or sent its own, or gone? */
-static bool is_told(struct shoali_p2p_world *world, int32_t rank)
+static bool is_told(struct shoali_p2p_world *world, struct shoali_p2p_listener *listener)
 {
     bool sent = true, heard = true;
-    if (world->p2p->test(&world->verdict_request[rank], &sent, NULL) != 0)
+    if (world->p2p->test(&listener->verdict, &sent, NULL) != 0)
         sent = true;
     if (!world->p2p->find_lost)
         return sent;
-    if (world->told[rank])
+    if (listener->told)
         return true;
-    if (world->p2p->test(&world->heard_request[rank], &heard, NULL) != 0)
+    if (world->p2p->test(&listener->heard, &heard, NULL) != 0)
         heard = true;
-    world->told[rank] = heard || world->p2p->find_lost(world->comm, &rank, 1) >= 0;
-    return world->told[rank];
+    listener->told = heard || world->p2p->find_lost(world->comm, &listener->rank, 1) >= 0;
+    return listener->told;
 }
 
 /* Another rank may have come to a verdict of its own, and wait for us. */
@@ -129,9 +136,9 @@ static void answer_others(struct shoali_p2p_world *world)
         !done)
         return;
     if (bytes == sizeof world->incoming) {
-        const int32_t sender = world->incoming.from;
-        if (sender >= 0 && sender < world->size)
-            world->told[sender] = true;
+        struct shoali_p2p_listener *sender = find_listener(world, world->incoming.from);
+        if (sender)
+            sender->told = true;
         acknowledge(world, &world->incoming);
     }
     (void)world->p2p->receive(world->comm, &world->incoming, sizeof world->incoming,
@@ -144,20 +151,40 @@ static void answer_others(struct shoali_p2p_world *world)
 static void deliver(struct shoali_p2p_world *world)
 {
     const int64_t deadline_ns = shoali_now_ns() + DELIVER_NS;
-    for (int32_t r = 0; r < world->size && world->p2p->find_lost; r++)
-        if (r != world->rank &&
-            world->p2p->receive(world->comm, &world->heard, 1, r, SHOALI_P2P_HEARD_TAG,
-                                &world->heard_request[r]) != 0)
-            world->told[r] = true;
+    for (int32_t i = 0; i < world->audience_count && world->p2p->find_lost; i++) {
+        struct shoali_p2p_listener *listener = &world->audience[i];
+        if (world->p2p->receive(world->comm, &world->heard, 1, listener->rank, SHOALI_P2P_HEARD_TAG,
+                                &listener->heard) != 0)
+            listener->told = true;
+    }
     for (;;) {
         int32_t left = 0;
         shoali_p2p_progress(world);
         answer_others(world);
-        for (int32_t r = 0; r < world->size; r++)
-            left += r != world->rank && !is_told(world, r);
+        for (int32_t i = 0; i < world->audience_count; i++)
+            left += !is_told(world, &world->audience[i]);
         if (left == 0 || shoali_now_ns() > deadline_ns)
             return;
         nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+    }
+}
+
+/* One that is gone needs no word; where the transport cannot tell who is, as MPI, mpirun ends them all. */
+static void warn_untold(const struct shoali_p2p_world *world, int32_t rank)
+{
+    if (world->p2p->find_lost && world->p2p->find_lost(world->comm, &rank, 1) < 0)
+        SHOALI_WARN("comm", "rank %d could not be told of the failure", (int)rank);
+}
+
+/* `but`: who has told this rank, -1. */
+static void tell(struct shoali_p2p_world *world, int32_t but)
+{
+    for (int32_t i = 0; i < world->audience_count; i++) {
+        struct shoali_p2p_listener *to = &world->audience[i];
+        if (to->rank != but &&
+            world->p2p->send(world->comm, &world->verdict, sizeof world->verdict, to->rank,
+                             SHOALI_P2P_VERDICT_TAG, &to->verdict) != 0)
+            warn_untold(world, to->rank);
     }
 }
 
@@ -173,20 +200,18 @@ void shoali_p2p_condemn(struct shoali_p2p_world *world, int32_t rank, shoal_stat
     pthread_mutex_unlock(&world->lock);
     if (!first)
         return;
-    for (int32_t r = 0; r < world->size; r++)
-        if (r != world->rank &&
-            world->p2p->send(world->comm, &world->verdict, sizeof world->verdict, r,
-                             SHOALI_P2P_VERDICT_TAG, &world->verdict_request[r]) != 0)
-            SHOALI_WARN("comm", "rank %d could not be told of the failure", (int)r);
+    tell(world, -1);
     deliver(world);
 }
 
 bool shoali_p2p_condemned(struct shoali_p2p_world *world)
 {
-    bool done = false;
+    bool done = false, passes_on = false;
     size_t bytes = 0;
     if (atomic_load(&world->condemned))
         return true;
+    if (world->one_thread && !pthread_equal(pthread_self(), world->owner))
+        return false; /* the owner looks */
     shoali_p2p_progress(world);
     pthread_mutex_lock(&world->lock);
     if (!atomic_load(&world->condemned) &&
@@ -195,8 +220,12 @@ bool shoali_p2p_condemned(struct shoali_p2p_world *world)
         world->condemned_ns = shoali_now_ns();
         if (set_verdict(world, &world->incoming))
             acknowledge(world, &world->incoming);
+        passes_on = world->audience_count < world->size - 1;
+        world->verdict.from = world->rank;
     }
     pthread_mutex_unlock(&world->lock);
+    if (passes_on)
+        tell(world, world->incoming.from);
     return atomic_load(&world->condemned);
 }
 
@@ -225,6 +254,30 @@ shoal_status shoali_p2p_verdict(struct shoali_p2p_world *world)
 
 /* ---- joining -------------------------------------------------------------------------------- */
 
+static void add_listener(struct shoali_p2p_world *world, int64_t distance)
+{
+    const int32_t rank =
+        (int32_t)((world->rank + distance % world->size + world->size) % world->size);
+    if (rank != world->rank && !find_listener(world, rank))
+        world->audience[world->audience_count++].rank = rank;
+}
+
+static shoal_status list_audience(struct shoali_p2p_world *world)
+{
+    const bool all = world->size <= SHOALI_P2P_MAX_RANKS;
+    const size_t most = all ? (size_t)world->size : 64;
+    world->audience = shoali_calloc(most, sizeof *world->audience, "a world of ranks");
+    if (!world->audience)
+        return SHOAL_ENOMEM;
+    for (int64_t distance = 1; distance < world->size;
+         distance = all ? distance + 1 : 2 * distance) {
+        add_listener(world, distance);
+        if (!all)
+            add_listener(world, -distance);
+    }
+    return SHOAL_OK;
+}
+
 shoal_status shoali_p2p_world_create(const struct shoali_p2p_world_args *args,
                                      struct shoali_p2p_world **out)
 {
@@ -250,6 +303,7 @@ shoal_status shoali_p2p_world_create(const struct shoali_p2p_world_args *args,
     world->timeout_ns = (int64_t)(args->timeout_s * 1e9);
     world->next_tag = SHOALI_P2P_FIRST_TAG + SHOALI_P2P_TAGS; /* the first is the world's group's */
     SHOAL_TRY(status, shoali_ops_select(NULL, &world->ops), done);
+    SHOAL_TRY(status, list_audience(world), done);
     asked = true;
     SHOAL_TRY(status,
               shoali_p2p_receive(world, &world->incoming, sizeof world->incoming,
@@ -261,8 +315,10 @@ shoal_status shoali_p2p_world_create(const struct shoali_p2p_world_args *args,
 done:
     pthread_mutex_destroy(&world->lock);
     shoali_free(args->where);
-    if (!asked)
+    if (!asked) {
+        shoali_free(world->audience);
         shoali_free(world);
+    }
     return status;
 }
 
@@ -290,5 +346,6 @@ void shoali_p2p_world_release(struct shoali_p2p_world *world)
     }
     pthread_mutex_destroy(&world->lock);
     shoali_free(world->where);
+    shoali_free(world->audience);
     shoali_free(world);
 }

@@ -9,6 +9,9 @@
  * The addresses are believed, because only who knows the job's secret could put them; what goes
  * between the workers afterwards is neither encrypted nor signed (docs/SECURITY.md).
  *
+ * NETWORK. Over TCP a rank uses the one interface over which it reaches MASTER_ADDR, unless
+ * UCX_NET_DEVICES or SHOAL_NETWORK says which.
+ *
  * FAILURE. A connection that breaks makes a rank lost (p2p.h): a killed rank is a verdict in well under
  * a second, a host that vanishes when the kernel gives its connections up. */
 #ifndef SHOALI_UCX_BACKEND_H
@@ -16,6 +19,16 @@
 
 #include "comm/ucx/plugin/plugin.h"
 #include "comm/ucx/ucx.h"
+
+/* network.c: the interface that leads to the other ranks. UCX would take all that a host has, and may try to
+ * reach another host over one that does not lead there (a container's bridge has one address on every
+ * host). Its name, or "" where UCX is to choose. */
+struct shoali_ucx_network {
+    char device[64];
+    bool wanted; /* SHOAL_NETWORK says so: a name, or a network as in 10.0.0.0/16 */
+};
+SHOAL_CHECKED shoal_status shoali_ucx_find_network(const char *master_addr,
+                                                   struct shoali_ucx_network *network);
 
 /* load.c. The sentence says what to install. */
 SHOAL_CHECKED shoal_status shoali_ucx_load(const struct shoali_ucx_table **ucx);

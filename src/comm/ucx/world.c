@@ -5,10 +5,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { ADDRESS_BYTES = 8192, LISTED = 120, LINGER_NS = 500000000 };
+enum { ADDRESS_BYTES = 8192 };
+#define CONNECT_NS INT64_C(60000000000) /* at most, from the last card to the first answers */
 
 /* What a rank puts into the store. */
 struct card {
@@ -27,6 +27,8 @@ struct joining {
     struct shoali_store *store;
     struct shoali_p2p_comm comm;
     struct shoali_p2p_where *where; /* [world_size] */
+    struct shoali_ucx_network network;
+    bool unreached; /* this rank has found that another cannot be reached, and nobody has told it */
 };
 
 static shoal_status fail_of_ucx(const struct joining *own, const char *what, int code)
@@ -36,38 +38,30 @@ static shoal_status fail_of_ucx(const struct joining *own, const char *what, int
     return SHOAL_FAIL(SHOAL_EIO, "%s cannot %s: %s", own->ucx->p2p.name, what, text);
 }
 
-static void name_card(int32_t rank, char key[48])
+/* The rank has come to the store, so that what fails is the way from host to host. */
+static shoal_status fail_of_way(const struct joining *own, shoal_status status,
+                                const char *sentence)
 {
-    snprintf(key, 48, "shoal/ucx/rank/%d", (int)rank);
+    const char *device = own->network.device;
+    return SHOAL_FAIL(status,
+                      "%s; the ranks have met at %s:%d, and this one uses %s%s: a firewall between "
+                      "the hosts must let UCX's ports through (UCX_TCP_PORT_RANGE=20000-20100 "
+                      "narrows them), and SHOAL_NETWORK says which network is theirs "
+                      "(10.0.0.0/16, or an interface's name)",
+                      sentence, own->args->master_addr, (int)own->args->master_port,
+                      device[0] ? "interface " : "the interfaces that UCX chooses", device);
 }
 
-static shoal_status put_card(struct joining *own, struct card *card)
+static shoal_status write_card(struct joining *own, struct card *card)
 {
-    struct card other;
-    char key[48], host[64] = "";
-    size_t bytes = sizeof card->address, there = sizeof other;
-    shoal_status status = SHOAL_OK;
+    char host[64] = "";
+    size_t bytes = sizeof card->address;
     *card = (struct card){.abi = SHOALI_COMM_ABI, .world_size = own->args->world_size};
     gethostname(host, sizeof host - 1);
     snprintf(card->where.text, sizeof card->where.text, "pid %d on %s", (int)getpid(), host);
     const int code = own->ucx->address(own->comm, card->address, &bytes);
-    if (code) {
-        status = fail_of_ucx(own, "say where it can be reached", code);
-        goto done;
-    }
     card->bytes = (uint32_t)bytes;
-    name_card(own->args->rank, key);
-    status = shoali_store_get(own->store, key, &other, &there);
-    if (status == SHOAL_OK)
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "two processes are rank %d: RANK must be different on every process, "
-                            "and MASTER_PORT for every job",
-                            (int)own->args->rank);
-    if (status != SHOAL_IN_PROGRESS)
-        goto done;
-    SHOAL_TRY(status, shoali_store_put(own->store, key, card, CARD_HEAD + bytes), done);
-done:
-    return status;
+    return code ? fail_of_ucx(own, "say where it can be reached", code) : SHOAL_OK;
 }
 
 static shoal_status check_card(const struct joining *own, int32_t rank, const struct card *card,
@@ -89,75 +83,50 @@ static shoal_status take_card(void *user, int32_t rank, const void *value, size_
 {
     struct joining *own = user;
     struct card card = {0};
+    char text[128], sentence[512];
     shoal_status status = SHOAL_OK;
     memcpy(&card, value, bytes < sizeof card ? bytes : sizeof card);
     SHOAL_TRY(status, check_card(own, rank, &card, bytes), done);
     own->where[rank] = card.where;
     own->where[rank].text[SHOALI_P2P_WHERE_BYTES - 1] = '\0';
-    const int code = own->ucx->connect(own->comm, rank, card.address);
-    if (code)
-        status = fail_of_ucx(own, "connect another rank", code);
+    const int code = own->ucx->connect(own->comm, rank, card.address, card.bytes);
+    if (code) {
+        own->ucx->p2p.describe(code, text, sizeof text);
+        snprintf(sentence, sizeof sentence, "%s cannot connect rank %d (%s): %s",
+                 own->ucx->p2p.name, (int)rank, own->where[rank].text, text);
+        own->unreached = true;
+        /* That one may be gone: its own end, if there is one, is the better reason. */
+        status = fail_of_way(own, SHOAL_EPEER, sentence);
+    }
 done:
     return status;
 }
 
-/* Of the cards in the store, those that are not there. */
-static shoal_status fail_of_absence(const struct joining *own)
-{
-    char list[LISTED] = "";
-    const int trouble = shoali_store_get_trouble(own->store);
-    size_t at = 0;
-    for (int32_t r = 0; r < own->args->world_size && at + 16 < sizeof list; r++) {
-        struct card card;
-        char key[48];
-        size_t bytes = sizeof card;
-        name_card(r, key);
-        if (shoali_store_get(own->store, key, &card, &bytes) == SHOAL_IN_PROGRESS)
-            at += (size_t)snprintf(list + at, sizeof list - at, "%s%d", at ? ", " : "", (int)r);
-    }
-    return SHOAL_FAIL(SHOAL_ETIMEOUT, "of %d ranks these did not join within %.1f s: %s%s%s",
-                      (int)own->args->world_size, own->args->timeout_s, list,
-                      trouble ? "; rank 0 could not let them in: " : "",
-                      trouble ? strerror(trouble) : "");
-}
-
-/* Rank 0's card first: ranks that were told of other numbers of ranks would wait for nobody. */
 static shoal_status meet(struct joining *own)
 {
-    struct card card, first;
-    char key[48];
-    size_t bytes = sizeof first;
+    struct card card;
     shoal_status status = SHOAL_OK;
+    SHOAL_TRY(status, write_card(own, &card), done);
     struct shoali_exchange exchange = {.name = "shoal/ucx/all",
                                        .rank = own->args->rank,
                                        .size = own->args->world_size,
                                        .own = &card,
+                                       .bytes = CARD_HEAD + card.bytes,
                                        .take = take_card,
                                        .user = own};
-    SHOAL_TRY(status, put_card(own, &card), done);
-    exchange.bytes = CARD_HEAD + card.bytes;
-    name_card(0, key);
-    status = shoali_store_wait(own->store, key, &first, &bytes);
-    if (status == SHOAL_OK)
-        status = check_card(own, 0, &first, bytes);
-    if (status == SHOAL_OK)
-        status = shoali_store_exchange(own->store, &exchange);
-    if (status == SHOAL_ETIMEOUT)
-        status = fail_of_absence(own);
+    SHOAL_TRY(status, shoali_store_exchange(own->store, &exchange), done);
 done:
     return status;
 }
 
-/* The others learn a failure from the store, which must outlive their next look or late arrival. */
+/* The others learn a failure from the store. */
 static void tell(struct joining *own, shoal_status failure)
 {
     char sentence[SHOALI_P2P_SENTENCE_BYTES];
     snprintf(sentence, sizeof sentence, "rank %d failed: %s", (int)own->args->rank,
              shoal_error_message());
-    if (failure != SHOAL_EPEER)
+    if (failure != SHOAL_EPEER || own->unreached)
         shoali_store_abort(own->store, sentence);
-    if (own->args->rank == 0)
-        nanosleep(&(struct timespec){0, LINGER_NS}, NULL);
 }
 
 static shoal_status open_store(struct joining *own)
@@ -166,9 +135,10 @@ static shoal_status open_store(struct joining *own)
     char where[320];
     shoal_status status = SHOAL_OK;
     snprintf(where, sizeof where, "%.255s:%d", own->args->master_addr, (int)own->args->master_port);
-    const struct shoali_store_args args = {.kind = "tcp",
+    const struct shoali_store_args args = {.kind = "tree",
                                            .where = where,
-                                           .server = own->args->rank == 0,
+                                           .rank = own->args->rank,
+                                           .size = own->args->world_size,
                                            .credentials = &credentials,
                                            .timeout_s = own->args->timeout_s};
     SHOAL_TRY(status, shoali_credentials_find(&credentials), done);
@@ -193,17 +163,32 @@ static shoal_status make_world(struct joining *own, struct shoali_p2p_world **wo
     return shoali_p2p_world_create(&args, world);
 }
 
-/* Nobody leaves the store before all have what they need of it. */
-static shoal_status open_group(struct joining *own, void **backend)
+static shoal_status connect_all(const struct joining *own, struct shoali_p2p_world *world,
+                                void *group)
 {
     const struct shoali_post barrier = {
         .kind = SHOALI_BARRIER, .here = "shoal_comm_init", .dtype = SHOAL_U8, .peer = -2};
+    const int64_t timeout_ns = world->timeout_ns;
+    char sentence[SHOALI_P2P_SENTENCE_BYTES];
+    if (timeout_ns > CONNECT_NS)
+        world->timeout_ns = CONNECT_NS;
+    const shoal_status status = shoali_p2p_run(group, &barrier);
+    world->timeout_ns = timeout_ns;
+    if (status >= 0)
+        return status;
+    snprintf(sentence, sizeof sentence, "%s", shoal_error_message());
+    return fail_of_way(own, status, sentence);
+}
+
+/* Nobody leaves the store before all have what they need of it. */
+static shoal_status open_group(struct joining *own, void **backend)
+{
     struct shoali_p2p_world *world = NULL;
     shoal_status status = SHOAL_OK;
     void *group = NULL;
     SHOAL_TRY(status, make_world(own, &world), done);
     SHOAL_TRY(status, shoali_p2p_open_all(world, &group), done);
-    SHOAL_TRY(status, shoali_p2p_run(group, &barrier), done);
+    SHOAL_TRY(status, connect_all(own, world, group), done);
     *backend = group;
     group = NULL;
 done:
@@ -224,7 +209,9 @@ static shoal_status prepare(struct joining *own)
         status = SHOAL_ENOMEM;
         goto done;
     }
-    const int code = own->ucx->open(own->args->rank, own->args->world_size, &own->comm);
+    SHOAL_TRY(status, shoali_ucx_find_network(own->args->master_addr, &own->network), done);
+    const int code = own->ucx->open(own->args->rank, own->args->world_size, own->network.device,
+                                    own->network.wanted, &own->comm);
     if (code)
         status = fail_of_ucx(own, "start", code);
 done:
@@ -235,9 +222,9 @@ static shoal_status create(const shoal_comm_args *args, void **backend)
 {
     struct joining own = {.args = args};
     shoal_status status = SHOAL_OK;
-    if (args->world_size > SHOALI_P2P_MAX_RANKS)
+    if (args->world_size > SHOALI_P2P_WORLD_RANKS)
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "backend ucx has at most %d ranks, not %d",
-                          SHOALI_P2P_MAX_RANKS, (int)args->world_size);
+                          SHOALI_P2P_WORLD_RANKS, (int)args->world_size);
     SHOAL_TRY(status, prepare(&own), done);
     SHOAL_TRY(status, open_store(&own), done);
     SHOAL_TRY(status, meet(&own), done);

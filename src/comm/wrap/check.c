@@ -66,9 +66,18 @@ static bool same(const struct shoali_record *a, const struct shoali_record *b)
 static shoal_status agree_message(const struct shoali_seat *seats)
 {
     const struct shoali_record *sent = seats[0].record, *wanted = seats[1].record;
-    if (sent->count == wanted->count && sent->dtype == wanted->dtype)
+    char first[TEXT_BYTES], second[TEXT_BYTES];
+    if (sent->count != wanted->count || sent->dtype != wanted->dtype)
+        return disagree(&seats[0], &seats[1]);
+    if (sent->tag == wanted->tag)
         return SHOAL_OK;
-    return disagree(&seats[0], &seats[1]);
+    describe(&seats[0], false, first);
+    describe(&seats[1], false, second);
+    return SHOAL_FAIL(SHOAL_EMISMATCH,
+                      "%s, %s: what is sent is not what is waited for, although it has the same "
+                      "size: one of the ranks has a message, a micro-batch or a validation more "
+                      "than the other",
+                      first, second);
 }
 
 static shoal_status agree_matrix(const struct shoali_seat *seats, int32_t count)

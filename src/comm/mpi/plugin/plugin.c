@@ -40,16 +40,62 @@ static bool running(void)
            MPI_Finalized(&ended) == MPI_SUCCESS && !ended;
 }
 
+#if defined(OPEN_MPI)
+static void settle(void)
+{
+}
+#else
+enum { SETTLE_ROUNDS = 2, SETTLE_S = 10 };
+
+/* MPICH over UCX, before 4.2, takes leave of every peer in MPI_Finalize and then waits in a barrier of the
+ * launcher, where it answers nobody: over TCP a rank that comes a moment later waits for its peers'
+ * answers for ever. So there is no leave-taking: this stands before UCX's own function for a libmpich
+ * that the plug-in has loaded (not for one that the program is linked with), and says that it is done.
+ * After `settle` nothing is under way; MPI_Finalize closes the connections with the worker. */
+__attribute__((visibility("default"))) void *ucp_disconnect_nb(void *endpoint);
+void *ucp_disconnect_nb(void *endpoint)
+{
+    (void)endpoint;
+    return NULL; /* UCS_OK */
+}
+
+/* What a rank has sent lies with its peers after the first barrier. So the second one's messages find
+ * empty sockets, and have left when it is over. */
+static void settle(void)
+{
+    const double until = MPI_Wtime() + SETTLE_S;
+    for (int round = 0; round < SETTLE_ROUNDS; round++) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        int done = 0;
+        if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS)
+            return;
+        while (!done && MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS)
+            if (MPI_Wtime() > until)
+                return;
+    }
+}
+#endif
+
+/* A parent of `shoal run` tells the front why the rank has failed, and its own end makes mpirun end the
+ * others; Hydra would kill it first. */
+static bool has_parent(void)
+{
+    const char *name = getenv("SHOAL_LAUNCHER");
+    return name && *name;
+}
+
 /* A rank that ends with an error has said why; MPI ends those that would wait for it. */
 static void end_with_process(int code, void *unused)
 {
     (void)unused;
     if (!running())
         return;
-    if (code == 0)
+    if (code == 0) {
+        settle();
         MPI_Finalize();
-    else
+    } else if (!has_parent()) {
         MPI_Abort(MPI_COMM_WORLD, code);
+    }
 }
 
 static int start(bool *serialized)

@@ -33,7 +33,7 @@ struct shoali_mpi_table {
     int (*ready)(struct shoali_p2p_comm comm, int32_t *rank, int32_t *size, int32_t *largest_tag);
     struct shoali_p2p_table p2p;
 };
-#define SHOALI_MPI_PLUGIN_ABI 2u
+#define SHOALI_MPI_PLUGIN_ABI 3u
 /* The plug-in's only symbol, a shoali_mpi_plugin_fn. */
 #define SHOALI_MPI_PLUGIN_SYMBOL "shoali_mpi_plugin"
 typedef const struct shoali_mpi_table *shoali_mpi_plugin_fn(void);

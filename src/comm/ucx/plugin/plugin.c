@@ -12,13 +12,19 @@
 
 #include <ucp/api/ucp.h>
 
-enum { SOURCE_BITS = 32, CLOSE_NS = 2000000000, PASSES = 16 };
+enum {
+    SOURCE_BITS = 32,
+    CLOSE_NS = 2000000000,
+    PASSES = 16,
+    AT_ONCE = 256 /* ranks of a world in which everybody is connected from the beginning */
+};
 static const ucp_tag_t any_source_mask = ~(((ucp_tag_t)1 << SOURCE_BITS) - 1);
 
 struct worker;
 struct peer {
     struct worker *worker;
-    ucp_ep_h endpoint; /* NULL: not connected */
+    ucp_ep_h endpoint; /* NULL: not connected (yet) */
+    void *address;     /* to connect later; NULL: none */
     bool lost;
 };
 struct request {
@@ -35,6 +41,8 @@ struct worker {
     ucp_worker_h ucp;
     int ready; /* a descriptor that says so */
     int32_t rank, size, lost_count;
+    int32_t resting; /* threads */
+    uint64_t moves;
     struct request *requests;
     struct peer peer[];
 };
@@ -64,6 +72,19 @@ static bool has_rdma(void)
     return found;
 }
 
+/* Does the user's list (UCX_TLS) name TCP and nothing that is better? */
+static bool is_tcp_alone(const char *transports)
+{
+    bool alone = true;
+    for (const char *at = transports; *at && alone; at += strspn(at, ",")) {
+        const size_t length = strcspn(at, ",");
+        alone = (length == 3 && strncmp(at, "tcp", 3) == 0) ||
+                (length == 4 && strncmp(at, "self", 4) == 0);
+        at += length;
+    }
+    return alone;
+}
+
 /* For a machine that has nothing but TCP, where the user has not said otherwise. A piece is taken out of
  * the engine's memory anyway: asking whether there is room for it (a rendezvous) only costs a way to and
  * fro. UCX 1.13 ends the process when a connection breaks amid a message that it sends without a copy. */
@@ -87,21 +108,23 @@ static ucs_status_t configure_tcp(ucp_config_t *config)
     return status;
 }
 
-static ucs_status_t open_context(struct worker *worker)
+static ucs_status_t open_context(struct worker *worker, const char *device, bool wanted)
 {
-    const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
-                                               UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
-                                               UCP_PARAM_FIELD_MT_WORKERS_SHARED,
-                                 .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP,
-                                 .estimated_num_eps = (size_t)worker->size,
-                                 .mt_workers_shared = 0};
+    const ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
+                      UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+        .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP,
+        .estimated_num_eps = (size_t)(worker->size < AT_ONCE ? worker->size : AT_ONCE),
+        .mt_workers_shared = 0};
     const char *transports = getenv("UCX_TLS");
     ucp_config_t *config = NULL;
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK)
         return status;
-    if ((!transports || !*transports) && !has_rdma())
+    if (transports && *transports ? is_tcp_alone(transports) : !has_rdma())
         status = configure_tcp(config);
+    if (status == UCS_OK && device[0] && (wanted || !has_rdma()))
+        status = ucp_config_modify(config, "NET_DEVICES", device);
     if (status == UCS_OK)
         status = ucp_init(&params, config, &worker->context);
     ucp_config_release(config);
@@ -119,11 +142,14 @@ static void close_worker(struct worker *worker)
         worker->requests = request->next;
         free(request);
     }
+    for (int32_t r = 0; r < worker->size; r++)
+        free(worker->peer[r].address);
     pthread_mutex_destroy(&worker->lock);
     free(worker);
 }
 
-static int open_worker(int32_t rank, int32_t size, struct shoali_p2p_comm *comm)
+static int open_worker(int32_t rank, int32_t size, const char *device, bool wanted,
+                       struct shoali_p2p_comm *comm)
 {
     const ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE |
                                                       UCP_WORKER_PARAM_FIELD_FLAGS,
@@ -139,7 +165,7 @@ static int open_worker(int32_t rank, int32_t size, struct shoali_p2p_comm *comm)
     worker->ready = -1;
     for (int32_t r = 0; r < size; r++)
         worker->peer[r].worker = worker;
-    ucs_status_t status = open_context(worker);
+    ucs_status_t status = open_context(worker, device, wanted);
     if (status == UCS_OK)
         status = ucp_worker_create(worker->context, &params, &worker->ucp);
     if (status == UCS_OK)
@@ -180,18 +206,42 @@ static void lose(void *user, ucp_ep_h endpoint, ucs_status_t status)
     peer->lost = true;
 }
 
-static int connect_peer(struct shoali_p2p_comm comm, int32_t rank, const void *address)
+static ucs_status_t connect_at(struct peer *peer, const void *address)
 {
-    struct worker *worker = worker_of(comm);
-    struct peer *peer = &worker->peer[rank];
     const ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
                                                   UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                                                   UCP_EP_PARAM_FIELD_ERR_HANDLER,
                                     .address = address,
                                     .err_mode = UCP_ERR_HANDLING_MODE_PEER,
                                     .err_handler = {.cb = lose, .arg = peer}};
+    return ucp_ep_create(peer->worker->ucp, &params, &peer->endpoint);
+}
+
+/* With the lock. */
+static ucs_status_t reach(struct peer *peer)
+{
+    if (peer->endpoint)
+        return UCS_OK;
+    return peer->address ? connect_at(peer, peer->address) : UCS_ERR_NOT_CONNECTED;
+}
+
+static int connect_peer(struct shoali_p2p_comm comm, int32_t rank, const void *address,
+                        size_t bytes)
+{
+    struct worker *worker = worker_of(comm);
+    struct peer *peer = &worker->peer[rank];
+    ucs_status_t status = UCS_OK;
     pthread_mutex_lock(&worker->lock);
-    const ucs_status_t status = ucp_ep_create(worker->ucp, &params, &peer->endpoint);
+    if (worker->size <= AT_ONCE) {
+        status = connect_at(peer, address);
+    } else {
+        free(peer->address);
+        peer->address = malloc(bytes);
+        if (peer->address)
+            memcpy(peer->address, address, bytes);
+        else
+            status = UCS_ERR_NO_MEMORY;
+    }
     pthread_mutex_unlock(&worker->lock);
     return status;
 }
@@ -224,6 +274,15 @@ static int release(struct shoali_p2p_comm *comm)
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
+/* With the lock. Threads that sleep learn that this one has taken what they were to be woken for. */
+static unsigned move(struct worker *worker)
+{
+    const unsigned moved = ucp_worker_progress(worker->ucp);
+    if (moved > 0 && worker->resting > 0)
+        (void)ucp_worker_signal(worker->ucp);
+    return moved;
+}
+
 static ucp_tag_t tag_of(int32_t tag, int32_t source)
 {
     return (ucp_tag_t)(uint32_t)tag << SOURCE_BITS | (uint32_t)source;
@@ -253,6 +312,7 @@ static void finish(struct request *own, void *pending, ucs_status_t status, size
     own->bytes = bytes;
     own->over = true;
     own->pending = NULL;
+    own->worker->moves++;
     ucp_request_free(pending);
 }
 
@@ -277,6 +337,7 @@ static int keep(struct request *own, ucs_status_ptr_t answer, struct shoali_p2p_
     if (!own->over) { /* or it was called back before this */
         own->over = answer == NULL;
         own->pending = answer;
+        own->worker->moves += own->over;
     }
     request->word = (uint64_t)(uintptr_t)own;
     return 0;
@@ -289,7 +350,10 @@ static int send_message(struct shoali_p2p_comm comm, const void *data, size_t by
     int code = UCS_ERR_NO_MEMORY;
     request->word = 0;
     pthread_mutex_lock(&worker->lock);
-    struct request *own = take_request(worker);
+    const ucs_status_t reached = reach(&worker->peer[to]);
+    struct request *own = reached == UCS_OK ? take_request(worker) : NULL;
+    if (reached != UCS_OK)
+        code = reached;
     if (own) {
         const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                                                            UCP_OP_ATTR_FIELD_USER_DATA |
@@ -314,7 +378,11 @@ static int receive_message(struct shoali_p2p_comm comm, void *data, size_t bytes
     int code = UCS_ERR_NO_MEMORY;
     request->word = 0;
     pthread_mutex_lock(&worker->lock);
-    struct request *own = take_request(worker);
+    /* The connection tells when it breaks, also to who only listens. */
+    const ucs_status_t reached = any ? UCS_OK : reach(&worker->peer[from]);
+    struct request *own = reached == UCS_OK ? take_request(worker) : NULL;
+    if (reached != UCS_OK)
+        code = reached;
     if (own) {
         /* Always by the callback, which knows how many bytes there are. */
         const ucp_request_param_t param = {
@@ -377,22 +445,35 @@ static void progress(struct shoali_p2p_comm comm)
 {
     struct worker *worker = worker_of(comm);
     pthread_mutex_lock(&worker->lock);
-    for (int32_t i = 0; i < PASSES && ucp_worker_progress(worker->ucp) > 0; i++)
+    for (int32_t i = 0; i < PASSES && move(worker) > 0; i++)
         ;
     pthread_mutex_unlock(&worker->lock);
 }
 
-/* Another thread of this rank may take what this one is woken for: the caller's limit is short. */
-static void rest(struct shoali_p2p_comm comm, int64_t longest_ns)
+static uint64_t get_moves(struct shoali_p2p_comm comm)
+{
+    struct worker *worker = worker_of(comm);
+    pthread_mutex_lock(&worker->lock);
+    const uint64_t moves = worker->moves;
+    pthread_mutex_unlock(&worker->lock);
+    return moves;
+}
+
+static void rest(struct shoali_p2p_comm comm, uint64_t seen, int64_t longest_ns)
 {
     struct worker *worker = worker_of(comm);
     pthread_mutex_lock(&worker->lock);
     const bool nothing =
-        ucp_worker_progress(worker->ucp) == 0 && ucp_worker_arm(worker->ucp) == UCS_OK;
+        move(worker) == 0 && worker->moves == seen && ucp_worker_arm(worker->ucp) == UCS_OK;
+    worker->resting += nothing;
     pthread_mutex_unlock(&worker->lock);
+    if (!nothing)
+        return;
     struct pollfd watched = {.fd = worker->ready, .events = POLLIN};
-    if (nothing)
-        (void)ppoll(&watched, 1, &(struct timespec){0, (long)longest_ns}, NULL);
+    (void)ppoll(&watched, 1, &(struct timespec){0, (long)longest_ns}, NULL);
+    pthread_mutex_lock(&worker->lock);
+    worker->resting--;
+    pthread_mutex_unlock(&worker->lock);
 }
 
 static int32_t find_lost(struct shoali_p2p_comm comm, const int32_t *ranks, int32_t count)
@@ -432,6 +513,7 @@ static const struct shoali_ucx_table table = {
             .cancel = cancel,
             .describe = describe,
             .progress = progress,
+            .moves = get_moves,
             .rest = rest,
             .find_lost = find_lost},
 };

@@ -19,15 +19,19 @@ struct shoali_ucx_table {
     uint32_t abi;
     size_t bytes;
     const char *(*version)(void);
-    /* Makes this rank's worker; it has no peers yet. Return values as in p2p. */
-    int (*open)(int32_t rank, int32_t size, struct shoali_p2p_comm *comm);
+    /* Makes this rank's worker; it has no peers yet. Of a machine without RDMA devices it uses the
+     * network `device`, and of any other where `wanted`; "": those that UCX takes. Return values as
+     * in p2p. */
+    int (*open)(int32_t rank, int32_t size, const char *device, bool wanted,
+                struct shoali_p2p_comm *comm);
     /* Where others reach it. *bytes in: capacity, out: what it takes. */
     int (*address)(struct shoali_p2p_comm comm, void *address, size_t *bytes);
-    /* Connects a peer, before the first message to it. Returns at once. */
-    int (*connect)(struct shoali_p2p_comm comm, int32_t peer, const void *address);
+    /* Says where a peer is, before the first message to or from it. Returns at once. Among many ranks
+     * few ever talk to each other: there the connection is made with the first message. */
+    int (*connect)(struct shoali_p2p_comm comm, int32_t peer, const void *address, size_t bytes);
     struct shoali_p2p_table p2p;
 };
-#define SHOALI_UCX_PLUGIN_ABI 1u
+#define SHOALI_UCX_PLUGIN_ABI 2u
 /* The plug-in's only symbol, a shoali_ucx_plugin_fn. */
 #define SHOALI_UCX_PLUGIN_SYMBOL "shoali_ucx_plugin"
 typedef const struct shoali_ucx_table *shoali_ucx_plugin_fn(void);
