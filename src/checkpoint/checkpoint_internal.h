@@ -230,6 +230,7 @@ struct shoali_checkpoint_run {
     /* First failure of this rank since the last agreement. Its later work is left out, but it keeps
      * sending and receiving, or the others would hang. */
     shoal_status local;
+    bool agreed; /* the failure that ends it is known to all */
 };
 void shoali_checkpoint_run_init(struct shoali_checkpoint_run *run,
                                 const struct shoali_checkpoint_args *args, const char *verb);

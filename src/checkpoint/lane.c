@@ -92,6 +92,20 @@ shoal_status shoali_checkpoint_lane_close(struct shoali_checkpoint_lane *lane, b
     return status;
 }
 
+/* Rank 0 has made all files before anybody writes. */
+static shoal_status open_to_write(struct shoali_checkpoint_lane *lane,
+                                  const struct shoali_checkpoint_file *file)
+{
+    const shoal_status status = shoali_io_open(lane->io, file->path, 0, &lane->open);
+    if (status == SHOAL_OK || access(file->path, F_OK) == 0 || errno != ENOENT)
+        return status;
+    return SHOAL_FAIL(status,
+                      "\"%s\", which rank 0 has made, is not there on this host: the folder of a "
+                      "checkpoint has to be one that all hosts share (or somebody has removed it "
+                      "meanwhile)",
+                      file->path);
+}
+
 shoal_status shoali_checkpoint_lane_write(struct shoali_checkpoint_lane *lane,
                                           struct shoali_checkpoint_load *load,
                                           const struct shoali_checkpoint_file *file, int64_t begin,
@@ -100,7 +114,7 @@ shoal_status shoali_checkpoint_lane_write(struct shoali_checkpoint_lane *lane,
     shoal_status status;
     if (lane->file != file) {
         SHOAL_TRY(status, leave(lane, true), done);
-        SHOAL_TRY(status, shoali_io_open(lane->io, file->path, 0, &lane->open), done);
+        SHOAL_TRY(status, open_to_write(lane, file), done);
         lane->file = file;
     }
     if (shoali_fault("ckpt.write")) {

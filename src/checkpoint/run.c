@@ -237,6 +237,7 @@ shoal_status shoali_checkpoint_agree(struct shoali_checkpoint_run *run, shoal_st
     if (status >= 0)
         status = run->local;
     run->local = SHOAL_OK;
+    run->agreed = false;
     if (run->size == 1)
         return status;
     struct verdict verdict = {.status = status};
@@ -249,6 +250,7 @@ shoal_status shoali_checkpoint_agree(struct shoali_checkpoint_run *run, shoal_st
     SHOAL_TRY(comm,
               shoal_broadcast(group, &verdict, (int64_t)sizeof verdict, SHOAL_U8, failed, NULL),
               done);
+    run->agreed = true;
     comm = (shoal_status)verdict.status;
     if (failed != run->rank)
         comm = SHOAL_FAIL(comm, "rank %d could not %s: %s", failed, run->verb, verdict.sentence);

@@ -258,6 +258,9 @@ shoal_status shoali_checkpoint_save(const struct shoali_checkpoint_args *args)
     if (run.rank == 0)
         retain(args);
 done:
+    /* A call between the ranks failed on this one: beside the training nobody else would tell them. */
+    if (status < 0 && !run.agreed && run.size > 1)
+        shoal_comm_abort(args->group, status);
     shoali_checkpoint_lane_fini(&run.lane); /* nothing is on its way into files that are removed */
     if (status < 0 && folders.begun)
         status = discard(&folders, status);

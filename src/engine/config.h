@@ -295,7 +295,7 @@ struct shoali_ds_config {
     struct shoali_json
         *document; /* owned; SHOALI_JSON members and `optimizer.params` borrow from it */
 };
-extern const struct shoali_section shoali_ds_section;
+extern const struct shoali_section shoali_ds_section, shoali_autotuning_section;
 
 /* Reads a configuration from a file or a text (with both, the text was made from the file and from
  * flags: messages name the file's lines) and checks everything that does

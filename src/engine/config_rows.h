@@ -43,6 +43,6 @@ extern const struct shoali_section shoali_bf16_section, shoali_data_types_sectio
     shoali_data_efficiency_section, shoali_weight_quantization_section;
 /* config_tools.c */
 extern const struct shoali_section shoali_comms_logger_section, shoali_flops_profiler_section,
-    shoali_timers_section, shoali_checkpoint_section, shoali_autotuning_section;
+    shoali_timers_section, shoali_checkpoint_section;
 
 #endif

@@ -18,7 +18,9 @@ static const struct shoali_option comms_logger_rows[] = {
     ROW(comms_logger, BOOL, debug, 0, "With verbose, also where each call was made.", ),
     ROW(comms_logger, BOOL, show_straggler, 0,
         "A second table: how much of each operation was waiting for the rank that came last "
-        "(DeepSpeed: an argument of log_summary).", ),
+        "(DeepSpeed: an argument of log_summary), and the bytes that ranks of several hosts sent "
+        "to "
+        "other hosts.", ),
 };
 const struct shoali_section shoali_comms_logger_section =
     SECTION(comms_logger, "comms_logger", comms_logger_rows, "Time and volume of collectives.", );
@@ -96,34 +98,76 @@ const struct shoali_section shoali_checkpoint_section =
     SECTION(checkpoint, "checkpoint", checkpoint_rows, "Checkpoints.", );
 
 static const struct shoali_option autotuning_rows[] = {
-    ROW(autotuning, BOOL, enabled, 0, "Search for a fast configuration.", PENDING),
-    ROW(autotuning, BOOL, fast, 1, "Tune the micro-batch size only.", ),
-    ROW(autotuning, STRING, results_dir, 0, "Folder of results.",
+    ROW(autotuning, BOOL, enabled, 0,
+        "This run is an experiment: it measures its steps start_profile_step to end_profile_step, "
+        "leaves what they took in metric_path, and stops. `shoal run --autotuning` starts such "
+        "runs by itself.", ),
+    ROW(autotuning, BOOL, fast, 1,
+        "Try stages of ZeRO and micro-batch sizes alone; false: then buckets, overlap_comm and "
+        "reduce_scatter, too.", ),
+    ROW(autotuning, STRING, results_dir, 0,
+        "Folder of results: a folder for each experiment, summary.txt, ds_config_optimal.json, "
+        "cmd_optimal.txt.",
         .default_text = "autotuning_results"),
-    ROW(autotuning, STRING, exps_dir, 0, "Folder of experiments.",
+    ROW(autotuning, STRING, exps_dir, 0, "Folder of what was tried: a file for each experiment.",
         .default_text = "autotuning_exps"),
-    ROW(autotuning, BOOL, overwrite, 1, "Begin with empty folders.", ),
-    ROW(autotuning, INT, start_profile_step, 3, "First step measured.", .min = 0, .max = NO_MAX),
-    ROW(autotuning, INT, end_profile_step, 5, "Last step measured.", .min = 0, .max = NO_MAX),
-    ROW(autotuning, ENUM, metric, 0, "What is compared.", .choices = tuning_metrics),
-    ROW(autotuning, STRING, metric_path, 0, "File where a run writes its numbers.", ),
-    ROW(autotuning, ENUM, tuner_type, 0, "How the space is searched.", .choices = tuner_types),
-    ROW(autotuning, INT, tuner_early_stopping, 5, "Experiments without gain before the end.",
+    ROW(autotuning, BOOL, overwrite, 1,
+        "Measure again what these folders have results of; false: take those that fit.", ),
+    ROW(autotuning, INT, start_profile_step, 3, "First step measured; a run's first is 1.",
         .min = 1, .max = NO_MAX),
-    ROW(autotuning, INT, tuner_num_trials, 50, "Most experiments.", .min = 1, .max = NO_MAX),
-    ROW(autotuning, JSON, arg_mappings, 0, "The program's flags for configuration keys.", ),
-    ROW(autotuning, INT, max_train_batch_size, 0, "Largest global batch; 0: any.", .min = 0,
+    ROW(autotuning, INT, end_profile_step, 5, "Last step measured; the run stops after the next.",
+        .min = 1, .max = NO_MAX),
+    ROW(autotuning, ENUM, metric, 0,
+        "What is compared: samples per second (or FLOPs of a rank), of which more is better; or "
+        "time of a step, of its forwards or of its update, of which less is.",
+        .choices = tuning_metrics),
+    ROW(autotuning, STRING, metric_path, 0,
+        "File where a run writes its numbers; without it autotuning_metric.json.", ),
+    ROW(autotuning, ENUM, tuner_type, 0,
+        "Order of what is tried: gridsearch one after the other, random by chance, model_based "
+        "what the times measured so far let expect to be best.",
+        .choices = tuner_types),
+    ROW(autotuning, INT, tuner_early_stopping, 5,
+        "So many experiments one after the other without a better one end a search.", .min = 1,
         .max = NO_MAX),
-    ROW(autotuning, INT, min_train_batch_size, 1, "Least global batch.", .min = 1, .max = NO_MAX),
+    ROW(autotuning, INT, tuner_num_trials, 50, "Most experiments of a search.", .min = 1,
+        .max = NO_MAX),
+    ROW(autotuning, JSON, arg_mappings, 0,
+        "Flags of the program that say what a key of this file says, and change with it: "
+        "{\"train_micro_batch_size_per_gpu\": \"--batch\"}. Those of shoal pretrain are known.", ),
+    ROW(autotuning, INT, max_train_batch_size, 0,
+        "Largest global batch where none is given; 0: any.", .min = 0, .max = NO_MAX),
+    ROW(autotuning, INT, min_train_batch_size, 1, "Least global batch where none is given.",
+        .min = 1, .max = NO_MAX),
     ROW(autotuning, INT, max_train_micro_batch_size_per_gpu, 1024, "Largest micro-batch.", .min = 1,
         .max = NO_MAX),
     ROW(autotuning, INT, min_train_micro_batch_size_per_gpu, 1, "Least micro-batch.", .min = 1,
         .max = NO_MAX),
-    ROW(autotuning, INT, num_tuning_micro_batch_sizes, 3, "Micro-batch sizes tried.", .min = 1,
-        .max = NO_MAX),
-    ROW(autotuning, INT, mp_size, 1, "Model-parallel ranks.", .min = 1, .max = NO_MAX),
-    ROW(autotuning, JSON, model_info, 0, "What is known of the model.", ),
-    ROW(autotuning, STRING, model_info_path, 0, "File with what is known of the model.", ),
+    ROW(autotuning, INT, num_tuning_micro_batch_sizes, 3,
+        "Micro-batch sizes tried around the best of 1, 2, 4, ...", .min = 0, .max = NO_MAX),
+    ROW(autotuning, INT, mp_size, 1,
+        "Ranks that share one model; of shoal pretrain its flags say it.", .min = 1, .max = NO_MAX),
+    ROW(autotuning, JSON, model_info, 0, "What an experiment needs, its own plan says first.",
+        NOEFFECT),
+    ROW(autotuning, STRING, model_info_path, 0,
+        "What an experiment needs, its own plan says first.", NOEFFECT),
 };
+static shoal_status check_autotuning(void *config)
+{
+    const struct shoali_autotuning_config *own = config;
+    if (own->start_profile_step > own->end_profile_step)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "end_profile_step %lld is before start_profile_step %lld: nothing would "
+                          "be measured",
+                          (long long)own->end_profile_step, (long long)own->start_profile_step);
+    if (own->min_train_micro_batch_size_per_gpu > own->max_train_micro_batch_size_per_gpu)
+        return SHOAL_FAIL(SHOAL_ECONFIG,
+                          "min_train_micro_batch_size_per_gpu %lld is more than "
+                          "max_train_micro_batch_size_per_gpu %lld",
+                          (long long)own->min_train_micro_batch_size_per_gpu,
+                          (long long)own->max_train_micro_batch_size_per_gpu);
+    return SHOAL_OK;
+}
 const struct shoali_section shoali_autotuning_section =
-    SECTION(autotuning, "autotuning", autotuning_rows, "Searching for a fast configuration.", );
+    SECTION(autotuning, "autotuning", autotuning_rows, "Searching for a fast configuration.",
+            .validate = check_autotuning);

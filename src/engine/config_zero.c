@@ -166,8 +166,8 @@ static const struct shoali_option zero_rows[] = {
         "Stage 3: so many consecutive ranks share one partition; others hold the same; -1: all.",
         .min = -1, .max = 1 << 20, .unit = "ranks"),
     ROW(zero, BOOL, mics_hierarchical_params_gather, 0,
-        "Gathers over several hosts always go in two levels, those of one host in one step.",
-        NOEFFECT),
+        "MiCS whose shards are on several hosts: every rank gathers from its place on the other "
+        "hosts, then from its host, instead of one rank speaking for each host.", ),
     ROW(zero, BOOL, memory_efficient_linear, 1, "Linear layers never save their weight.", NOEFFECT),
     ROW(zero, BOOL, pipeline_loading_checkpoint, 0, "Ranks always load at the same time.",
         NOEFFECT),

@@ -9,8 +9,8 @@
 #include <float.h>
 #include <math.h>
 
-#if defined(SHOALI_TSAN)
-#define STEPS 8 /* what races does so in the first steps */
+#if defined(SHOALI_TSAN) || defined(__SANITIZE_ADDRESS__)
+#define STEPS 8 /* what races or reaches beyond does so in the first steps */
 #else
 #define STEPS 50
 #endif

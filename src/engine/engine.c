@@ -103,34 +103,6 @@ done:
     return status;
 }
 
-/* kept NULL: nothing is kept elsewhere. */
-shoal_status shoali_engine_create_tape(struct shoal_engine *engine, struct shoali_slot *slot,
-                                       struct shoali_slot *kept, bool meta,
-                                       struct shoal_tape **tape)
-{
-    /* a meta run fetches nothing, but it drops and replays like the real one */
-    int32_t observers = 0;
-    if (engine->watch)
-        engine->observers[observers++] = *engine->watch;
-    if (!meta && engine->zero)
-        engine->observers[observers++] = *shoali_zero_observer(engine->zero);
-    engine->observers[observers++] = shoali_recompute_observer(&engine->recompute);
-    struct shoali_tape_args args = {
-        .exec = engine->exec,
-        .module = &engine->module,
-        .slot = slot,
-        .keep = shoali_recompute_keep(&engine->recompute, kept),
-        .dtype = engine->module.dtype,
-        .seed = engine->seed,
-        .observers = engine->observers,
-        .observer_count = observers,
-        .tensor_parallel = engine->tensor_parallel,
-    };
-    if (meta)
-        args.exec.stream = NULL;
-    return shoali_tape_create(&args, tape);
-}
-
 /* pipeline.activation_checkpoint_interval: DeepSpeed's word for chunks of so many layers. */
 static shoal_status take_interval(const struct shoal_engine *engine,
                                   struct shoali_recompute_args *words)
@@ -170,166 +142,6 @@ static shoal_status read_recompute(struct shoal_engine *engine, const shoal_engi
     }
     SHOAL_TRY(status, shoali_recompute_init(&engine->recompute, &words), done);
 done:
-    return status;
-}
-
-static shoal_status create_micro(struct shoal_engine *engine, struct shoali_micro *micro)
-{
-    shoal_status status;
-    const size_t bytes = (size_t)engine->micro_cost.slot_bytes;
-    const size_t kept = (size_t)engine->micro_cost.kept_bytes;
-    SHOAL_TRY(status, shoali_slot_create(engine->device, bytes, &micro->slot), done);
-    if (engine->recompute.cpu)
-        SHOAL_TRY(status, shoali_slot_create_pinned(engine->device, kept, &micro->kept_slot), done);
-    else if (engine->recompute.contiguous)
-        SHOAL_TRY(status, shoali_slot_create(engine->device, kept, &micro->kept_slot), done);
-    SHOAL_TRY(status,
-              shoali_engine_create_tape(engine, micro->slot, micro->kept_slot, false, &micro->tape),
-              done);
-done:
-    return status;
-}
-
-static void destroy_micro(struct shoali_micro *micro)
-{
-    shoali_tape_destroy(micro->tape);
-    shoali_slot_destroy(micro->kept_slot);
-    shoali_slot_destroy(micro->slot);
-}
-
-shoal_status shoali_engine_make_step_list(struct shoal_engine *engine, int64_t micro_batches,
-                                          struct shoali_instructions *list)
-{
-    struct shoali_pipeline_args args = engine->stages.args;
-    if (micro_batches > INT32_MAX / 8)
-        return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "gradient_accumulation_steps %lld: at most %d are possible",
-                          (long long)micro_batches, INT32_MAX / 8);
-    args.micro_batches = (int32_t)micro_batches;
-    args.training = !engine->inference;
-    return shoali_instructions_make(&args, engine->stages.index, &engine->config.arena, list);
-}
-
-/* What a step does, and an evaluation of one micro-batch. */
-shoal_status shoali_engine_make_lists(struct shoal_engine *engine)
-{
-    shoal_status status;
-    struct shoali_pipeline_args args = engine->stages.args;
-    const bool alone = engine->stages.count == 1;
-    /* A plan runs a few micro-batches by hand, of however many there are. */
-    const int64_t micro_batches =
-        (engine->meta && alone) || engine->inference ? 1 : engine->batch.accumulation;
-    SHOAL_TRY(status, shoali_engine_make_step_list(engine, micro_batches, &engine->train_list),
-              done);
-    args.micro_batches = 1;
-    args.training = false;
-    SHOAL_TRY(status,
-              shoali_instructions_make(&args, engine->stages.index, &engine->config.arena,
-                                       &engine->eval_list),
-              done);
-done:
-    return status;
-}
-
-/* As many micro-batches in flight as the lists need. */
-shoal_status shoali_engine_need_micros(struct shoal_engine *engine)
-{
-    shoal_status status = SHOAL_OK;
-    if (engine->micro)
-        return SHOAL_OK;
-    if (engine->train_list.count == 0)
-        SHOAL_TRY(status, shoali_engine_make_lists(engine), done);
-    const int32_t train = engine->train_list.slots, eval = engine->eval_list.slots;
-    const int32_t slots = train > eval ? train : eval;
-    engine->micro = shoali_calloc((size_t)slots, sizeof *engine->micro, "slots of micro-batches");
-    if (!engine->micro) {
-        status = SHOAL_ENOMEM;
-        goto done;
-    }
-    engine->micro_count = slots;
-    for (int32_t i = 0; i < slots; i++)
-        SHOAL_TRY(status, create_micro(engine, &engine->micro[i]), done);
-    SHOAL_TRY(status, shoali_stages_place(engine), done);
-done:
-    return status;
-}
-
-/* ---- what a micro-batch takes --------------------------------------------------------------- */
-
-static void read_cost(const struct shoal_tape *tape, struct shoali_micro_cost *cost)
-{
-    int64_t forward, backward, bytes;
-    shoali_tape_totals(tape, &forward, &backward, &bytes);
-    cost->flops_forward += forward;
-    cost->flops_backward += backward;
-    cost->forward_bytes += bytes;
-    for (int32_t i = 0; i < shoali_tape_scope_count(tape); i++) {
-        const struct shoali_scope *scope = shoali_tape_scope(tape, i);
-        cost->flops_replay += scope->recompute ? scope->flops_forward : 0;
-    }
-}
-
-/* Forward, and in training backward, of the layers of a chunk (NULL: of the model). */
-static shoal_status measure_pass(struct shoal_engine *engine, struct shoali_micro *micro,
-                                 const struct shoali_chunk *chunk, bool training)
-{
-    shoal_status status;
-    const struct shoali_micro_load load = {
-        .samples = engine->batch.micro, .training = training, .needs_grad = training};
-    const struct shoali_backward whole = {
-        .outputs = &micro->loss, .output_count = 1, .seed_value = 1.0};
-    const bool defer = engine->stages.args.schedule == SHOALI_ZB_H1 && chunk;
-    shoali_packed_forget(&engine->module);
-    SHOAL_TRY(status, shoali_micro_begin(micro->tape, &load), done);
-    if (!chunk || !chunk->in || !chunk->out || chunk->reads_batch)
-        SHOAL_TRY(status, shoali_micro_add_batch(engine, micro->tape, &load), done);
-    if (chunk && chunk->in)
-        SHOAL_TRY(status, shoali_chunk_add_inputs(micro, chunk, 0), done);
-    SHOAL_TRY(status,
-              chunk ? shoali_chunk_forward(engine, micro, chunk)
-                    : shoali_micro_forward(engine, micro->tape, &micro->loss),
-              done);
-    if (training) {
-        SHOAL_TRY(status,
-                  chunk ? shoali_chunk_backward(micro, chunk, 1.0, NULL, defer)
-                        : shoali_tape_backward(micro->tape, &whole),
-                  done);
-        if (defer)
-            SHOAL_TRY(status, shoali_tape_backward_weight(micro->tape), done);
-        read_cost(micro->tape, &engine->micro_cost);
-    }
-    shoali_micro_end(micro);
-done:
-    return status;
-}
-
-/* The slot's bytes are the peak of the same forward (and backward) without memory; of a pipeline's
- * stage the largest peak of its chunks. */
-static shoal_status measure_micro(struct shoal_engine *engine)
-{
-    shoal_status status;
-    const struct shoali_engine_stages *stages = &engine->stages;
-    struct shoal_tensor *in[SHOALI_CROSSINGS_MAX], *out[SHOALI_CROSSINGS_MAX];
-    struct shoali_micro micro = {.in = in, .out = out};
-    /* zero places the sinks later; what they cost in workspace depends on their type alone */
-    for (int32_t i = 0; i < engine->module.param_count; i++)
-        if (engine->config.reduction == SHOALI_REDUCTION_EXACT)
-            engine->module.param[i]->sink.dtype = SHOAL_I64;
-    SHOAL_TRY(status, shoali_slot_create(NULL, 0, &micro.slot), done);
-    SHOAL_TRY(status, shoali_slot_create(NULL, 0, &micro.kept_slot), done);
-    SHOAL_TRY(status,
-              shoali_engine_create_tape(engine, micro.slot, micro.kept_slot, true, &micro.tape),
-              done);
-    for (int32_t c = 0; c < stages->args.chunks; c++) {
-        const struct shoali_chunk *chunk = stages->count > 1 ? &stages->chunk[c] : NULL;
-        SHOAL_TRY(status, measure_pass(engine, &micro, chunk, false), done);
-        if (!engine->inference)
-            SHOAL_TRY(status, measure_pass(engine, &micro, chunk, true), done);
-    }
-    engine->micro_cost.slot_bytes = (int64_t)shoali_slot_peak_bytes(micro.slot);
-    engine->micro_cost.kept_bytes = (int64_t)shoali_slot_peak_bytes(micro.kept_slot);
-done:
-    destroy_micro(&micro);
     return status;
 }
 
@@ -415,6 +227,7 @@ static shoal_status create_zero(struct shoal_engine *engine)
         .max_norm = config->gradient_clipping,
         .gas = engine->batch.accumulation,
         .shard_size = (int32_t)(zero->mics_shard_size > 0 ? zero->mics_shard_size : 0),
+        .hierarchical_gather = zero->mics_hierarchical_params_gather,
         .hpz_size = (int32_t)zero->zero_hpz_partition_size,
         .quantized_weights = zero->zero_quantized_weights,
         .quantized_gradients = zero->zero_quantized_gradients,
@@ -579,7 +392,7 @@ shoal_status shoali_engine_make(const shoal_engine_args *args,
     SHOAL_TRY(status, shoali_engine_make_groups(engine), done);
     SHOAL_TRY(status, read_recompute(engine, args), done);
     SHOAL_TRY(status, shoali_stages_cut(engine, args), done);
-    SHOAL_TRY(status, measure_micro(engine), done);
+    SHOAL_TRY(status, shoali_engine_measure_micro(engine), done);
     SHOAL_TRY(status, create_packed_weights(engine), done);
     SHOAL_TRY(status, create_zero(engine), done);
     if (!engine->inference)
@@ -602,9 +415,7 @@ void shoal_engine_destroy(shoal_engine *engine)
         return;
     shoali_engine_saver_destroy(engine->saver);
     shoal_monitor_destroy(engine->monitor);
-    for (int32_t i = 0; i < engine->micro_count; i++)
-        destroy_micro(&engine->micro[i]);
-    shoali_free(engine->micro);
+    shoali_engine_drop_micros(engine);
     shoali_free(engine->step_list);
     shoali_free(engine->batch_arrays);
     shoali_free(engine->batch_inputs);

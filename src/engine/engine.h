@@ -142,6 +142,10 @@ struct shoal_engine {
         int64_t steps; /* of this run */
         double ms;     /* of those that count */
     } timed;           /* the throughput timer */
+    struct {
+        int64_t steps, counted; /* of this run; of them those that are measured */
+        double ms, forward_ms, backward_ms, update_ms;
+    } profile; /* with autotuning.enabled */
 };
 
 /* Frees what shoal_engine_add_file copied. */
@@ -157,6 +161,9 @@ SHOAL_CHECKED shoal_status shoali_engine_peek_deepspeed(const char *dir, const c
 SHOAL_CHECKED shoal_status shoali_engine_between_steps(struct shoal_engine *engine,
                                                        const char *what);
 
+/* engine_micros.c: what a micro-batch takes (micro_cost), by a pass without memory; before them. */
+SHOAL_CHECKED shoal_status shoali_engine_measure_micro(struct shoal_engine *engine);
+void shoali_engine_drop_micros(struct shoal_engine *engine);
 /* Makes the lists of instructions and the slots they need, unless they are there: an engine for
  * inference, which may be used for generation alone, has them from its first forward pass on. */
 SHOAL_CHECKED shoal_status shoali_engine_need_micros(struct shoal_engine *engine);
@@ -284,6 +291,8 @@ struct shoali_zero_range shoali_engine_small_slice(const struct shoal_engine *en
 SHOAL_CHECKED shoal_status shoali_engine_make_groups(struct shoal_engine *engine);
 /* Lines, CSV and JSON events of the step in engine->info; rank 0 does something. */
 SHOAL_CHECKED shoal_status shoali_engine_report_step(struct shoal_engine *engine);
+/* engine_profile.c: a step is over, in a run that is an experiment of autotuning. */
+SHOAL_CHECKED shoal_status shoali_engine_profile_step(struct shoal_engine *engine);
 
 /* With the key `hashes`: the weights before the first step of a run; what a step made of
  * everything, before global_steps is increased. Collective. */

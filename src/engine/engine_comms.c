@@ -45,6 +45,35 @@ void shoali_engine_comms_close(struct shoal_engine *engine)
     shoali_comms_log_destroy(engine->comms_log);
 }
 
+/* What all ranks have sent to other hosts, where hosts have several ranks. Collective. */
+static shoal_status add_between_hosts(const struct shoal_engine *engine, struct shoali_str *out)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_comm_counters counters = {0};
+    int64_t sent[SHOALI_COLLECTIVE_COUNT], all = 0;
+    const char *separator = ":";
+    if (!engine->group || !shoali_comm_has_hosts(engine->group))
+        return SHOAL_OK;
+    shoali_comm_get_counters(engine->group, &counters);
+    SHOAL_TRY(status,
+              shoal_all_reduce(engine->group, counters.between_hosts, sent, SHOALI_COLLECTIVE_COUNT,
+                               SHOAL_I64, SHOAL_SUM, NULL),
+              done);
+    for (int kind = 0; kind < SHOALI_COLLECTIVE_COUNT; kind++)
+        all += sent[kind];
+    shoali_str_append(out, "between hosts: %lld bytes sent by all ranks", (long long)all);
+    for (int kind = 0; kind < SHOALI_COLLECTIVE_COUNT; kind++)
+        if (sent[kind] > 0) {
+            shoali_str_append(out, "%s %s %lld", separator,
+                              shoali_collective_name((enum shoali_collective)kind),
+                              (long long)sent[kind]);
+            separator = ",";
+        }
+    shoali_str_append(out, "\n");
+done:
+    return status;
+}
+
 shoal_status shoal_engine_format_comms(shoal_engine *engine, char **text)
 {
     shoal_status status = SHOAL_OK;
@@ -57,6 +86,8 @@ shoal_status shoal_engine_format_comms(shoal_engine *engine, char **text)
                   engine->comms_log,
                   engine->config.comms_logger.show_straggler ? engine->group : NULL, &out),
               done);
+    if (engine->config.comms_logger.show_straggler)
+        SHOAL_TRY(status, add_between_hosts(engine, &out), done);
     *text = out.text;
     return SHOAL_OK;
 done:

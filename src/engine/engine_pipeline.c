@@ -3,12 +3,26 @@
 
 #include <stdio.h>
 
+/* An instruction at work. */
+struct shoali_step_of {
+    struct shoal_engine *engine;
+    const struct shoali_execution *execution;
+    const struct shoali_instruction *one;
+    struct shoali_micro *micro;
+    const struct shoali_chunk *chunk;
+    int64_t number; /* of the micro-batch */
+    bool training;
+};
+
 /* ---- messages ------------------------------------------------------------------------------- */
 
-/* A message's call site, and what it carries. */
-enum { HERE_BYTES = 256 };
+/* A message's call site, and what it carries. Tensors of different micro-batches look alike: the tag
+ * tells them apart, so that a rank which is a list of instructions ahead of another is found out. */
+enum { HERE_BYTES = 256, TAG_VALIDATION = 1 << 30, TAG_GRADIENT = 1 << 29 };
+enum { TAG_NUMBER_SHIFT = 8, TAG_NUMBERS = 1 << 21, TAG_TENSORS = 1 << TAG_NUMBER_SHIFT };
 
 struct transfer {
+    const struct shoali_step_of *of;
     const struct shoali_boundary *boundary;
     enum shoali_collective kind;
     int32_t peer; /* stage */
@@ -30,10 +44,18 @@ static void *place_of(const struct transfer *transfer, int32_t index)
     return transfer->memory + (transfer->gradients ? crossing->gradient_at : crossing->at);
 }
 
+static int32_t tag_of(const struct transfer *transfer, int32_t index)
+{
+    const struct shoali_step_of *of = transfer->of;
+    return (of->training ? 0 : TAG_VALIDATION) | (transfer->gradients ? TAG_GRADIENT : 0) |
+           (int32_t)(of->number % TAG_NUMBERS) << TAG_NUMBER_SHIFT | index % TAG_TENSORS;
+}
+
 /* The tensors of a boundary, each in a message of its own, in the order of the stream. */
-static shoal_status run_transfer(struct shoal_engine *engine, const struct transfer *transfer)
+static shoal_status run_transfer(const struct transfer *transfer)
 {
     shoal_status status = SHOAL_OK;
+    struct shoal_engine *engine = transfer->of->engine;
     const struct shoali_boundary *boundary = transfer->boundary;
     char here[HERE_BYTES];
     snprintf(here, sizeof here, "%s (%s)", SHOAL_HERE,
@@ -45,7 +67,7 @@ static shoal_status run_transfer(struct shoal_engine *engine, const struct trans
                                    .count = shoal_shape_count(&crossing->shape),
                                    .dtype = crossing->dtype,
                                    .peer = transfer->peer,
-                                   .tag = i};
+                                   .tag = tag_of(transfer, i)};
         if (!travels(crossing, transfer->gradients))
             continue;
         if (transfer->kind == SHOALI_SEND)
@@ -165,16 +187,6 @@ shoal_status shoali_chunk_backward(struct shoali_micro *micro, const struct shoa
 
 /* ---- instructions --------------------------------------------------------------------------- */
 
-struct shoali_step_of {
-    struct shoal_engine *engine;
-    const struct shoali_execution *execution;
-    const struct shoali_instruction *one;
-    struct shoali_micro *micro;
-    const struct shoali_chunk *chunk;
-    int64_t number; /* of the micro-batch */
-    bool training;
-};
-
 static char *buffer_of(const struct shoali_step_of *of)
 {
     const struct shoali_engine_stages *stages = &of->engine->stages;
@@ -225,12 +237,13 @@ done:
 static shoal_status receive_activation(const struct shoali_step_of *of)
 {
     shoal_status status;
-    const struct transfer transfer = {.boundary = of->chunk->in,
+    const struct transfer transfer = {.of = of,
+                                      .boundary = of->chunk->in,
                                       .kind = SHOALI_RECV,
                                       .peer = of->chunk->before,
                                       .memory = of->micro->received};
     SHOAL_TRY(status, begin(of), done);
-    SHOAL_TRY(status, run_transfer(of->engine, &transfer), done);
+    SHOAL_TRY(status, run_transfer(&transfer), done);
     SHOAL_TRY(status,
               shoali_chunk_add_inputs(of->micro, of->chunk, of->number * of->engine->batch.micro),
               done);
@@ -282,32 +295,35 @@ done:
 
 static shoal_status send_activation(const struct shoali_step_of *of)
 {
-    const struct transfer transfer = {.boundary = of->chunk->out,
+    const struct transfer transfer = {.of = of,
+                                      .boundary = of->chunk->out,
                                       .kind = SHOALI_SEND,
                                       .peer = of->chunk->behind,
                                       .memory = of->training ? NULL : buffer_of(of),
                                       .tensor = of->training ? of->micro->out : NULL};
-    return run_transfer(of->engine, &transfer);
+    return run_transfer(&transfer);
 }
 
 static shoal_status receive_gradient(const struct shoali_step_of *of)
 {
-    const struct transfer transfer = {.boundary = of->chunk->out,
+    const struct transfer transfer = {.of = of,
+                                      .boundary = of->chunk->out,
                                       .kind = SHOALI_RECV,
                                       .peer = of->chunk->behind,
                                       .gradients = true,
                                       .memory = of->micro->gradient};
-    return run_transfer(of->engine, &transfer);
+    return run_transfer(&transfer);
 }
 
 static shoal_status send_gradient(const struct shoali_step_of *of)
 {
-    const struct transfer transfer = {.boundary = of->chunk->in,
+    const struct transfer transfer = {.of = of,
+                                      .boundary = of->chunk->in,
                                       .kind = SHOALI_SEND,
                                       .peer = of->chunk->before,
                                       .gradients = true,
                                       .memory = buffer_of(of)};
-    return run_transfer(of->engine, &transfer);
+    return run_transfer(&transfer);
 }
 
 static shoal_status backward(const struct shoali_step_of *of)

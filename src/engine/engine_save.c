@@ -124,7 +124,11 @@ shoal_status shoal_engine_wait_save(shoal_engine *engine)
     if (!saver)
         return SHOAL_OK;
     if (saver->at_work) {
-        SHOAL_TRY(status, shoali_worker_wait(saver->worker, saver->ticket), done);
+        shoali_board_io_begin(shoali_board_get());
+        status = shoali_worker_wait(saver->worker, saver->ticket);
+        shoali_board_io_end(shoali_board_get());
+        if (status < 0)
+            goto done;
         poll(engine);
     }
     SHOAL_TRY(status, tell(saver), done);

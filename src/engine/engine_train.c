@@ -218,6 +218,7 @@ shoal_status shoali_engine_finish_step(struct shoal_engine *engine)
     info->train_batch_size = engine->batch.train;
     info->consumed_samples = shoal_engine_consumed_samples(engine);
     SHOAL_TRY(status, shoali_engine_report_step(engine), done);
+    SHOAL_TRY(status, shoali_engine_profile_step(engine), done);
     status = verdict.overflow ? SHOAL_SKIPPED : SHOAL_OK;
 done:
     return status;

@@ -88,9 +88,9 @@ static shoal_status make_plain(const struct gpt_run *run, shoal_model **model)
 }
 
 static const struct kind kinds[] = {
-    {"modern", make_modern, 0x21d31a9e51521ce6u},
-    {"other", make_other, 0x1335d9bb0d018f8eu},
-    {"plain", make_plain, 0x896b612b335b891eu},
+    {"modern", make_modern, 0x4f402e9afc3e55e4u},
+    {"other", make_other, 0x9f16de38d6318f02u},
+    {"plain", make_plain, 0xcd14bb7082679e0du},
 };
 
 /* ---- layouts --------------------------------------------------------------------------------- */

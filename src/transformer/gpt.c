@@ -206,19 +206,8 @@ static void forward_head(const shoal_layer *layer, shoal_tape *tape, shoal_bound
         shoal_layer_norm(tape, shoal_boundary_get(tape, boundary, 0), shoal_layer_param(layer, 0),
                          bias ? shoal_layer_param(layer, 1) : NULL, config->norm_epsilon);
     shoal_param *weight = shoal_layer_param(layer, 1 + bias);
-    const shoal_linear_args table = {.weight_out_in = true};
-    /* What evaluation and plans of it report is the cross-entropy itself. */
-    const double smoothing = shoal_tape_training(tape) ? config->label_smoothing : 0;
-    shoal_tensor *out;
-    if (shoal_tape_generating(tape)) {
-        out = shoal_linear(tape, shoal_generation_rows(tape, x), weight, &table);
-    } else if (config->cross_entropy_loss_fusion) {
-        out = shoal_linear_cross_entropy_smoothed(tape, x, weight, shoal_tape_input(tape, 1),
-                                                  smoothing);
-    } else {
-        shoal_tensor *logits = shoal_linear(tape, x, weight, &table); /* [B, T, V] */
-        out = shoal_cross_entropy_smoothed(tape, logits, shoal_tape_input(tape, 1), smoothing);
-    }
+    shoal_tensor *out = shoali_next_token_head(tape, x, weight, config->cross_entropy_loss_fusion,
+                                               config->label_smoothing);
     shoal_boundary_set(tape, boundary, &out, 1);
 }
 

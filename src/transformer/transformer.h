@@ -93,6 +93,11 @@ SHOAL_CHECKED shoal_status shoali_model_of_tokens(struct shoali_model *made,
 /* Writes the defaults. */
 void shoali_model_defaults(const struct shoali_model_row *row, void *values);
 
+/* head.c: of x [B, T, C] and the output matrix [V, C] the mean loss of the batch's targets, or, where text is
+ * generated, the logits of the rows that are asked for. fused: the logits are never stored. */
+shoal_tensor *shoali_next_token_head(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
+                                     bool fused, double label_smoothing);
+
 /* The layer kinds of GPT-2, in order of use. Config of each: shoal_gpt_config, complete. */
 extern const shoal_layer_type shoali_gpt_embedding, shoali_gpt_block, shoali_gpt_head;
 /* Rows of wte. */

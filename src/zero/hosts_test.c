@@ -46,8 +46,9 @@ static void test_same_bits(void **state)
 
 /* ---- traffic between hosts ------------------------------------------------------------------ */
 
-/* Of one step, by all ranks. */
+/* Of one step, by all ranks; what the busiest one has sent. */
 static _Atomic int64_t crossed[SHOALI_COLLECTIVE_COUNT];
+static _Atomic int64_t most_gathered;
 
 static bool count_step(struct seat *seat)
 {
@@ -60,6 +61,11 @@ static bool count_step(struct seat *seat)
     shoali_comm_get_counters(seat->group, &after);
     for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++)
         crossed[k] += after.between_hosts[k] - before.between_hosts[k];
+    const int64_t own =
+        after.between_hosts[SHOALI_ALL_GATHER] - before.between_hosts[SHOALI_ALL_GATHER];
+    for (int64_t most = most_gathered;
+         own > most && !atomic_compare_exchange_weak(&most_gathered, &most, own);)
+        ;
     return collect(seat);
 }
 
@@ -68,6 +74,7 @@ static double cross(struct run run)
     int64_t sum = 0;
     for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++)
         crossed[k] = 0;
+    most_gathered = 0;
     go(run, &other);
     for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++)
         sum += crossed[k];
@@ -120,6 +127,45 @@ static void test_traffic(void **state)
     pretend(NULL);
 }
 
+/* MiCS over hosts: the bits of the plain gather, the same bytes in all, and of them each rank its share
+ * instead of one per host. */
+static void test_hierarchical_gather(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t ranks, shard;
+        const char *hosts;
+    } cases[] = {{4, 4, "2"}, {8, 4, "2"}, {6, 6, "3"}, {6, 6, "2"}, {8, 8, "2"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int32_t bits = 0; bits < 2; bits++) {
+            struct run run = {.ranks = cases[i].ranks,
+                              .stage = 3,
+                              .sizes = &large,
+                              .dtype = SHOAL_BF16,
+                              .exact = bits == 0,
+                              .micro_batches = cases[i].ranks,
+                              .overlap = i % 2 == 0,
+                              .steps = 2,
+                              .drive = count_step,
+                              .mics = cases[i].shard,
+                              .quantized_weights = bits == 1,
+                              .fetch = {.max_live = 0, .prefetch_bucket = INT64_MAX}};
+            const int32_t places = cases[i].hosts[0] - '0';
+            pretend(cases[i].hosts);
+            const double in_all = cross(run), spoken = (double)most_gathered;
+            reference = other;
+            run.hierarchical_gather = true;
+            about("hierarchical gather", cross(run), in_all);
+            compare(&run, true);
+            printf("%d ranks on hosts of %d: the busiest sends %.0f bytes of gathers instead of "
+                   "%.0f\n",
+                   (int)run.ranks, (int)places, (double)most_gathered, spoken);
+            if (run.ranks == run.mics)
+                assert_true(fabs((double)most_gathered * places - spoken) <= 0.02 * spoken);
+        }
+    pretend(NULL);
+}
+
 /* Two hops round twice: no further from the sum than a step of the codes per hop, which training
  * does not notice. */
 static void test_two_hops(void **state)
@@ -151,6 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_traffic),
+        cmocka_unit_test(test_hierarchical_gather),
         cmocka_unit_test(test_two_hops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* Posting, waiting, and the groups. */
 #include "zero/jobs.h"
 
+#include "base/board.h"
 #include "zero/hpz.h"
 
 #include <stdio.h>
@@ -26,6 +27,16 @@ done:
     return status;
 }
 
+/* The thread's jobs are messages: who waits for them waits for other ranks, and they are to see it. */
+static shoal_status wait_for(const struct shoali_zero_jobs *jobs, uint32_t ticket)
+{
+    struct shoali_board *board = shoali_board_get();
+    shoali_board_wait_begin(board);
+    const shoal_status status = shoali_worker_wait(jobs->worker, ticket);
+    shoali_board_wait_end(board);
+    return status;
+}
+
 shoal_status shoali_zero_post(struct shoali_zero_jobs *jobs, struct shoali_zero_job *job,
                               uint32_t *ticket)
 {
@@ -36,9 +47,7 @@ shoal_status shoali_zero_post(struct shoali_zero_jobs *jobs, struct shoali_zero_
         return job->run(&jobs->away[job->group], job);
     job->ticket = jobs->posted + 1;
     if (job->ticket > SHOALI_WORKER_DEPTH) /* until the job that used these events is over */
-        SHOAL_TRY(status,
-                  shoali_worker_wait(jobs->worker, job->ticket - (uint32_t)SHOALI_WORKER_DEPTH),
-                  done);
+        SHOAL_TRY(status, wait_for(jobs, job->ticket - (uint32_t)SHOALI_WORKER_DEPTH), done);
     SHOAL_TRY(status,
               shoali_event_record(jobs->ready[slot_of(job->ticket)], jobs->setup->args.exec.stream),
               done);
@@ -54,7 +63,7 @@ shoal_status shoali_zero_await(struct shoali_zero_jobs *jobs, uint32_t ticket)
     shoal_status status;
     if (ticket == 0)
         return SHOAL_OK;
-    SHOAL_TRY(status, shoali_worker_wait(jobs->worker, ticket), done);
+    SHOAL_TRY(status, wait_for(jobs, ticket), done);
     SHOAL_TRY(status,
               shoali_stream_wait_event(jobs->setup->args.exec.stream, jobs->done[slot_of(ticket)]),
               done);
@@ -81,12 +90,13 @@ done:
     return status;
 }
 
-/* For quantized.c. */
+/* For wire.c and quantized.c. */
 static shoal_status make_hops(const struct shoali_zero_jobs *jobs, struct shoali_zero_channel *away)
 {
     shoal_status status = SHOAL_OK;
     const struct shoali_zero_setup *setup = jobs->setup;
-    if (setup->stage != 3 || !setup->args.quantized_gradients)
+    const bool gathers = setup->args.hierarchical_gather && setup->args.shard_size > 0;
+    if (setup->stage != 3 || !(setup->args.quantized_gradients || gathers))
         return SHOAL_OK;
     const int32_t near = shoali_comm_ranks_per_host(away->group);
     const int32_t rank = shoal_comm_rank(away->group), size = shoal_comm_size(away->group);
@@ -96,6 +106,7 @@ static shoal_status make_hops(const struct shoali_zero_jobs *jobs, struct shoali
               done);
     SHOAL_TRY(status,
               split(jobs, away->group, rank % near, rank / near, size / near, &away->across), done);
+    away->gathers_by_hosts = gathers;
 done:
     return status;
 }

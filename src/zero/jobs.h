@@ -25,9 +25,10 @@ struct shoali_zero_channel {
     shoal_group *group;    /* the ranks that share one partition; NULL: this rank alone */
     shoal_group *nearby;   /* hpZ: those that share a second copy of the weights, else NULL */
     shoal_group *replicas; /* MiCS: those that hold the same parts, else NULL */
-    /* qgZ over several hosts: this host's ranks of `group`, and those at the same place of each
-     * host; else NULL. */
+    /* qgZ and hierarchical gathers over several hosts: this host's ranks of `group`, and those at
+     * the same place of each host; else NULL. */
     shoal_group *within, *across;
+    bool gathers_by_hosts; /* over these two */
     struct shoali_exec exec;
 };
 struct shoali_zero_job {

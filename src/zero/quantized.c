@@ -19,6 +19,16 @@ static shoal_status forget_errors(struct shoali_zero_quantized *quantized,
     return shoali_fill(stream, quantized->errors, 0, (size_t)quantized->error_bytes);
 }
 
+/* Of `parts` ranks on several hosts with equally many of them, more than one. A plan knows no hosts, so
+ * that there is room for the errors of as many messages in the second hop. */
+static int32_t most_hosts(int32_t parts)
+{
+    for (int32_t per_host = 2; per_host * 2 <= parts; per_host++)
+        if (parts % per_host == 0)
+            return parts / per_host;
+    return 0;
+}
+
 static shoal_status make_errors(struct shoali_zero_quantized *quantized)
 {
     shoal_status status = SHOAL_ENOMEM;
@@ -30,8 +40,8 @@ static shoal_status make_errors(struct shoali_zero_quantized *quantized)
     for (int32_t b = 0; b < layout->bucket_count; b++) {
         const struct shoali_zero_bucket *bucket = &layout->bucket[b];
         quantized->errors_of[b] = quantized->error_bytes;
-        quantized->error_bytes +=
-            shoali_zero_group_of(layout, bucket)->parts * message_bytes(bucket, ERROR_BITS);
+        const int32_t parts = shoali_zero_group_of(layout, bucket)->parts;
+        quantized->error_bytes += (parts + most_hosts(parts)) * message_bytes(bucket, ERROR_BITS);
     }
     SHOAL_TRY(status,
               shoali_device_alloc(quantized->setup->args.device, (size_t)quantized->error_bytes,
@@ -138,13 +148,8 @@ static shoal_status gather(void *user, const struct shoali_zero_channel *channel
                                                                           .bits = WEIGHT_BITS,
                                                                           .dtype = dtype}),
         done);
-    post.kind = SHOALI_ALL_GATHER;
-    post.in = mine;
-    post.out = messages;
-    post.count = bytes;
     post.dtype = SHOAL_U8;
-    if (channel->group)
-        SHOAL_TRY(status, shoali_comm_post_on(channel->group, channel->exec.stream, &post), done);
+    SHOAL_TRY(status, shoali_zero_all_gather(channel, &post, mine, messages, bytes), done);
     for (int32_t r = 0; r < channel->cut->parts; r++)
         SHOAL_TRY(status,
                   shoali_op_dequantize(&channel->exec,
@@ -159,21 +164,25 @@ done:
     return status;
 }
 
-/* Codes of what goes to rank `to`, as message number `at`; of LoCo with what was lost before. `out`
- * is room. */
+/* Part `to` of `whole` as message number `at`; of LoCo with what was lost before in place `error` of the
+ * bucket's. `out` is room. */
+struct coding {
+    int32_t to, at, error;
+};
+
 static shoal_status encode(const struct shoali_zero_quantized *quantized,
                            const struct shoali_exec *exec, const struct shoali_zero_bucket *bucket,
-                           int32_t to, int32_t at, void *whole, void *out)
+                           struct coding coding, void *whole, void *out)
 {
     const int64_t bytes = message_bytes(bucket, GRADIENT_BITS);
-    float *x = (float *)whole + to * bucket->part;
-    char *message = (char *)quantized->message + at * bytes;
+    float *x = (float *)whole + coding.to * bucket->part;
+    char *message = (char *)quantized->message + coding.at * bytes;
     if (!quantized->errors)
         return quantize(exec, x, message, bucket->part, GRADIENT_BITS);
     const int64_t first = quantized->errors_of[bucket - quantized->layout->bucket];
     const struct feedback feedback = {.x = x,
                                       .errors = (char *)quantized->errors + first +
-                                                to * message_bytes(bucket, ERROR_BITS),
+                                                coding.error * message_bytes(bucket, ERROR_BITS),
                                       .scratch = out};
     return quantize_with_errors(exec, quantized->setup->args.loco_beta, &feedback, bucket->part,
                                 message);
@@ -215,7 +224,9 @@ static shoal_status reduce_by_hosts(const struct shoali_zero_quantized *quantize
     for (int32_t h = 0; h < hosts; h++)
         for (int32_t i = 0; i < places; i++)
             SHOAL_TRY(status,
-                      encode(quantized, exec, bucket, h * places + i, i * hosts + h, whole, out),
+                      encode(quantized, exec, bucket,
+                             (struct coding){h * places + i, i * hosts + h, h * places + i}, whole,
+                             out),
                       done);
     post.kind = SHOALI_ALL_TO_ALL;
     post.in = sent;
@@ -229,7 +240,10 @@ static shoal_status reduce_by_hosts(const struct shoali_zero_quantized *quantize
             status,
             sum_messages(exec, received + h * bytes, hosts * bytes, places, bucket->part, sum),
             done);
-        SHOAL_TRY(status, quantize(exec, sum, sent + h * bytes, bucket->part, GRADIENT_BITS), done);
+        SHOAL_TRY(
+            status,
+            encode(quantized, exec, bucket, (struct coding){h, h, hosts * places + h}, whole, out),
+            done);
     }
     post.count = bytes;
     SHOAL_TRY(status, shoali_comm_post_on(channel->across, exec->stream, &post), done);
@@ -251,7 +265,9 @@ static shoal_status reduce(void *user, const struct shoali_zero_channel *channel
     if (channel->within)
         return reduce_by_hosts(quantized, channel, bucket, named, whole, out);
     for (int32_t r = 0; r < parts; r++)
-        SHOAL_TRY(status, encode(quantized, &channel->exec, bucket, r, r, whole, out), done);
+        SHOAL_TRY(status,
+                  encode(quantized, &channel->exec, bucket, (struct coding){r, r, r}, whole, out),
+                  done);
     post.kind = SHOALI_ALL_TO_ALL;
     post.in = sent;
     post.out = received;

@@ -7,12 +7,12 @@
  *       the reduce-scatter), which adds the contributions in fp32 in the order of ranks. Where the
  *       group is on several hosts with equally many ranks each (comm/hierarchical), it goes in two
  *       hops: within a host first, whose sums then travel as 4-bit codes to the same place of the
- *       other hosts, so that between hosts there is what one rank per host would send. The second
- *       rounding has no feedback.
+ *       other hosts, so that between hosts there is what one rank per host would send.
  * LoCo  (Xie et al. 2024) feeds back what qgZ lost: with h = gradient + e, Q(h) is sent and e
  *       becomes beta e + (1 - beta) (h - Q(h)), kept as 8-bit codes for each element that this
- *       rank sends. Errors are in units of the loss scale, so they are forgotten when it changes,
- *       after an overflow, and every reset_T steps.
+ *       rank sends, in either hop: in the second a rank sends sums over its host. Errors are in
+ *       units of the loss scale, so they are forgotten when it changes, after an overflow, and every
+ *       reset_T steps.
  */
 #ifndef SHOALI_ZERO_QUANTIZED_H
 #define SHOALI_ZERO_QUANTIZED_H

@@ -159,6 +159,7 @@ struct run {
     double timeout_s;                  /* 0: 60 */
     bool no_check;
     int32_t hpz, mics;
+    bool hierarchical_gather;
     bool quantized_weights, quantized_gradients;
     int64_t loco_reset;
     double loco_beta;
@@ -283,6 +284,7 @@ static inline bool open_seat(struct seat *seat)
                                     .gas = run->micro_batches / run->ranks,
                                     .overlap = run->overlap,
                                     .shard_size = run->mics,
+                                    .hierarchical_gather = run->hierarchical_gather,
                                     .hpz_size = run->hpz,
                                     .quantized_weights = run->quantized_weights,
                                     .quantized_gradients = run->quantized_gradients,

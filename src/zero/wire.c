@@ -10,19 +10,61 @@ static shoal_status copy(const struct shoali_zero_channel *channel, const void *
                        SHOALI_DEVICE_TO_DEVICE);
 }
 
+static shoal_status gather_over(shoal_group *group, const struct shoali_zero_channel *channel,
+                                const struct shoali_post *named, const void *own, void *out,
+                                int64_t count)
+{
+    struct shoali_post post = *named;
+    post.kind = SHOALI_ALL_GATHER;
+    post.in = own;
+    post.out = out;
+    post.count = count;
+    return shoali_comm_post_on(group, channel->exec.stream, &post);
+}
+
+/* Host h's part lies at place `hosts - h` from the end until block h is gathered, which ends before
+ * those of later hosts: (h + 1) (places - 1) <= hosts (places - 1). */
+static shoal_status gather_by_hosts(const struct shoali_zero_channel *channel,
+                                    const struct shoali_post *named, const void *own, void *out,
+                                    int64_t count)
+{
+    shoal_status status;
+    const int32_t places = shoal_comm_size(channel->within);
+    const int32_t hosts = shoal_comm_size(channel->across);
+    const int32_t place = shoal_comm_rank(channel->within);
+    const shoal_dtype dtype = named->dtype;
+    char *first = shoali_zero_at(out, (int64_t)hosts * (places - 1) * count, dtype);
+    char *mine = shoali_zero_at(first, shoal_comm_rank(channel->across) * count, dtype);
+    SHOAL_TRY(status, copy(channel, own, mine, count, dtype), done);
+    SHOAL_TRY(status, gather_over(channel->across, channel, named, mine, first, count), done);
+    for (int32_t h = 0; h < hosts; h++) {
+        char *block = shoali_zero_at(out, (int64_t)h * places * count, dtype);
+        char *here = shoali_zero_at(block, place * count, dtype);
+        SHOAL_TRY(status,
+                  copy(channel, shoali_zero_at(first, h * count, dtype), here, count, dtype), done);
+        SHOAL_TRY(status, gather_over(channel->within, channel, named, here, block, count), done);
+    }
+done:
+    return status;
+}
+
+shoal_status shoali_zero_all_gather(const struct shoali_zero_channel *channel,
+                                    const struct shoali_post *named, const void *own, void *out,
+                                    int64_t count)
+{
+    if (!channel->group)
+        return copy(channel, own, out, count, named->dtype);
+    if (channel->gathers_by_hosts)
+        return gather_by_hosts(channel, named, own, out, count);
+    return gather_over(channel->group, channel, named, own, out, count);
+}
+
 static shoal_status gather(void *user, const struct shoali_zero_channel *channel,
                            const struct shoali_zero_bucket *bucket, const struct shoali_post *named,
                            const void *own, void *out)
 {
-    struct shoali_post post = *named;
     (void)user;
-    if (!channel->group)
-        return copy(channel, own, out, bucket->part, named->dtype);
-    post.kind = SHOALI_ALL_GATHER;
-    post.in = own;
-    post.out = out;
-    post.count = bucket->part;
-    return shoali_comm_post_on(channel->group, channel->exec.stream, &post);
+    return shoali_zero_all_gather(channel, named, own, out, bucket->part);
 }
 
 shoal_status shoali_zero_all_reduce(const struct shoali_zero_channel *channel,

@@ -5,6 +5,13 @@
  *
  * The plain wire sends elements as they are, and its sums are in the order of ranks. quantized.h
  * has another one. A wire runs jobs, one after the other: what it keeps needs no lock.
+ *
+ * GATHERS BY HOSTS (MiCS' hierarchical gather). Over a group on several hosts a gather is one of the
+ * backend, in which one rank speaks for each host (comm/hierarchical). With the flag every rank
+ * gathers the parts of its place on all hosts, all places at once, and then each host's parts from
+ * its neighbours: the same bytes between hosts, sent and received by all ranks instead of one. The
+ * first hop arrives at the end of `out`, from where the second takes it before it gets there, so
+ * that it needs no room of its own.
  */
 #ifndef SHOALI_ZERO_WIRE_H
 #define SHOALI_ZERO_WIRE_H
@@ -29,6 +36,10 @@ struct shoali_zero_wire {
 /* all_reduce: sums by all-reduce instead of reduce-scatter. */
 struct shoali_zero_wire shoali_zero_wire_plain(bool all_reduce);
 
+/* `own`, of `count` elements, from every rank of the channel's group into `out`. */
+SHOAL_CHECKED shoal_status shoali_zero_all_gather(const struct shoali_zero_channel *channel,
+                                                  const struct shoali_post *named, const void *own,
+                                                  void *out, int64_t count);
 /* In place, over the channel's group. */
 SHOAL_CHECKED shoal_status shoali_zero_all_reduce(const struct shoali_zero_channel *channel,
                                                   const struct shoali_post *named, void *data);

@@ -189,8 +189,9 @@ struct shoali_zero_args {
     double gradient_predivide_factor, max_norm;
     int64_t gas;
     /* Stage 3; 0: no. */
-    int32_t shard_size; /* MiCS: so many consecutive ranks share one partition */
-    int32_t hpz_size;   /* hpZ: so many consecutive ranks share a second copy of the weights */
+    int32_t shard_size;       /* MiCS: so many consecutive ranks share one partition */
+    bool hierarchical_gather; /* MiCS: gathers go between hosts first, then within (wire.h) */
+    int32_t hpz_size; /* hpZ: so many consecutive ranks share a second copy of the weights */
     bool quantized_weights, quantized_gradients; /* qwZ, qgZ; not exact */
     int64_t loco_reset; /* qgZ: feed errors back, forget them after so many steps; 0: no */
     double loco_beta;

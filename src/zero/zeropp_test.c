@@ -230,18 +230,20 @@ static double mean_error(struct run run)
     return sum / (double)other.flat_count;
 }
 
-static void test_error_feedback(void **state)
+/* `hosts`: pretended, for qgZ's two hops; NULL: one. */
+static void feed_back(int32_t ranks, const char *hosts)
 {
-    (void)state;
-    struct run run = {.ranks = 3,
+    struct run run = {.ranks = ranks,
                       .stage = 3,
                       .dtype = SHOAL_F32,
-                      .micro_batches = 3,
+                      .micro_batches = ranks,
                       .overlap = true,
                       .drive = repeat_step,
                       .fetch = fetches[0]};
     (void)mean_error(run);
     memcpy(reference.gradient, other.gradient, sizeof reference.gradient);
+    if (hosts)
+        assert_int_equal(setenv("SHOAL_PRETEND_HOSTS", hosts, 1), 0);
     run.quantized_gradients = true;
     const double without = mean_error(run);
     run.loco_reset = 1000;
@@ -250,11 +252,19 @@ static void test_error_feedback(void **state)
     const double slow = mean_error(run);
     run.loco_reset = 1;
     const double forgotten = mean_error(run);
-    printf("mean error: %.3g without feedback, %.3g with all of it, %.3g with beta 0.8\n", without,
-           full, slow);
+    assert_int_equal(unsetenv("SHOAL_PRETEND_HOSTS"), 0);
+    printf("%s: mean error: %.3g without feedback, %.3g with all of it, %.3g with beta 0.8\n",
+           hosts ? "two hops" : "one hop", without, full, slow);
     assert_true(full < without / 4);
     assert_true(slow < without);
     assert_true(fabs(forgotten - without) <= 1e-12); /* every step begins without errors */
+}
+
+static void test_error_feedback(void **state)
+{
+    (void)state;
+    feed_back(3, NULL);
+    feed_back(4, "2");
 }
 
 static void test_quantized_training(void **state)

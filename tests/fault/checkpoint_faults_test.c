@@ -136,6 +136,36 @@ static void fail_everywhere(int point, int32_t ranks, int passes)
     model_folder_remove(dir);
 }
 
+/* A call between the ranks that fails on one of them: the others are told by what, and do not wait. */
+static void test_calls(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct model model;
+    int count = 0;
+    small_model(&model);
+    model_folder_make(dir);
+    struct model_run run = start(&model, dir, 3);
+    run.tag = "second";
+    for (bool failed = true; failed; count += failed) {
+        char fault[64];
+        snprintf(fault, sizeof fault, "comm.post:%d@1", count);
+        run.fault = fault;
+        model_save(&run);
+        run.fault = NULL;
+        failed = run.status[1] != SHOAL_OK;
+        for (int32_t r = 0; r < run.ranks && failed; r++) {
+            assert_int_equal(run.status[r], r == 1 ? SHOAL_EIO : SHOAL_EPEER);
+            assert_non_null(strstr(run.message[r], "fault point comm.post"));
+        }
+        /* the last words of all come after the commit */
+        const int64_t step = load_latest(run);
+        assert_true(step == 2 || (failed && step == 1));
+    }
+    assert_true(count > 5);
+    model_folder_remove(dir);
+}
+
 static void test_failures(void **state)
 {
     (void)state;
@@ -500,6 +530,7 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_failures),
+                                       cmocka_unit_test(test_calls),
                                        cmocka_unit_test(test_failures_of_one_tag),
                                        cmocka_unit_test(test_full_disk_sentence),
                                        cmocka_unit_test(test_kills),

@@ -22,8 +22,8 @@ extern "C" {
 #endif
 
 /* Rates and device memory of one rank in a cluster of a known kind, as its makers state them times
- * what training reaches of that: 60 % of the arithmetic, 80 % of the rest. SHOAL_EINVAL names those
- * there are. */
+ * what training reaches of that: 60 to 72 % of the arithmetic, 80 % of the rest. SHOAL_EINVAL names
+ * those there are. */
 SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_cluster_find(const char *name,
                                                            shoal_plan_rates *rates,
                                                            shoal_plan_limit *limit);

@@ -153,8 +153,9 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_eval_batch(shoal_engine *engin
                                                              int64_t micro_batches, double *loss);
 
 /* The table of `comms_logger`: a row per collective and size of its message, as DeepSpeed's
- * log_summary, of this rank's calls until now; with its `show_straggler` a second one, and then the
- * call is collective. *text is the caller's: free(); NULL when the section is not enabled. */
+ * log_summary, of this rank's calls until now; with its `show_straggler` a second one, and what all
+ * ranks of several hosts have sent to other hosts, and then the call is collective. *text is the
+ * caller's: free(); NULL when the section is not enabled. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_format_comms(shoal_engine *engine, char **text);
 
 /* What the last step was. Not collective. */
