@@ -28,6 +28,7 @@ static shoal_status run_attention(const struct bench_options *options)
                                                                  .dtype = bench_dtype(options),
                                                                  .batch = options->batch,
                                                                  .heads = options->heads,
+                                                                 .kv_heads = options->kv_heads,
                                                                  .seq_length = options->seq_length,
                                                                  .head_size = options->head_size});
 }

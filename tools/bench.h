@@ -27,7 +27,7 @@ struct bench_options {
     int64_t m, n, k;
     bool trans_a, trans_b, prepacked;
     /* attention, model */
-    int64_t batch, heads, seq_length, head_size;
+    int64_t batch, heads, kv_heads, seq_length, head_size;
     const char *model, *deepspeed_config, *first_step_file;
     struct mesh_flags mesh; /* of step */
     int64_t accumulation;

@@ -51,7 +51,7 @@ static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F16, SHOAL_F32
 static const struct shoali_option gemm_rows[] = {
     TEXT("set", set, .default_text = "124m",
          .help = "124m: the products of a GPT-2 124M step of 4x256 tokens, and their sum; tiny: of "
-                 "a small GPT"),
+                 "a small GPT; llama-1b: of a Llama 1B's layers, 4096 tokens"),
     COUNT("m", m, 1e9, .help = "with --n and --k: one product instead of a set"),
     COUNT("n", n, 1e9, .help = "columns of the product"),
     COUNT("k", k, 1e9, .help = "length of its sums"),
@@ -70,6 +70,7 @@ const struct shoali_section bench_gemm_flags = SECTION("gemm", gemm_rows);
 static const struct shoali_option attention_rows[] = {
     COUNT("batch", batch, 1e6, .help = "samples; with the next three: one shape, not a list"),
     COUNT("heads", heads, 1e6, .help = "attention heads"),
+    COUNT("kv-heads", kv_heads, 1e6, .help = "heads of keys and values; 0: as many"),
     COUNT("seq-length", seq_length, 1e7, .unit = "tokens", .help = "keys and queries"),
     COUNT("head-size", head_size, 4096, .help = "channels of a head"),
     DTYPE,

@@ -15,7 +15,7 @@ struct cluster_file {
 #define O(member) offsetof(struct cluster_file, member)
 #define GB(name, text)                                                                       \
     {                                                                                        \
-        .key = #name, .type = SHOALI_FLOAT, .offset = O(figures.name), .min = 0, .max = 1e9, \
+        .key = #name, .type = SHOALI_FLOAT, .offset = O(figures.name), .min = 0, .max = 1e6, \
         .unit = "GB/s", .help = text                                                         \
     }
 #define COUNT(name, text)                                                                      \
@@ -37,7 +37,7 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_FLOAT,
      .offset = O(figures.peak_tflops),
      .min = 0,
-     .max = 1e9,
+     .max = 1e6,
      .help = "arithmetic of a rank"},
     {.key = "latency",
      .type = SHOALI_FLOAT,
@@ -154,6 +154,26 @@ static shoal_status check_nodes(const struct planning *planning)
     return SHOAL_OK;
 }
 
+/* What would say nothing. */
+static shoal_status check_figures(const struct planning *planning)
+{
+    const struct plan_options *own = &planning->own;
+    const bool latency = own->latency_us > 0 || own->node_latency_us > 0;
+    if (own->cluster)
+        return SHOAL_OK;
+    if (own->links_per_node > 0 && own->link_bandwidth <= 0)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--links-per-node %lld: how many GB/s does each carry? Give "
+                          "--link-bandwidth, or a --cluster that says it",
+                          (long long)own->links_per_node);
+    if (latency && own->peak_tflops <= 0 && own->memory_bandwidth <= 0)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--%s: a latency alone gives no time of a step: give --peak-tflops and "
+                          "bandwidths, too, or a --cluster",
+                          own->latency_us > 0 ? "latency" : "node-latency");
+    return SHOAL_OK;
+}
+
 shoal_status plan_read_cluster(struct planning *planning)
 {
     shoal_status status = SHOAL_OK;
@@ -166,6 +186,7 @@ shoal_status plan_read_cluster(struct planning *planning)
         SHOAL_TRY(status, shoal_cluster_find(own->cluster, &named, &limit), done);
         own->ranks_per_node = named.ranks_per_node;
     }
+    SHOAL_TRY(status, check_figures(planning), done);
     SHOAL_TRY(status, check_nodes(planning), done);
 done:
     return status;

@@ -155,13 +155,16 @@ static void show_mesh(const struct pretrain *run)
     free(text);
 }
 
-/* Whose ranks these are, when they are not those of `shoal run`. */
+/* Whose ranks these are, when they are not those of `shoal run` on one machine. */
 static void show_launcher(const struct pretrain *run)
 {
     const char *launcher = shoali_started_get().launcher;
-    if (launcher)
-        printf("ranks: %d of %s, connected by %s\n", (int)shoal_engine_world_size(run->engine),
-               launcher, shoal_comm_backend(run->group));
+    const char *backend = shoal_comm_backend(run->group);
+    const bool away = strcmp(backend, "shm") != 0 && strcmp(backend, "self") != 0;
+    if (!launcher && !away)
+        return;
+    printf("ranks: %d%s%s, connected by %s\n", (int)shoal_engine_world_size(run->engine),
+           launcher ? " of " : "", launcher ? launcher : "", backend);
 }
 
 static void show_header(struct pretrain *run)

@@ -76,6 +76,7 @@ struct shoali_costs {
     int64_t parameters;                          /* of the whole model */
     int32_t tensor;                              /* ranks along tp */
     double weight_bytes, gradient_bytes, states; /* of an element; states: numbers */
+    double reused; /* elements that stage 3 keeps from one use to the next (zero/fetch.h) */
     bool overlaps;
 };
 struct shoali_costs_args {

@@ -1,6 +1,7 @@
 /* layers.c - what each layer costs: a model of one layer of each kind, run without memory. */
 #include "autotuning/autotuning.h"
 
+#include "autograd/rows/rows.h"
 #include "autograd/tape/tape.h"
 
 #include <stdlib.h>
@@ -54,6 +55,17 @@ static int64_t weight_share(const struct shoali_node *node, int64_t backward)
     return node->row->backward_input ? backward / 2 : backward;
 }
 
+/* What a message reads and writes is in its own time: here is only what its op does besides, such as adding
+ * what was there before. */
+static int64_t beside_message(const struct shoali_node *node, int64_t bytes)
+{
+    const bool moves =
+        node->row->cost == shoali_cost_move || node->row->cost == shoali_cost_elementwise;
+    if (!moves || !(node->row->flags & SHOALI_ROW_COLLECTIVE) || !node->in[0] || !node->out[0])
+        return bytes;
+    return bytes - (int64_t)node->in[0]->bytes - (int64_t)node->out[0]->bytes;
+}
+
 /* Beyond this many FLOPs to a byte an op is bound by arithmetic. */
 enum { PRODUCT = 8 };
 
@@ -67,6 +79,7 @@ static void add_nodes(const struct shoal_tape *tape, const struct shoali_scope *
         if (!node->row->cost)
             continue;
         node->row->cost(tape, node, &forward, &backward, &bytes);
+        bytes = beside_message(node, bytes);
         cost->flops_weight += (double)(node->needs_backward ? weight_share(node, backward) : 0);
         cost->bytes += forward < PRODUCT * bytes ? (double)bytes : 0;
     }
@@ -277,6 +290,10 @@ static void fill(const struct shoal_engine *engine, const struct watch *watch,
     costs->gradient_bytes = engine->config.reduction == SHOALI_REDUCTION_EXACT ? 8 : 4;
     costs->states = trains ? shoali_optimizer_element_states(&engine->optimizer) : 0;
     costs->overlaps = engine->config.zero_optimization.overlap_comm;
+    /* between a layer's forward and backward lies everything behind it, twice */
+    const double distance = (double)engine->config.zero_optimization.stage3_max_reuse_distance / 2;
+    const double live = (double)engine->config.zero_optimization.stage3_max_live_parameters;
+    costs->reused = distance < live ? distance : live;
     for (int32_t l = 0; l < costs->layer_count; l++) {
         struct shoali_layer_cost *cost = &costs->layer[l];
         *cost = watch->layer[kinds->of[l]].cost;

@@ -54,7 +54,7 @@ struct shoali_shape {
     struct shoali_pipeline_args pipeline;
     struct shoali_virtual_stages stages;
     int32_t data;
-    double makespan, ideal, last_backward;
+    double makespan, ideal, tied; /* tied: seconds of the sum of weights that two stages use */
 };
 
 /* Makes the timeline and keeps what each stage of ZeRO makes of it. A cut that cannot be made, and one

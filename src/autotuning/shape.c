@@ -12,6 +12,11 @@ static double above(double a, double b)
     return a > b ? a - b : 0;
 }
 
+static double longer(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 /* Two methods may cut at the same layers. */
 static bool is_kept(const struct shoali_search *search, const shoal_layout *layout)
 {
@@ -75,6 +80,21 @@ static void count_state(const struct shoali_shape *shape, int32_t stage, struct 
         }
 }
 
+/* Weights of two uses that lie in two stages: their gradients meet once a step, when nothing else runs. */
+static double tied_s(const struct shoali_shape *shape)
+{
+    const struct shoali_costs *costs = shape->costs;
+    const bool far = shape->speeds.pipeline.hosts > 1;
+    const struct shoali_network_place two = {2, far ? 1 : 2, far ? 2 : 1};
+    double tied = 0;
+    for (int32_t l = 0; l < costs->layer_count; l++)
+        tied += (double)costs->layer[l].tied_parameters;
+    return shape->pipeline.stages > 1 && tied > 0
+               ? shoali_network_best(&shape->speeds.network, &two, SHOALI_ALL_REDUCE,
+                                     tied * costs->gradient_bytes)
+               : 0;
+}
+
 static double backward_of(const struct shoali_shape *shape, int32_t stage)
 {
     double sum = 0;
@@ -103,9 +123,17 @@ static void add_stage(const struct shoali_shape *shape, int32_t stage,
     const double backward = backward_of(shape, stage), times = (double)layout->accumulation;
     double exposed = time.gathers + time.last_backward + time.backwards + time.all;
     const double all = exposed;
-    if (shape->costs->overlaps)
-        exposed = time.gathers + above(time.last_backward, backward) +
-                  above(time.backwards, times * backward) + above(time.all, shape->ideal);
+    if (shape->costs->overlaps) {
+        /* of one pass: before the first layer's weights have come and after the last gradient is made
+         * there is nothing to compute */
+        const double edge =
+            state.parameters > 0 ? (double)state.largest_layer / (double)state.parameters : 0;
+        exposed = time.gathers +
+                  longer(above(time.last_backward, backward), edge * time.last_backward) +
+                  longer(above(time.backwards, times * backward), edge * time.backwards / times) +
+                  longer(above(time.all, shape->ideal), edge * time.all / times);
+    }
+    exposed += shape->tied;
     for (int32_t k = stage; k < shape->stages.count; k += shape->pipeline.stages) {
         tensor_exposed += times * shape->stages.exposed[k];
         tensor_hidden += times * shape->stages.hidden[k];
@@ -117,7 +145,7 @@ static void add_stage(const struct shoali_shape *shape, int32_t stage,
     layout->step_s = step;
     layout->update_s = update;
     layout->exposed_s = exposed + tensor_exposed;
-    layout->hidden_s = all - exposed + tensor_hidden;
+    layout->hidden_s = all + shape->tied - exposed + tensor_hidden;
     layout->compute_s = shape->ideal - tensor_exposed;
 }
 
@@ -205,6 +233,7 @@ done:
 
 static void find_ideal(struct shoali_shape *shape)
 {
+    shape->tied = tied_s(shape);
     shape->ideal = 0;
     for (int32_t s = 0; s < shape->pipeline.stages; s++) {
         double sum = backward_of(shape, s);

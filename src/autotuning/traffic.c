@@ -30,6 +30,15 @@ static double take(double amount, double speed)
     return speed > 0 ? amount / speed : 0;
 }
 
+/* How often a rank's weights are gathered in a step with stage 3: for each forward and each backward, but what
+ * is kept from one to the next. A small model is gathered once. */
+static double gather_count(const struct shoali_costs *costs, const struct shoali_state *state)
+{
+    const double all = (double)state->parameters, passes = 2 * (double)state->micro_batches;
+    const double kept = all > 0 && costs->reused < all ? costs->reused / all : 1;
+    return passes - kept * (passes - 1);
+}
+
 void shoali_state_messages(const struct shoali_costs *costs, const struct shoali_state *state,
                            const struct shoali_speeds *speeds, struct shoali_state_time *time)
 {
@@ -57,7 +66,7 @@ void shoali_state_messages(const struct shoali_costs *costs, const struct shoali
         time->gathers = gather;
         break;
     default:
-        time->all = times * (2 * gather + reduce);
+        time->all = gather_count(costs, state) * gather + times * reduce;
         break;
     }
 }

@@ -3,12 +3,14 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct shape {
-    int64_t batch, heads, length, head_size;
+    int64_t batch, heads, kv_heads, length, head_size;
 };
 static const struct shape shapes[] = {
-    {12, 4, 64, 32}, {4, 12, 256, 64}, {1, 12, 1024, 64}, {1, 4, 2048, 64}, {1, 4, 1024, 128},
+    {12, 4, 4, 64, 32},  {4, 12, 12, 256, 64}, {1, 12, 12, 1024, 64},
+    {1, 4, 4, 2048, 64}, {1, 4, 4, 1024, 128}, {1, 32, 8, 4096, 64},
 };
 
 struct memory {
@@ -18,9 +20,10 @@ struct memory {
 static shoal_status allocate(struct memory *memory, const struct shape *s, shoal_dtype dtype)
 {
     const int64_t tokens = s->batch * s->length, width = s->heads * s->head_size;
+    const int64_t all = (s->heads + 2 * s->kv_heads) * s->head_size;
     shoal_status status;
-    SHOAL_TRY(status, shoali_bench_numbers(tokens * 3 * width, dtype, &memory->qkv), done);
-    SHOAL_TRY(status, shoali_bench_numbers(tokens * 3 * width, dtype, &memory->dqkv), done);
+    SHOAL_TRY(status, shoali_bench_numbers(tokens * all, dtype, &memory->qkv), done);
+    SHOAL_TRY(status, shoali_bench_numbers(tokens * all, dtype, &memory->dqkv), done);
     SHOAL_TRY(status, shoali_bench_numbers(tokens * width, dtype, &memory->out), done);
     SHOAL_TRY(status, shoali_bench_numbers(tokens * width, dtype, &memory->dout), done);
     SHOAL_TRY(status, shoali_bench_numbers(tokens * s->heads, SHOAL_F32, &memory->lse), done);
@@ -54,8 +57,13 @@ static shoal_status measure(const struct shoali_bench *bench, const struct shape
         shoali_samples_add(&rate, flops * 1e-9 / shoali_bench_time(bench, kernel, args));
     }
     const shoali_bench_value value = {"time", "us", flops * 1e-3 / shoali_samples_median(&rate)};
-    snprintf(name, sizeof name, "%s B%lld H%lld T%lld D%lld", what, (long long)s->batch,
-             (long long)s->heads, (long long)s->length, (long long)s->head_size);
+    snprintf(name, sizeof name, "%s B%lld H%lld", what, (long long)s->batch, (long long)s->heads);
+    const size_t end = strlen(name);
+    if (s->kv_heads != s->heads)
+        snprintf(name + end, sizeof name - end, "/%lld", (long long)s->kv_heads);
+    const size_t rest = strlen(name);
+    snprintf(name + rest, sizeof name - rest, " T%lld D%lld", (long long)s->length,
+             (long long)s->head_size);
     shoali_bench_result result = {.bench = "attention",
                                   .name = name,
                                   .unit = "GFLOP/s",
@@ -69,23 +77,25 @@ static shoal_status measure_shape(const struct shoali_bench *bench, const struct
                                   shoal_dtype dtype)
 {
     const int64_t width = s->heads * s->head_size;
-    const size_t part = (size_t)width * shoal_dtype_bytes(dtype);
+    const int64_t stride = width + 2 * s->kv_heads * s->head_size;
+    const size_t key = (size_t)width * shoal_dtype_bytes(dtype);
+    const size_t value = key + (size_t)(s->kv_heads * s->head_size) * shoal_dtype_bytes(dtype);
     struct memory m = {0};
     shoal_status status;
     SHOAL_TRY(status, allocate(&m, s, dtype), done);
     const struct shoali_attention_args forward = {.q = m.qkv,
-                                                  .k = (char *)m.qkv + part,
-                                                  .v = (char *)m.qkv + 2 * part,
+                                                  .k = (char *)m.qkv + key,
+                                                  .v = (char *)m.qkv + value,
                                                   .out = m.out,
                                                   .lse = m.lse,
                                                   .batch = s->batch,
                                                   .q_len = s->length,
                                                   .kv_len = s->length,
                                                   .heads = s->heads,
-                                                  .kv_heads = s->heads,
+                                                  .kv_heads = s->kv_heads,
                                                   .head_size = s->head_size,
-                                                  .q_stride = 3 * width,
-                                                  .kv_stride = 3 * width,
+                                                  .q_stride = stride,
+                                                  .kv_stride = stride,
                                                   .out_stride = width,
                                                   .scale = 0.125,
                                                   .causal = 1,
@@ -98,16 +108,16 @@ static shoal_status measure_shape(const struct shoali_bench *bench, const struct
                                                             .lse = m.lse,
                                                             .delta = m.delta,
                                                             .dq = m.dqkv,
-                                                            .dk = (char *)m.dqkv + part,
-                                                            .dv = (char *)m.dqkv + 2 * part,
+                                                            .dk = (char *)m.dqkv + key,
+                                                            .dv = (char *)m.dqkv + value,
                                                             .batch = s->batch,
                                                             .q_len = s->length,
                                                             .kv_len = s->length,
                                                             .heads = s->heads,
-                                                            .kv_heads = s->heads,
+                                                            .kv_heads = s->kv_heads,
                                                             .head_size = s->head_size,
-                                                            .q_stride = 3 * width,
-                                                            .kv_stride = 3 * width,
+                                                            .q_stride = stride,
+                                                            .kv_stride = stride,
                                                             .out_stride = width,
                                                             .scale = 0.125,
                                                             .causal = 1,
@@ -125,15 +135,22 @@ done:
 static shoal_status measure_asked(const struct shoali_bench *bench,
                                   const shoali_bench_attention_args *args)
 {
-    const struct shape s = {args->batch, args->heads, args->seq_length, args->head_size};
+    const struct shape s = {args->batch, args->heads,
+                            args->kv_heads > 0 ? args->kv_heads : args->heads, args->seq_length,
+                            args->head_size};
     shoal_status status = SHOAL_OK;
     /* each below the number of elements, so products of them do not wrap unseen */
     if ((double)s.batch * (double)s.length * (double)s.heads * (double)s.head_size > 1e15)
         return SHOAL_FAIL(SHOAL_EINVAL, "bench attention: these sizes are more than any memory "
                                         "holds: give smaller ones");
+    if (s.heads > 0 && s.heads % s.kv_heads != 0)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "bench attention: %lld heads do not share %lld heads of keys and values: "
+                          "give a divisor of the heads",
+                          (long long)s.heads, (long long)s.kv_heads);
     if (s.batch > 0 && s.heads > 0 && s.length > 0 && s.head_size > 0)
         return measure_shape(bench, &s, args->dtype);
-    if (s.batch || s.heads || s.length || s.head_size)
+    if (s.batch || s.heads || args->kv_heads || s.length || s.head_size)
         return SHOAL_FAIL(SHOAL_EINVAL, "bench attention: give batch, heads, sequence length and "
                                         "head size, all at least 1, or none");
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0] && status >= 0; i++)

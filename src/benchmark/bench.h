@@ -52,8 +52,8 @@ typedef struct shoali_bench_run {
 } shoali_bench_run;
 
 /* Measures matrix products: those of a GPT-2 124M step of 4 x 256 tokens and their sum ("124m"),
- * those of a small GPT ("tiny"), or one of m, n, k. Not collective. SHOAL_EINVAL names what is
- * wrong. */
+ * those of a small GPT ("tiny"), those of the layers of a Llama of 1B parameters ("llama-1b"), or
+ * one of m, n, k. Not collective. SHOAL_EINVAL names what is wrong. */
 typedef struct shoali_bench_gemm_args {
     shoali_bench_run run;
     shoal_dtype dtype;
@@ -70,6 +70,7 @@ typedef struct shoali_bench_attention_args {
     shoali_bench_run run;
     shoal_dtype dtype;
     int64_t batch, heads, seq_length, head_size; /* all > 0: this shape alone */
+    int64_t kv_heads;                            /* of that shape; 0: as many as heads */
 } shoali_bench_attention_args;
 SHOAL_CHECKED shoal_status shoali_bench_attention(const shoali_bench_attention_args *args);
 

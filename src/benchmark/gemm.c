@@ -23,6 +23,16 @@ static const struct product step_124m[] = {
     {"fc1 dw", 1, 0, 768, 3072, 1024, 12},       {"fc2 dw", 1, 0, 3072, 768, 1024, 12},
     {"head dw", 1, 0, 50257, 768, 1024, 1},
 };
+/* The layers of one step of a Llama of 1B parameters (hidden 2048, 32 heads on 8, feed-forward 8192
+ * with a gate, 16 layers) on 4096 tokens. Its weights are [out, in]. */
+static const struct product llama_1b[] = {
+    {"q, out forward", 0, 1, 4096, 2048, 2048, 32},   {"k, v forward", 0, 1, 4096, 512, 2048, 32},
+    {"gate, up forward", 0, 1, 4096, 8192, 2048, 32}, {"down forward", 0, 1, 4096, 2048, 8192, 16},
+    {"q, out dx", 0, 0, 4096, 2048, 2048, 32},        {"k, v dx", 0, 0, 4096, 2048, 512, 32},
+    {"gate, up dx", 0, 0, 4096, 2048, 8192, 32},      {"down dx", 0, 0, 4096, 8192, 2048, 16},
+    {"q, out dw", 1, 0, 2048, 2048, 4096, 32},        {"k, v dw", 1, 0, 512, 2048, 4096, 32},
+    {"gate, up dw", 1, 0, 8192, 2048, 4096, 32},      {"down dw", 1, 0, 2048, 8192, 4096, 16},
+};
 /* 4 layers, 128 channels, 12 x 64 tokens of 65 kinds; and products for one token. */
 static const struct product tiny[] = {
     {"qkv forward", 0, 0, 768, 384, 128, 4}, {"proj forward", 0, 0, 768, 128, 128, 4},
@@ -169,7 +179,11 @@ static shoal_status measure_asked(const struct shoali_bench *bench,
     if (strcmp(set, "tiny") == 0)
         return measure_set(bench, tiny, sizeof tiny / sizeof tiny[0],
                            "all of these of a step of 12x64 tokens", args);
-    return SHOAL_FAIL(SHOAL_EINVAL, "bench gemm: there is no set \"%s\": 124m, tiny", set);
+    if (strcmp(set, "llama-1b") == 0)
+        return measure_set(bench, llama_1b, sizeof llama_1b / sizeof llama_1b[0],
+                           "all layers of a Llama 1B step of 4096 tokens", args);
+    return SHOAL_FAIL(SHOAL_EINVAL, "bench gemm: there is no set \"%s\": 124m, tiny, llama-1b",
+                      set);
 }
 
 shoal_status shoali_bench_gemm(const shoali_bench_gemm_args *args)

@@ -11,7 +11,7 @@ struct stream {
     struct shoali_bench bench;
     const char *name; /* of the subcommand */
     float *x[ARRAYS];
-    int64_t *fixed;
+    float *fixed; /* of int64_t: as the others, at the begin of a line and in large pages */
     int64_t count;
 };
 
@@ -83,13 +83,17 @@ static shoal_status measure_sums(const struct stream *stream)
     const struct shoali_norm2_args norm2 = {
         .x = x[1], .limbs = limbs, .flag = &flag, .count = count};
     const struct shoali_to_fixed_args to = {.x = x[1],
-                                            .fixed = stream->fixed,
+                                            .fixed = (int64_t *)(void *)stream->fixed,
                                             .flag = &flag,
                                             .count = count,
                                             .unit_log2 = 40,
                                             .limit = 1024};
-    const struct shoali_from_fixed_args from = {
-        .fixed = stream->fixed, .y = x[4], .count = count, .unit_log2 = 40, .divisor = 3};
+    const struct shoali_from_fixed_args from = {.fixed =
+                                                    (const int64_t *)(const void *)stream->fixed,
+                                                .y = x[4],
+                                                .count = count,
+                                                .unit_log2 = 40,
+                                                .divisor = 3};
     const struct shoali_reduce_sources_args sources = {
         .x = {x[0], x[1]}, .y = {x[2], x[4]}, .sources = 2, .destinations = 2, .count = count};
     const struct shoali_random_fill_args random = {.y = x[4], .count = 1 << 16, .b = 0.02};
@@ -202,9 +206,8 @@ static shoal_status allocate(struct stream *stream, const shoali_bench_stream_ar
     memset(stream->x[3], 0, (size_t)stream->count * 4); /* second moments are not negative */
     if (args->adam_only)
         goto done;
-    stream->fixed = shoali_calloc((size_t)stream->count, sizeof *stream->fixed, "fixed sums");
-    if (!stream->fixed)
-        status = SHOAL_ENOMEM;
+    SHOAL_TRY(status, numbers(2 * stream->count, &stream->fixed), done); /* zeros as 64 bits */
+    memset(stream->fixed, 0, (size_t)stream->count * sizeof(int64_t));
 done:
     return status;
 }
@@ -224,7 +227,7 @@ shoal_status shoali_bench_stream(const shoali_bench_stream_args *args)
 done:
     for (int i = 0; i < ARRAYS; i++)
         free(stream.x[i]);
-    shoali_free(stream.fixed);
+    free(stream.fixed);
     shoali_bench_fini(&stream.bench);
     return status;
 }

@@ -18,6 +18,7 @@ static const struct subject {
 } subjects[] = {
     {"all_reduce", "any", SHOALI_ALL_REDUCE, SHOAL_F32},
     {"all_reduce", "integer", SHOALI_ALL_REDUCE, SHOAL_I64},
+    {"reduce_scatter", "integer", SHOALI_REDUCE_SCATTER, SHOAL_I64},
     {"all_gather", "any", SHOALI_ALL_GATHER, SHOAL_F32},
     {"broadcast", "any", SHOALI_BROADCAST, SHOAL_F32},
 };
@@ -40,10 +41,12 @@ struct tuning {
 static struct shoali_post post_of(const struct tuning *self, const struct subject *subject,
                                   int64_t bytes)
 {
+    const bool scatters = subject->kind == SHOALI_REDUCE_SCATTER; /* its input is the larger one */
     return (struct shoali_post){.kind = subject->kind,
                                 .here = SHOAL_HERE,
-                                .in = subject->kind == SHOALI_BROADCAST ? self->out : self->in,
-                                .out = self->out,
+                                .in = subject->kind == SHOALI_BROADCAST || scatters ? self->out
+                                                                                    : self->in,
+                                .out = scatters ? self->in : self->out,
                                 .count = bytes / (int64_t)shoal_dtype_bytes(subject->dtype),
                                 .dtype = subject->dtype,
                                 .op = SHOAL_SUM};
@@ -88,7 +91,7 @@ static shoal_status tune_size(struct tuning *self, const struct subject *subject
     double least = 0;
     shoal_status status = SHOAL_OK;
     if (self->rank == 0)
-        printf("%-10s %-8s %10lld B", subject->name, subject->sum, (long long)bytes);
+        printf("%-14s %-8s %10lld B", subject->name, subject->sum, (long long)bytes);
     for (int32_t a = 0; (name = shoali_comm_algorithm(a)); a++) {
         double us = 0;
         if (!shoali_comm_can(a, &post))

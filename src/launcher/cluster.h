@@ -1,5 +1,6 @@
 /* cluster - a job on several hosts, from one `shoal run`.
  *
+ *   slurm.c      the nodes of Slurm's allocation
  *   world.c      which hosts with which slots, who is which rank; the same in words
  *   words.c      a command line: words, shell quoting, splitting
  *   letter.c     what a host's launcher needs and nobody may see: secret, exported variables
@@ -69,16 +70,26 @@ struct shoali_node {
     int32_t first_rank;
     bool here;
 };
+struct shoali_words;
 struct shoali_world {
     struct shoali_node *node;
     int32_t nodes, ranks;
     const char *file; /* the hostfile, NULL: none */
+    bool named;       /* without a file: the nodes are those of Slurm's allocation, in its order */
 };
 /* The selected slots of the first `num_nodes` hosts (0: all) that have any. `ranks_per_node` > 0
  * replaces the slots of each by 0..N-1. */
 SHOAL_CHECKED shoal_status shoali_world_make(const struct shoali_hosts *hosts, int32_t num_nodes,
                                              int32_t ranks_per_node, struct shoali_arena *arena,
                                              struct shoali_world *world);
+/* As many nodes and ranks as were asked for, or as the allocation around has, by Slurm's variables. */
+SHOAL_CHECKED shoal_status shoali_slurm_world(const shoal_launch_args *args,
+                                              struct shoali_arena *arena,
+                                              struct shoali_world *world);
+/* Adds the names of "node[03-07,9],other2"; false: it is no such list. */
+bool shoali_slurm_names(const char *list, struct shoali_words *names);
+/* A variable that is a number from 1; 0: it is not. */
+int32_t shoali_environment_number(const char *name);
 /* "worker-0:0,1@worker-1:0", the grammar of --include, in the order of nodes. NULL: no memory. */
 const char *shoali_world_print(const struct shoali_world *world, struct shoali_arena *arena);
 /* Reads that, and DeepSpeed's world_info. */
@@ -112,8 +123,10 @@ void shoali_words_print(const struct shoali_words *words, struct shoali_str *out
 
 /* ---- variables for the other hosts ---------------------------------------------------------- */
 /* NAME=VALUE texts: those of this environment whose names begin with a prefix of the list, then
- * those of the files, the last of a name wins. */
-SHOAL_CHECKED shoal_status shoali_exports_collect(struct shoali_words *exports);
+ * those of the files, the last of a name wins. A program that is Python finds the modules of the
+ * folder first. */
+SHOAL_CHECKED shoal_status shoali_exports_collect(const char *program, const char *folder,
+                                                  struct shoali_words *exports);
 
 /* ---- the letter ----------------------------------------------------------------------------- */
 struct shoali_letter {

@@ -237,6 +237,75 @@ static void test_lifeline(void **state)
     close(pair[1]);
 }
 
+/* What Slurm says of its nodes: the lists of SLURM_JOB_NODELIST; NULL: none. */
+static void test_slurm_names(void **state)
+{
+    (void)state;
+    static const char *const lists[][2] = {
+        {"node", "node"},
+        {"a,b", "a b"},
+        {"node[07-10,12],other2", "node07 node08 node09 node10 node12 other2"},
+        {"n[3,5]", "n3 n5"},
+        {"r[0-1]n[1-2]-x,z", "r0n1-x r0n2-x r1n1-x r1n2-x z"},
+        {"w[098-101]", "w098 w099 w100 w101"},
+        {"", NULL},
+        {"a,", NULL},
+        {",a", NULL},
+        {"n[", NULL},
+        {"n[1", NULL},
+        {"n[]", NULL},
+        {"n[a]", NULL},
+        {"n[3-1]", NULL},
+        {"n[1-99999999999]", NULL},
+        {"n[0-65535]m[0-65535]", NULL},
+    };
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        struct shoali_words names = {.arena = &arena};
+        struct shoali_str text = {0};
+        const bool known = shoali_slurm_names(lists[i][0], &names);
+        if (known != (lists[i][1] != NULL))
+            fail_msg("%s is%s a list", lists[i][0], known ? "" : " not");
+        if (!known)
+            continue;
+        shoali_words_print(&names, &text);
+        assert_string_equal(shoali_str_get(&text), lists[i][1]);
+        shoali_str_fini(&text);
+    }
+}
+
+/* Tasks of an allocation's nodes: SLURM_TASKS_PER_NODE where somebody asked for a number. */
+static void test_slurm_world(void **state)
+{
+    (void)state;
+    struct shoali_world world;
+    shoal_launch_args args = {0};
+    setenv("SLURM_JOB_NODELIST", "w[1-4]", 1);
+    setenv("SLURM_NNODES", "4", 1);
+    setenv("SLURM_TASKS_PER_NODE", "3,1(x2),2", 1);
+    unsetenv("SLURM_NTASKS_PER_NODE");
+    unsetenv("SLURM_NTASKS");
+    assert_int_equal(shoali_slurm_world(&args, &arena, &world), SHOAL_OK);
+    assert_true(world.named);
+    assert_string_equal(shoali_world_print(&world, &arena), "w1:0@w2:0@w3:0@w4:0");
+    setenv("SLURM_NTASKS", "7", 1);
+    assert_int_equal(shoali_slurm_world(&args, &arena, &world), SHOAL_OK);
+    assert_string_equal(shoali_world_print(&world, &arena), "w1:0,1,2@w2:0@w3:0@w4:0,1");
+    args.num_nodes = 2;
+    args.ranks = 2;
+    assert_int_equal(shoali_slurm_world(&args, &arena, &world), SHOAL_OK);
+    assert_string_equal(shoali_world_print(&world, &arena), "w1:0,1@w2:0,1");
+    args.num_nodes = 5;
+    assert_int_equal(shoali_slurm_world(&args, &arena, &world), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "SLURM_JOB_NODELIST=w[1-4]"));
+    unsetenv("SLURM_JOB_NODELIST");
+    assert_int_equal(shoali_slurm_world(&args, &arena, &world), SHOAL_OK);
+    assert_false(world.named);
+    assert_int_equal(world.ranks, 10);
+    unsetenv("SLURM_NNODES");
+    unsetenv("SLURM_NTASKS");
+    unsetenv("SLURM_TASKS_PER_NODE");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +316,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_quoting, setup, teardown),
         cmocka_unit_test_setup_teardown(test_letter, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lifeline, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_slurm_names, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_slurm_world, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* `shoal run`: which kind of job a command line asks for. DeepSpeed: launcher/runner.py. */
 #include "launcher/elastic.h"
+#include "launcher/tuning.h"
 
 #include "base/log.h"
 
@@ -28,45 +29,6 @@ static shoal_status write_help(const struct shoali_flag_args *flags, char **help
     return text.failed ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the help text") : SHOAL_OK;
 }
 
-static int32_t number_of(const char *name)
-{
-    int64_t number = 0;
-    const char *text = getenv(name);
-    return text && shoali_parse_i64(text, &number) && number > 0 && number < INT32_MAX
-               ? (int32_t)number
-               : 0;
-}
-
-/* Slurm knows its hosts itself: as many as were asked for, or as the allocation around has. */
-static shoal_status make_slurm_world(const shoal_launch_args *args, struct shoali_arena *arena,
-                                     struct shoali_world *world)
-{
-    int32_t nodes = args->num_nodes ? args->num_nodes : number_of("SLURM_NNODES");
-    int32_t ranks = args->ranks ? args->ranks : number_of("SLURM_NTASKS_PER_NODE");
-    nodes = nodes ? nodes : 1;
-    ranks = ranks ? ranks : 1;
-    if (args->include || args->exclude)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "--launcher slurm: --include and --exclude choose among the hosts of a "
-                          "hostfile; without one give --num_nodes and --num_gpus, and Slurm's own "
-                          "flags in --launcher_args");
-    *world = (struct shoali_world){.nodes = nodes};
-    world->node = shoali_arena_alloc(arena, (size_t)nodes * sizeof(world->node[0]));
-    if (!world->node)
-        return SHOAL_ENOMEM;
-    for (int32_t i = 0; i < nodes; i++) {
-        struct shoali_node *node = &world->node[i];
-        *node = (struct shoali_node){.name = "slurm", .first_rank = world->ranks};
-        node->slots.value = shoali_arena_alloc(arena, (size_t)ranks * sizeof(int64_t));
-        if (!node->slots.value)
-            return SHOAL_ENOMEM;
-        for (; node->slots.count < ranks; node->slots.count++)
-            node->slots.value[node->slots.count] = node->slots.count;
-        world->ranks += ranks;
-    }
-    return SHOAL_OK;
-}
-
 shoal_status shoali_world_find(const struct shoali_launch_options *options,
                                const shoal_launch_args *args, struct shoali_arena *arena,
                                struct shoali_world *world)
@@ -75,7 +37,7 @@ shoal_status shoali_world_find(const struct shoali_launch_options *options,
     struct shoali_hosts hosts;
     const bool filtered = args->include || args->exclude;
     if (options->launcher == SHOALI_BY_SLURM && !args->hostfile)
-        return make_slurm_world(args, arena, world);
+        return shoali_slurm_world(args, arena, world);
     SHOAL_TRY(status, shoali_hosts_read(args->hostfile, arena, &hosts), done);
     SHOAL_TRY(status, shoali_slots_select(args->include, args->exclude, &hosts), done);
     /* Without a word about them, ranks are not as many as this machine has cores. */
@@ -104,7 +66,9 @@ static shoal_status run_node(const struct shoali_launch_options *options, shoal_
         goto done;
     }
     if (args->master_port <= 0)
-        args->master_port = number_of("MASTER_PORT") ? number_of("MASTER_PORT") : DEFAULT_PORT;
+        args->master_port = shoali_environment_number("MASTER_PORT")
+                                ? shoali_environment_number("MASTER_PORT")
+                                : DEFAULT_PORT;
     if (!args->master_addr)
         args->master_addr = world->nodes > 1 ? world->node[0].name : "127.0.0.1";
     SHOAL_TRY(status, shoali_node_run(&own, args, world, arena, exit_code), done);
@@ -159,6 +123,34 @@ static shoal_status make_program(const struct shoali_launch_options *options,
     return SHOAL_OK;
 }
 
+/* Tunes; what is to be started after that replaces the program's words, which are none for "tune". */
+static shoal_status tune(const struct shoali_launch_options *options, const shoal_launch_args *args,
+                         int argc, char *const *argv, struct shoali_strings *rest,
+                         struct shoali_arena *arena, int *exit_code)
+{
+    shoal_status status;
+    const char *const *best = NULL;
+    shoal_launch_args own = *args;
+    struct shoali_strings flags = {.value = (const char **)(argc > 0 ? argv + 1 : argv),
+                                   .count = argc > rest->count ? argc - rest->count - 1 : 0};
+    const char **words = shoali_arena_alloc(arena, ((size_t)rest->count + 1) * sizeof(words[0]));
+    if (!words)
+        return SHOAL_ENOMEM;
+    if (rest->count)
+        memcpy(words, rest->value, (size_t)rest->count * sizeof(words[0]));
+    words[rest->count] = NULL;
+    own.program = words;
+    SHOAL_TRY(status, shoali_tune(options, &own, &flags, arena, &best, exit_code), done);
+    rest->count = 0;
+    if (best && strcmp(options->autotuning, "run") == 0) {
+        rest->value = (const char **)best;
+        while (best[rest->count])
+            rest->count++;
+    }
+done:
+    return status;
+}
+
 shoal_status shoal_launch_command(int argc, char *const *argv, int *exit_code, char **help)
 {
     shoal_status status;
@@ -187,6 +179,11 @@ shoal_status shoal_launch_command(int argc, char *const *argv, int *exit_code, c
     logger.level = log_level(&options);
     context->logger = &logger;
     SHOAL_TRY(status, shoali_launch_resolve(&options, &args), done);
+    if (*options.autotuning) {
+        SHOAL_TRY(status, tune(&options, &args, argc, argv, &rest, &arena, exit_code), done);
+        if (rest.count == 0)
+            goto done;
+    }
     SHOAL_TRY(status, make_program(&options, &rest, &arena, &args.program), done);
     SHOAL_TRY(status, dispatch(&options, &args, &arena, exit_code, help), done);
 done:

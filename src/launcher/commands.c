@@ -25,7 +25,7 @@ static void add_common(const struct shoali_front *front, struct shoali_words *ou
     const shoal_launch_args *args = front->args;
     if (args->no_local_rank)
         shoali_words_add(out, "--no_local_rank");
-    if (args->save_pid && front->launcher != SHOALI_BY_SLURM)
+    if (args->save_pid && (front->launcher == SHOALI_BY_SSH || front->launcher == SHOALI_BY_PDSH))
         shoali_words_add(out, "--save_pid");
     if (args->rank_log_folder)
         shoali_words_add(out, "--enable_each_rank_log=%s", args->rank_log_folder);
@@ -74,7 +74,7 @@ static void add_rank(const struct shoali_front *front, struct shoali_words *out)
     shoali_words_add(out, "%s", front->self);
     shoali_words_add(out, "run");
     shoali_words_add(out, "--rank_of=%s", shoali_launcher_name_of(front->launcher));
-    if (front->world.file || front->launcher != SHOALI_BY_SLURM) {
+    if (front->world.file || front->world.named || front->launcher != SHOALI_BY_SLURM) {
         const char *world = shoali_world_print(&front->world, front->arena);
         out->failed = out->failed || !world;
         shoali_words_add(out, "--world_info=%s", world ? world : "");
@@ -348,41 +348,58 @@ static bool even(const struct shoali_world *world)
     return true;
 }
 
+/* srun numbers ranks by its own order of nodes, equally many on each, unless every rank's node is
+ * named. An argument has at most 128 KiB. */
+static shoal_status add_slurm_nodes(const struct shoali_front *front, struct shoali_words *words)
+{
+    enum { LONGEST = 120000 };
+    const struct shoali_world *world = &front->world;
+    struct shoali_str list = {0};
+    const bool each = world->file || !even(world);
+    shoal_status status = SHOAL_OK;
+    shoali_words_add(words, "--nodes=%d", (int)world->nodes);
+    if (!each)
+        shoali_words_add(words, "--ntasks-per-node=%d", (int)(world->ranks / world->nodes));
+    if (!world->file && !world->named)
+        return SHOAL_OK;
+    for (int32_t i = 0; i < world->nodes; i++)
+        for (int32_t k = 0; k < (each ? world->node[i].slots.count : 1); k++)
+            shoali_str_append(&list, "%s%s", list.length ? "," : "", world->node[i].name);
+    if (list.length > LONGEST) {
+        status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                            "--launcher slurm: the names of the hosts of %d ranks are too long for "
+                            "srun's command line: leave the hostfile out, and give --num_nodes and "
+                            "--num_gpus",
+                            (int)world->ranks);
+        goto done;
+    }
+    shoali_words_add(words, "--distribution=%s", each ? "arbitrary" : "block");
+    shoali_words_add(words, "--nodelist=%s", shoali_str_get(&list));
+done:
+    words->failed = words->failed || list.failed;
+    shoali_str_fini(&list);
+    return status;
+}
+
 static shoal_status make_slurm(struct shoali_front *front)
 {
     shoal_status status;
-    const struct shoali_world *world = &front->world;
     struct shoali_words *words = &front->command[0].words;
-    struct shoali_str hosts = {0};
-    if (!even(world)) {
-        status =
-            SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                       "--launcher slurm: srun gives every host equally many ranks, and %s has "
-                       "hosts with different numbers of slots: use --num_gpus N",
-                       world->file);
-        goto done;
-    }
     assign_letter(front);
     shoali_words_add(words, "srun");
     shoali_words_add(words, "-n");
-    shoali_words_add(words, "%d", (int)world->ranks);
-    shoali_words_add(words, "--nodes=%d", (int)world->nodes);
-    shoali_words_add(words, "--ntasks-per-node=%d", (int)(world->ranks / world->nodes));
-    for (int32_t i = 0; i < world->nodes && world->file; i++)
-        shoali_str_append(&hosts, "%s%s", i ? "," : "", world->node[i].name);
-    if (world->file) {
-        shoali_words_add(words, "--nodelist=%s", shoali_str_get(&hosts));
-        shoali_words_add(words, "--distribution=block");
-    }
+    shoali_words_add(words, "%d", (int)front->world.ranks);
+    SHOAL_TRY(status, add_slurm_nodes(front, words), done);
     /* A rank's end with a failure is the job's, at once. */
     shoali_words_add(words, "--kill-on-bad-exit=1");
+    /* What is left of a step on a node that is gone holds the others' cores until Slurm gives it up. */
+    if (front->overseer)
+        shoali_words_add(words, "--overlap");
     SHOAL_TRY(status, add_launcher_args(front, words), done);
     shoali_words_add(words, "--chdir=%s", front->folder);
     shoali_words_add(words, "--export=ALL");
     add_rank(front, words);
-    words->failed = words->failed || hosts.failed;
 done:
-    shoali_str_fini(&hosts);
     return status;
 }
 

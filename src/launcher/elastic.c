@@ -16,6 +16,8 @@
 #define BACKOFF_MAX_NS (60 * SECOND_NS)
 /* How long a program without --save must have run to have got anywhere. */
 #define LONG_NS (60 * SECOND_NS)
+/* What hosts have to answer before the first start: as long as the pre-flight gives them. */
+#define FIRST_ANSWER_NS (20 * SECOND_NS)
 /* What a host's launcher takes to end its ranks when it has found the connection gone. */
 #define ENDING_NS (2 * SECOND_NS)
 enum { USAGE = 2 };
@@ -106,16 +108,13 @@ done:
 
 static shoal_status check_launcher(const struct shoali_launch_options *options)
 {
-    if (!shoali_config_given(&shoali_launch_section, options, "launcher") ||
-        options->launcher == SHOALI_BY_SSH || options->launcher == SHOALI_BY_PDSH)
+    const char *nodes = getenv("SLURM_JOB_NODELIST");
+    if (options->launcher != SHOALI_BY_SLURM || (nodes && *nodes))
         return SHOAL_OK;
-    return SHOAL_FAIL(
-        SHOAL_EUNSUPPORTED,
-        "--elastic_training with --launcher %s: its agent starts ranks by ssh or pdsh alone%s",
-        shoali_launcher_name_of((enum shoali_remote_launcher)options->launcher),
-        options->launcher == SHOALI_BY_SLURM ? "; under Slurm let sbatch --requeue start the job "
-                                               "again, which continues from its checkpoint"
-                                             : "");
+    return SHOAL_FAIL(SHOAL_EINVAL, "--elastic_training with --launcher slurm restarts steps on "
+                                    "the nodes that an allocation has "
+                                    "left: start it inside of one that outlives its nodes (salloc "
+                                    "--no-kill, sbatch --no-kill)");
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */
@@ -155,6 +154,9 @@ static shoal_status ask_hosts(struct shoali_agent *agent, struct attempt *attemp
     SHOAL_TRY(status, shoali_front_choose_launcher(&front), done);
     SHOAL_TRY(status, shoali_calls_begin(&front, &attempt->all, NULL, &calls), done);
     attempt->here = calls.here;
+    /* A host that is slow today is not one that has just gone. */
+    if (!agent->ran)
+        calls.deadline_ns = shoali_deadline_ns(FIRST_ANSWER_NS);
     while (!agent->asked && !shoali_calls_test(&attempt->all, &calls))
         wait_ns(agent, SECOND_NS / 10);
     shoali_calls_end(&attempt->all, &calls);
@@ -177,6 +179,8 @@ static shoal_status make_variables(const struct shoali_agent *agent, struct shoa
     shoali_words_add(words, "TORCHELASTIC_RESTART_COUNT=%d", (int)agent->restarts);
     shoali_words_add(words, "TORCHELASTIC_MAX_RESTARTS=%lld",
                      (long long)agent->options->max_restarts);
+    /* DeepSpeed's agent sets it: else a rank of NCCL's waits for one that is gone. */
+    shoali_words_add(words, "NCCL_ASYNC_ERROR_HANDLING=1");
     shoali_words_add(words, SHOALI_ELASTIC_VARIABLE "=%s", section ? section : "");
     return words->failed || !section ? SHOAL_ENOMEM : SHOAL_OK;
 }

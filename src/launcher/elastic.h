@@ -6,9 +6,10 @@
  *   elastic_grow.c   hosts that have come back while the job runs
  *
  * The job is the one that `shoal run` would start without the flag: on this machine, or on hosts by
- * ssh or pdsh. It ends as always, with its verdict, when a rank or a host dies. Then the agent
+ * any launcher. It ends as always, with its verdict, when a rank or a host dies. Then the agent
  *
- *   1. reads the hostfile again, and asks all of its hosts over ssh whether they are there (5 s);
+ *   1. reads the hostfile again, and asks all of its hosts over ssh whether they are there (5 s); under
+ *      Slurm the nodes of the allocation around, by a step on each;
  *   2. takes the first --max_elastic_nodes of those that answered, and of their slots as many, host
  *      by host, as the largest number of ranks that the configuration's section elasticity allows;
  *   3. starts the same command there. The program finds its newest whole checkpoint by itself:
@@ -26,8 +27,8 @@
  * minute). Else --restart_backoff seconds pass, twice as many before the next, at most 60.
  *
  * Growing. While the job runs, hosts of the file that are not in it are asked every 5 s. When they
- * allow more ranks the ranks are asked to save (SIGUSR1; pdsh passes none on, then it is the next
- * checkpoint that they save by themselves), and when `latest` has moved the job is ended and started
+ * allow more ranks the ranks are asked to save (SIGUSR1, which srun and mpirun pass on; pdsh does not,
+ * then it is the next checkpoint that they save by themselves), and when `latest` has moved the job is ended and started
  * on all of them: no step is computed twice. A program without --save grows at its next restart.
  *
  * Two jobs at once? Hosts that do not answer may be alive, and their ranks running. They need those

@@ -8,17 +8,32 @@
 #include <unistd.h>
 
 #define ANSWER_NS INT64_C(5000000000)
+#define ENDING_NS INT64_C(1000000000)
+
+/* A step of its own says whether a node of the allocation takes one. */
+static void add_step(const struct shoali_node *node, struct shoali_words *words)
+{
+    shoali_words_add(words, "srun");
+    shoali_words_add(words, "--overlap");
+    shoali_words_add(words, "--nodes=1");
+    shoali_words_add(words, "--ntasks=1");
+    shoali_words_add(words, "--input=none");
+    shoali_words_add(words, "--nodelist=%s", node->name);
+}
 
 static shoal_status call(const struct shoali_front *front, const struct shoali_node *node,
                          struct shoali_calls *calls, int32_t index)
 {
-    shoal_status status;
+    shoal_status status = SHOAL_OK;
     struct shoali_words words = {.arena = front->arena};
-    SHOAL_TRY(status, shoali_ssh_words(front, node, &words), done);
-    if (words.count == 0) { /* this machine */
+    if (node->here && front->launcher != SHOALI_BY_PDSH) { /* this machine */
         calls->here[index] = true;
-        goto done;
+        return SHOAL_OK;
     }
+    if (front->launcher == SHOALI_BY_SLURM)
+        add_step(node, &words);
+    else
+        SHOAL_TRY(status, shoali_ssh_words(front, node, &words), done);
     shoali_words_add(&words, "true");
     if (words.failed) {
         status = SHOAL_ENOMEM;
@@ -70,12 +85,33 @@ bool shoali_calls_test(const struct shoali_world *world, struct shoali_calls *ca
     return open == 0 || shoali_deadline_passed(calls->deadline_ns);
 }
 
+static void end_call(pid_t pid, int signal)
+{
+    kill(-pid, signal);
+    kill(pid, signal); /* where it has not yet become a group */
+}
+
+/* srun takes back its step when it is asked to end; one that is killed leaves it behind. */
 void shoali_calls_end(const struct shoali_world *world, struct shoali_calls *calls)
 {
+    const int64_t deadline_ns = shoali_deadline_ns(ENDING_NS);
+    int32_t open = 0;
+    for (int32_t i = 0; i < world->nodes; i++)
+        if (calls->pid[i] > 0)
+            end_call(calls->pid[i], SIGTERM);
+    do {
+        open = 0;
+        for (int32_t i = 0; i < world->nodes; i++)
+            if (calls->pid[i] > 0 && waitpid(calls->pid[i], NULL, WNOHANG) != 0)
+                calls->pid[i] = 0;
+            else
+                open += calls->pid[i] > 0;
+        if (open > 0)
+            usleep(10000);
+    } while (open > 0 && !shoali_deadline_passed(deadline_ns));
     for (int32_t i = 0; i < world->nodes; i++)
         if (calls->pid[i] > 0) {
-            kill(-calls->pid[i], SIGKILL);
-            kill(calls->pid[i], SIGKILL); /* where it has not yet become a group */
+            end_call(calls->pid[i], SIGKILL);
             waitpid(calls->pid[i], NULL, 0);
             calls->pid[i] = 0;
         }
@@ -95,7 +131,7 @@ shoal_status shoali_agent_choose(const struct shoali_agent *agent, const struct 
     const int64_t model = agent->config.model_parallel_size;
     int64_t slots = 0, ranks;
     int32_t nodes = 0;
-    *world = (struct shoali_world){.file = all->file};
+    *world = (struct shoali_world){.file = all->file, .named = all->named};
     for (int32_t i = 0; i < all->nodes; i++)
         if (takes(agent, all, here, i, nodes)) {
             slots += all->node[i].slots.count;

@@ -20,6 +20,9 @@ static bool is_name(const char *entry, size_t length, const char *name)
     return strlen(name) == length && strncmp(entry, name, length) == 0;
 }
 
+/* On the machines of one Azure service they name devices of this host alone. */
+static const char *const not_in_azure[] = {"NCCL_IB_HCA", "UCX_NET_DEVICES"};
+
 static bool is_exported(const char *entry)
 {
     const size_t length = strcspn(entry, "=");
@@ -28,6 +31,8 @@ static bool is_exported(const char *entry)
         wanted = strncmp(entry, prefixes[i], strlen(prefixes[i])) == 0;
     for (size_t i = 0; i < sizeof(never) / sizeof(never[0]) && wanted; i++)
         wanted = !is_name(entry, length, never[i]);
+    for (int i = 0; i < 2 && wanted && getenv("AISC_JOB_NAME"); i++)
+        wanted = !is_name(entry, length, not_in_azure[i]);
     return wanted;
 }
 
@@ -109,7 +114,21 @@ static shoal_status read_file(const char *folder, const char *name, struct shoal
     return status;
 }
 
-shoal_status shoali_exports_collect(struct shoali_words *exports)
+static void set_python_path(const char *program, const char *folder, struct shoali_words *exports)
+{
+    const char *name = program && strrchr(program, '/') ? strrchr(program, '/') + 1 : program;
+    const char *path = getenv("PYTHONPATH");
+    if (!name || strncmp(name, "python", 6) != 0)
+        return;
+    const char *entry = shoali_arena_printf(exports->arena, "PYTHONPATH=%s%s%s", folder,
+                                            path && *path ? ":" : "", path ? path : "");
+    if (entry)
+        set(exports, entry);
+    exports->failed = exports->failed || !entry;
+}
+
+shoal_status shoali_exports_collect(const char *program, const char *folder,
+                                    struct shoali_words *exports)
 {
     shoal_status status = SHOAL_OK;
     const char *home = getenv("HOME"), *given = getenv("DS_ENV_FILE");
@@ -117,6 +136,7 @@ shoal_status shoali_exports_collect(struct shoali_words *exports)
     for (char **at = environ; *at; at++)
         if (is_exported(*at))
             set(exports, *at);
+    set_python_path(program, folder, exports);
     for (int i = 0; i < 2; i++) {
         if (home && *home && names[i][0] != '/')
             SHOAL_TRY(status, read_file(home, names[i], exports), done);

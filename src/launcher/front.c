@@ -175,7 +175,10 @@ static shoal_status prepare(struct shoali_front *front)
     SHOAL_TRY(status, shoali_secret_draw(front->letter.secret), done);
     if (front->overseer)
         shoali_words_add_all(&front->letter.variables, front->overseer->variables);
-    SHOAL_TRY(status, shoali_exports_collect(&front->letter.variables), done);
+    SHOAL_TRY(
+        status,
+        shoali_exports_collect(front->args->program[0], front->folder, &front->letter.variables),
+        done);
     SHOAL_TRY(status, choose_port(front), done);
     choose_address(front);
 done:
@@ -188,6 +191,7 @@ shoal_status shoali_front_run(const struct shoali_launch_options *options,
                               char **dry, int *exit_code)
 {
     shoal_status status;
+    const char *pid_file = NULL;
     struct shoali_front front = {.options = options,
                                  .overseer = overseer,
                                  .args = args,
@@ -201,11 +205,17 @@ shoal_status shoali_front_run(const struct shoali_launch_options *options,
     if (!front.master_port)
         front.master_port = draw_port(&front);
     SHOAL_TRY(status, shoali_commands_make(&front), done);
+    /* With ssh and pdsh the launchers of the hosts do it. */
+    if (args->save_pid && !options->dry_run && front.launcher != SHOALI_BY_SSH &&
+        front.launcher != SHOALI_BY_PDSH)
+        SHOAL_TRY(status, shoali_pid_file_write(arena, &pid_file), done);
     if (options->dry_run)
         status = print_commands(&front, dry);
     else
         status = shoali_watch(&front, exit_code);
 done:
+    if (pid_file)
+        unlink(pid_file);
     memset(front.letter.secret, 0, sizeof(front.letter.secret));
     return status;
 }

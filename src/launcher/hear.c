@@ -67,9 +67,34 @@ static void read_pdsh(struct shoali_watch *watch, char *line)
     snprintf(watch->host, sizeof(watch->host), "%.*s", (int)(end - host - 2), host + 2);
 }
 
+/* "Connection to HOST closed by remote host.": ssh's words through mpirun, which itself says nothing of
+ * hosts. It may go on without the connection (MPICH): this is the reason only when it does not. */
+static void read_ssh(struct shoali_watch *watch, char *line)
+{
+    static const char begin[] = "Connection to ", mark[] = " closed by remote host";
+    const char *host = line + sizeof(begin) - 1;
+    char *end = strstr(line, mark);
+    if (watch->unlinked[0] || watch->stop_signal || !end ||
+        strncmp(line, begin, sizeof(begin) - 1) != 0)
+        return;
+    snprintf(watch->unlinked, sizeof(watch->unlinked), "%.*s", (int)(end - host), host);
+}
+
+/* A host waits a moment before it says that a rank was killed, for what its other ranks say of that; those
+ * of other hosts may have heard by then, and left. Such a first word gives way to a death. */
+static bool is_hearsay(struct shoali_watch *watch, const struct shoali_wire_end *end)
+{
+    const struct shoali_rank_view *view = &watch->view[end->rank];
+    if (end->cause != 'E' || end->signal != 0 || end->code != 1)
+        return false;
+    (void)shoali_copies_look(&watch->copies, watch->view);
+    return shoali_rank_is_echo(view) || !view->known || view->board.failure == 0;
+}
+
 static void take_end(struct shoali_watch *watch, int32_t index, const struct shoali_wire_end *end)
 {
-    if (watch->has_end || watch->stop_signal)
+    const bool better = watch->has_end && !is_hearsay(watch, end) && is_hearsay(watch, &watch->end);
+    if (watch->stop_signal || (watch->has_end && !better))
         return;
     watch->has_end = true;
     watch->end = *end;
@@ -118,6 +143,19 @@ static void hear_line(struct shoali_watch *watch, int32_t index)
     child->length = 0;
 }
 
+/* Text that is passed on as it comes, and read when its line is whole. */
+static void keep_plain(struct shoali_watch *watch, struct shoali_child *child, char c)
+{
+    if (c != '\n') {
+        if (child->length < sizeof(child->line) - 2)
+            child->line[child->length++] = c;
+        return;
+    }
+    child->line[child->length] = '\0';
+    child->length = 0;
+    read_ssh(watch, child->line);
+}
+
 static void hear_part(struct shoali_watch *watch, int32_t index, const char *part, size_t count)
 {
     struct shoali_child *child = &watch->child[index];
@@ -127,8 +165,10 @@ static void hear_part(struct shoali_watch *watch, int32_t index, const char *par
     for (size_t i = 0; i < count; i++) {
         const char c = part[i];
         if (!lines && (!child->marked || c == SHOALI_WIRE_MARK)) {
-            if (c != SHOALI_WIRE_MARK)
+            if (c != SHOALI_WIRE_MARK) {
+                keep_plain(watch, child, c);
                 continue;
+            }
             if (!child->marked) /* else mpirun has cut a line short */
                 pass_on(part + plain, i - plain);
             child->marked = true;
@@ -142,6 +182,7 @@ static void hear_part(struct shoali_watch *watch, int32_t index, const char *par
             child->line[child->length] = '\0';
             read_wire(watch, index, child->line);
             child->marked = false;
+            child->length = 0;
             plain = i + 1;
         }
     }

@@ -18,11 +18,11 @@
 #include <time.h>
 #include <unistd.h>
 
-static shoal_status write_pid_file(struct shoali_job *job)
+shoal_status shoali_pid_file_write(struct shoali_arena *arena, const char **file)
 {
     const char *folder = getenv("TMPDIR");
-    char *path = shoali_arena_printf(&job->arena, "%s/%d.deepspeed",
-                                     folder && *folder ? folder : "/tmp", (int)getpid());
+    char *path = shoali_arena_printf(arena, "%s/%d.deepspeed", folder && *folder ? folder : "/tmp",
+                                     (int)getpid());
     if (!path)
         return SHOAL_ENOMEM;
     int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -31,7 +31,7 @@ static shoal_status write_pid_file(struct shoali_job *job)
                           "cannot write the pid file %s: %s%s", path, strerror(errno),
                           errno == EEXIST ? "; it is left from a job that was killed: remove it"
                                           : "");
-    job->pid_file = path;
+    *file = path;
     int failed = dprintf(descriptor, "%d", (int)getpid()) < 0;
     failed |= close(descriptor) != 0;
     return failed ? SHOAL_FAIL(SHOAL_EIO, "cannot write the pid file %s", path) : SHOAL_OK;
@@ -192,7 +192,7 @@ static shoal_status run(struct shoali_job *job, int *exit_code)
         goto done;
     }
     if (job->args->save_pid)
-        SHOAL_TRY(status, write_pid_file(job), done);
+        SHOAL_TRY(status, shoali_pid_file_write(&job->arena, &job->pid_file), done);
     adopt_orphans(job);
     status = shoali_guard_start(job);
     if (status == SHOAL_OK)

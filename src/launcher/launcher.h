@@ -11,7 +11,8 @@
  *   environment.c  program path, arguments and environment of each rank
  *   spawn.c      fork, files, process groups, exec
  *   supervise.c  waits for deaths and signals, picks the rank to blame, takes the job down
- *   leftovers.c  the job's shared memory segments and the processes that escaped their group
+ *   leftovers.c  the job's shared memory segments and the processes that escaped their group;
+ *                leftovers_mpi.c: what a killed MPI leaves in files
  *   guard.c      a process that takes the job down when the launcher itself is killed
  *   look.c       the boards of the ranks while the job runs, and why it failed (ranks.h)
  *   launch.c     the order of all this
@@ -39,6 +40,7 @@
 #include "base/config_table.h"
 #include "base/process.h"
 #include "comm/bootstrap/secret.h"
+#include "launcher/ranks.h"
 #include "shoal/launcher.h"
 
 #include <stdbool.h>
@@ -84,6 +86,7 @@ struct shoali_job {
     struct shoali_process self; /* the launcher */
     pid_t guard;                /* 0: none */
     bool reaper;                /* all children of this process are of the job, orphans too */
+    bool of_mpi;                /* one rank of mpirun's or srun's, which end the others */
     int signal_fd;              /* SIGCHLD and the signals that stop a job */
     int culprit;                /* rank to blame, -1 none */
     int stop_signal;            /* that stopped the job from outside, 0 none */
@@ -94,7 +97,9 @@ struct shoali_job {
     int silent;                 /* rank that made no progress, -1 none */
     int64_t silence_ns;         /* of a rank, how long is too long; 0: it may be for ever */
     int64_t host_silence_ns;    /* of the lifeline */
-    int64_t look_ns;            /* when the boards are looked at next */
+    int64_t look_ns, beat_ns;   /* when the boards are looked at and sent next */
+    struct shoali_stuck stuck;  /* ranks that wait for each other */
+    bool is_stuck;              /* ... for too long */
     int64_t memory_kills;       /* of the machine when the job began */
     struct shoali_rank_view *view;         /* [world_ranks]; NULL: no memory for them */
     struct shoali_rank_progress *progress; /* [ranks]: since when nothing of them ran */
@@ -179,6 +184,8 @@ SHOAL_CHECKED shoal_status shoali_rank_arguments(struct shoali_job *job, int32_t
                                                  char ***argv);
 SHOAL_CHECKED shoal_status shoali_rank_environment(struct shoali_job *job, int32_t rank,
                                                    char ***envp);
+/* Writes this process' number to TMPDIR/PID.deepspeed; *file, in the arena, is to be removed. */
+SHOAL_CHECKED shoal_status shoali_pid_file_write(struct shoali_arena *arena, const char **file);
 /* Runs a job whose `args` are set and whose other members are those of shoali_job_none, or what a
  * node of a larger job has (cluster.h). */
 SHOAL_CHECKED shoal_status shoali_job_run(struct shoali_job *job, int *exit_code);
@@ -220,9 +227,15 @@ enum shoali_leftovers {
 };
 /* Returns how many were found. */
 int32_t shoali_leftover_processes(const struct shoali_job *job, enum shoali_leftovers what);
+/* Removes the session folder of an Open MPI's mpirun that has ended without doing so. */
+void shoali_leftover_of_mpirun(int32_t pid);
+/* Removes the shared memory of MPICHs on this host that were killed in MPI_Init: what nobody has open,
+ * and was made at `since` or later. */
+void shoali_leftover_of_mpich(time_t since);
 /* Removes the job's segments. */
 void shoali_leftover_segments_unlink(const char *job_id);
-/* Starts the guard, which lives until it is stopped or has cleaned up after the launcher. */
+/* Starts the guard, which lives until it is stopped or has cleaned up after the launcher; of a rank of
+ * mpirun's, after all of the job on this host. */
 SHOAL_CHECKED shoal_status shoali_guard_start(struct shoali_job *job);
 void shoali_guard_stop(struct shoali_job *job);
 /* Removes segments of jobs of this pid namespace whose launcher is gone. */

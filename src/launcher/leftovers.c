@@ -1,6 +1,6 @@
 /* What a job may leave behind: segments in the user's folder of /dev/shm, and processes that left
  * their rank's group. Both are found by the job's id, never by a name that another job could share.
- */
+ * What an MPI leaves behind is in leftovers_mpi.c. */
 #include "launcher/launcher.h"
 
 #include "base/str.h"

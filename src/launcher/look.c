@@ -56,18 +56,36 @@ static void beat(struct shoali_job *job)
     shoali_str_fini(&lines);
 }
 
+/* A short silence is found in time by looking more often. */
+static int64_t pace(const struct shoali_job *job)
+{
+    const bool is_short = job->silence_ns > 0 && job->silence_ns < 4 * LOOK_NS;
+    return is_short ? LOOK_NS / 4 : LOOK_NS;
+}
+
 shoal_status shoali_look_begin(struct shoali_job *job)
 {
     job->view = shoali_calloc((size_t)job->world_ranks, sizeof job->view[0], "boards of ranks");
     job->progress = shoali_calloc((size_t)job->ranks, sizeof job->progress[0], "ranks' progress");
     job->memory_kills = shoali_memory_kills();
-    job->look_ns = shoali_deadline_ns(LOOK_NS);
+    job->beat_ns = shoali_deadline_ns(LOOK_NS);
+    job->look_ns = shoali_deadline_ns(pace(job));
     if (!job->view || !job->progress)
         return SHOAL_ENOMEM;
     /* From its first word on the front finds out when the host is lost. */
     if (job->reports)
         beat(job);
     return SHOAL_OK;
+}
+
+/* Also before it has a board. */
+static bool is_stopped(const struct shoali_job *job, int32_t index)
+{
+    const struct shoali_rank_view *view = &job->view[job->first_rank + index];
+    struct shoali_process process;
+    if (view->known)
+        return view->state == 'T';
+    return shoali_process_read((int32_t)job->rank[index].pid, &process) && process.state == 'T';
 }
 
 /* A rank of which no thread has run for so long, while others wait for it. Where the others are on
@@ -78,22 +96,34 @@ static void find_silent(struct shoali_job *job)
     bool waited_for = job->nodes > 1;
     for (int32_t i = 0; i < job->ranks; i++)
         waited_for = waited_for || (job->view[job->first_rank + i].known &&
-                                    job->view[job->first_rank + i].board.waited_ns > LOOK_NS);
+                                    job->view[job->first_rank + i].board.waited_ns > LOOK_NS / 2);
     for (int32_t i = 0; i < job->ranks; i++) {
         const struct shoali_rank_view *view = &job->view[job->first_rank + i];
         struct shoali_rank_progress *progress = &job->progress[i];
-        const bool moved = !view->known || view->state == 0 || view->state == 'Z' ||
-                           view->run_ns != progress->run_ns ||
-                           view->board.posted != progress->posted || !waited_for ||
+        /* Where waits are not counted, as while ranks join or save, a slow disk is no failure. */
+        const bool stopped = is_stopped(job, i), gone = view->state == 0 || view->state == 'Z';
+        const bool wanted = stopped || (waited_for && view->known && !gone);
+        const bool moved = view->run_ns != progress->run_ns ||
+                           view->board.posted != progress->posted || !wanted ||
                            progress->since_ns == 0;
+        /* Who waits for a stopped rank may be on another host, and look silent as well. */
+        const int64_t limit_ns = job->silence_ns + (stopped ? 0 : LOOK_NS / 2);
         progress->run_ns = view->run_ns;
         progress->posted = view->board.posted;
         if (moved)
             progress->since_ns = now_ns;
-        else if (job->silence_ns > 0 && now_ns - progress->since_ns >= job->silence_ns &&
-                 job->silent < 0 && view->board.world > 1)
+        else if (job->silence_ns > 0 && now_ns - progress->since_ns >= limit_ns &&
+                 job->silent < 0 && job->world_ranks > 1 && (view->board.world > 1 || !view->known))
             job->silent = i;
     }
+}
+
+/* Later than a silent rank, which is the reason where there is one. */
+static void find_stuck(struct shoali_job *job)
+{
+    if (job->silence_ns > 0 && !job->reports && job->silent < 0 &&
+        shoali_ranks_stuck(job->view, job->world_ranks, job->silence_ns + LOOK_NS / 4, &job->stuck))
+        job->is_stuck = true;
 }
 
 static void say_straggler(struct shoali_job *job)
@@ -133,9 +163,13 @@ void shoali_look(struct shoali_job *job)
     /* Not looked for long: the launcher did not run itself, nor did perhaps its ranks. */
     if (now_ns - job->look_ns > LOOK_NS)
         memset(job->progress, 0, (size_t)job->ranks * sizeof job->progress[0]);
-    job->look_ns = shoali_deadline_ns(LOOK_NS);
+    job->look_ns = shoali_deadline_ns(pace(job));
     (void)shoali_ranks_look(job->id, job->world_ranks, job->view);
     find_silent(job);
+    find_stuck(job);
+    if (now_ns < job->beat_ns)
+        return;
+    job->beat_ns = shoali_deadline_ns(LOOK_NS);
     say_straggler(job);
     if (job->reports)
         beat(job);
@@ -181,7 +215,7 @@ void shoali_look_board_unlink(const struct shoali_job *job)
 
 static void report_to_front(const struct shoali_job *job, const struct shoali_verdict *verdict)
 {
-    static const char causes[] = "ESHM";
+    static const char causes[] = "ESHMW";
     struct shoali_str lines = {0};
     send_last_words(job);
     shoali_str_append(&lines, "%cE\t%d\t%d\t%d\t%d\t%c\t%s\n", SHOALI_WIRE_MARK, (int)verdict->rank,
@@ -204,9 +238,20 @@ void shoali_look_report(struct shoali_job *job, const char *rest)
                                      .rest = rest,
                                      .log_folder = job->args->rank_log_folder,
                                      .silent_ns = job->silence_ns};
-    if (index == job->silent)
+    const struct shoali_rank_view *view = &job->view[job->first_rank + index];
+    /* It had failed, and was ended while it gave up what it held: the failure is what counts. */
+    if (index != job->culprit && view->known && view->board.failure != 0 &&
+        ((rank->signal == SIGTERM && job->term_sent) ||
+         (rank->signal == SIGKILL && job->kill_sent))) {
+        verdict.signal = 0;
+        verdict.code = 1;
+    }
+    if (job->is_stuck) {
+        verdict.cause = SHOALI_CAUSE_STUCK;
+        verdict.rank = -1;
+    } else if (index == job->silent)
         verdict.cause = SHOALI_CAUSE_SILENT;
-    else if (rank->signal == SIGKILL && shoali_memory_kills() > job->memory_kills)
+    else if (verdict.signal == SIGKILL && shoali_memory_kills() > job->memory_kills)
         verdict.cause = SHOALI_CAUSE_MEMORY;
     if (job->reports)
         report_to_front(job, &verdict);

@@ -27,6 +27,7 @@ static pid_t start_rank(const char *path, char **argv, char **envp, const sigset
     if (pid != 0)
         return pid;
     /* It must not outlive this process, which mpirun may kill. */
+    signal(SIGPIPE, SIG_DFL); /* start.c ignores it for mpirun */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent &&
         sigprocmask(SIG_SETMASK, mask, NULL) == 0)
         execve(path, argv, envp);
@@ -80,7 +81,11 @@ shoal_status shoali_mpi_watch(struct shoali_job *job, int32_t local_rank, const 
     job->ranks = 1;
     job->reports = true;
     job->beats = local_rank == 0;
+    job->of_mpi = true;
+    if (!shoali_process_read(getpid(), &job->self))
+        return SHOAL_FAIL(SHOAL_EIO, "cannot read /proc/self/stat");
     SHOAL_TRY(status, shoali_look_begin(job), done);
+    SHOAL_TRY(status, shoali_guard_start(job), done);
     shoali_job_signals(&set);
     sigprocmask(SIG_BLOCK, &set, &old);
     const int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -89,13 +94,15 @@ shoal_status shoali_mpi_watch(struct shoali_job *job, int32_t local_rank, const 
         status = SHOAL_FAIL(SHOAL_EIO, "cannot start %s: %s", path, strerror(errno));
         goto done;
     }
+    job->culprit = 0; /* whom the report is about */
     await_rank(job, signals);
-    job->culprit = 0;
     if ((rank.code || rank.signal) && job->stop_signal)
         shoali_look_last_words(job);
     else if ((rank.code || rank.signal) && job->silent < 0)
         shoali_look_report(job, "");
     shoali_look_board_unlink(job);
+    if (rank.code == 0 && rank.signal == 0) /* else there may be more to clear away */
+        shoali_guard_stop(job);
     *exit_code = rank.signal ? 128 + rank.signal : rank.code;
 done:
     shoali_look_end(job);

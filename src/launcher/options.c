@@ -197,8 +197,9 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_STRING,
      .offset = AT(autotuning),
      .default_text = "",
-     .state = SHOALI_PENDING,
-     .help = "Search for a good configuration: tune or run."},
+     .help = "tune: start the program for a few steps with one configuration after the other, as "
+             "the section autotuning of its --deepspeed_config says, and write the fastest one to "
+             "autotuning_results/ds_config_optimal.json; run: then start it with that."},
     {.key = "bind_cores_to_rank",
      .type = SHOALI_BOOL,
      .offset = AT(bind_cores),
@@ -225,7 +226,7 @@ static const struct shoali_option rows[] = {
      .default_number = SHOALI_SILENT_RANK_S,
      .min = 0,
      .max = 1e6,
-     .help = "Seconds after which a rank that others wait for, and of which nothing has run "
+     .help = "Whole seconds after which a rank that others wait for, and of which nothing has run "
              "meanwhile (stopped, or waiting for a dead disk), ends the job; 0: never."},
     {.key = "host_timeout",
      .type = SHOALI_INT,
@@ -346,6 +347,15 @@ shoal_status shoali_launch_resolve(const struct shoali_launch_options *options,
         status =
             SHOAL_FAIL(SHOAL_EINVAL, "--module is a module of Python, and --no_python says that "
                                      "there is none: give one of them");
+        goto done;
+    }
+    if (*options->autotuning && strcmp(options->autotuning, "tune") != 0 &&
+        strcmp(options->autotuning, "run") != 0) {
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL,
+                       "--autotuning %s: give tune, to find the fastest configuration, or run, "
+                       "to train with it, too",
+                       options->autotuning);
         goto done;
     }
     SHOAL_TRY(status, check_elastic(options), done);

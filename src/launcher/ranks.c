@@ -1,5 +1,6 @@
 #include "launcher/ranks.h"
 
+#include "base/clock.h"
 #include "base/process.h"
 #include "comm/board_file.h"
 
@@ -97,7 +98,7 @@ static bool find_arrival(const struct shoali_board_view *board, uint64_t key, in
 
 struct tally {
     int32_t met, last;
-    double late_ns;
+    double late_ns; /* of the meetings at which it was last */
 };
 
 /* One meeting that `by` took part in, as the first of those that have it. */
@@ -121,11 +122,9 @@ static bool count_meeting(const struct shoali_rank_view *view, int32_t ranks, in
     if (met < 2)
         return false;
     for (int32_t r = by; r < ranks; r++)
-        if (view[r].known && find_arrival(&view[r].board, key, &at)) {
-            tally[r].met++;
-            tally[r].late_ns += (double)(at - first);
-        }
+        tally[r].met += view[r].known && find_arrival(&view[r].board, key, &at);
     tally[last_rank].last++;
+    tally[last_rank].late_ns += (double)(last - first);
     return true;
 }
 
@@ -146,18 +145,20 @@ void shoali_ranks_straggler(const struct shoali_rank_view *view, int32_t ranks,
 {
     struct tally *tally = calloc((size_t)ranks + 1, sizeof *tally);
     int32_t meetings = 0, worst = -1;
+    double all_ns = 0;
     *straggler = (struct shoali_straggler){.rank = -1};
     for (int32_t r = 0; tally && r < ranks; r++)
         for (int32_t i = 0; view[r].known && i < SHOALI_BOARD_ARRIVALS; i++)
             if (view[r].board.arrival[i].key)
                 meetings += count_meeting(view, ranks, r, view[r].board.arrival[i].key, tally);
     for (int32_t r = 0; tally && r < ranks; r++)
-        if (tally[r].met >= LEAST_MEETINGS && 2 * tally[r].last > tally[r].met &&
-            (worst < 0 || tally[r].late_ns > tally[worst].late_ns))
+        all_ns += tally[r].late_ns;
+    for (int32_t r = 0; tally && r < ranks; r++)
+        if (tally[r].met >= LEAST_MEETINGS && 2 * tally[r].late_ns > all_ns)
             worst = r;
     straggler->meetings = meetings;
     if (worst >= 0) {
-        const double mean_ns = tally[worst].late_ns / tally[worst].met;
+        const double mean_ns = tally[worst].late_ns / tally[worst].last;
         const double span = (double)span_of(&view[worst].board);
         straggler->late_ms = mean_ns * 1e-6;
         straggler->others_wait = span > 0 ? tally[worst].late_ns / span : 0;
@@ -165,6 +166,36 @@ void shoali_ranks_straggler(const struct shoali_rank_view *view, int32_t ranks,
             straggler->rank = worst;
     }
     free(tally);
+}
+
+/* In a call that it has not left, and not computing beside it. */
+static bool is_blocked(const struct shoali_rank_view *view)
+{
+    return view->known && view->board.unfinished > 0 && (view->board.waits || view->board.reads) &&
+           view->board.failure == 0;
+}
+
+bool shoali_ranks_stuck(const struct shoali_rank_view *view, int32_t ranks, int64_t limit_ns,
+                        struct shoali_stuck *stuck)
+{
+    const int64_t now_ns = shoali_now_ns();
+    uint64_t mark = 1;
+    bool blocked = ranks > 1, meet = true;
+    for (int32_t r = 0; r < ranks && blocked; r++) {
+        const struct shoali_board_view *board = &view[r].board, *first = &view[0].board;
+        blocked = is_blocked(&view[r]);
+        meet = meet && board->count == first->count && strcmp(board->here, first->here) == 0 &&
+               strcmp(board->collective, first->collective) == 0;
+        mark = mark * 31 + (uint64_t)board->posted * 7 + (uint64_t)board->unfinished;
+    }
+    if (!blocked || meet) {
+        stuck->since_ns = 0;
+        return false;
+    }
+    if (stuck->since_ns == 0 || mark != stuck->mark)
+        stuck->since_ns = now_ns;
+    stuck->mark = mark;
+    return now_ns - stuck->since_ns >= limit_ns;
 }
 
 int32_t shoali_ranks_missing(const struct shoali_rank_view *view, int32_t ranks, int64_t *waited_ns)

@@ -9,9 +9,9 @@
  *
  * The straggler. In a collective everybody waits for who comes last. Boards keep the wall-clock times
  * of the last arrivals, with a key that is the same for all ranks that meet; of every key that several
- * boards have, a rank is late by its time after the first one. Clocks of hosts differ: a rank counts as
- * straggler when it is the last one of most meetings, by more than MARGIN_NS on the mean, and when the
- * others say that they wait.
+ * boards have, the last rank is late by its time after the first one. Straggler is who has more of all
+ * lateness than the others together, whether it is late always or now and then, by more than MARGIN_NS
+ * on the mean of the meetings at which it was last: clocks of hosts differ.
  *
  * Straight from the host to the front: lines on standard error that begin with the character 0x1e,
  * which the front takes out of what the ranks say:
@@ -47,7 +47,7 @@ int32_t shoali_ranks_look(const char *job, int32_t ranks, struct shoali_rank_vie
 struct shoali_straggler {
     int32_t rank; /* -1: none */
     int32_t meetings;
-    double late_ms;     /* on the mean */
+    double late_ms;     /* on the mean of the meetings at which it was last */
     double others_wait; /* share of the meetings' time, 0 to 1 */
 };
 void shoali_ranks_straggler(const struct shoali_rank_view *view, int32_t ranks,
@@ -60,16 +60,26 @@ bool shoali_straggler_warn(const struct shoali_straggler *straggler, int32_t *lo
 int32_t shoali_ranks_missing(const struct shoali_rank_view *view, int32_t ranks,
                              int64_t *waited_ns);
 
+/* Do all ranks wait, in calls that do not meet, and has none of them gone on for so long? Kept from
+ * look to look; zeroed at first. Ranks that are all in one call may be sending for long. */
+struct shoali_stuck {
+    int64_t since_ns; /* 0: they do not */
+    uint64_t mark;    /* another one when a rank has gone on */
+};
+bool shoali_ranks_stuck(const struct shoali_rank_view *view, int32_t ranks, int64_t limit_ns,
+                        struct shoali_stuck *stuck);
+
 /* ---- the verdict ---------------------------------------------------------------------------- */
 enum shoali_cause {
     SHOALI_CAUSE_ENDED,  /* by itself: exit code or signal */
     SHOALI_CAUSE_SILENT, /* nothing of it ran for so long */
     SHOALI_CAUSE_HOST,   /* its host does not answer */
     SHOALI_CAUSE_MEMORY, /* killed by the kernel for want of it */
+    SHOALI_CAUSE_STUCK,  /* all wait for each other */
 };
 struct shoali_verdict {
     enum shoali_cause cause;
-    int32_t rank; /* -1: a host */
+    int32_t rank; /* -1: a host, or all */
     int32_t pid, code, signal;
     const char *host;       /* NULL: this machine */
     const char *rest;       /* "stopping the other 3" */

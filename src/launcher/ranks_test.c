@@ -49,6 +49,14 @@ static void test_straggler(void **state)
     make_views(1, 3000); /* microseconds are nobody's trouble */
     shoali_ranks_straggler(view, RANKS, &straggler);
     assert_int_equal(straggler.rank, -1);
+    /* stopped for a moment, and fast in between: another is last of most meetings */
+    make_views(-1, 0);
+    for (int i = 0; i < 10; i++)
+        view[1].board.arrival[i].wall_ns += i % 4 == 1 ? 70000000 : 0;
+    shoali_ranks_straggler(view, RANKS, &straggler);
+    assert_int_equal(straggler.rank, 1);
+    assert_true(straggler.late_ms > 69.9 && straggler.late_ms < 70.1);
+    assert_true(straggler.others_wait > 0.2 && straggler.others_wait < 0.3);
     make_views(-1, 0); /* keys that nobody shares are no meetings */
     for (int32_t r = 0; r < RANKS; r++)
         for (int i = 0; i < 10; i++)
@@ -149,6 +157,43 @@ static void test_wire_refuses(void **state)
     assert_int_equal(about, 1);
 }
 
+/* ---- ranks that wait for each other --------------------------------------------------------- */
+
+static void test_stuck(void **state)
+{
+    (void)state;
+    struct shoali_stuck stuck = {0};
+    make_views(-1, 0);
+    for (int32_t r = 0; r < RANKS; r++) {
+        strcpy(view[r].board.collective, "all_reduce");
+        strcpy(view[r].board.here, "a.c:1");
+        view[r].board.posted = 5;
+        view[r].board.unfinished = 1;
+        view[r].board.waits = true;
+    }
+    /* all in one call: it may take its time */
+    assert_false(shoali_ranks_stuck(view, RANKS, 0, &stuck));
+    strcpy(view[1].board.here, "b.c:2");
+    assert_true(shoali_ranks_stuck(view, RANKS, 0, &stuck));
+    assert_false(shoali_ranks_stuck(view, RANKS, 60000000000, &stuck));
+    stuck.since_ns -= 60000000000;
+    assert_true(shoali_ranks_stuck(view, RANKS, 60000000000, &stuck));
+    /* one has gone on */
+    view[0].board.posted++;
+    assert_false(shoali_ranks_stuck(view, RANKS, 60000000000, &stuck));
+    /* one computes, has left its last call, or says nothing */
+    stuck.since_ns -= 60000000000;
+    view[2].board.waits = false;
+    assert_false(shoali_ranks_stuck(view, RANKS, 0, &stuck));
+    view[2].board.reads = true; /* a call in the middle of a save */
+    assert_true(shoali_ranks_stuck(view, RANKS, 0, &stuck));
+    view[2].board.unfinished = 0;
+    assert_false(shoali_ranks_stuck(view, RANKS, 0, &stuck));
+    view[2].board.unfinished = 1;
+    view[2].known = false;
+    assert_false(shoali_ranks_stuck(view, RANKS, 0, &stuck));
+}
+
 /* ---- the block ------------------------------------------------------------------------------ */
 
 static char said[4096];
@@ -200,7 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_straggler), cmocka_unit_test(test_missing),
         cmocka_unit_test(test_wire),      cmocka_unit_test(test_wire_refuses),
-        cmocka_unit_test(test_block),
+        cmocka_unit_test(test_stuck),     cmocka_unit_test(test_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,6 +22,8 @@ static void become(const struct child *child)
 {
     sigset_t none;
     sigemptyset(&none);
+    /* Hydra writes to hosts that are gone, and would end before it has passed on why. */
+    signal(SIGPIPE, SIG_IGN);
     if (prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == child->front && setpgid(0, 0) == 0 &&
         dup2(child->input, STDIN_FILENO) >= 0 &&
         (child->output < 0 || dup2(child->output, STDOUT_FILENO) >= 0) &&

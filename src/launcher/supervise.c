@@ -121,6 +121,8 @@ static void wait_and_look(struct shoali_job *job)
     shoali_look(job);
     if (job->silent >= 0 && job->culprit < 0 && !job->stop_signal && !job->failed_elsewhere)
         job->culprit = job->silent;
+    if (job->is_stuck && job->culprit < 0 && !job->stop_signal && !job->failed_elsewhere)
+        job->culprit = 0; /* one of all */
 }
 
 static bool failed(const struct shoali_rank *rank)
@@ -269,7 +271,9 @@ static void report(struct shoali_job *job)
         report_stop(job);
         return;
     }
-    if (others > 0)
+    if (job->is_stuck)
+        snprintf(rest, sizeof(rest), "stopping all %d", job->ranks);
+    else if (others > 0)
         snprintf(rest, sizeof(rest), "stopping the other %d", others);
     if (job->rank[job->culprit].signal == SIGPIPE && reader_left())
         return;
@@ -395,7 +399,7 @@ static int exit_code_of(const struct shoali_job *job)
     if (job->culprit < 0)
         return job->stop_signal && !all_saved(job) ? 128 + job->stop_signal : 0;
     const struct shoali_rank *rank = &job->rank[job->culprit];
-    if (job->silent == job->culprit)
+    if (job->silent == job->culprit || job->is_stuck)
         return 1; /* it was ended by the launcher */
     return rank->signal ? 128 + rank->signal : rank->code;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 enum { JOBS_MAX = 64, WORDS_BYTES = 65536 };
+#define TOLD_NS INT64_C(2500000000)
 
 struct job {
     char id[SHOALI_JOB_NAME_BYTES];
@@ -161,12 +162,17 @@ static void count_figures(const struct sample *sample, int32_t rank, struct figu
 {
     const struct shoali_board_view *a = &sample->before[rank].board,
                                    *b = &sample->after[rank].board;
-    const int64_t span_ns = sample->after_ns - sample->before_ns;
-    figures->wait = share(a->wait_ns, b->wait_ns, span_ns);
-    figures->io = share(a->io_ns, b->io_ns, span_ns);
+    const bool told = b->told_ns != 0; /* what another host has sent is as old as it is */
+    const int64_t span_ns = told ? b->told_ns - (a->told_ns ? a->told_ns : b->told_ns)
+                                 : sample->after_ns - sample->before_ns;
+    figures->wait = told ? share(a->told_wait_ns, b->told_wait_ns, span_ns)
+                         : share(a->wait_ns, b->wait_ns, span_ns);
+    figures->io =
+        told ? share(a->told_io_ns, b->told_io_ns, span_ns) : share(a->io_ns, b->io_ns, span_ns);
     figures->compute = 1 - figures->wait - figures->io;
     figures->compute = figures->compute < 0 ? 0 : figures->compute;
-    figures->tokens_per_s = (double)(b->tokens - a->tokens) / ((double)span_ns * 1e-9);
+    figures->tokens_per_s =
+        span_ns > 0 ? (double)(b->tokens - a->tokens) / ((double)span_ns * 1e-9) : 0;
 }
 
 static void describe_now(const struct shoali_rank_view *view, char *text, size_t bytes)
@@ -282,6 +288,33 @@ static void rest(double seconds)
         continue;
 }
 
+/* Has a rank of another host been told of since? */
+static bool is_told(const struct sample *sample)
+{
+    bool told = true;
+    for (int32_t r = 0; r < sample->job->ranks && told; r++)
+        told = !sample->after[r].known || sample->after[r].board.told_ns == 0 ||
+               (sample->before[r].known &&
+                sample->after[r].board.told_ns != sample->before[r].board.told_ns);
+    return told;
+}
+
+/* Two looks; hosts send their boards once a second, so that the second may have to wait for that. */
+static void look_twice(struct sample *sample, double seconds)
+{
+    const struct job *job = sample->job;
+    (void)shoali_ranks_look(job->id, job->ranks, sample->before);
+    sample->before_ns = shoali_now_ns();
+    rest(seconds);
+    const int64_t until_ns = shoali_deadline_ns(TOLD_NS);
+    (void)shoali_ranks_look(job->id, job->ranks, sample->after);
+    while (!is_told(sample) && !shoali_deadline_passed(until_ns)) {
+        rest(0.05);
+        (void)shoali_ranks_look(job->id, job->ranks, sample->after);
+    }
+    sample->after_ns = shoali_now_ns();
+}
+
 shoal_status shoal_top(const char *text, double seconds, int32_t json, char **out)
 {
     shoal_status status;
@@ -305,11 +338,7 @@ shoal_status shoal_top(const char *text, double seconds, int32_t json, char **ou
         status = SHOAL_ENOMEM;
         goto done;
     }
-    (void)shoali_ranks_look(sample.job->id, sample.job->ranks, sample.before);
-    sample.before_ns = shoali_now_ns();
-    rest(seconds);
-    (void)shoali_ranks_look(sample.job->id, sample.job->ranks, sample.after);
-    sample.after_ns = shoali_now_ns();
+    look_twice(&sample, seconds);
     if (json)
         print_json(&sample, &lines);
     else

@@ -47,6 +47,11 @@ static void print_first(const struct shoali_verdict *verdict)
                      host, (double)verdict->silent_ns * 1e-9, *rest ? "; " : "", rest);
         return;
     }
+    if (verdict->cause == SHOALI_CAUSE_STUCK) {
+        SHOALI_ERROR("launcher", "the ranks wait for each other: none has gone on for %.1f s%s%s",
+                     (double)verdict->silent_ns * 1e-9, *rest ? "; " : "", rest);
+        return;
+    }
     snprintf(who, sizeof(who), "rank %d (%.80s%spid %d)", (int)verdict->rank, host, comma,
              (int)verdict->pid);
     if (verdict->cause == SHOALI_CAUSE_SILENT)
@@ -146,6 +151,10 @@ static const char *advice_of(const struct shoali_verdict *verdict,
     if (verdict->cause == SHOALI_CAUSE_SILENT)
         return "its process ran not at all: stopped (kill -STOP), waiting for a disk or a network "
                "file system, or for a lock; `--silent_rank_timeout` sets how long is too long";
+    if (verdict->cause == SHOALI_CAUSE_STUCK)
+        return "one of them has made a call that the others have not, or left one out: compare the "
+               "places, and what leads there (different data, files, configuration or code); "
+               "`--silent_rank_timeout` sets how long is too long";
     if (verdict->cause == SHOALI_CAUSE_HOST)
         return "look whether the host runs and its network is up; ranks there end by themselves "
                "when they find the connection gone; `--host_timeout` sets how long is too long";
@@ -179,7 +188,7 @@ void shoali_verdict_print(const struct shoali_verdict *verdict, const struct sho
         print_where(board);
         print_call(board);
     }
-    if (view && (board || verdict->cause == SHOALI_CAUSE_HOST))
+    if (view && (board || verdict->rank < 0))
         print_others(view, ranks, verdict->rank);
     for (int32_t i = 0; board && i < SHOALI_BOARD_LINES; i++)
         if (board->line[i][0])

@@ -22,6 +22,8 @@
 /* Hosts that were told to stop need 0.3 s for their ranks' own end, and 0.6 s to kill them. */
 #define STOP_NS INT64_C(4000000000)
 #define KILL_NS INT64_C(1000000000)
+/* With a host lost: pdsh and mpirun, which lead to all hosts, may wait for it for long. */
+#define LOST_NS INT64_C(300000000)
 enum { USAGE = 2 }; /* the rank has said what is wrong with its command line */
 
 static void say(const struct shoali_watch *watch, char word)
@@ -46,18 +48,25 @@ static void name(const struct shoali_watch *watch, int32_t index, char *text, si
              host ? host : watch->front->command[index].words.value[0]);
 }
 
-/* A host from which nothing has come for too long. */
-static void find_lost(struct shoali_watch *watch)
+/* A host from which nothing has come for too long. Returns when one may be next. */
+static int64_t find_lost(struct shoali_watch *watch)
 {
     const int64_t timeout_ns = watch->front->options->host_timeout * INT64_C(1000000000);
     const int64_t now_ns = shoali_now_ns();
-    for (int32_t i = 0; timeout_ns > 0 && i < watch->front->world.nodes; i++)
-        if (watch->heard_ns[i] > 0 && now_ns - watch->heard_ns[i] > timeout_ns &&
-            watch->lost_node < 0 && watch->culprit < 0 && !watch->stop_signal) {
+    int64_t next_ns = INT64_MAX;
+    if (timeout_ns == 0 || watch->culprit >= 0 || watch->stop_signal)
+        return next_ns;
+    for (int32_t i = 0; i < watch->front->world.nodes; i++) {
+        const int64_t end_ns = watch->heard_ns[i] + timeout_ns;
+        if (watch->heard_ns[i] > 0 && now_ns >= end_ns && watch->lost_node < 0) {
             watch->lost_node = i;
             watch->lost_ns = now_ns - watch->heard_ns[i];
             watch->culprit = watch->count > i ? i : 0;
         }
+        if (watch->heard_ns[i] > 0 && end_ns < next_ns)
+            next_ns = end_ns;
+    }
+    return watch->lost_node < 0 ? next_ns : INT64_MAX;
 }
 
 /* A front that did not run has heard nobody. */
@@ -69,10 +78,26 @@ static void forgive_absence(struct shoali_watch *watch)
             watch->heard_ns[i] += late_ns;
 }
 
+/* Hosts know of their own ranks alone. What a host that says nothing has said before is no news of it. */
+static void find_stuck(struct shoali_watch *watch)
+{
+    const int64_t limit_ns = watch->front->options->silent_rank_timeout * INT64_C(1000000000);
+    for (int32_t i = 0; i < watch->front->world.nodes; i++)
+        if (shoali_now_ns() - watch->heard_ns[i] > BEAT_NS + BEAT_NS / 2)
+            watch->stuck.since_ns = 0;
+    (void)shoali_copies_look(&watch->copies, watch->view);
+    if (limit_ns == 0 || watch->culprit >= 0 || watch->stop_signal || watch->ended ||
+        !shoali_ranks_stuck(watch->view, watch->copies.ranks, limit_ns + BEAT_NS, &watch->stuck))
+        return;
+    watch->has_end = true;
+    watch->end = (struct shoali_wire_end){.rank = -1, .cause = 'W'};
+    watch->culprit = 0;
+}
+
 static void look(struct shoali_watch *watch)
 {
     struct shoali_straggler straggler;
-    find_lost(watch);
+    find_stuck(watch);
     if (watch->told_straggler)
         return;
     (void)shoali_copies_look(&watch->copies, watch->view);
@@ -135,7 +160,8 @@ static void take_signal(struct shoali_watch *watch, int signal)
     note_asked(watch, signal);
     say(watch, shoali_lifeline_word(signal));
     if (signal == SIGUSR1) {
-        send_signal(watch, signal, false);
+        if (watch->front->launcher != SHOALI_BY_PDSH)
+            send_signal(watch, signal, false);
         return;
     }
     if (watch->signals++ == 0 && watch->culprit < 0)
@@ -154,10 +180,17 @@ static void heed_overseer(struct shoali_watch *watch)
         break;
     case SHOALI_ASK_TO_SAVE:
         say(watch, shoali_lifeline_word(SIGUSR1));
+        if (watch->front->launcher != SHOALI_BY_PDSH) /* which it would end */
+            send_signal(watch, SIGUSR1, false);
         break;
     case SHOALI_END_IT:
         watch->ended = overseer->ended = true;
     }
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
 }
 
 static void wait_events(struct shoali_watch *watch, int64_t deadline)
@@ -166,7 +199,7 @@ static void wait_events(struct shoali_watch *watch, int64_t deadline)
         watch->watched[i] = (struct pollfd){
             .fd = i < watch->count ? watch->child[i].errors : watch->signal_fd, .events = POLLIN};
     const int64_t now = shoali_now_ns();
-    const int64_t until = watch->beat_ns < deadline ? watch->beat_ns : deadline;
+    const int64_t until = earlier(watch->lost_due_ns, earlier(watch->beat_ns, deadline));
     const int64_t wait_ms = until > now ? (until - now + 999999) / 1000000 : 0;
     struct signalfd_siginfo info;
     poll(watch->watched, (nfds_t)watch->count + 1, (int)wait_ms);
@@ -180,6 +213,7 @@ static void wait_events(struct shoali_watch *watch, int64_t deadline)
         watch->beat_ns = shoali_deadline_ns(BEAT_NS);
         heed_overseer(watch);
     }
+    watch->lost_due_ns = find_lost(watch);
     collect(watch);
 }
 
@@ -255,19 +289,23 @@ static void await_stop(struct shoali_watch *watch, int64_t deadline)
 /* Those that do not listen are the user's business to look at: they cannot be reached. */
 static void end_all(struct shoali_watch *watch)
 {
+    const bool lost = watch->lost_node >= 0;
     say(watch, 'F');
     send_signal(watch, SIGTERM, false);
-    await_stop(watch, shoali_deadline_ns(STOP_NS));
+    await_stop(watch,
+               shoali_deadline_ns(lost && !watch->front->command[0].host ? LOST_NS : STOP_NS));
     for (int32_t i = 0; i < watch->count; i++)
-        if (watch->child[i].running && watch->child[i].lifeline >= 0 && watch->lost_node < 0)
+        if (watch->child[i].running && watch->child[i].lifeline >= 0 && !lost)
             SHOALI_ERROR("launcher",
                          "host %s does not answer; its own launcher ends the ranks "
                          "there when it finds the connection gone",
                          watch->front->command[i].host);
     send_signal(watch, SIGTERM, true);
-    await_all(watch, shoali_deadline_ns(KILL_NS));
+    await_all(watch, shoali_deadline_ns(lost ? LOST_NS : KILL_NS));
     send_signal(watch, SIGKILL, true);
     await_all(watch, shoali_deadline_ns(KILL_NS));
+    if (watch->front->launcher == SHOALI_BY_OPENMPI)
+        shoali_leftover_of_mpirun((int32_t)watch->child[0].pid);
 }
 
 static const char *count_rest(const struct shoali_watch *watch, char text[64])
@@ -282,7 +320,7 @@ static const char *count_rest(const struct shoali_watch *watch, char text[64])
 /* What a host's launcher has said, or that it says nothing: the block. */
 static void report_block(struct shoali_watch *watch)
 {
-    static const char causes[] = "ESHM";
+    static const char causes[] = "ESHMW";
     const char *cause = strchr(causes, watch->end.cause ? watch->end.cause : 'E');
     char rest[64];
     struct shoali_verdict verdict = {
@@ -331,22 +369,34 @@ static void report(struct shoali_watch *watch)
         return;
     }
     name(watch, watch->culprit, who, sizeof(who));
-    if (watch->host_code)
-        snprintf(who, sizeof(who), "host %s", watch->host);
-    const bool one = watch->host_code || watch->front->command[watch->culprit].host;
+    const bool of_mpirun = !watch->front->command[watch->culprit].host;
+    const char *host = watch->host_code                  ? watch->host
+                       : of_mpirun && child->code == 255 ? watch->unlinked
+                                                         : "";
+    if (*host)
+        snprintf(who, sizeof(who), "host %s", host);
+    const bool one = *host || !of_mpirun;
     const char *others = one ? count_rest(watch, rest) : "", *comma = *others ? "; " : "";
     const int code = watch->host_code ? watch->host_code : child->code;
     if (child->signal && !watch->host_code)
         SHOALI_ERROR("launcher", "%s: its %s was killed by signal %d (%s)%s%s", who,
                      watch->front->command[watch->culprit].words.value[0], child->signal,
                      strsignal(child->signal), comma, others);
-    else if (code == 255 && (watch->host_code || watch->front->launcher == SHOALI_BY_SSH))
+    else if (code == 255 && (*host || watch->front->launcher == SHOALI_BY_SSH))
         SHOALI_ERROR("launcher",
                      "%s: the connection is gone (ssh ended with code 255): its sshd was ended, or "
                      "the network is down; ranks there end by themselves%s%s",
                      who, comma, others);
     else
         SHOALI_ERROR("launcher", "%s ended with code %d%s%s", who, code, comma, others);
+}
+
+/* Hydra ends of a broken pipe when one of its hosts is gone with what it had to say. */
+static bool broke_its_pipe(const struct shoali_watch *watch, int code)
+{
+    const enum shoali_remote_launcher by = watch->front->launcher;
+    return code == 128 + SIGPIPE && !watch->has_end &&
+           (by == SHOALI_BY_MPICH || by == SHOALI_BY_IMPI || by == SHOALI_BY_MVAPICH);
 }
 
 /* 255 is ssh's own word. */
@@ -359,11 +409,11 @@ static int exit_code_of(const struct shoali_watch *watch)
         const struct shoali_child *child = &watch->child[watch->culprit];
         int code = child->signal ? 128 + child->signal : child->code;
         code = watch->host_code ? watch->host_code : code;
-        if (watch->lost_node >= 0 || (watch->has_end && watch->end.cause == 'S'))
+        if (watch->lost_node >= 0 || (watch->has_end && strchr("SW", watch->end.cause)))
             return 1;
         if (watch->has_end)
             code = watch->end.signal ? 128 + watch->end.signal : watch->end.code;
-        return code == 255 ? 1 : code;
+        return code == 255 || broke_its_pipe(watch, code) ? 1 : code;
     }
     return well ? 0 : 128 + watch->stop_signal;
 }
@@ -412,8 +462,12 @@ static shoal_status make_tables(struct shoali_watch *watch)
 shoal_status shoali_watch(const struct shoali_front *front, int *exit_code)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_watch watch = {
-        .front = front, .count = front->commands, .culprit = -1, .signal_fd = -1, .lost_node = -1};
+    struct shoali_watch watch = {.front = front,
+                                 .count = front->commands,
+                                 .culprit = -1,
+                                 .signal_fd = -1,
+                                 .lost_node = -1,
+                                 .lost_due_ns = INT64_MAX};
     struct shoali_str letter = {0};
     sigset_t signals, old_mask;
     struct sigaction old_child, plain = {.sa_handler = SIG_DFL};

@@ -15,7 +15,7 @@ struct shoali_child {
     int errors;   /* what it says, -1: nothing any more */
     bool running;
     int code, signal;
-    char line[SHOALI_WIRE_BYTES]; /* of pdsh: the last line; else what follows a mark */
+    char line[SHOALI_WIRE_BYTES]; /* the last line, or what follows a mark in it */
     size_t length;
     bool marked; /* it is a line for the front */
 };
@@ -31,7 +31,8 @@ struct shoali_watch {
     int64_t beat_ns; /* when the next one is due */
     char host[80];   /* that failed, in the words of pdsh */
     int host_code;
-    char task[160]; /* of srun, what happened to it; "": nothing was said */
+    char unlinked[80]; /* host whose connection was closed while mpirun ran; "": none */
+    char task[160];    /* of srun, what happened to it; "": nothing was said */
     struct shoali_copies copies;
     struct shoali_rank_view *view; /* [world.ranks] */
     int64_t *heard_ns;             /* [world.nodes]; 0: nothing yet */
@@ -39,8 +40,9 @@ struct shoali_watch {
     struct shoali_wire_end end;    /* the first rank that ended badly */
     bool has_end, told_straggler;
     int32_t straggler_looks;
-    int32_t lost_node; /* -1: none */
-    int64_t lost_ns;
+    struct shoali_stuck stuck;    /* ranks that wait for each other */
+    int32_t lost_node;            /* -1: none */
+    int64_t lost_ns, lost_due_ns; /* its silence; when that of another may be too long */
 };
 
 /* Reads what has come; a line that says who failed sets the culprit, the first one alone. */

@@ -13,14 +13,14 @@
 enum { SENT_ARRIVALS = 16 };
 
 /* The numbers in the order of the line. */
-enum { NUMBERS = 19 };
+enum { NUMBERS = 20 };
 static void list_numbers(const struct shoali_board_view *board, int64_t number[NUMBERS])
 {
     const int64_t all[NUMBERS] = {
-        board->world,   board->node,  board->pid,     board->start,     board->step,
-        board->steps,   board->micro, board->goal,    board->tokens,    board->memory_bytes,
-        board->wait_ns, board->io_ns, board->waits,   board->reads,     board->waited_ns,
-        board->posted,  board->count, board->came_ns, board->unfinished};
+        board->world,   board->node,  board->pid,     board->start,      board->step,
+        board->steps,   board->micro, board->goal,    board->tokens,     board->memory_bytes,
+        board->wait_ns, board->io_ns, board->waits,   board->reads,      board->waited_ns,
+        board->posted,  board->count, board->came_ns, board->unfinished, shoali_now_ns()};
     memcpy(number, all, sizeof(all));
 }
 
@@ -100,10 +100,13 @@ static bool read_board(struct shoali_board *board, int32_t rank, char **field)
                                           &board->posted,
                                           &board->count,
                                           &board->came_ns,
-                                          &board->unfinished};
+                                          &board->unfinished,
+                                          &board->told_ns};
     for (int i = 0; i < NUMBERS; i++)
         if (to[i])
             atomic_store_explicit(to[i], number[i], memory_order_relaxed);
+    atomic_store(&board->told_wait_ns, number[10]);
+    atomic_store(&board->told_io_ns, number[11]);
     /* This machine's monotonic clock is another one than the rank's. */
     const int64_t waited_ns = number[12] ? number[14] : 0;
     atomic_store(&board->wait_ns, number[10] - waited_ns);
