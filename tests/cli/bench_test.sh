@@ -13,7 +13,7 @@ says "\"gem\"" "nearest is \"gemm\""
 expect 2 "$shoal" bench gemm --thread 2
 says "--thread" "--threads"
 expect 2 "$shoal" bench gemm --set huge $quick
-says "huge" "124m, tiny"
+says "huge" "124m, tiny, llama-1b"
 expect 2 "$shoal" bench comm --ranks 2 --max-bytes 4Q
 says "--max-bytes \"4Q\" is no size"
 expect 2 "$shoal" bench step --model gpt2-125m
@@ -32,6 +32,8 @@ expect 2 "$shoal" tune io --folder "$(printf 'a/%.0s' {1..2100})" --size 1M
 says "the folder's name has more than"
 expect 2 "$shoal" bench gemm --m 1000000000 --n 1000000000 --k 1000000000
 says "more than any memory holds"
+expect 2 "$shoal" bench attention --batch 1 --heads 4 --kv-heads 3 --seq-length 8 --head-size 4 $quick
+says "4 heads do not share 3 heads of keys and values"
 expect 2 "$shoal" bench attention --batch 1000000 --heads 1000000 --seq-length 10000000 --head-size 4096
 says "more than any memory holds"
 expect 2 "$shoal" bench comm $quick

@@ -39,8 +39,8 @@ expect 2 "${run[@]}" true --deepspeed_config none.json
 says "none.json has no section elasticity"
 expect 2 "${run[@]}" "$shoal" pretrain gpt --deepspeed_config elastic.json --save out
 says "give shoal pretrain --load out, too"
-expect 2 "${run[@]}" --launcher slurm true --deepspeed_config elastic.json
-says "sbatch --requeue"
+expect 2 env -u SLURM_JOB_NODELIST "${run[@]}" --launcher slurm true --deepspeed_config elastic.json
+says "salloc --no-kill"
 expect 2 "${run[@]}" --min_elastic_nodes 3 --max_elastic_nodes 2 true
 says "--min_elastic_nodes 3 is more than --max_elastic_nodes 2"
 expect 2 "$shoal" run --max_restarts 3 true

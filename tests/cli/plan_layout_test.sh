@@ -74,6 +74,12 @@ expect 0 $large --search --search-results 3
 [ -n "$SANITIZE" ] || [ $(($(date +%s) - begin)) -lt 10 ] || complain "a search took $(($(date +%s) - begin)) s"
 says "rates of a rank of --cluster a100" "tokens/s" "bubble%" "fastest: --"
 [ "$(grep -cE '^ +[0-9]+ +[0-9]+ +[0-9]+ +[0-9]+ +[0-3] ' <<<"$output")" = 3 ] || complain "not three layouts: $output"
+sed 's/1536/16384/' large.json >larger.json
+begin=$(date +%s)
+expect 0 $shoal plan gpt --deepspeed_config larger.json --num-layers 96 --hidden-size 12288 --num-attention-heads 96 \
+    --seq-length 2048 --vocab-size 50257 --world-size 16384 --cluster h100 --search --search-results 1
+[ -n "$SANITIZE" ] || [ $(($(date +%s) - begin)) -lt 10 ] || complain "a search for 16384 ranks took $(($(date +%s) - begin)) s"
+says "fastest: --"
 expect 0 $large --search --search-results 2 --json
 says '"layouts":[{' '"fits":true' '"tokens_per_second":' '"flags":"--'
 # sizes that are given stay
@@ -124,6 +130,12 @@ expect 2 $fixed --nodes 4 --peak-tflops 100
 says "--nodes 4: how many ranks has each?"
 expect 2 $fixed --nodes 4 --ranks-per-node 8 --world-size 64,128 --peak-tflops 100
 says "--world-size 64 is more than the 32 ranks of --nodes 4, 8 on each"
+expect 2 $fixed --world-size 64 --peak-tflops 100 --links-per-node 4
+says "--links-per-node 4: how many GB/s does each carry? Give --link-bandwidth"
+expect 2 $fixed --world-size 64 --latency 5
+says "--latency: a latency alone gives no time of a step: give --peak-tflops and bandwidths"
+expect 2 $fixed --world-size 64 --peak-tflops 1e8
+says "--peak-tflops: must be from 0 to 1000000, got"
 expect 2 $fixed --cluster a100 --collective-algorithm rings
 says "--collective-algorithm: must be \"best\", \"ring\""
 sed 's/links_per_node/links_per_nodes/' cluster.json >wrong.json

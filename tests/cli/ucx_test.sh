@@ -72,16 +72,16 @@ says "rank 1 (pid $other on " "is gone: it was killed or left without shoal_comm
 unset SHOAL_SECRET MASTER_ADDR MASTER_PORT WORLD_SIZE LOCAL_SIZE LOCAL_RANK
 
 # algorithms as they were measured: the same bits, and refused by another world
-printf 'world UCX 2 0\nall_reduce integer 100000 ring\nall_reduce integer - halving\nall_reduce any - direct\nall_gather any - ring\nbroadcast any - tree\n' >table
+printf 'world UCX 2 0\nall_reduce integer 100000 ring\nall_reduce integer - halving\nall_reduce any - direct\nall_gather any - ring\nreduce_scatter integer - halving\nbroadcast any - tree\n' >table
 SHOAL_COMM=ucx SHOAL_COMM_TUNING=table expect 0 "$shoal" run --num_gpus 2 $(train exact tuned)
 same tuned alone
 SHOAL_COMM=ucx SHOAL_COMM_TUNING=table expect 2 "$shoal" run --num_gpus 3 "$shoal" bench comm --max-bytes 4K
 says "table (SHOAL_COMM_TUNING) was measured by 2 ranks of UCX" "these are 3 of UCX" "run \`shoal tune comm\` with this job's ranks"
 echo 'all_reduce any 5 slowly' >>table
 SHOAL_COMM=ucx SHOAL_COMM_TUNING=table expect 2 "$shoal" run --num_gpus 2 "$shoal" bench comm --max-bytes 4K
-says 'table:7: "all_reduce any 5 slowly" is not what `shoal tune comm` writes'
+says 'table:8: "all_reduce any 5 slowly" is not what `shoal tune comm` writes'
 SHOAL_COMM=ucx expect 0 "$shoal" run --num_gpus 2 "$shoal" tune comm --max-bytes 16K --repeats 1 --output measured
-says "all_reduce any            4096 B  direct "
+says "all_reduce     any            4096 B  direct " "reduce_scatter integer        4096 B  direct "
 grep -q '^world UCX 2 2$' measured && grep -q '^broadcast any - ' measured || complain "tune comm wrote $(cat measured)"
 SHOAL_COMM=ucx SHOAL_COMM_TUNING=measured expect 0 "$shoal" run --num_gpus 2 "$shoal" bench comm --max-bytes 4K --seconds 0.01
 expect 2 "$shoal" run --num_gpus 2 "$shoal" tune comm

@@ -42,7 +42,7 @@ prints --force_multi --launcher ssh --num_gpus 2 train <<'TEXT'
 SHOAL run --world_info=localhost:0,1 --node_rank=0 --master_addr=127.0.0.1 --master_port=29500 --job_id=JOB --secret_from=stdin train
 TEXT
 prints --force_multi --launcher ssh --module package.train --lr 1e-3 <<'TEXT'
-# on standard input of each: the job's secret
+# on standard input of each: the job's secret, PYTHONPATH
 SHOAL run --world_info=localhost:0 --node_rank=0 --master_addr=127.0.0.1 --master_port=29500 --job_id=JOB --secret_from=stdin python3 -u -m package.train --lr 1e-3
 TEXT
 prints -H hosts --launcher pdsh --num_gpus 1 --ssh_port 2222 --launcher_args=-N train '100%' <<'TEXT'
@@ -67,12 +67,24 @@ I_MPI_PIN=0 SHOAL_JOB_ID=JOB mpirun -genvlist I_MPI_PIN,SHOAL_JOB_ID,SHOAL_SECRE
 TEXT
 prints -H even --launcher slurm --launcher_args '--comment="a b"' train <<'TEXT'
 # in its environment, too: SHOAL_SECRET
-SHOAL_JOB_ID=JOB srun -n 4 --nodes=2 --ntasks-per-node=2 --nodelist=worker-0,worker-1 --distribution=block --kill-on-bad-exit=1 '--comment=a b' --chdir=FOLDER --export=ALL SHOAL run --rank_of=slurm --world_info=worker-0:0,1@worker-1:0,1 --master_addr=worker-0 --master_port=29500 train
+SHOAL_JOB_ID=JOB srun -n 4 --nodes=2 --distribution=arbitrary --nodelist=worker-0,worker-0,worker-1,worker-1 --kill-on-bad-exit=1 '--comment=a b' --chdir=FOLDER --export=ALL SHOAL run --rank_of=slurm --world_info=worker-0:0,1@worker-1:0,1 --master_addr=worker-0 --master_port=29500 train
 TEXT
 prints --launcher slurm --num_nodes 3 --num_gpus 2 train <<'TEXT'
 # in its environment, too: SHOAL_SECRET
 SHOAL_JOB_ID=JOB srun -n 6 --nodes=3 --ntasks-per-node=2 --kill-on-bad-exit=1 --chdir=FOLDER --export=ALL SHOAL run --rank_of=slurm --master_port=29500 train
 TEXT
+
+# uneven hosts, in the order of the file; nodes of an allocation, with its tasks
+prints -H hosts --launcher slurm --exclude worker-0:1 --save_pid train <<'TEXT'
+# in its environment, too: SHOAL_SECRET
+SHOAL_JOB_ID=JOB srun -n 5 --nodes=2 --distribution=arbitrary --nodelist=worker-0,worker-0,worker-0,worker-1,worker-1 --kill-on-bad-exit=1 --chdir=FOLDER --export=ALL SHOAL run --rank_of=slurm --world_info=worker-0:0,2,3@worker-1:0,1 --master_addr=worker-0 --master_port=29500 train
+TEXT
+set=(SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n[08-10] SLURM_NNODES=3 SLURM_NTASKS=6 "SLURM_TASKS_PER_NODE=2(x3)")
+prints --launcher slurm train <<'TEXT'
+# in its environment, too: SHOAL_SECRET
+SHOAL_JOB_ID=JOB srun -n 6 --nodes=3 --ntasks-per-node=2 --distribution=block --nodelist=n08,n09,n10 --kill-on-bad-exit=1 --chdir=FOLDER --export=ALL SHOAL run --rank_of=slurm --world_info=n08:0,1@n09:0,1@n10:0,1 --master_port=29500 train
+TEXT
+set=()
 
 # ---- which variables go along ----
 printf 'FROM_HOME=1\nNCCL_DEBUG=home\n' >home/.deepspeed_env
@@ -85,6 +97,13 @@ TEXT
 expect 0 clean --dry-run -H even --launcher ssh train
 says "secret, NCCL_DEBUG, UCX_TLS, SHOAL_LOG, FROM_HOME, FROM_HERE"
 case $output in *home*FROM*exec* | *0123456789abcdef* | *"a b, c"*) complain "values on a command line: $output" ;; esac
+# Python programs find modules of the current folder; on Azure's AISC devices are each host's own
+rm .shoal_env home/.deepspeed_env
+set=(PYTHONPATH=/lib/a UCX_NET_DEVICES=mlx5_0 NCCL_IB_HCA=mlx5 UCX_TLS=tcp AISC_JOB_NAME=x)
+prints -H even --launcher openmpi --num_nodes 1 python3 train.py <<'TEXT'
+# in its environment, too: SHOAL_SECRET
+PYTHONPATH=FOLDER:/lib/a UCX_TLS=tcp SHOAL_JOB_ID=JOB mpirun -n 2 --host worker-0:2 --map-by slot --bind-to none --mca btl '^openib' -x PYTHONPATH -x UCX_TLS -x SHOAL_JOB_ID -x SHOAL_SECRET -wdir FOLDER SHOAL run --rank_of=openmpi --world_info=worker-0:0,1 --master_addr=worker-0 --master_port=29500 python3 train.py
+TEXT
 echo 'NOT A VARIABLE' >.shoal_env
 expect 2 clean --dry-run -H even train
 says '.shoal_env:1: "NOT A VARIABLE" sets no variable: write lines such as NAME=value'
@@ -96,8 +115,6 @@ says 'mine:2: "1B" is no name of a variable'
 set=()
 
 # ---- mistakes ----
-expect 2 clean --dry-run -H hosts --launcher slurm train
-says "hosts with different numbers of slots: use --num_gpus N"
 expect 2 clean --dry-run -H hosts --launcher ssh --launcher_args "-o 'x" train
 says "--launcher_args \"-o 'x\": a quote or a backslash at its end is open"
 expect 2 clean --dry-run -H hosts --num_nodes 3 train
@@ -114,6 +131,33 @@ expect 2 env PATH=/nowhere HOME="$folder/home" "$shoal" run -H hosts --launcher 
 says "--launcher pdsh: pdsh is not in PATH: install it, or take another launcher"
 expect 2 clean --launcher slurm --include worker-0 train
 says "--launcher slurm: --include and --exclude choose among the hosts of a hostfile"
+# the hostfile: text behind the digits is ignored; every mistake has its line
+printf '# mine\n\n  worker-0\tslots=4  rack 7 \n' >blanks
+expect 0 clean --dry-run -H blanks --launcher ssh train
+says "--world_info=worker-0:0,1,2,3 "
+printf '#\n\n' >nobody
+expect 2 clean -H nobody train
+says "hostfile nobody names no host: write lines such as localhost slots=2"
+printf 'worker-0 slots=2\n\nworker-0 slots=2\n' >twice
+expect 2 clean -H twice train
+says "twice:3: host worker-0 stands in line 1 already"
+expect 2 clean -H hosts --include worker-0:4 train
+says "worker-0 has no slot 4: hosts:2 gives it slots 0 to 3"
+expect 2 clean -H hosts --exclude worker-1:2 train
+says "worker-1 has no slot 2: hosts:3 gives it slots 0 to 1"
+expect 2 clean -H hosts --include worker-2 train
+says 'host "worker-2" is not in the hostfile hosts'
+expect 2 clean -H hosts --include worker-0 --exclude worker-1 train
+says "--include and --exclude exclude each other: give one"
+expect 2 clean -H hosts --launcher torch train
+says '"pdsh", "openmpi"' 'got "torch"'
+expect 2 clean -H hosts --dry-run --autotuning tune train
+says "leave --dry-run out"
+for filter in "--include worker-1@worker-0:2,0=worker-0:0,2@worker-1:0,1" "--exclude worker-0@worker-1:0=worker-1:1" \
+    "--include worker-0:1@worker-0:0=worker-0:0,1"; do
+    expect 0 clean --dry-run -H hosts --launcher ssh ${filter%=*} train
+    says "--world_info=${filter#*=} "
+done
 printf 'worker-0 slots=2\nworker-1 slot=2\n' >wrong
 expect 2 clean -H wrong train
 says 'wrong:2: "worker-1 slot=2" is no host'

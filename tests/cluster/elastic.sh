@@ -1,14 +1,28 @@
 # Sourced by the tests of the elastic agent, after check.sh: a training that is disturbed, and what it must come to. Wants
 # $shoal and $folder.
 #
+#   begin_elastic_hosts SHOAL   three hosts, an environment without a job in it; SHOAL_TEST_COMM names a backend
 #   begin_elastic          seed, number of kills, configuration
 #   train DIR              the words of the training that continues DIR
 #   undisturbed            runs it, which also says how long it takes
 #   await_ranks            until the job has been started since the last hit, and has ranks; fails where it is over
 #   nap K                  until the training is somewhere in the K-th of as many parts as there are kills
 #   kill_rank              one of its ranks, by chance
-#   ends_equal PID         the job of the agent ends with 0, and with the bytes of the undisturbed run
+#   come_back COMMAND...   the command brings a host back while the training stands still, lest it be over;
+#                          then the job has to grow
+#   ends_equal PID [N]     the job of the agent ends with 0, and with the bytes of the undisturbed run,
+#                          after N restarts at least (one less than there are kills)
 steps=300
+begin_elastic_hosts() {
+    shoal=$(readlink -f "$1")
+    unset SHOAL_LOG SHOAL_OPS SHOAL_FAULT RANK WORLD_SIZE MASTER_PORT MASTER_ADDR SHOAL_JOB_ID SHOAL_SECRET SHOAL_SECRET_FILE
+    unset DS_ENV_FILE DEEPSPEED_ELASTICITY_CONFIG SHOAL_COMM
+    cd "$folder" || exit 1
+    folder=$PWD
+    start_hosts 3
+    export HOME=$folder
+    [ -z "${SHOAL_TEST_COMM:-}" ] || export SHOAL_COMM=$SHOAL_TEST_COMM
+}
 begin_elastic() {
     seed=${SHOAL_TEST_SEED:-$((SRANDOM % 1000000))}
     RANDOM=$seed
@@ -74,11 +88,20 @@ kill_rank() {
     mapfile -t pids < <(rank_pids)
     [ ${#pids[@]} -gt 0 ] && kill -KILL "${pids[RANDOM % ${#pids[@]}]}"
 }
+come_back() {
+    local tries
+    kill -STOP $(rank_pids) 2>/dev/null
+    "$@"
+    for tries in $(seq 200); do grep -q 'can be had instead' out && break; sleep 0.1; done
+    kill -CONT $(rank_pids) 2>/dev/null
+    for tries in $(seq 300); do grep -q 'growing: ' out || ! kill -0 $job 2>/dev/null && break; sleep 0.1; done
+    grep -q 'growing: ' out || complain "the job does not grow: $(tail -n 5 out)"
+}
 ends_equal() {
     local code=0 file
     wait "$1" || code=$?
     [ $code -eq 0 ] || complain "the elastic job ended with $code: $(tail -n 20 out)"
-    [ "$(grep -c 'restart [0-9]* of ' out)" -ge "$((kills - 1))" ] || complain "not restarted: $(cat out)"
+    [ "$(grep -c 'restart [0-9]* of ' out)" -ge "${2:-$((kills - 1))}" ] || complain "not restarted: $(cat out)"
     for file in "reference/global_step$steps"/*; do
         cmp "$file" "disturbed/global_step$steps/${file##*/}" || complain "seed $seed: ${file##*/} is not that of the undisturbed run"
     done

@@ -1,20 +1,12 @@
 #!/usr/bin/env bash
 # The elastic agent on three hosts: ranks are killed, and hosts go and come back, at random; the last checkpoint has every
 # byte of an undisturbed run's on one rank.
-# Usage: [SHOAL_TEST_FULL=1] [SHOAL_TEST_SEED=N] [SHOAL_TEST_COMM=ucx] elastic_test.sh SHOAL        full: 20 kills instead of 4
+# Usage: [SHOAL_TEST_FULL=1] [SHOAL_TEST_SEED=N] [SHOAL_TEST_COMM=NAME] elastic_test.sh SHOAL        full: 20 kills instead of 4
 . "$(dirname "$0")/../cli/check.sh"
 . "$(dirname "$0")/hosts.sh"
 . "$(dirname "$0")/elastic.sh"
 begin_hosts bash "$0" "$@"
-shoal=$(readlink -f "$1")
-unset SHOAL_LOG SHOAL_OPS SHOAL_FAULT RANK WORLD_SIZE MASTER_PORT MASTER_ADDR SHOAL_JOB_ID SHOAL_SECRET SHOAL_SECRET_FILE DS_ENV_FILE
-unset DEEPSPEED_ELASTICITY_CONFIG
-cd "$folder" || exit 1
-folder=$PWD
-start_hosts 3
-export HOME=$folder
-# these hosts share a /dev/shm; ucx: what hosts that do not have
-export SHOAL_COMM=${SHOAL_TEST_COMM:-shm}
+begin_elastic_hosts "$1"
 begin_elastic
 # a job that grows goes on for a second, which is 250 steps, and more of those follow
 steps=$((1200 * kills / 4))

@@ -20,12 +20,13 @@ fault_stop() { kill -STOP "$(pid_of $target)"; }
 fault_exit() { :; }   # of itself: exit(3), by a wrapper
 fault_error() { :; }  # of itself: SHOAL_FAULT
 fault_other() { :; }  # of itself: another configuration posts another collective
-fault_memory() { :; } # the kernel's own killer: a control group whose limit is below what the rank needs
+fault_memory() { :; } # of itself: the kernel's own killer, by a control group in which there is no room for the rank
 fault_link() { cut_host 1; }
 fault_sshd() { stop_sshd 1; }
-fault_loss() { tc qdisc add dev h1 root netem loss 5% && on_host 1 tc qdisc add dev eth0 root netem loss 5%; }
+fault_loss() { lose_frames 1 5; }
 fault_slow() { :; } # of itself: a rank whose program is stopped and goes on, again and again
-fault_disk() { :; } # of itself: the folder of its checkpoint is a small disk
+fault_disk() { :; }  # of itself: its host's disk, where states are offloaded to, is small
+fault_share() { :; } # of itself: its host has another folder where the job's checkpoints go
 
 # one line per fault: tier | where | fault | within ms | exit code | what is printed (each part between semicolons)
 table='
@@ -43,30 +44,34 @@ full   | ssh   | segv   | 5000 | 139 | rank 3 (worker-1, pid ;was killed by sign
 full   | ssh   | abort  | 5000 | 134 | rank 3 (worker-1, pid ;was killed by signal 6
 full   | ssh   | exit   | 5000 | 3   | rank 3 (worker-1, pid ;exited with code 3
 full   | ssh   | error  | 5000 | 1   | rank 3 (worker-1, pid ;exited with code 1;why: fault point comm.post
-always | ssh   | other  | 5000 | 1   | why: rank 0 posted ;rank 3 posted 
+always | ssh   | other  | 5000 | 1   | why: rank ;rank 3 posted ;what to do: the ranks did not do the same
 full   | ssh   | stop   | 5000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
 full   | ssh   | memory | 5000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9;what to do: the kernel killed it
-always | ssh   | link   | 6000 | 1   | host worker-1 does not answer: nothing came from it for ;look whether the host runs
+always | ssh   | link   | 5000 | 1   | host worker-1 does not answer: nothing came from it for ;look whether the host runs
 full   | ssh   | sshd   | 5000 | 1   | host worker-1: the connection is gone
 full   | ssh   | loss   | 0    | 0   | step 40/40
 full   | ssh   | slow   | 0    | 143 | is slow: it comes to collectives
-full   | ssh   | disk   | 5000 | 1   | rank ;why: ;No space left
+full   | ssh   | disk   | 0    | 1   | (worker-1, pid ;why: ;the disk is full: 
+full   | ssh   | share  | 0    | 1   | why: ;rank 2 could not save: ;has to be one that all hosts share
 full   | pdsh  | kill   | 5000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9;where: 
 full   | pdsh  | exit   | 5000 | 3   | rank 3 (worker-1, pid ;exited with code 3
 full   | pdsh  | stop   | 5000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
-full   | pdsh  | sshd   | 6000 | -   | host worker-1
+full   | pdsh  | sshd   | 5000 | -   | host worker-1
+full   | pdsh  | link   | 5000 | 1   | host worker-1 does not answer: nothing came from it for 
 always | openmpi | kill | 5000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9;where: ;its last call: 
 full   | openmpi | segv | 5000 | 139 | rank 3 (worker-1, pid ;was killed by signal 11
 full   | openmpi | exit | 5000 | 3   | rank 3 (worker-1, pid ;exited with code 3
 full   | openmpi | error | 5000 | 1  | rank 3 (worker-1, pid ;exited with code 1;why: fault point comm.post
-full   | openmpi | other | 5000 | 1  | why: rank 0 posted ;rank 3 posted 
+full   | openmpi | other | 5000 | 1  | why: rank ;rank 3 posted ;what to do: the ranks did not do the same
 full   | openmpi | stop | 5000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
+full   | openmpi | link | 5000 | 1   | host worker-1 does not answer: nothing came from it for 
 full   | openmpi | loss | 0    | 0   | step 40/40
 full   | mpich | kill   | 5000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9;where: 
 full   | mpich | segv   | 5000 | 139 | rank 3 (worker-1, pid ;was killed by signal 11
 full   | mpich | exit   | 5000 | 3   | rank 3 (worker-1, pid ;exited with code 3
 full   | mpich | error  | 5000 | 1   | rank 3 (worker-1, pid ;exited with code 1;why: fault point comm.post
 full   | mpich | stop   | 5000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
+full   | mpich | link   | 5000 | 1   | host worker-1 does not answer: nothing came from it for 
 '
 
 count=0

@@ -1,12 +1,15 @@
 # Sourced by the tests of this folder: makes hosts out of network and host-name namespaces, each with a veth pair to a
-# bridge, a name, an address and an sshd of its own. All of it lives in namespaces of this test's process tree, and is
-# gone with it. The hosts share this machine's processes, files and /dev/shm, so that ranks of two hosts meet through the
-# backend of one machine: what is tested is the launcher, the join over the network, and how a job ends.
+# bridge, a name, an address, an sshd and a /dev/shm of its own. All of it lives in namespaces of this test's process tree,
+# and is gone with it. The hosts share this machine's processes and files; memory of one they cannot map on another, so that
+# ranks of two hosts meet over the network, as those of two machines do.
 #
 #   begin_hosts SHOAL SCRIPT...   runs the calling script again in its own namespaces, or skips (77) with a reason
 #   start_hosts N                 worker-0 to worker-N-1, 10.77.0.10 and up; the launcher is 10.77.0.1 (head)
 #   on_host I COMMAND...          in the namespaces of worker-I
+#   memory_of I                   its /dev/shm, as the launcher sees it
 #   cut_host I, mend_host I       takes its link down and up
+#   lose_frames I PERCENT         its link loses so many of a hundred packets, each way; end_loss I
+#   can_lose                      why not, or nothing
 #   stop_sshd I, start_sshd I      kills its sshd and the sessions; starts it again
 skip() {
     echo "skipped: $*"
@@ -55,10 +58,12 @@ Host *
   LogLevel ERROR
 CONFIG
     mkdir -p /run/sshd
+    mount -t tmpfs -o mode=1777 none /dev/shm || skip "this machine mounts no tmpfs"
     for ((i = 0; i < count; i++)); do
         address=10.77.0.$((10 + i))
         ssh-keygen -q -t ed25519 -N '' -f "$folder/host-$i"
-        unshare --net --uts sleep 1000000 >/dev/null 2>&1 </dev/null &
+        unshare --net --uts --ipc --mount --propagation private \
+            sh -c 'mount -t tmpfs -o mode=1777 none /dev/shm && exec sleep 1000000' >/dev/null 2>&1 </dev/null &
         pid=$!
         disown
         hosts_pids+=("$pid")
@@ -89,13 +94,15 @@ CONFIG
 on_host() {
     local i=$1
     shift
-    nsenter --target "${host_pid[i]}" --net --uts "$@"
+    # Another mount namespace begins in its root.
+    nsenter --target "${host_pid[i]}" --net --uts --ipc --mount sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
 }
+memory_of() { echo "/proc/${host_pid[$1]}/root/dev/shm"; }
 # start_sshd I [SCRIPT]: after the script, in a mount namespace of its own, for a host with files of its own
 start_sshd() {
     local sshd="exec /usr/sbin/sshd -D -f '$folder/sshd-$1' -E '$folder/sshd-$1.log'"
     # No function: it would be a shell beside the process that is meant.
-    nsenter --target "${host_pid[$1]}" --net --uts unshare --mount --propagation private \
+    nsenter --target "${host_pid[$1]}" --net --uts --ipc --mount unshare --mount --propagation private \
         sh -c "${2:-true} && $sshd" >/dev/null 2>&1 </dev/null &
     sshd_pid[$1]=$!
     disown
@@ -114,6 +121,7 @@ await_sshd() {
 stop_sshd() {
     local pid
     for pid in $(sessions_of "${sshd_pid[$1]}") "${sshd_pid[$1]}"; do kill -9 "$pid" 2>/dev/null; done
+    while kill -0 "${sshd_pid[$1]}" 2>/dev/null; do sleep 0.01; done # its address is free for the next
 }
 sessions_of() {
     local child
@@ -122,6 +130,51 @@ sessions_of() {
         echo "$child"
         sessions_of "$child"
     done
+}
+# netem where the kernel has it; else another link for the host (tests/tools/wire.c: $wire), with its address and its
+# name: UCX takes the names of devices from /sys, which shows those of the machine.
+wire_pid=
+has_netem() { tc qdisc add dev lo root netem loss 0% 2>/dev/null && tc qdisc del dev lo root; }
+can_lose() {
+    has_netem || [ -x "${wire:-}" ] || echo "this kernel has no netem, and there is no wire (target wire)"
+    has_netem || [ -c /dev/net/tun ] || echo "this machine has neither netem nor /dev/net/tun"
+}
+lose_frames() {
+    local address=10.77.0.$((10 + $1)) tries
+    if has_netem; then
+        tc qdisc add dev "h$1" root netem loss "$2%" && on_host "$1" tc qdisc add dev eth0 root netem loss "$2%"
+        return
+    fi
+    "$wire" $$ "${host_pid[$1]}" --loss "$2" --segments --name loss >"$folder/wire" 2>&1 </dev/null &
+    wire_pid=$!
+    disown
+    hosts_pids+=("$wire_pid")
+    for tries in $(seq 100); do
+        grep -q '^ready' "$folder/wire" && break
+        sleep 0.05
+    done
+    grep -q '^ready' "$folder/wire" || { complain "no lossy link: $(cat "$folder/wire")" && return 1; }
+    cut_host "$1"
+    on_host "$1" sh -c "ip addr del $address/24 dev eth0; ip link set eth0 down; ip link set eth0 name spare
+        ip link set loss1 name eth0; ip addr add $address/24 dev eth0 && ip link set eth0 up"
+    ip link set loss0 master hub up
+    forget_neighbours
+}
+end_loss() {
+    tc qdisc del dev "h$1" root 2>/dev/null
+    on_host "$1" tc qdisc del dev eth0 root 2>/dev/null
+    [ -n "$wire_pid" ] || return 0
+    kill "$wire_pid"
+    while kill -0 "$wire_pid" 2>/dev/null; do sleep 0.01; done
+    wire_pid=
+    on_host "$1" sh -c "ip link set spare name eth0; ip addr add 10.77.0.$((10 + $1))/24 dev eth0; ip link set eth0 up"
+    mend_host "$1"
+    forget_neighbours
+}
+forget_neighbours() {
+    local i
+    ip neigh flush all 2>/dev/null
+    for i in "${!host_pid[@]}"; do on_host "$i" ip neigh flush all 2>/dev/null; done
 }
 cut_host() { ip link set "h$1" down; }
 mend_host() { ip link set "h$1" up; }

@@ -6,8 +6,10 @@
 #   one_fault WHERE FAULT MS CODE TEXTS   one line of faults_test.sh
 #   leftovers                       prints what is left of jobs, on any host
 groups=()
+group=/sys/fs/cgroup/memory/shoal-$$
 begin_job() {
     shoal=$(readlink -f "$1")
+    wire=${SHOAL_TEST_WIRE:-${shoal%/bin/*}/tests/wire}
     unset SHOAL_COMM SHOAL_LOG RANK WORLD_SIZE MASTER_PORT MASTER_ADDR SHOAL_JOB_ID SHOAL_SECRET SHOAL_SECRET_FILE DS_ENV_FILE
     cd "$folder" || exit 1
     start_hosts 2
@@ -16,7 +18,7 @@ begin_job() {
     export PDSH_SSH_ARGS_APPEND="-F $folder/ssh_config" OMPI_MCA_plm_rsh_agent="ssh -F $folder/ssh_config"
     export OMPI_MCA_btl_tcp_if_include=10.77.0.0/24 OMPI_MCA_oob_tcp_if_include=10.77.0.0/24 OMPI_MCA_rmaps_base_oversubscribe=1
     export OMPI_MCA_btl=self,tcp OMPI_MCA_pml=ob1 HYDRA_LAUNCHER_EXTRA_ARGS="-F $folder/ssh_config" HYDRA_LAUNCHER_EXEC="$folder/ssh"
-    export FI_PROVIDER=tcp UCX_TLS=tcp,self # the hosts are one machine, and no way between them leads through its memory
+    export FI_PROVIDER=tcp # the hosts are one machine, and no way between them leads through its memory
     printf '#!/bin/sh\nexec /usr/bin/ssh -F %s/ssh_config "$@"\n' "$folder" >ssh
     mkdir by_mpi
     printf 'worker-0 slots=2\nworker-1 slots=2\n' >hosts
@@ -26,7 +28,7 @@ begin_job() {
 {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "reduction": "exact", "steps_per_print": 1000000,
  "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}, "zero_optimization": {"stage": 1}}
 CONFIG
-    cp config.json config3.json
+    sed 's|"stage": 1|"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "disk"}|' config.json >config.disk.json
     # The ranks' own program: what a fault of theirs is, the variable says. A rank leaves its number for who hurts it.
     cat >train.sh <<SCRIPT
 #!/bin/sh
@@ -42,9 +44,10 @@ slow.*)
 memory.[012]) more=--ignore-plan ;;
 memory.3)
     more=--ignore-plan
-    echo \$\$ >/sys/fs/cgroup/memory/shoal-$$/cgroup.procs
+    echo \$\$ >$group/cgroup.procs
     ;;
-disk.*) more="--save disk --save-interval 2" ;;
+disk.*) config=config.disk.json ;;
+share.*) more="--save disk --save-interval 2" ;;
 esac
 set -- "$shoal" pretrain gpt --num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 16 --threads 1 \\
     --data-path text --tokenizer-type char --eval-iters 0 --train-iters \${STEPS:-1000000} --deepspeed_config \$config \$more
@@ -67,12 +70,12 @@ cannot() {
     openmpi | mpich) command -v "mpirun.$1" >/dev/null || echo "mpirun.$1 is not installed" ;;
     esac
     case $2 in
-    loss) command -v tc >/dev/null && tc qdisc add dev lo root netem loss 0% 2>/dev/null && tc qdisc del dev lo root || echo "this machine shapes no traffic (tc netem)" ;;
+    loss) can_lose ;;
     memory) [ -w /sys/fs/cgroup/memory/cgroup.procs ] || echo "no control groups (v1) for memory that can be written" ;;
     esac
 }
-# What connects ranks of ssh and pdsh: hosts share /dev/shm, so that any backend of processes does.
-across=${SHOAL_TEST_ACROSS:-shm}
+# SHOAL_TEST_ACROSS=NAME: what connects ranks of ssh and pdsh, instead of what Shoal chooses.
+across=(env ${SHOAL_TEST_ACROSS:+SHOAL_COMM=$SHOAL_TEST_ACROSS})
 flags=(--no_local_rank --silent_rank_timeout 2)
 # start WHERE: in the background
 start() {
@@ -83,12 +86,12 @@ start() {
     printf 'HURT=%s\nSTEPS=%s\n' "${HURT:-}" "${STEPS:-}" >.shoal_env
     case $name in
     here) set -- "$shoal" run --num_gpus 4 "${flags[@]}" "$@" $program ;;
-    ssh) set -- env SHOAL_COMM=$across "$shoal" run -H hosts --launcher ssh --launcher_args "-F $folder/ssh_config" "${flags[@]}" "$@" $program ;;
-    pdsh) set -- env SHOAL_COMM=$across "$shoal" run -H hosts --launcher pdsh "${flags[@]}" "$@" $program ;;
+    ssh) set -- "${across[@]}" "$shoal" run -H hosts --launcher ssh --launcher_args "-F $folder/ssh_config" "${flags[@]}" "$@" $program ;;
+    pdsh) set -- "${across[@]}" "$shoal" run -H hosts --launcher pdsh "${flags[@]}" "$@" $program ;;
     openmpi | mpich)
         printf '#!/bin/sh\nexec mpirun.%s "$@"\n' "$name" >by_mpi/mpirun
         chmod +x by_mpi/mpirun
-        set -- env PATH="$folder/by_mpi:$PATH" SHOAL_COMM=mpi "$shoal" run -H hosts --launcher $name --no_preflight --master_port 4710 \
+        set -- env UCX_TLS=tcp,self PATH="$folder/by_mpi:$PATH" SHOAL_COMM=mpi "$shoal" run -H hosts --launcher $name --no_preflight --master_port 4710 \
             "${flags[@]}" "$@" $program
         ;;
     esac
@@ -101,7 +104,7 @@ now_ms() { echo $((${EPOCHREALTIME/./} / 1000)); }
 # Until rank 0 says that it trains, or the job is over.
 await_steps() {
     local until=$(($(now_ms) + 60000))
-    until grep -q '^step [0-9]*00/' out 2>/dev/null; do
+    until grep -Eq '^([^ ]*: )?step [0-9]*00/' out 2>/dev/null; do
         kill -0 "$job" 2>/dev/null || return 1
         [ "$(now_ms)" -lt $until ] || { complain "no steps within 60 s: $(shown)" && return 1; }
         sleep 0.02
@@ -126,7 +129,7 @@ in_folder() {
     find /proc -maxdepth 2 -path '/proc/[0-9]*/cwd' -lname "$folder" 2>/dev/null | cut -d/ -f3
 }
 # What the job said, without its progress.
-shown() { grep -v '^step' out | tail -n 30; }
+shown() { grep -Ev '^([^ ]*: )?step' out | tail -n 30; }
 # What still runs that did not before the job, and what lies in memory.
 leftovers() {
     in_folder | grep -vxFf before | while read -r pid; do
@@ -134,7 +137,7 @@ leftovers() {
         grep -q '^State:.Z' "/proc/$pid/status" 2>/dev/null ||
             tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | cut -c1-80 | sed "s/^/$pid /"
     done
-    find /dev/shm -path '/dev/shm/shoal-0/shoal-*' -newer mark 2>/dev/null
+    find /dev/shm "$(memory_of 0)" "$(memory_of 1)" -path '*/shoal-0/shoal-*' -newer mark 2>/dev/null
 }
 # gone SECONDS: nothing is left; prints what is
 gone() {
@@ -146,25 +149,24 @@ gone() {
 }
 repair() {
     mend_host 1
-    tc qdisc del dev h1 root 2>/dev/null
-    on_host 1 tc qdisc del dev eth0 root 2>/dev/null
     if [ "$1" = sshd ]; then start_sshd 1 && await_sshd 1; fi
 }
 one_fault() {
     local where=$1 fault=$2 limit=$3 wanted=$4 texts=$5 begin left text before=$failures
     touch mark
-    in_folder >before
     case $fault in
     loss) "fault_$fault" && export STEPS=40 ;;
     memory)
-        groups=(/sys/fs/cgroup/memory/shoal-$$)
-        mkdir -p "${groups[0]}" && echo 3M >"${groups[0]}/memory.limit_in_bytes"
+        groups=("$group")
+        mkdir -p "$group"
+        if [ "$where" = here ]; then echo 1M; else echo 3M; fi >"$group/memory.limit_in_bytes"
         ;;
-    disk)
+    disk | share)
         mkdir -p disk
         stop_sshd 1 && start_sshd 1 "mount -t tmpfs -o size=64k none '$folder/disk'" && await_sshd 1
         ;;
     esac
+    in_folder >before
     HURT=$fault start "$where"
     case $fault in
     kill | segv | abort | stop | link | sshd)
@@ -183,7 +185,7 @@ one_fault() {
     await_job $begin
     unset STEPS
     [ "$wanted" = - ] || [ "$code" = "$wanted" ] || complain "$where $fault: ended with $code, not $wanted: $(shown)"
-    case $fault in exit | error | other | disk | loss | memory) ;; *)
+    case $fault in exit | error | other | disk | share | loss | memory) ;; *)
         [ "$limit" = 0 ] || [ $took -le "$limit" ] || complain "$where $fault: took $took ms, not $limit: $(shown)" ;;
     esac
     while [ -n "$texts" ]; do
@@ -192,9 +194,10 @@ one_fault() {
         text=${text# }
         grep -qF -- "$text" out || complain "$where $fault: \"$text\" is missing in: $(shown)"
     done
+    ! grep -q "could not be told" out || complain "$where $fault: a warning of what is no trouble: $(shown)"
     [ $fault != link ] && [ $fault != sshd ] || repair $fault
     left=$(gone 20) || complain "$where $fault left: $left"
-    [ $fault != loss ] || repair
-    [ $fault != disk ] || { stop_sshd 1 && start_sshd 1 && await_sshd 1; }
+    [ $fault != loss ] || end_loss 1
+    [ $fault != disk ] && [ $fault != share ] || { stop_sshd 1 && start_sshd 1 && await_sshd 1; }
     [ $failures -eq $before ] && echo "$where $fault: $took ms, code $code"
 }

@@ -37,7 +37,7 @@ SCRIPT
 chmod +x ./*.sh
 
 gone() { # the processes of the files pid.* have ended within 5 s
-    local file pid tries=0
+    local file pid left tries=0
     for file in pid.*; do
         pid=$(cat "$file")
         while [ -d "/proc/$pid" ] && ! grep -q '^State:.Z' "/proc/$pid/status" 2>/dev/null; do
@@ -46,7 +46,8 @@ gone() { # the processes of the files pid.* have ended within 5 s
         done
     done
     rm -f pid.*
-    [ -z "$(ls /dev/shm/shoal-0 2>/dev/null | grep '^letter')" ] || complain "$1 left $(ls /dev/shm/shoal-0)"
+    left=$(find /dev/shm "$(memory_of 0)" "$(memory_of 1)" -path '*/shoal-0/letter*' 2>/dev/null)
+    [ -z "$left" ] || complain "$1 left $left"
 }
 await_pids() {
     local tries=0 rank
@@ -82,6 +83,31 @@ case $output in *"free shm"*) complain "a pre-flight: $output" ;; esac
 [ "$(cut -d' ' -f2 seen.0)" = worker-0:4711 ] || complain "$(cat seen.0)"
 expect 0 "${by_ssh[@]}" --num_nodes 1 --num_gpus 3 ./show.sh
 says "<2/3 2/3 0/1 worker-0 0,1,2"
+# files of each rank, cores of its own, a script that the shell reads first, the launcher's number
+printf 'FROM_VENV="it'"'"'s there"\nexport FROM_VENV\n' >activate
+cat >look.sh <<'SCRIPT'
+#!/bin/sh
+echo "rank $RANK has $OMP_NUM_THREADS threads on $(sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status), $FROM_VENV"
+[ "$LOCAL_RANK" != 0 ] || grep -lx $PPID /tmp/$PPID.deepspeed
+SCRIPT
+chmod +x look.sh
+cores=($(awk '/^Cpus_allowed_list/ {print $2}' /proc/self/status | tr ',' '\n' | awk -F- '{for (i = $1; i <= ($2 ? $2 : $1); i++) print i}'))
+mkdir pids
+expect 0 "${by_ssh[@]}" --enable_each_rank_log logs --bind_core_list "${cores[0]}${cores[1]:+,${cores[1]}}" --venv_script "$folder/activate" --save_pid ./look.sh
+for rank in 0 1 2; do
+    set -- logs/[0-9]*_rank$rank.log
+    [ -s "$1" ] || complain "no log of rank $rank: $(ls logs) $output"
+done
+if [ ${#cores[@]} -ge 2 ]; then
+    grep -qx "rank 0 has 1 threads on ${cores[0]}, it's there" logs/*_rank0.log || complain "rank 0: $(cat logs/*_rank0.log)"
+    grep -qx "rank 1 has 1 threads on ${cores[1]}, it's there" logs/*_rank1.log || complain "rank 1: $(cat logs/*_rank1.log)"
+    grep -qx "rank 2 has 2 threads on ${cores[0]}[-,]${cores[1]}, it's there" logs/*_rank2.log || complain "rank 2: $(cat logs/*_rank2.log)"
+fi
+for rank in 0 2; do
+    file=$(grep -ho '/tmp/[0-9]*.deepspeed' logs/*_rank$rank.log)
+    [ -n "$file" ] && [ ! -e "$file" ] || complain "no file of a launcher's number, or it is left: \"$file\" $(cat logs/*_rank$rank.log)"
+done
+rm -r logs
 # the launcher's machine is one of the hosts: no ssh to itself
 printf 'head slots=1\nworker-1 slots=1\n' >with_head
 expect 0 "$shoal" run -H with_head --launcher ssh --launcher_args "-F $folder/ssh_config" ./show.sh
@@ -112,10 +138,11 @@ gone "SIGTERM"
 
 # a letter that no job took goes when the next one comes
 if command -v pdsh >/dev/null; then
-    echo >/dev/shm/shoal-0/letter-9.0.aaaaaaaa.7
-    touch -d '1 hour ago' /dev/shm/shoal-0/letter-9.0.aaaaaaaa.7
+    old=$(memory_of 1)/shoal-0/letter-9.0.aaaaaaaa.7
+    echo >"$old"
+    touch -d '1 hour ago' "$old"
     expect 0 "${by_pdsh[@]}" true
-    [ ! -e /dev/shm/shoal-0/letter-9.0.aaaaaaaa.7 ] || complain "an old letter stays"
+    [ ! -e "$old" ] || complain "an old letter stays"
 fi
 
 # ---- how a job ends ----
@@ -192,7 +219,7 @@ cut_host 1
 begin=$(date +%s%N)
 while [ -d "/proc/$(cat pid.2)" ] && [ $(($(date +%s%N) - begin)) -lt 15000000000 ]; do sleep 0.1; done
 [ -d "/proc/$(cat pid.2)" ] && complain "rank 2 goes on without a network"
-kill -TERM $job
+kill -TERM $job 2>/dev/null
 code=0
 wait $job || code=$?
 [ $code -ne 0 ] || complain "a cut network ended with 0"
@@ -200,9 +227,23 @@ mend_host 1
 gone "a cut network"
 
 # ---- ranks of two hosts in one group ----
-# over the memory that these hosts share: the store is at master_addr, so they join through the network
-SHOAL_COMM=shm expect 0 "${by_ssh[@]}" "$shoal" bench comm --op all_reduce --max-bytes 4096 --seconds 0.01
-says "3 ranks (shm)"
+# over memory within a host and the network between them; the store is at master_addr
+expect 0 "${by_ssh[@]}" "$shoal" bench comm --op all_reduce --max-bytes 4096 --seconds 0.01
+says "3 ranks (hierarchical)"
+
+# a search on several hosts; in the long one the collectives' algorithms are timed first
+for i in $(seq 100); do echo "line $i: the quick brown fox jumps over the lazy dog $((i * 7919 % 1000))"; done >text
+fast=true
+[ "${SHOAL_TEST_FULL:-0}" != 1 ] || fast=false
+printf '{"train_batch_size": 6, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zero_optimization": {"stage": 0},
+    "autotuning": {"fast": %s, "start_profile_step": 2, "end_profile_step": 3, "num_tuning_micro_batch_sizes": 0}}' $fast >tune.json
+expect 0 "${by_ssh[@]}" --autotuning run "$shoal" pretrain gpt --deepspeed_config tune.json --data-path text --num-layers 1 --hidden-size 32 \
+    --num-attention-heads 4 --seq-length 16 --threads 1 --eval-iters 0 --train-iters 4
+says "experiments on 3 ranks, of 2 hosts" "autotuning: z_gas2_tmbspg1: " "the best is z_gas" "step 4/4"
+if [ $fast = false ]; then
+    says "autotuning: collectives as in "
+    grep -q "^SHOAL_COMM_TUNING=.*/comm.tuning " autotuning_results/cmd_optimal.txt || complain "$(cat autotuning_results/cmd_optimal.txt)"
+fi
 
 # ---- ranks that mpirun starts ----
 mkdir bin
@@ -223,6 +264,12 @@ for name in openmpi mpich; do
     says "<0/3 0/2 0/2 worker-0 0,1 it's 100% \$HOME a  b it's --local_rank=0>" "<1/3 1/2 0/2 worker-0 0,1 " \
         "<2/3 0/1 1/2 worker-1 0 it's"
     [ "$(cat seen.* | sort -u | wc -l)" = 1 ] || complain "$name: not one secret and one place: $(cat seen.*)"
+    TMPDIR=$folder/pids expect 0 by_mpi $name --enable_each_rank_log logs --save_pid sh -c "ls '$folder'/pids"
+    for rank in 0 1 2; do
+        grep -q '^[0-9]*.deepspeed$' logs/[0-9]*_rank$rank.log || complain "$name: rank $rank has no log, or the launcher no file of its number: $(ls logs)"
+    done
+    ! ls pids/*.deepspeed >/dev/null 2>&1 || complain "$name: files of the launcher's number are left"
+    rm -r logs
     [ $name = mpich ] && continue
     begin=$(date +%s%N)
     expect 7 by_mpi $name ./fail.sh
@@ -275,6 +322,16 @@ for what in copy config.json; do
     *) refused "the configuration of host worker-1 is not that of host worker-0 (hashes" ./wait.sh --deepspeed_config=config.json ;;
     esac
 done
+# a clock that is years behind
+cp "$shoal" real
+printf '#!/bin/sh\n"%s" "$@" | sed "s/^clock .*/clock 1000000000.0/"\n' "$folder/real" >other/copy
+stop_sshd 1
+start_sshd 1 "mount --bind '$folder/other/copy' '$folder/copy'"
+await_sshd 1
+by_ssh[0]=$folder/copy
+refused "the clock of host worker-1 is " ./wait.sh
+says " behind that of this machine: set it (NTP)"
+by_ssh[0]=$shoal
 # no shared memory
 stop_sshd 1
 start_sshd 1 "mount -t tmpfs -o size=8m none /dev/shm"

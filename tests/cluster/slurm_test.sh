@@ -11,25 +11,7 @@ unset RANK WORLD_SIZE LOCAL_RANK
 cd "$folder" || exit 1
 folder=$PWD
 start_slurm
-cat >config.json <<'JSON'
-{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
- "reduction": "exact", "zero_optimization": {"stage": 2}, "seed": 3}
-JSON
-for i in $(seq 100); do echo "line $i: the quick brown fox jumps over the lazy dog $((i * 7919 % 1000))"; done >text
-train() {
-    echo "$shoal" pretrain gpt --deepspeed_config config.json --data-path text --num-layers 2 --hidden-size 32 \
-        --num-attention-heads 4 --seq-length 16 --threads 1 --eval-iters 0 --train-iters "${2:-4}" --save "$1"
-}
-same() { # DIR DIR
-    local name
-    for name in "$1"/global_step4/*.safetensors; do
-        cmp "$name" "$2/global_step4/${name##*/}" || complain "$1 and $2 differ"
-    done
-}
-within() { # SECONDS SINCE_MS WHAT
-    local took=$((${EPOCHREALTIME/./} / 1000 - $2))
-    [ $took -le $(($1 * 1000)) ] || complain "$3 took $took ms"
-}
+begin_training
 # the ranks of the files pid.* are gone
 gone() {
     local file tries=0
@@ -65,12 +47,12 @@ await_ranks() {
 }
 
 # ---- the bits of one rank ----
-expect 0 $(train alone)
-expect 0 srun -n 4 $(train direct)
+expect 0 $(training alone)
+expect 0 srun -n 4 $(training direct)
 says "ranks: 4 of srun, connected by shm"
 same alone direct
 run=("$shoal" run --launcher slurm --num_nodes 1 --num_gpus 4)
-expect 0 "${run[@]}" $(train launched)
+expect 0 "${run[@]}" $(training launched)
 same alone launched
 # in an allocation, whose numbers count
 expect 0 salloc -Q -n 2 "$shoal" run --launcher slurm --num_gpus 2 \
@@ -80,19 +62,19 @@ says "<0/2 0/2 0/1 64 it's  100% --local_rank=0>" "<1/2 1/2 0/1 64 it's  100% --
 cat >job.sh <<SCRIPT
 #!/bin/bash
 #SBATCH --ntasks-per-node=4 --nodes=1 --output=batch.out
-srun $(train batch)
+srun $(training batch)
 SCRIPT
 expect 0 sbatch --wait job.sh
 same alone batch
 
 # ---- how a job ends ----
 # a rank that is killed in a training: the verdict names it
-begin=$((${EPOCHREALTIME/./} / 1000))
+begin=$(now_ms)
 code=0
-SHOAL_FAULT=comm.post:20@1=kill srun -n 4 --kill-on-bad-exit=1 $(train killed) >out 2>&1 </dev/null || code=$?
+SHOAL_FAULT=comm.post:20@1=kill srun -n 4 --kill-on-bad-exit=1 $(training killed) >out 2>&1 </dev/null || code=$?
 [ $code -ne 0 ] && grep -q "rank 1" out || complain "a killed rank: $code: $(cat out)"
 within 20 "$begin" "a killed rank"
-begin=$((${EPOCHREALTIME/./} / 1000))
+begin=$(now_ms)
 expect 7 "${run[@]}" ./wait.sh 2
 says "[shoal run] rank 2 ($(hostname -s), pid " " exited with code 7"
 [ "$(grep -c "exited with code 7" <<<"$output")" = 1 ] || complain "a failing rank is told of more than once: $output"
@@ -115,7 +97,7 @@ for how in scancel TERM; do
     gone "$how"
 done
 # scancel of a training: every rank ends
-srun -n 4 $(train cancelled 100000) >out 2>&1 </dev/null &
+srun -n 4 $(training cancelled 100000) >out 2>&1 </dev/null &
 job=$!
 for tries in $(seq 300); do
     [ -n "$(squeue -h -t R)" ] && grep -q "ranks: 4" out && break
