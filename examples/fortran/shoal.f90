@@ -1,8 +1,10 @@
-! What the examples in Fortran need of Shoal, and the data they learn: to count.
+! What the examples in Fortran need of Shoal, the data they learn (to count), and their main loop: a program brings a
+! group of ranks, and has its loss back.
 !
 ! Fortran does not see the inline functions of Shoal's headers, so it calls what they call: NAME_sized, with the size
 ! of each struct after it. The types repeat the C structs member by member; newer versions only add members behind
-! the last, so a program that was written with these keeps running.
+! the last, so a program that was written with these keeps running. A type ends where the C struct's next member would
+! not fit into what is left of its last eight bytes: what lies there is read, too, and a local variable leaves it undefined.
 module shoal
   use, intrinsic :: iso_c_binding
   implicit none
@@ -25,7 +27,8 @@ module shoal
     type(c_ptr) :: recompute_modules = c_null_ptr
     logical(c_bool) :: inference = .false.
     type(c_ptr) :: output_path = c_null_ptr
-    logical(c_bool) :: saves = .false., override_existing_checkpoint = .false.
+    logical(c_bool) :: saves = .false., override_existing_checkpoint = .false., blank_weights = .false., &
+                       sequence_parallel = .false., no_async_tensor_parallel = .false.
   end type
 
   type, bind(C) :: shoal_step_info
@@ -128,6 +131,42 @@ contains
     fill = 0
     if (c_associated(user)) fill = 0 ! not needed here
   end function
+
+  ! A small GPT on the ranks of `group`, 60 steps.
+  subroutine train(group, loss)
+    type(c_ptr), intent(in) :: group
+    real(c_double), intent(out) :: loss
+    character(kind=c_char, len=*), parameter :: json = '{ "train_micro_batch_size_per_gpu": 8, "optimizer": { ' // &
+        '"type": "AdamW", "params": { "lr": 0.005 } } }' // c_null_char
+    character(kind=c_char, len=len(json)), target, save :: config_text = json
+    type(shoal_gpt_config) :: config
+    type(shoal_engine_args) :: args
+    type(shoal_step_info) :: info
+    type(c_ptr) :: model, engine
+    integer :: step, rank
+
+    call shoal_gpt_config_defaults(config, c_sizeof(config))
+    config%num_layers = 1
+    config%hidden_size = 32
+    config%num_attention_heads = 2
+    config%seq_length = length
+    config%vocab_size = kinds
+    config%attention_dropout = 0
+    config%hidden_dropout = 0
+    call check(shoal_gpt_create(config, c_sizeof(config), model))
+    args%model = model
+    args%config_text = c_loc(config_text)
+    args%group = group
+    call check(shoal_engine_create(args, c_sizeof(args), engine))
+    rank = shoal_engine_rank(engine)
+    do step = 1, 60
+      call check(shoal_engine_train_batch(engine, c_funloc(fill), c_null_ptr, info, c_sizeof(info)))
+      if (modulo(step, 20) == 0 .and. rank == 0) print '(a, i0, a, f0.4)', 'step ', step, '  loss ', info%loss
+    end do
+    loss = info%loss
+    call shoal_engine_destroy(engine)
+    call shoal_model_destroy(model)
+  end subroutine
 
   subroutine check(status)
     integer(c_int), intent(in) :: status
