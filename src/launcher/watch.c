@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define BEAT_NS INT64_C(1000000000)
+#define LOOK_NS INT64_C(250000000) /* for ranks that wait for each other */
 /* Hosts that were told to stop need 0.3 s for their ranks' own end, and 0.6 s to kill them. */
 #define STOP_NS INT64_C(4000000000)
 #define KILL_NS INT64_C(1000000000)
@@ -48,6 +49,22 @@ static void name(const struct shoali_watch *watch, int32_t index, char *text, si
              host ? host : watch->front->command[index].words.value[0]);
 }
 
+#define MISSED_NS (BEAT_NS + BEAT_NS / 2)
+
+/* `first` was the first that has been silent for too long, which says little where others are silent. */
+static void lose(struct shoali_watch *watch, int32_t first)
+{
+    const int64_t now_ns = shoali_now_ns();
+    int32_t silent = 0, node = -1;
+    for (int32_t i = 0; i < watch->front->world.nodes; i++)
+        silent += watch->heard_ns[i] > 0 && now_ns - watch->heard_ns[i] > MISSED_NS;
+    if (silent > 1)
+        node = shoali_watch_unreachable(watch, MISSED_NS);
+    watch->lost_node = node >= 0 ? node : first;
+    watch->lost_ns = now_ns - watch->heard_ns[watch->lost_node];
+    watch->culprit = watch->count > watch->lost_node ? watch->lost_node : 0;
+}
+
 /* A host from which nothing has come for too long. Returns when one may be next. */
 static int64_t find_lost(struct shoali_watch *watch)
 {
@@ -58,11 +75,8 @@ static int64_t find_lost(struct shoali_watch *watch)
         return next_ns;
     for (int32_t i = 0; i < watch->front->world.nodes; i++) {
         const int64_t end_ns = watch->heard_ns[i] + timeout_ns;
-        if (watch->heard_ns[i] > 0 && now_ns >= end_ns && watch->lost_node < 0) {
-            watch->lost_node = i;
-            watch->lost_ns = now_ns - watch->heard_ns[i];
-            watch->culprit = watch->count > i ? i : 0;
-        }
+        if (watch->heard_ns[i] > 0 && now_ns >= end_ns && watch->lost_node < 0)
+            lose(watch, i);
         if (watch->heard_ns[i] > 0 && end_ns < next_ns)
             next_ns = end_ns;
     }
@@ -83,7 +97,7 @@ static void find_stuck(struct shoali_watch *watch)
 {
     const int64_t limit_ns = watch->front->options->silent_rank_timeout * INT64_C(1000000000);
     for (int32_t i = 0; i < watch->front->world.nodes; i++)
-        if (shoali_now_ns() - watch->heard_ns[i] > BEAT_NS + BEAT_NS / 2)
+        if (shoali_now_ns() - watch->heard_ns[i] > MISSED_NS)
             watch->stuck.since_ns = 0;
     (void)shoali_copies_look(&watch->copies, watch->view);
     if (limit_ns == 0 || watch->culprit >= 0 || watch->stop_signal || watch->ended ||
@@ -97,7 +111,6 @@ static void find_stuck(struct shoali_watch *watch)
 static void look(struct shoali_watch *watch)
 {
     struct shoali_straggler straggler;
-    find_stuck(watch);
     if (watch->told_straggler)
         return;
     (void)shoali_copies_look(&watch->copies, watch->view);
@@ -199,7 +212,8 @@ static void wait_events(struct shoali_watch *watch, int64_t deadline)
         watch->watched[i] = (struct pollfd){
             .fd = i < watch->count ? watch->child[i].errors : watch->signal_fd, .events = POLLIN};
     const int64_t now = shoali_now_ns();
-    const int64_t until = earlier(watch->lost_due_ns, earlier(watch->beat_ns, deadline));
+    const int64_t until =
+        earlier(earlier(watch->lost_due_ns, watch->look_ns), earlier(watch->beat_ns, deadline));
     const int64_t wait_ms = until > now ? (until - now + 999999) / 1000000 : 0;
     struct signalfd_siginfo info;
     poll(watch->watched, (nfds_t)watch->count + 1, (int)wait_ms);
@@ -212,6 +226,10 @@ static void wait_events(struct shoali_watch *watch, int64_t deadline)
         look(watch);
         watch->beat_ns = shoali_deadline_ns(BEAT_NS);
         heed_overseer(watch);
+    }
+    if (shoali_deadline_passed(watch->look_ns)) {
+        find_stuck(watch);
+        watch->look_ns = shoali_deadline_ns(LOOK_NS);
     }
     watch->lost_due_ns = find_lost(watch);
     collect(watch);

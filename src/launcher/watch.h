@@ -1,5 +1,5 @@
 /* watch - the front while the job runs: its commands, and what it knows of hosts and ranks from what
- * they say. watch.c waits and ends, hear.c reads. One thread. */
+ * they say. watch.c waits and ends, hear.c reads, unreachable.c asks hosts that say nothing. One thread. */
 #ifndef SHOALI_WATCH_H
 #define SHOALI_WATCH_H
 
@@ -29,6 +29,7 @@ struct shoali_watch {
     int stop_signal, signals;
     bool ended;      /* by the overseer */
     int64_t beat_ns; /* when the next one is due */
+    int64_t look_ns; /* and the next look whether the ranks go on */
     char host[80];   /* that failed, in the words of pdsh */
     int host_code;
     char unlinked[80]; /* host whose connection was closed while mpirun ran; "": none */
@@ -47,5 +48,8 @@ struct shoali_watch {
 
 /* Reads what has come; a line that says who failed sets the culprit, the first one alone. */
 void shoali_hear(struct shoali_watch *watch);
+/* The first of the hosts that have been silent for so long at which nobody answers, where another
+ * answers; else -1. Takes up to 0.4 s. */
+int32_t shoali_watch_unreachable(const struct shoali_watch *watch, int64_t silent_ns);
 
 #endif
