@@ -13,14 +13,17 @@ JOBS := $(shell nproc 2>/dev/null || echo 2)
 TEST_JOBS ?= $(JOBS)
 CTEST := ctest --output-on-failure -j $(TEST_JOBS)
 TARGET := $(DESTDIR)$(PREFIX)
-# What ThreadSanitizer is for: everything with threads of its own or ranks as threads; but not MPI's own threads, whose
-# libraries it does not see into, and not hundreds of processes that meet and are killed by the clock.
-TSAN_TESTS := ^(base\.(pool|lend|log|fault)|accelerator|io|ops|conformance|comm|fault|autograd|data|monitor|zero|engine|parity|examples)
+# What ThreadSanitizer is for: everything with threads of its own or ranks as threads.
+TSAN_TESTS := ^(base\.(pool|lend|log|fault)|accelerator|io|ops|conformance|comm|fault|autograd|data|monitor|zero|engine|examples)
 # Hosts, launchers and transports are the same under a sanitizer or on another device; they take minutes of waiting.
 HOST_TESTS := ^cluster
 # Of the suites of two levels one order of hosts is enough for AddressSanitizer.
 NO_ASAN_TESTS := $(HOST_TESTS)|comm_hosts_.*_(3_1|cyclic_2)$$
-NO_TSAN_TESTS := comm_mpi|comm_(hosts|near)_(openmpi|mpich|ucx)|comm_ucx|comm\.tree_test
+# Not MPI's own threads, whose libraries it does not see into, not hundreds of processes that meet and are killed by the
+# clock, and not other shapes, models and plans in the same threads, which AddressSanitizer has.
+SAME_THREADS := comm_hosts_.*_(3_1|cyclic_2)$$|ops\.cpu\.(gemm|attention)|conformance_flat|fault\.json
+SAME_ENGINE := engine\.(bert|config|fingerprints|hashes|lines|llama|pipeline_models|plan|splits)
+NO_TSAN_TESTS := comm_mpi|comm_(hosts|near)_(openmpi|mpich|ucx)|comm_ucx|comm\.tree_test|$(SAME_THREADS)|$(SAME_ENGINE)
 NO_DEVICE_TESTS := $(HOST_TESTS)|^(conformance|fault)\.comm|^comm\.|^launcher|^hub|^tokenizer|^fuzz|^cli\.(autotuning|elastic|orphans|mpi|ucx|fortran|peers)
 # What depends on how a device's streams run; the conformance suites choose that themselves.
 STREAM_TESTS := ^(autograd|zero|engine|fault\.engine|activation|inference|examples)

@@ -157,7 +157,12 @@ static void test_any_layout_loads(void **state)
     struct cell task = {.options = EXACT BF16 ZERO(0, ""), .end = STEPS, .micro_batches = 12};
     run(&task);
     const struct seen want = seen[0];
-    for (size_t from = 0; from < ALL; from++) {
+#if defined(SHOALI_TSAN)
+    const size_t every = 3; /* the same code in the same threads */
+#else
+    const size_t every = 1;
+#endif
+    for (size_t from = 0; from < ALL; from += every) {
         struct cell half = all[from];
         half.options = half.options ? half.options : task.options;
         half.micro_batches = 12;
