@@ -186,7 +186,7 @@ struct shoali_comm_ops {
                          void *request); /* frees the request unless SHOAL_IN_PROGRESS */
     shoal_status (*wait)(void *backend, void *request); /* frees the request */
     shoal_status (*split)(void *backend, const struct shoali_split_args *args, void **child);
-    shoal_status (*alloc)(void *backend, size_t bytes, void **memory);
+    shoal_status (*alloc)(void *backend, const char *here, size_t bytes, void **memory);
     void (*free)(void *backend, void *memory);
     void (*abort)(void *backend, shoal_status status, const char *sentence);
     /* The group is used by a second thread of each rank: its waits spin only when there are two
@@ -209,7 +209,7 @@ struct shoali_comm_ops {
     /* See shoali_comm_ranks_per_host. NULL: 0. */
     int32_t (*ranks_per_host)(const void *backend);
 };
-#define SHOALI_COMM_ABI 3u
+#define SHOALI_COMM_ABI 4u
 extern const struct shoali_comm_ops shoali_comm_self, shoali_comm_thread, shoali_comm_shm,
     shoali_comm_mpi, shoali_comm_ucx;
 const struct shoali_comm_ops *const *shoali_comm_all(void); /* NULL-terminated */
@@ -326,7 +326,7 @@ SHOAL_CHECKED shoal_status shoali_comm_pending_wait(struct shoali_comm_pending *
  * shoal_comm_alloc when the device is host accessible and N > 1; else memory of the device, which
  * posts on its streams reach directly when it is exportable to the backend. Counted by the device
  * either way. Collective. */
-SHOAL_CHECKED shoal_status shoali_comm_device_alloc(shoal_group *group,
+SHOAL_CHECKED shoal_status shoali_comm_device_alloc(const char *here, shoal_group *group,
                                                     struct shoali_device_stream *stream,
                                                     size_t bytes, void **address);
 void shoali_comm_device_free(shoal_group *group, struct shoali_device *device, void *address);

@@ -19,14 +19,15 @@ static shoal_status note_block(shoal_group *group, struct shoali_device *device,
     return SHOAL_OK;
 }
 
-shoal_status shoali_comm_device_alloc(shoal_group *group, struct shoali_device_stream *stream,
-                                      size_t bytes, void **address)
+shoal_status shoali_comm_device_alloc(const char *here, shoal_group *group,
+                                      struct shoali_device_stream *stream, size_t bytes,
+                                      void **address)
 {
     struct shoali_device *device = shoali_stream_device(stream);
     shoal_status status;
     if (!is_shared(group, device))
         return shoali_device_alloc_zeroed(stream, bytes, address);
-    SHOAL_TRY(status, shoal_comm_alloc(group, bytes, address), done);
+    SHOAL_TRY(status, shoal_comm_alloc_at(here, group, bytes, address), done);
     status = note_block(group, device, *address, bytes);
     if (status < 0) {
         shoal_comm_free(group, *address);

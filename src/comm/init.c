@@ -334,11 +334,11 @@ shoal_status shoal_comm_split_at(const char *here, shoal_group *parent, int32_t 
         parent, &(struct shoali_split_args){.here = here, .color = color, .key = key}, group);
 }
 
-shoal_status shoal_comm_alloc(shoal_group *group, size_t bytes, void **memory)
+shoal_status shoal_comm_alloc_at(const char *here, shoal_group *group, size_t bytes, void **memory)
 {
     *memory = NULL;
     const shoal_status status = shoali_comm_settle(group);
-    return status == SHOAL_OK ? group->ops->alloc(group->object, bytes, memory) : status;
+    return status == SHOAL_OK ? group->ops->alloc(group->object, here, bytes, memory) : status;
 }
 
 void shoal_comm_free(shoal_group *group, void *memory)

@@ -1,11 +1,12 @@
 /* Memory: shared with the other ranks, and the pool of buffers that live units take turns in. */
 #include "zero/pool.h"
 
-shoal_status shoali_zero_alloc_shared(const struct shoali_zero_setup *setup, size_t bytes,
-                                      void **address)
+shoal_status shoali_zero_alloc_shared_at(const char *here, const struct shoali_zero_setup *setup,
+                                         size_t bytes, void **address)
 {
     if (setup->data_ranks > 1)
-        return shoali_comm_device_alloc(setup->args.group, setup->args.exec.stream, bytes, address);
+        return shoali_comm_device_alloc(here, setup->args.group, setup->args.exec.stream, bytes,
+                                        address);
     return shoali_device_alloc_zeroed(setup->args.exec.stream, bytes, address);
 }
 

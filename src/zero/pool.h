@@ -20,8 +20,10 @@ struct shoali_zero_pool {
     struct shoali_zero_buffer *first;
 };
 /* Zeroed memory that collectives reach without staging. Collective. */
-SHOAL_CHECKED shoal_status shoali_zero_alloc_shared(const struct shoali_zero_setup *setup,
-                                                    size_t bytes, void **address);
+SHOAL_CHECKED shoal_status shoali_zero_alloc_shared_at(const char *here,
+                                                       const struct shoali_zero_setup *setup,
+                                                       size_t bytes, void **address);
+#define shoali_zero_alloc_shared(...) shoali_zero_alloc_shared_at(SHOALI_HERE, __VA_ARGS__)
 void shoali_zero_free_shared(const struct shoali_zero_setup *setup, void *address);
 /* A buffer of the pool, or a new one. *home is the one that the caller had last time, which it gets
  * again when possible: so passes that are alike need no buffers that the first did not. */

@@ -76,8 +76,8 @@ static bool check_memory(struct rank_seat *seat, const char *name)
     float *host = malloc(sizeof(float) * LARGE);
     EXPECT(host && open_rig(seat, name, &rig));
     for (int i = 0; i < 2; i++)
-        EXPECT(shoali_comm_device_alloc(seat->group, rig.stream[0], sizeof(float) * LARGE,
-                                        &memory[i]) == SHOAL_OK);
+        EXPECT(shoali_comm_device_alloc(SHOAL_HERE, seat->group, rig.stream[0],
+                                        sizeof(float) * LARGE, &memory[i]) == SHOAL_OK);
     EXPECT(counters_of(&rig).allocated_bytes == 2 * (int64_t)sizeof(float) * LARGE);
     EXPECT(shoali_download(rig.stream[0], host, memory[0], sizeof(float) * LARGE) == SHOAL_OK);
     for (int32_t i = 0; i < LARGE; i++)
@@ -242,8 +242,8 @@ static bool check_program(struct rank_seat *seat, const char *name)
     EXPECT(open_rig(seat, name, &rig));
     for (int s = 0; s < STREAMS; s++)
         for (int i = 0; i < 2; i++)
-            EXPECT(shoali_comm_device_alloc(seat->group, rig.stream[s], most, &device[s][i]) ==
-                   SHOAL_OK);
+            EXPECT(shoali_comm_device_alloc(SHOAL_HERE, seat->group, rig.stream[s], most,
+                                            &device[s][i]) == SHOAL_OK);
     EXPECT(join_streams(&rig, 1) == SHOAL_OK); /* both have their memory cleared */
     int64_t pinned = 0;
     for (uint64_t i = 0; i < STEPS; i++) {

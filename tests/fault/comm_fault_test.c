@@ -176,7 +176,8 @@ static bool dies_in_a_stream(struct rank_seat *seat)
     snprintf(name, sizeof(name), "rank %d (pid ", (int)victim);
     EXPECT(shoali_device_create(&shoali_accelerator_sim, 0, NULL, &device) == SHOAL_OK);
     EXPECT(shoali_stream_create(device, &stream) == SHOAL_OK);
-    EXPECT(shoali_comm_device_alloc(seat->group, stream, COUNT * sizeof(float), &data) == SHOAL_OK);
+    EXPECT(shoali_comm_device_alloc(SHOAL_HERE, seat->group, stream, COUNT * sizeof(float),
+                                    &data) == SHOAL_OK);
     const struct shoali_post post = {.kind = SHOALI_ALL_REDUCE,
                                      .here = SHOAL_HERE,
                                      .in = data,

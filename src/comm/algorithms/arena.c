@@ -93,13 +93,14 @@ static size_t round_up(size_t bytes, size_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
-shoal_status shoali_slots_alloc(void *backend, size_t bytes, void **memory)
+shoal_status shoali_slots_alloc(void *backend, const char *here, size_t bytes, void **memory)
 {
     struct shoali_slots_group *group = backend;
     struct shoali_slots_world *world = group->world;
     shoal_status status = SHOAL_OK;
     const size_t stride = round_up(bytes > 0 ? bytes : 1, 4096);
     uint64_t identity = 0;
+    (void)here; /* the group's `check` names it */
     struct shoali_segment_args args = {.maker = 0, .format = format_arena, .format_arg = &identity};
     struct shoali_comm_arena *arena = shoali_calloc(1, sizeof(*arena), "an arena");
     *memory = NULL;

@@ -349,7 +349,7 @@ void shoali_slots_relay(void *group, shoal_status status, const char *sentence);
 void shoali_slots_watch(void *group, shoal_status (*look)(void *user), void *user);
 
 /* arena.c, split.c */
-shoal_status shoali_slots_alloc(void *group, size_t bytes, void **memory);
+shoal_status shoali_slots_alloc(void *group, const char *here, size_t bytes, void **memory);
 void shoali_slots_free(void *group, void *memory);
 shoal_status shoali_slots_split(void *group, const struct shoali_split_args *split, void **child);
 /* Ranks with the same `maker` (a rank of the group) get one segment; format prepares the memory at

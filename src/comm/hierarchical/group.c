@@ -90,8 +90,8 @@ static void drop(struct shoali_hier_group *group)
 static shoal_status make_room(struct shoali_hier_group *group)
 {
     void *room = NULL;
-    const shoal_status status =
-        group->world->inner->alloc(group->near, 2 * (size_t)SHOALI_HIER_ROOM_BYTES, &room);
+    const shoal_status status = group->world->inner->alloc(
+        group->near, SHOALI_HERE, 2 * (size_t)SHOALI_HIER_ROOM_BYTES, &room);
     group->room[0] = room;
     group->room[1] = status == SHOAL_OK ? group->room[0] + SHOALI_HIER_ROOM_BYTES : NULL;
     return status;
@@ -352,27 +352,26 @@ done:
 /* ---- memory and the rest -------------------------------------------------------------------- */
 
 /* All ranks get theirs, or none. */
-static shoal_status alloc(void *backend, size_t bytes, void **memory)
+static shoal_status alloc(void *backend, const char *here, size_t bytes, void **memory)
 {
     struct shoali_hier_group *group = backend;
     struct shoali_hier_world *world = group->world;
     const bool near = group->near != NULL;
     void *object = near ? group->near : group->all;
     const struct shoali_comm_ops *ops = near ? world->inner : world->outer;
-    shoal_status status = ops->alloc(object, bytes, memory);
+    shoal_status status = ops->alloc(object, here, bytes, memory);
     if (group->layout.hosts == 1 || !near)
         return status;
     int32_t failed = status == SHOAL_OK ? group->layout.size : group->layout.rank;
     char text[512], size_text[32];
     snprintf(text, sizeof text, "%s", status < 0 ? shoal_error_message() : "");
-    const shoal_status met =
-        shoali_hier_run(group, &(struct shoali_post){.kind = SHOALI_ALL_REDUCE,
-                                                     .here = "shoal_comm_alloc",
-                                                     .in = &failed,
-                                                     .out = &failed,
-                                                     .count = 1,
-                                                     .dtype = SHOAL_I32,
-                                                     .op = SHOAL_MIN});
+    const shoal_status met = shoali_hier_run(group, &(struct shoali_post){.kind = SHOALI_ALL_REDUCE,
+                                                                          .here = here,
+                                                                          .in = &failed,
+                                                                          .out = &failed,
+                                                                          .count = 1,
+                                                                          .dtype = SHOAL_I32,
+                                                                          .op = SHOAL_MIN});
     if (met == SHOAL_OK && failed == group->layout.size)
         return SHOAL_OK;
     if (status == SHOAL_OK)

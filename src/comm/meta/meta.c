@@ -109,9 +109,10 @@ static shoal_status split(void *backend, const struct shoali_split_args *args, v
                            : create(&(shoal_comm_args){.rank = own, .world_size = ranks}, child);
 }
 
-static shoal_status alloc(void *backend, size_t bytes, void **memory)
+static shoal_status alloc(void *backend, const char *here, size_t bytes, void **memory)
 {
     struct meta_group *group = backend;
+    (void)here;
     *memory = (void *)group->next;
     group->next += (bytes / PAGE_BYTES + 1) * PAGE_BYTES;
     return SHOAL_OK;

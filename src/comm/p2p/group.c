@@ -184,12 +184,13 @@ done:
 /* ---- memory --------------------------------------------------------------------------------- */
 
 /* All ranks get theirs, or none. */
-static shoal_status agree_on_memory(struct shoali_p2p_group *group, shoal_status own, size_t bytes)
+static shoal_status agree_on_memory(struct shoali_p2p_group *group, shoal_status own,
+                                    const char *here, size_t bytes)
 {
     int32_t failed = own == SHOAL_OK ? group->size : group->rank;
     char size_text[32];
     const struct shoali_post post = {.kind = SHOALI_ALL_REDUCE,
-                                     .here = "shoal_comm_alloc",
+                                     .here = here,
                                      .in = &failed,
                                      .out = &failed,
                                      .count = 1,
@@ -202,7 +203,7 @@ static shoal_status agree_on_memory(struct shoali_p2p_group *group, shoal_status
                       shoali_format_bytes((double)bytes, size_text));
 }
 
-shoal_status shoali_p2p_alloc(void *backend, size_t bytes, void **address)
+shoal_status shoali_p2p_alloc(void *backend, const char *here, size_t bytes, void **address)
 {
     struct shoali_p2p_group *group = backend;
     struct shoali_p2p_memory *memory = shoali_calloc(1, sizeof *memory, "a buffer");
@@ -217,7 +218,7 @@ shoal_status shoali_p2p_alloc(void *backend, size_t bytes, void **address)
         else if (bytes >= LARGE_BYTES)
             madvise(memory->address, bytes, MADV_HUGEPAGE);
     }
-    status = agree_on_memory(group, status, bytes);
+    status = agree_on_memory(group, status, here, bytes);
     if (status == SHOAL_OK) {
         memory->next = group->memory;
         group->memory = memory;

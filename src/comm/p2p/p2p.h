@@ -347,7 +347,7 @@ void shoali_p2p_destroy(void *group);
 int32_t shoali_p2p_rank(const void *group);
 int32_t shoali_p2p_size(const void *group);
 shoal_status shoali_p2p_split(void *group, const struct shoali_split_args *args, void **child);
-shoal_status shoali_p2p_alloc(void *group, size_t bytes, void **memory);
+shoal_status shoali_p2p_alloc(void *group, const char *here, size_t bytes, void **memory);
 void shoali_p2p_free(void *group, void *memory);
 void shoali_p2p_second_thread(void *group);
 /* progress.c: posts and waits, without `agree`. */

@@ -91,10 +91,11 @@ static shoal_status split(void *backend, const struct shoali_split_args *args, v
     return args->color < 0 ? SHOAL_OK : create(&(shoal_comm_args){.world_size = 1}, child);
 }
 
-static shoal_status alloc(void *backend, size_t bytes, void **address)
+static shoal_status alloc(void *backend, const char *here, size_t bytes, void **address)
 {
     struct self_group *group = backend;
     struct self_memory *memory = shoali_calloc(1, sizeof(*memory), "a buffer");
+    (void)here;
     *address = NULL;
     if (!memory)
         return SHOAL_ENOMEM;

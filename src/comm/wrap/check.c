@@ -137,12 +137,12 @@ static shoal_status split(void *object, const struct shoali_split_args *args, vo
     return shoali_wrap_split(&shoali_comm_check, object, args, child);
 }
 
-static shoal_status alloc(void *object, size_t bytes, void **memory)
+static shoal_status alloc(void *object, const char *here, size_t bytes, void **memory)
 {
-    shoal_status status = announce(object, SHOALI_COMM_ALLOC, "shoal_comm_alloc", (int64_t)bytes);
+    shoal_status status = announce(object, SHOALI_COMM_ALLOC, here, (int64_t)bytes);
     if (status != SHOAL_OK)
         return status;
-    return shoali_wrap_alloc(object, bytes, memory);
+    return shoali_wrap_alloc(object, here, bytes, memory);
 }
 
 const struct shoali_comm_ops shoali_comm_check = {

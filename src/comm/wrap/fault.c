@@ -42,11 +42,11 @@ static shoal_status split(void *object, const struct shoali_split_args *args, vo
     return shoali_wrap_split(&shoali_comm_fault, object, args, child);
 }
 
-static shoal_status alloc(void *object, size_t bytes, void **memory)
+static shoal_status alloc(void *object, const char *here, size_t bytes, void **memory)
 {
     if (shoali_fault("comm.alloc"))
         return injected("comm.alloc");
-    return shoali_wrap_alloc(object, bytes, memory);
+    return shoali_wrap_alloc(object, here, bytes, memory);
 }
 
 const struct shoali_comm_ops shoali_comm_fault = {

@@ -190,11 +190,11 @@ static shoal_status split(void *object, const struct shoali_split_args *args, vo
     return status;
 }
 
-static shoal_status alloc(void *object, size_t bytes, void **memory)
+static shoal_status alloc(void *object, const char *here, size_t bytes, void **memory)
 {
     struct record *record = object;
     add(&record->shared_bytes, (int64_t)bytes);
-    return shoali_wrap_alloc(object, bytes, memory);
+    return shoali_wrap_alloc(object, here, bytes, memory);
 }
 
 void shoali_record_set_log(void *object, struct shoali_comms_log *log)

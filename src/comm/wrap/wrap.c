@@ -57,10 +57,10 @@ shoal_status shoali_wrap_wait(void *object, void *request)
     return wrap->inner_ops->wait(wrap->inner, request);
 }
 
-shoal_status shoali_wrap_alloc(void *object, size_t bytes, void **memory)
+shoal_status shoali_wrap_alloc(void *object, const char *here, size_t bytes, void **memory)
 {
     struct shoali_wrap *wrap = object;
-    return wrap->inner_ops->alloc(wrap->inner, bytes, memory);
+    return wrap->inner_ops->alloc(wrap->inner, here, bytes, memory);
 }
 
 void shoali_wrap_free(void *object, void *memory)

@@ -32,7 +32,7 @@ int32_t shoali_wrap_size(const void *object);
 shoal_status shoali_wrap_post(void *object, const struct shoali_post *post, void **request);
 shoal_status shoali_wrap_test(void *object, void *request);
 shoal_status shoali_wrap_wait(void *object, void *request);
-shoal_status shoali_wrap_alloc(void *object, size_t bytes, void **memory);
+shoal_status shoali_wrap_alloc(void *object, const char *here, size_t bytes, void **memory);
 void shoali_wrap_free(void *object, void *memory);
 void shoali_wrap_abort(void *object, shoal_status status, const char *sentence);
 void shoali_wrap_second_thread(void *object);

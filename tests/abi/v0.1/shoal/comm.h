@@ -141,8 +141,9 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_request_wait(shoal_request **request)
 /* Zeroed memory that collectives of the group reach without a copy (shm: a shared arena).
  * Collective; every rank asks for the same size. Owned by the group: freed by shoal_comm_free or
  * with the group. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_comm_alloc(shoal_group *group, size_t bytes,
-                                                      void **memory);
+SHOAL_API SHOAL_CHECKED shoal_status shoal_comm_alloc_at(const char *here, shoal_group *group,
+                                                         size_t bytes, void **memory);
+#define shoal_comm_alloc(...) shoal_comm_alloc_at(SHOAL_HERE, __VA_ARGS__)
 SHOAL_API void shoal_comm_free(shoal_group *group, void *memory);
 /* Tells all ranks of the world that this one failed, with the sentence of its last error: the
  * verdict the others' waits return. Idempotent. */
