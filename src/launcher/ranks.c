@@ -175,6 +175,8 @@ static bool is_blocked(const struct shoali_rank_view *view)
            view->board.failure == 0;
 }
 
+enum { SENDING_LIMITS = 3 }; /* for a call that all are in, and which may be sending */
+
 bool shoali_ranks_stuck(const struct shoali_rank_view *view, int32_t ranks, int64_t limit_ns,
                         struct shoali_stuck *stuck)
 {
@@ -188,14 +190,14 @@ bool shoali_ranks_stuck(const struct shoali_rank_view *view, int32_t ranks, int6
                strcmp(board->collective, first->collective) == 0;
         mark = mark * 31 + (uint64_t)board->posted * 7 + (uint64_t)board->unfinished;
     }
-    if (!blocked || meet) {
+    if (!blocked) {
         stuck->since_ns = 0;
         return false;
     }
     if (stuck->since_ns == 0 || mark != stuck->mark)
         stuck->since_ns = now_ns;
     stuck->mark = mark;
-    return now_ns - stuck->since_ns >= limit_ns;
+    return now_ns - stuck->since_ns >= (meet ? SENDING_LIMITS * limit_ns : limit_ns);
 }
 
 int32_t shoali_ranks_missing(const struct shoali_rank_view *view, int32_t ranks, int64_t *waited_ns)

@@ -61,7 +61,8 @@ int32_t shoali_ranks_missing(const struct shoali_rank_view *view, int32_t ranks,
                              int64_t *waited_ns);
 
 /* Do all ranks wait, in calls that do not meet, and has none of them gone on for so long? Kept from
- * look to look; zeroed at first. Ranks that are all in one call may be sending for long. */
+ * look to look; zeroed at first. Ranks that are all in one call may be sending, and
+ * have three times as long. */
 struct shoali_stuck {
     int64_t since_ns; /* 0: they do not */
     uint64_t mark;    /* another one when a rank has gone on */

@@ -171,8 +171,13 @@ static void test_stuck(void **state)
         view[r].board.unfinished = 1;
         view[r].board.waits = true;
     }
-    /* all in one call: it may take its time */
-    assert_false(shoali_ranks_stuck(view, RANKS, 0, &stuck));
+    /* all in one call: it may take its time, but not for ever */
+    assert_false(shoali_ranks_stuck(view, RANKS, 60000000000, &stuck));
+    stuck.since_ns -= 120000000000;
+    assert_false(shoali_ranks_stuck(view, RANKS, 60000000000, &stuck));
+    stuck.since_ns -= 60000000000;
+    assert_true(shoali_ranks_stuck(view, RANKS, 60000000000, &stuck));
+    stuck = (struct shoali_stuck){0};
     strcpy(view[1].board.here, "b.c:2");
     assert_true(shoali_ranks_stuck(view, RANKS, 0, &stuck));
     assert_false(shoali_ranks_stuck(view, RANKS, 60000000000, &stuck));

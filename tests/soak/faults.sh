@@ -132,6 +132,8 @@ wants() {
 judge_mismatch() {
     if grep -q '^\[shoal run\] the ranks wait for each other: none has gone on for 1.0 s' out; then
         limit=$((limit + 1000)) named=
+        # All in one call: it might have been sending, for three times as long.
+        ! grep -q '^\[shoal run\]   ranks 0, 1, 2, 3 were in ' out || limit=$((limit + 2000))
         wants "^\[shoal run\]   rank.* $target[, ].* in "
         return
     fi
