@@ -182,15 +182,16 @@ bool shoali_ranks_stuck(const struct shoali_rank_view *view, int32_t ranks, int6
 {
     const int64_t now_ns = shoali_now_ns();
     uint64_t mark = 1;
-    bool blocked = ranks > 1, meet = true;
+    bool blocked = ranks > 1, meet = true, waits = true;
     for (int32_t r = 0; r < ranks && blocked; r++) {
         const struct shoali_board_view *board = &view[r].board, *first = &view[0].board;
         blocked = is_blocked(&view[r]);
         meet = meet && board->count == first->count && strcmp(board->here, first->here) == 0 &&
                strcmp(board->collective, first->collective) == 0;
+        waits = waits && board->waits;
         mark = mark * 31 + (uint64_t)board->posted * 7 + (uint64_t)board->unfinished;
     }
-    if (!blocked) {
+    if (!blocked || (meet && !waits)) { /* a slow disk is no failure */
         stuck->since_ns = 0;
         return false;
     }
