@@ -1,5 +1,8 @@
 /* Worlds, words, variables and letters of jobs on several hosts. What hosts do with them, tests/cluster. */
 #include "launcher/cluster.h"
+#include "launcher/watch.h"
+
+#include "base/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -237,6 +240,32 @@ static void test_lifeline(void **state)
     close(pair[1]);
 }
 
+/* Of hosts that are silent together the one at which nobody answers. Here nobody listens, and says so;
+ * 255.255.255.255 is no host's. */
+static void test_unreachable(void **state)
+{
+    static const char *const names[][2] = {{"127.0.0.1", "255.255.255.255"},
+                                           {"255.255.255.255", "127.0.0.1"},
+                                           {"127.0.0.1", "127.0.0.1"},
+                                           {"255.255.255.255", "255.255.255.255"}};
+    static const int32_t wanted[] = {1, 0, -1, -1};
+    static const int64_t second_ns = 1000000000;
+    (void)state;
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        struct shoali_node node[2];
+        int64_t heard_ns[2] = {shoali_now_ns() - second_ns, shoali_now_ns() - second_ns};
+        struct shoali_launch_options options = {.ssh_port = 1};
+        struct shoali_front front = {.options = &options, .world = {.node = node, .nodes = 2}};
+        const struct shoali_watch watch = {.front = &front, .heard_ns = heard_ns};
+        memset(node, 0, sizeof(node));
+        node[0].name = names[i][0];
+        node[1].name = names[i][1];
+        assert_int_equal(shoali_watch_unreachable(&watch, second_ns / 2), wanted[i]);
+        heard_ns[wanted[i] >= 0 ? wanted[i] : 0] = shoali_now_ns(); /* it has been heard */
+        assert_int_equal(shoali_watch_unreachable(&watch, second_ns / 2), -1);
+    }
+}
+
 /* What Slurm says of its nodes: the lists of SLURM_JOB_NODELIST; NULL: none. */
 static void test_slurm_names(void **state)
 {
@@ -316,6 +345,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_quoting, setup, teardown),
         cmocka_unit_test_setup_teardown(test_letter, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lifeline, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_unreachable, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slurm_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slurm_world, setup, teardown),
     };

@@ -247,6 +247,7 @@ void shoali_look_report(struct shoali_job *job, const char *rest)
         verdict.code = 1;
     }
     if (job->is_stuck) {
+        verdict.silent_ns = shoali_stuck_limit(&job->stuck, job->silence_ns);
         verdict.cause = SHOALI_CAUSE_STUCK;
         verdict.rank = -1;
     } else if (index == job->silent)

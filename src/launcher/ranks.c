@@ -175,7 +175,10 @@ static bool is_blocked(const struct shoali_rank_view *view)
            view->board.failure == 0;
 }
 
-enum { SENDING_LIMITS = 3 }; /* for a call that all are in, and which may be sending */
+int64_t shoali_stuck_limit(const struct shoali_stuck *stuck, int64_t limit_ns)
+{
+    return stuck->in_one_call ? 3 * limit_ns : limit_ns;
+}
 
 bool shoali_ranks_stuck(const struct shoali_rank_view *view, int32_t ranks, int64_t limit_ns,
                         struct shoali_stuck *stuck)
@@ -198,7 +201,8 @@ bool shoali_ranks_stuck(const struct shoali_rank_view *view, int32_t ranks, int6
     if (stuck->since_ns == 0 || mark != stuck->mark)
         stuck->since_ns = now_ns;
     stuck->mark = mark;
-    return now_ns - stuck->since_ns >= (meet ? SENDING_LIMITS * limit_ns : limit_ns);
+    stuck->in_one_call = meet;
+    return now_ns - stuck->since_ns >= shoali_stuck_limit(stuck, limit_ns);
 }
 
 int32_t shoali_ranks_missing(const struct shoali_rank_view *view, int32_t ranks, int64_t *waited_ns)

@@ -66,7 +66,10 @@ int32_t shoali_ranks_missing(const struct shoali_rank_view *view, int32_t ranks,
 struct shoali_stuck {
     int64_t since_ns; /* 0: they do not */
     uint64_t mark;    /* another one when a rank has gone on */
+    bool in_one_call;
 };
+/* How long is too long for them, where `limit_ns` is for ranks that do not meet. */
+int64_t shoali_stuck_limit(const struct shoali_stuck *stuck, int64_t limit_ns);
 bool shoali_ranks_stuck(const struct shoali_rank_view *view, int32_t ranks, int64_t limit_ns,
                         struct shoali_stuck *stuck);
 

@@ -357,6 +357,8 @@ static void report_block(struct shoali_watch *watch)
         verdict.host = watch->front->world.node[watch->lost_node].name;
         verdict.silent_ns = watch->lost_ns;
     }
+    if (verdict.cause == SHOALI_CAUSE_STUCK)
+        verdict.silent_ns = shoali_stuck_limit(&watch->stuck, verdict.silent_ns);
     (void)shoali_copies_look(&watch->copies, watch->view);
     /* The first word may be of a rank that had heard of the failure. */
     for (int32_t r = 0; verdict.cause == SHOALI_CAUSE_ENDED && verdict.signal == 0 &&
