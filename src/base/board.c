@@ -105,29 +105,52 @@ static const char *end_of(const char *text, size_t bytes)
     return length < bytes ? text : text + length - bytes;
 }
 
-void shoali_board_post(struct shoali_board *board, const struct shoali_board_post *post)
+/* The place of a call that is over, the oldest first: taken; -1: all are open. */
+static int32_t take_place(struct shoali_board *board)
+{
+    for (;;) {
+        int32_t oldest = -1;
+        int64_t none = 0;
+        for (int32_t i = 0; i < SHOALI_BOARD_CALLS; i++)
+            if (GET(board->call[i].open) == 0 &&
+                (oldest < 0 || GET(board->call[i].number) < GET(board->call[oldest].number)))
+                oldest = i;
+        if (oldest < 0 || atomic_compare_exchange_strong(&board->call[oldest].open, &none, 1))
+            return oldest;
+    }
+}
+
+int32_t shoali_board_post(struct shoali_board *board, const struct shoali_board_post *post)
 {
     if (!board)
-        return;
-    const int64_t number = GET(board->posted), now_ns = wall_ns();
+        return 0;
+    const int64_t number = atomic_fetch_add(&board->posted, 1), now_ns = wall_ns();
+    const int32_t place = take_place(board);
     struct shoali_arrival *arrival = &board->arrival[number % SHOALI_BOARD_ARRIVALS];
     SET(arrival->key, 0);
     SET(arrival->wall_ns, now_ns);
     atomic_store_explicit(&arrival->key, post->key, memory_order_release);
     SET(board->came_ns, now_ns);
-    SET(board->count, post->count);
-    shoali_words_put(board->collective, SHOALI_BOARD_WORD_WORDS, post->name);
-    shoali_words_put(board->dtype, SHOALI_BOARD_WORD_WORDS, post->dtype);
-    shoali_words_put(board->here, SHOALI_BOARD_HERE_WORDS,
-                     end_of(post->here, SHOALI_BOARD_HERE_WORDS * 8));
-    SET(board->posted, number + 1);
     atomic_fetch_add_explicit(&board->unfinished, 1, memory_order_relaxed);
+    if (place < 0)
+        return 0;
+    struct shoali_board_call *call = &board->call[place];
+    SET(call->number, number + 1);
+    SET(call->count, post->count);
+    shoali_words_put(call->collective, SHOALI_BOARD_WORD_WORDS, post->name);
+    shoali_words_put(call->dtype, SHOALI_BOARD_WORD_WORDS, post->dtype);
+    shoali_words_put(call->here, SHOALI_BOARD_HERE_WORDS,
+                     end_of(post->here, SHOALI_BOARD_HERE_WORDS * 8));
+    return place + 1;
 }
 
-void shoali_board_leave(struct shoali_board *board)
+void shoali_board_leave(struct shoali_board *board, int32_t ticket)
 {
-    if (board)
-        atomic_fetch_sub_explicit(&board->unfinished, 1, memory_order_relaxed);
+    if (!board)
+        return;
+    if (ticket > 0)
+        atomic_store_explicit(&board->call[ticket - 1].open, 0, memory_order_release);
+    atomic_fetch_sub_explicit(&board->unfinished, 1, memory_order_relaxed);
 }
 
 static void begin(_Atomic int64_t *since_ns)
@@ -144,17 +167,22 @@ static void end(_Atomic int64_t *since_ns, _Atomic int64_t *sum_ns)
     SET(*since_ns, 0);
 }
 
-void shoali_board_wait_begin(struct shoali_board *board)
+void shoali_board_wait_begin(struct shoali_board *board, int32_t ticket)
 {
+    if (!is_owner(board))
+        return;
+    SET(board->waits_in, ticket);
     /* Ranks that save together wait for each other: that is files, too. */
-    if (is_owner(board) && GET(board->io_since_ns) == 0)
+    if (GET(board->io_since_ns) == 0)
         begin(&board->waits_since_ns);
 }
 
 void shoali_board_wait_end(struct shoali_board *board)
 {
-    if (is_owner(board))
-        end(&board->waits_since_ns, &board->wait_ns);
+    if (!is_owner(board))
+        return;
+    SET(board->waits_in, 0);
+    end(&board->waits_since_ns, &board->wait_ns);
 }
 
 void shoali_board_io_begin(struct shoali_board *board)
@@ -220,11 +248,36 @@ static void read_numbers(const struct shoali_board *board, struct shoali_board_v
     view->told_wait_ns = GET(board->told_wait_ns);
     view->told_io_ns = GET(board->told_io_ns);
     view->posted = GET(board->posted);
-    view->count = GET(board->count);
     view->came_ns = GET(board->came_ns);
     view->unfinished = GET(board->unfinished);
     view->lines = GET(board->lines);
     view->failure = atomic_load_explicit(&board->failure, memory_order_acquire);
+}
+
+/* CALLS: which one a reader is shown. */
+static const struct shoali_board_call *shown_call(const struct shoali_board *board)
+{
+    const struct shoali_board_call *oldest = NULL, *newest = &board->call[0];
+    const int64_t ticket = GET(board->waits_in);
+    if (ticket > 0 && ticket <= SHOALI_BOARD_CALLS && GET(board->call[ticket - 1].open))
+        return &board->call[ticket - 1];
+    for (int32_t i = 0; i < SHOALI_BOARD_CALLS; i++) {
+        const struct shoali_board_call *call = &board->call[i];
+        const int64_t number = GET(call->number);
+        if (GET(call->open) && number > 0 && (!oldest || number < GET(oldest->number)))
+            oldest = call;
+        if (number > GET(newest->number))
+            newest = call;
+    }
+    return oldest ? oldest : newest;
+}
+
+static void read_call(const struct shoali_board_call *call, struct shoali_board_view *view)
+{
+    view->count = GET(call->count);
+    get_text(call->collective, SHOALI_BOARD_WORD_WORDS, view->collective);
+    get_text(call->dtype, SHOALI_BOARD_WORD_WORDS, view->dtype);
+    get_text(call->here, SHOALI_BOARD_HERE_WORDS, view->here);
 }
 
 bool shoali_board_read(const struct shoali_board *board, struct shoali_board_view *view)
@@ -237,9 +290,7 @@ bool shoali_board_read(const struct shoali_board *board, struct shoali_board_vie
     get_text(board->backend, SHOALI_BOARD_WORD_WORDS, view->backend);
     get_text(board->host, 8, view->host);
     get_text(board->doing, SHOALI_BOARD_WORD_WORDS, view->doing);
-    get_text(board->collective, SHOALI_BOARD_WORD_WORDS, view->collective);
-    get_text(board->dtype, SHOALI_BOARD_WORD_WORDS, view->dtype);
-    get_text(board->here, SHOALI_BOARD_HERE_WORDS, view->here);
+    read_call(shown_call(board), view);
     get_text(board->sentence, SHOALI_BOARD_SENTENCE_WORDS, view->sentence);
     for (int32_t i = 0; i < SHOALI_BOARD_ARRIVALS; i++) {
         view->arrival[i].key = atomic_load_explicit(&board->arrival[i].key, memory_order_acquire);

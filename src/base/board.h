@@ -15,6 +15,9 @@
  *   THREADS   the thread's context (error.h) has the board, so that ranks which are threads have
  *             one each, or none. Waits and files count for the thread that opened it alone: what
  *             other threads of the rank wait for happens beside its computing.
+ *   CALLS     Several threads of a rank are in collectives at once: one computes, one gathers ahead,
+ *             one saves. A reader is shown the one that the owner waits in; if it waits in none, the
+ *             oldest that is not over; if all are, the newest.
  *   TIMES     of collectives are the wall clock's, because those of several hosts are compared;
  *             durations are the monotonic clock's.
  */
@@ -33,6 +36,7 @@ enum {
     SHOALI_BOARD_LINES = 6, /* of the log that are kept */
     SHOALI_BOARD_LINE_WORDS = 24,
     SHOALI_BOARD_ARRIVALS = 32,
+    SHOALI_BOARD_CALLS = 16,
     SHOALI_BOARD_SENTENCE_WORDS = 96,
     SHOALI_BOARD_HERE_WORDS = 8,
     SHOALI_BOARD_NAME_WORDS = 6, /* "tp 1, pp 0" */
@@ -44,6 +48,15 @@ enum {
 struct shoali_arrival {
     _Atomic uint64_t key;
     _Atomic int64_t wall_ns;
+};
+
+/* A collective that a rank has come to. */
+struct shoali_board_call {
+    _Atomic int64_t number; /* of the post, from 1 on; 0: there was none */
+    _Atomic int64_t open;   /* 1: it has not left it */
+    _Atomic int64_t count;  /* elements */
+    _Atomic uint64_t collective[SHOALI_BOARD_WORD_WORDS], dtype[SHOALI_BOARD_WORD_WORDS];
+    _Atomic uint64_t here[SHOALI_BOARD_HERE_WORDS];
 };
 
 struct shoali_board {
@@ -59,12 +72,12 @@ struct shoali_board {
     _Atomic uint64_t doing[SHOALI_BOARD_WORD_WORDS];
     /* time: sums, and when what is under way began (0: nothing is); monotonic */
     _Atomic int64_t wait_ns, io_ns, waits_since_ns, io_since_ns;
-    /* the last collective that it came to */
-    _Atomic int64_t posted, count; /* how many there were; elements of the last */
-    _Atomic int64_t came_ns;       /* wall */
-    _Atomic int64_t unfinished;    /* it came to more than it has left */
-    _Atomic uint64_t collective[SHOALI_BOARD_WORD_WORDS], dtype[SHOALI_BOARD_WORD_WORDS];
-    _Atomic uint64_t here[SHOALI_BOARD_HERE_WORDS];
+    /* the collectives that it came to */
+    _Atomic int64_t posted;     /* how many there were */
+    _Atomic int64_t came_ns;    /* to the last one; wall */
+    _Atomic int64_t unfinished; /* it came to more than it has left */
+    _Atomic int64_t waits_in;   /* the ticket of the call that the owner waits in; 0: of none */
+    struct shoali_board_call call[SHOALI_BOARD_CALLS];
     struct shoali_arrival
         arrival[SHOALI_BOARD_ARRIVALS]; /* number posted % SHOALI_BOARD_ARRIVALS */
     /* why it gives up; 0: it does not */
@@ -84,10 +97,12 @@ struct shoali_board_view {
     int64_t wait_ns, io_ns; /* what is under way included */
     bool waits, reads;      /* at the moment */
     int64_t waited_ns;      /* so long */
-    int64_t posted, count, came_ns, unfinished, failure, lines;
+    int64_t posted, came_ns, unfinished, failure, lines;
     int64_t told_ns, told_wait_ns, told_io_ns; /* 0: it is no copy */
     char name[SHOALI_BOARD_NAME_WORDS * 8 + 1], backend[SHOALI_BOARD_WORD_WORDS * 8 + 1];
     char host[8 * 8 + 1], doing[SHOALI_BOARD_WORD_WORDS * 8 + 1];
+    /* of the call that is shown (CALLS) */
+    int64_t count;
     char collective[SHOALI_BOARD_WORD_WORDS * 8 + 1], dtype[SHOALI_BOARD_WORD_WORDS * 8 + 1];
     char here[SHOALI_BOARD_HERE_WORDS * 8 + 1], sentence[SHOALI_BOARD_TEXT_BYTES];
     char line[SHOALI_BOARD_LINES][SHOALI_BOARD_LINE_WORDS * 8 + 1]; /* oldest first, "" none */
@@ -118,10 +133,12 @@ struct shoali_board_post {
     const char *name, *dtype, *here;
     int64_t count;
 };
-void shoali_board_post(struct shoali_board *board, const struct shoali_board_post *post);
-void shoali_board_leave(struct shoali_board *board); /* one of those that it came to is over */
-/* Around a wait for other ranks and around reading and writing files. Not nested. */
-void shoali_board_wait_begin(struct shoali_board *board);
+/* Returns a ticket for the call; 0: too many are open, so that this one is counted and not shown. */
+int32_t shoali_board_post(struct shoali_board *board, const struct shoali_board_post *post);
+void shoali_board_leave(struct shoali_board *board, int32_t ticket);
+/* Around a wait for other ranks and around reading and writing files. Not nested. `ticket`: of the
+ * call that it waits in; 0: it waits for other threads' calls. */
+void shoali_board_wait_begin(struct shoali_board *board, int32_t ticket);
 void shoali_board_wait_end(struct shoali_board *board);
 void shoali_board_io_begin(struct shoali_board *board);
 void shoali_board_io_end(struct shoali_board *board);

@@ -41,13 +41,13 @@ static void test_reads_what_was_said(void **state)
     assert_int_equal(view.failure, 0);
 }
 
-static void post(uint64_t key, const char *here)
+static int32_t post(uint64_t key, const char *here)
 {
-    shoali_board_post(&board, &(struct shoali_board_post){.key = key,
-                                                          .name = "reduce_scatter",
-                                                          .dtype = "F32",
-                                                          .here = here,
-                                                          .count = (int64_t)key});
+    return shoali_board_post(&board, &(struct shoali_board_post){.key = key,
+                                                                 .name = "reduce_scatter",
+                                                                 .dtype = "F32",
+                                                                 .here = here,
+                                                                 .count = (int64_t)key});
 }
 
 /* Of a long path the end is kept; of the arrivals the last ones. */
@@ -60,8 +60,8 @@ static void test_collectives(void **state)
     memset(&board, 0, sizeof board);
     shoali_board_begin(&board, 0, 2);
     for (uint64_t key = 1; key <= SHOALI_BOARD_ARRIVALS + 5; key++) {
-        post(key, path);
-        shoali_board_leave(&board);
+        const int32_t ticket = post(key, path);
+        shoali_board_leave(&board, ticket);
     }
     post(1000, path);
     assert_true(shoali_board_read(&board, &view));
@@ -81,6 +81,57 @@ static void test_collectives(void **state)
     assert_true(newest);
 }
 
+static void expect_call(const char *here, int64_t unfinished)
+{
+    assert_true(shoali_board_read(&board, &view));
+    assert_string_equal(view.here, here);
+    assert_int_equal(view.unfinished, unfinished);
+}
+
+/* Several are open: the one that is waited in is shown, else the oldest, and one that is over only
+ * when all are. */
+static void test_which_call(void **state)
+{
+    (void)state;
+    memset(&board, 0, sizeof board);
+    shoali_board_begin(&board, 0, 2);
+    expect_call("", 0);
+    const int32_t gather = post(1, "gather.c:1"), save = post(2, "save.c:2");
+    expect_call("gather.c:1", 2);
+    shoali_board_wait_begin(&board, save);
+    expect_call("save.c:2", 2);
+    shoali_board_wait_end(&board);
+    expect_call("gather.c:1", 2);
+    shoali_board_wait_begin(&board, gather);
+    shoali_board_leave(&board, save);
+    expect_call("gather.c:1", 1);
+    const int32_t again = post(3, "save.c:3");
+    expect_call("gather.c:1", 2);
+    shoali_board_leave(&board, again);
+    shoali_board_leave(&board, gather);
+    shoali_board_wait_end(&board);
+    expect_call("save.c:3", 0);
+}
+
+/* More than there is room for: counted, and the oldest is still shown. */
+static void test_many_calls(void **state)
+{
+    int32_t ticket[SHOALI_BOARD_CALLS + 2];
+    (void)state;
+    memset(&board, 0, sizeof board);
+    shoali_board_begin(&board, 0, 2);
+    for (int32_t i = 0; i < SHOALI_BOARD_CALLS + 2; i++) {
+        ticket[i] = post((uint64_t)i + 1, i == 0 ? "first.c:1" : "later.c:1");
+        assert_int_equal(ticket[i], i < SHOALI_BOARD_CALLS ? i + 1 : 0);
+    }
+    expect_call("first.c:1", SHOALI_BOARD_CALLS + 2);
+    for (int32_t i = 0; i < SHOALI_BOARD_CALLS + 2; i++)
+        shoali_board_leave(&board, ticket[i]);
+    expect_call("later.c:1", 0);
+    assert_int_equal(post(99, "new.c:1"), 1); /* the oldest one's place */
+    expect_call("new.c:1", 1);
+}
+
 static void nap(void)
 {
     nanosleep(&(struct timespec){0, 20000000}, NULL);
@@ -89,7 +140,7 @@ static void nap(void)
 static void *wait_elsewhere(void *arg)
 {
     (void)arg;
-    shoali_board_wait_begin(&board);
+    shoali_board_wait_begin(&board, 0);
     nap();
     shoali_board_wait_end(&board);
     return NULL;
@@ -106,13 +157,13 @@ static void test_waits(void **state)
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_true(shoali_board_read(&board, &view));
     assert_int_equal(view.wait_ns, 0);
-    shoali_board_wait_begin(&board);
+    shoali_board_wait_begin(&board, 0);
     nap();
     assert_true(shoali_board_read(&board, &view));
     assert_true(view.waits && view.waited_ns >= 20000000 && view.wait_ns >= 20000000);
     shoali_board_wait_end(&board);
     shoali_board_io_begin(&board);
-    shoali_board_wait_begin(&board);
+    shoali_board_wait_begin(&board, 0);
     nap();
     shoali_board_wait_end(&board);
     shoali_board_io_end(&board);
@@ -163,6 +214,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_what_was_said),
         cmocka_unit_test(test_collectives),
+        cmocka_unit_test(test_which_call),
+        cmocka_unit_test(test_many_calls),
         cmocka_unit_test(test_waits),
         cmocka_unit_test(test_last_words),
         cmocka_unit_test(test_log_comes_here),

@@ -98,7 +98,7 @@ static bool read_board(struct shoali_board *board, int32_t rank, char **field)
                                           NULL,
                                           NULL,
                                           &board->posted,
-                                          &board->count,
+                                          &board->call[0].count,
                                           &board->came_ns,
                                           &board->unfinished,
                                           &board->told_ns};
@@ -117,9 +117,9 @@ static bool read_board(struct shoali_board *board, int32_t rank, char **field)
     shoali_words_put(board->backend, SHOALI_BOARD_WORD_WORDS, field[4]);
     shoali_words_put(board->host, 8, field[5]);
     shoali_words_put(board->doing, SHOALI_BOARD_WORD_WORDS, field[6]);
-    shoali_words_put(board->collective, SHOALI_BOARD_WORD_WORDS, field[7]);
-    shoali_words_put(board->dtype, SHOALI_BOARD_WORD_WORDS, field[8]);
-    shoali_words_put(board->here, SHOALI_BOARD_HERE_WORDS, field[9]);
+    shoali_words_put(board->call[0].collective, SHOALI_BOARD_WORD_WORDS, field[7]);
+    shoali_words_put(board->call[0].dtype, SHOALI_BOARD_WORD_WORDS, field[8]);
+    shoali_words_put(board->call[0].here, SHOALI_BOARD_HERE_WORDS, field[9]);
     at = field[10];
     for (int64_t i = number[15] > SENT_ARRIVALS ? number[15] - SENT_ARRIVALS : 0; i < number[15];
          i++) {

@@ -31,7 +31,7 @@ done:
 static shoal_status wait_for(const struct shoali_zero_jobs *jobs, uint32_t ticket)
 {
     struct shoali_board *board = shoali_board_get();
-    shoali_board_wait_begin(board);
+    shoali_board_wait_begin(board, 0);
     const shoal_status status = shoali_worker_wait(jobs->worker, ticket);
     shoali_board_wait_end(board);
     return status;

@@ -18,11 +18,12 @@ struct record {
     uint64_t number;   /* of the next collective; send and recv have none */
     int32_t size;
     struct shoali_comms_log *log; /* NULL: nobody wants to know */
-    struct timed {
+    struct open {
         const void *request; /* NULL: not used */
+        int32_t ticket;      /* of the board */
         struct shoali_comms_call call;
         int64_t begin_ns;
-    } timed[SHOALI_RECORD_TIMED];
+    } open[SHOALI_RECORD_OPEN];
     _Atomic int64_t calls[SHOALI_COLLECTIVE_COUNT], elements[SHOALI_COLLECTIVE_COUNT],
         bytes[SHOALI_COLLECTIVE_COUNT], shared_bytes, split_count, wait_ns;
 };
@@ -58,52 +59,18 @@ static int64_t elements_sent(const struct shoali_post *post, int32_t ranks, int3
     }
 }
 
-/* ---- the log -------------------------------------------------------------------------------- */
-
-static void begin_timed(struct record *record, const struct shoali_post *post, const void *request,
-                        int64_t begin_ns)
-{
-    const struct shoali_comms_call call = {.kind = post->kind,
-                                           .bytes = shoali_comms_bytes(post, record->size),
-                                           .ranks = record->size,
-                                           .here = post->here};
-    if (!request) {
-        shoali_comms_log_add(record->log, &call, shoali_now_ns() - begin_ns);
-        return;
-    }
-    for (int i = 0; i < SHOALI_RECORD_TIMED; i++)
-        if (!record->timed[i].request) {
-            record->timed[i] =
-                (struct timed){.request = request, .call = call, .begin_ns = begin_ns};
-            return;
-        }
-}
-
-static void end_timed(struct record *record, const void *request, bool well)
-{
-    for (int i = 0; i < SHOALI_RECORD_TIMED; i++) {
-        struct timed *timed = &record->timed[i];
-        if (timed->request != request)
-            continue;
-        if (well)
-            shoali_comms_log_add(record->log, &timed->call, shoali_now_ns() - timed->begin_ns);
-        timed->request = NULL;
-        return;
-    }
-}
-
 /* ---- the board ------------------------------------------------------------------------------ */
 
-static void say_post(struct record *record, struct shoali_board *board,
-                     const struct shoali_post *post)
+static int32_t say_post(struct record *record, struct shoali_board *board,
+                        const struct shoali_post *post)
 {
     const bool message = post->kind == SHOALI_SEND || post->kind == SHOALI_RECV;
     if (!message)
         record->number++;
     if (!board || record->size == 1)
-        return;
+        return 0;
     shoali_board_say_step(board, shoali_context_get()->step);
-    shoali_board_post(
+    return shoali_board_post(
         board, &(struct shoali_board_post){.key = message ? 0 : record->identity + record->number,
                                            .name = shoali_collective_name(post->kind),
                                            .dtype = shoal_dtype_name(post->dtype),
@@ -112,14 +79,50 @@ static void say_post(struct record *record, struct shoali_board *board,
 }
 
 /* What is no error, or has been told, changes nothing. */
-static void say_over(const struct record *record, struct shoali_board *board, shoal_status status)
+static void say_over(const struct record *record, int32_t ticket, shoal_status status)
 {
+    struct shoali_board *board = shoali_board_get();
     if (!board || record->size == 1)
         return;
     if (status < 0)
         shoali_board_fail(board, status, shoal_error_message());
     else
-        shoali_board_leave(board);
+        shoali_board_leave(board, ticket);
+}
+
+/* ---- calls that are not over ---------------------------------------------------------------- */
+
+static struct open *find_open(struct record *record, const void *request)
+{
+    for (int i = 0; i < SHOALI_RECORD_OPEN; i++)
+        if (record->open[i].request == request)
+            return &record->open[i];
+    return NULL;
+}
+
+static void begin_open(struct record *record, const struct shoali_post *post, struct open begun)
+{
+    struct open *open = begun.request ? find_open(record, NULL) : NULL;
+    if (record->log)
+        begun.call = (struct shoali_comms_call){.kind = post->kind,
+                                                .bytes = shoali_comms_bytes(post, record->size),
+                                                .ranks = record->size,
+                                                .here = post->here};
+    if (open)
+        *open = begun;
+    else if (!begun.request && record->log)
+        shoali_comms_log_add(record->log, &begun.call, shoali_now_ns() - begun.begin_ns);
+}
+
+static void end_open(struct record *record, const void *request, shoal_status status)
+{
+    struct open *open = find_open(record, request);
+    say_over(record, open ? open->ticket : 0, status);
+    if (!open)
+        return;
+    if (record->log && status == SHOAL_OK)
+        shoali_comms_log_add(record->log, &open->call, shoali_now_ns() - open->begin_ns);
+    open->request = NULL;
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -134,18 +137,18 @@ static int32_t size_of(struct record *record)
 static shoal_status post(void *object, const struct shoali_post *post, void **request)
 {
     struct record *record = object;
-    struct shoali_board *board = shoali_board_get();
     int64_t elements = elements_sent(post, size_of(record), shoali_wrap_rank(object));
     const int64_t begin_ns = record->log ? shoali_now_ns() : 0;
     add(&record->calls[post->kind], 1);
     add(&record->elements[post->kind], elements);
     add(&record->bytes[post->kind], elements * (int64_t)shoal_dtype_bytes(post->dtype));
-    say_post(record, board, post);
+    const int32_t ticket = say_post(record, shoali_board_get(), post);
     const shoal_status status = shoali_wrap_post(object, post, request);
     if (status != SHOAL_OK || !*request)
-        say_over(record, board, status);
-    if (record->log && status == SHOAL_OK)
-        begin_timed(record, post, *request, begin_ns);
+        say_over(record, ticket, status);
+    if (status == SHOAL_OK)
+        begin_open(record, post,
+                   (struct open){.request = *request, .ticket = ticket, .begin_ns = begin_ns});
     return status;
 }
 
@@ -154,13 +157,12 @@ static shoal_status wait(void *object, void *request)
     struct record *record = object;
     struct shoali_board *board = shoali_board_get();
     int64_t start_ns = shoali_now_ns();
-    shoali_board_wait_begin(board);
+    const struct open *open = find_open(record, request);
+    shoali_board_wait_begin(board, open ? open->ticket : 0);
     shoal_status status = shoali_wrap_wait(object, request);
     shoali_board_wait_end(board);
     add(&record->wait_ns, shoali_now_ns() - start_ns);
-    if (record->log)
-        end_timed(record, request, status == SHOAL_OK);
-    say_over(record, board, status);
+    end_open(record, request, status);
     return status;
 }
 
@@ -168,11 +170,8 @@ static shoal_status test(void *object, void *request)
 {
     struct record *record = object;
     const shoal_status status = shoali_wrap_test(object, request);
-    if (status == SHOAL_IN_PROGRESS)
-        return status;
-    if (record->log)
-        end_timed(record, request, status == SHOAL_OK);
-    say_over(record, shoali_board_get(), status);
+    if (status != SHOAL_IN_PROGRESS)
+        end_open(record, request, status);
     return status;
 }
 

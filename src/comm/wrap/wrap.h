@@ -11,11 +11,11 @@ struct shoali_wrap {
     void *inner;
 };
 /* Wrappers differ in size only by what record counts, so every object gets that room. */
-enum { SHOALI_RECORD_TIMED = 20 }; /* outstanding requests of a group, and some */
+enum { SHOALI_RECORD_OPEN = 20 }; /* outstanding requests of a group, and some */
 struct shoali_wrap_widest {
     struct shoali_wrap wrap;
     struct shoali_comm_counters counters;
-    uint64_t record[4 + 8 * SHOALI_RECORD_TIMED];
+    uint64_t record[4 + 8 * SHOALI_RECORD_OPEN];
 };
 extern const struct shoali_comm_ops shoali_comm_check, shoali_comm_record, shoali_comm_fault;
 
