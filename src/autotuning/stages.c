@@ -151,9 +151,11 @@ shoal_status shoali_virtual_stages_make(const struct shoali_virtual_stages_args 
         SHOAL_TRY(status, shoali_virtual_stages_cut(args, arena, &stages->begin), done);
     for (int32_t k = 0; k < count; k++)
         add_layers(args, stages, k);
-    stages->durations = (struct shoali_durations){.forward = stages->forward,
-                                                  .backward_input = stages->backward_input,
-                                                  .backward_weight = stages->backward_weight};
+    stages->durations = (struct shoali_durations){
+        .forward = stages->forward,
+        .backward_input = stages->backward_input,
+        .backward_weight = stages->backward_weight,
+        .beside = shoali_config_overlap_p2p(&args->settings->config, args->pipeline->chunks)};
     if (args->speeds)
         stages->durations.transfer =
             shoali_network_best(&args->speeds->network, &args->speeds->pipeline, SHOALI_SEND,

@@ -168,7 +168,7 @@ struct shoali_pipeline_config {
     const char *partition;
     int64_t stages; /* 0: as the mesh has */
     int64_t activation_checkpoint_interval;
-    bool seed_layers, pipe_partitioned, grad_partitioned, use_reentrant;
+    bool seed_layers, pipe_partitioned, grad_partitioned, use_reentrant, overlap_p2p;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 struct shoali_tp_config {
@@ -327,6 +327,8 @@ SHOAL_CHECKED shoal_status shoali_config_partition(const struct shoali_ds_config
                                                    const struct shoal_engine_args *args,
                                                    const char **method);
 /* Sums over tp run beside the weight gradients, unless a flag or the key says no. */
+/* Are a pipeline's transfers beside its computations? */
+bool shoali_config_overlap_p2p(const struct shoali_ds_config *config, int32_t chunks);
 bool shoali_config_tensor_overlap(const struct shoali_ds_config *config,
                                   const struct shoal_engine_args *args);
 

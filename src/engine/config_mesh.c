@@ -93,6 +93,13 @@ shoal_status shoali_config_partition(const struct shoali_ds_config *config,
                                          key, given));
 }
 
+bool shoali_config_overlap_p2p(const struct shoali_ds_config *config, int32_t chunks)
+{
+    if (shoali_config_given(&shoali_pipeline_section, &config->pipeline, "overlap_p2p"))
+        return config->pipeline.overlap_p2p;
+    return chunks > 1;
+}
+
 bool shoali_config_tensor_overlap(const struct shoali_ds_config *config,
                                   const shoal_engine_args *args)
 {

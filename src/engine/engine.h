@@ -228,6 +228,20 @@ SHOAL_CHECKED shoal_status shoali_stages_place(struct shoal_engine *engine);
 SHOAL_CHECKED shoal_status shoali_stages_counters(const struct shoal_engine *engine,
                                                   struct shoali_comm_counters *counters);
 void shoali_stages_fini(struct shoal_engine *engine);
+/* engine_transfers.c. Before an instruction is executed: a transfer is under way, what is received has
+ * come, and transfers that nothing stands in the way of begin. */
+void shoali_transfers_begin(struct shoal_engine *engine, const struct shoali_execution *execution);
+SHOAL_CHECKED shoal_status shoali_transfers_reach(struct shoal_engine *engine,
+                                                  const struct shoali_execution *execution,
+                                                  const struct shoali_instruction *one);
+/* All are over, or given up after a failure. Returns `status`, or how a transfer has failed. */
+SHOAL_CHECKED shoal_status shoali_transfers_end(struct shoal_engine *engine, shoal_status status);
+/* The groups, collective; the lanes, when slots and buffers are there. */
+SHOAL_CHECKED shoal_status shoali_transfers_split(struct shoal_engine *engine);
+SHOAL_CHECKED shoal_status shoali_transfers_init(struct shoal_engine *engine);
+void shoali_transfers_fini(struct shoal_engine *engine);
+bool shoali_crossing_travels(const struct shoali_crossing *crossing, bool gradients);
+char *shoali_stages_buffer(const struct shoal_engine *engine, int32_t buffer);
 /* engine_pipeline.c: one instruction. */
 SHOAL_CHECKED shoal_status shoali_pipeline_execute(struct shoal_engine *engine,
                                                    const struct shoali_execution *execution,

@@ -94,6 +94,7 @@ shoal_status shoali_engine_execute(struct shoal_engine *engine,
     shoali_board_say_step(board, context->step);
     if (execution->step >= 0)
         engine->step_begin_ns = shoali_now_ns();
+    shoali_transfers_begin(engine, execution);
     for (int32_t i = 0; i < made->count; i++) {
         const struct shoali_instruction *one = &made->list[i];
         context->instruction = shoali_instruction_name(one->kind);
@@ -105,6 +106,7 @@ shoal_status shoali_engine_execute(struct shoal_engine *engine,
                   done);
     }
 done:
+    status = shoali_transfers_end(engine, status);
     context->instruction = NULL;
     context->micro = -1;
     if (status >= 0) /* else it is what the rank failed in */

@@ -1,7 +1,5 @@
-/* What each instruction of a pipeline's list does. */
+/* What each instruction of a pipeline's list does; its messages are in engine_transfers.c. */
 #include "engine/engine.h"
-
-#include <stdio.h>
 
 /* An instruction at work. */
 struct shoali_step_of {
@@ -13,73 +11,6 @@ struct shoali_step_of {
     int64_t number; /* of the micro-batch */
     bool training;
 };
-
-/* ---- messages ------------------------------------------------------------------------------- */
-
-/* A message's call site, and what it carries. Tensors of different micro-batches look alike: the tag
- * tells them apart, so that a rank which is a list of instructions ahead of another is found out. */
-enum { HERE_BYTES = 256, TAG_VALIDATION = 1 << 30, TAG_GRADIENT = 1 << 29 };
-enum { TAG_NUMBER_SHIFT = 8, TAG_NUMBERS = 1 << 21, TAG_TENSORS = 1 << TAG_NUMBER_SHIFT };
-
-struct transfer {
-    const struct shoali_step_of *of;
-    const struct shoali_boundary *boundary;
-    enum shoali_collective kind;
-    int32_t peer; /* stage */
-    bool gradients;
-    char *memory;                 /* where boundary's tensors lie behind each other, or NULL: */
-    struct shoal_tensor **tensor; /* activations lie where they were made */
-};
-
-static bool travels(const struct shoali_crossing *crossing, bool gradients)
-{
-    return crossing->same_as < 0 && (crossing->needs_grad || !gradients);
-}
-
-static void *place_of(const struct transfer *transfer, int32_t index)
-{
-    const struct shoali_crossing *crossing = &transfer->boundary->crossing[index];
-    if (!transfer->memory)
-        return transfer->tensor[index]->data;
-    return transfer->memory + (transfer->gradients ? crossing->gradient_at : crossing->at);
-}
-
-static int32_t tag_of(const struct transfer *transfer, int32_t index)
-{
-    const struct shoali_step_of *of = transfer->of;
-    return (of->training ? 0 : TAG_VALIDATION) | (transfer->gradients ? TAG_GRADIENT : 0) |
-           (int32_t)(of->number % TAG_NUMBERS) << TAG_NUMBER_SHIFT | index % TAG_TENSORS;
-}
-
-/* The tensors of a boundary, each in a message of its own, in the order of the stream. */
-static shoal_status run_transfer(const struct transfer *transfer)
-{
-    shoal_status status = SHOAL_OK;
-    struct shoal_engine *engine = transfer->of->engine;
-    const struct shoali_boundary *boundary = transfer->boundary;
-    char here[HERE_BYTES];
-    snprintf(here, sizeof here, "%s (%s)", SHOAL_HERE,
-             transfer->gradients ? boundary->back : boundary->forward);
-    for (int32_t i = 0; i < boundary->count; i++) {
-        const struct shoali_crossing *crossing = &boundary->crossing[i];
-        struct shoali_post post = {.kind = transfer->kind,
-                                   .here = here,
-                                   .count = shoal_shape_count(&crossing->shape),
-                                   .dtype = crossing->dtype,
-                                   .peer = transfer->peer,
-                                   .tag = tag_of(transfer, i)};
-        if (!travels(crossing, transfer->gradients))
-            continue;
-        if (transfer->kind == SHOALI_SEND)
-            post.in = place_of(transfer, i);
-        else
-            post.out = place_of(transfer, i);
-        SHOAL_TRY(status, shoali_comm_post_on(engine->stages.group, engine->exec.stream, &post),
-                  done);
-    }
-done:
-    return status;
-}
 
 /* ---- the layers of a chunk ------------------------------------------------------------------ */
 
@@ -170,14 +101,14 @@ shoal_status shoali_chunk_backward(struct shoali_micro *micro, const struct shoa
                                        .defer_weight = defer_weight};
     for (int32_t i = 0; chunk->out && i < chunk->out->count; i++) {
         const struct shoali_crossing *crossing = &chunk->out->crossing[i];
-        if (!travels(crossing, true))
+        if (!shoali_crossing_travels(crossing, true))
             continue;
         outputs[backward.output_count] = micro->out[i];
         seeds[backward.output_count++] = micro->gradient + crossing->gradient_at;
     }
     for (int32_t i = 0; chunk->in && i < chunk->in->count; i++) {
         const struct shoali_crossing *crossing = &chunk->in->crossing[i];
-        if (!travels(crossing, true))
+        if (!shoali_crossing_travels(crossing, true))
             continue;
         inputs[backward.input_count] = micro->in[i];
         gradients[backward.input_count++] = buffer + crossing->gradient_at;
@@ -186,14 +117,6 @@ shoal_status shoali_chunk_backward(struct shoali_micro *micro, const struct shoa
 }
 
 /* ---- instructions --------------------------------------------------------------------------- */
-
-static char *buffer_of(const struct shoali_step_of *of)
-{
-    const struct shoali_engine_stages *stages = &of->engine->stages;
-    const size_t slots = stages->received_bytes + stages->gradient_bytes;
-    return stages->memory + (size_t)of->engine->micro_count * slots +
-           (size_t)of->one->buffer * stages->buffer_bytes;
-}
 
 static struct shoali_micro_load describe_micro(const struct shoali_step_of *of)
 {
@@ -234,16 +157,11 @@ done:
     return status;
 }
 
-static shoal_status receive_activation(const struct shoali_step_of *of)
+/* What has come is the chunk's input. */
+static shoal_status take_activation(const struct shoali_step_of *of)
 {
     shoal_status status;
-    const struct transfer transfer = {.of = of,
-                                      .boundary = of->chunk->in,
-                                      .kind = SHOALI_RECV,
-                                      .peer = of->chunk->before,
-                                      .memory = of->micro->received};
     SHOAL_TRY(status, begin(of), done);
-    SHOAL_TRY(status, run_transfer(&transfer), done);
     SHOAL_TRY(status,
               shoali_chunk_add_inputs(of->micro, of->chunk, of->number * of->engine->batch.micro),
               done);
@@ -258,9 +176,10 @@ static shoal_status keep_outputs(const struct shoali_step_of *of)
     const struct shoali_boundary *boundary = of->chunk->out;
     for (int32_t i = 0; i < boundary->count; i++) {
         const struct shoali_crossing *crossing = &boundary->crossing[i];
-        if (travels(crossing, false))
+        if (shoali_crossing_travels(crossing, false))
             SHOAL_TRY(status,
-                      shoali_copy(of->engine->exec.stream, buffer_of(of) + crossing->at,
+                      shoali_copy(of->engine->exec.stream,
+                                  shoali_stages_buffer(of->engine, of->one->buffer) + crossing->at,
                                   of->micro->out[i]->data,
                                   (size_t)shoal_shape_count(&crossing->shape) *
                                       shoal_dtype_bytes(crossing->dtype),
@@ -293,39 +212,6 @@ done:
     return status;
 }
 
-static shoal_status send_activation(const struct shoali_step_of *of)
-{
-    const struct transfer transfer = {.of = of,
-                                      .boundary = of->chunk->out,
-                                      .kind = SHOALI_SEND,
-                                      .peer = of->chunk->behind,
-                                      .memory = of->training ? NULL : buffer_of(of),
-                                      .tensor = of->training ? of->micro->out : NULL};
-    return run_transfer(&transfer);
-}
-
-static shoal_status receive_gradient(const struct shoali_step_of *of)
-{
-    const struct transfer transfer = {.of = of,
-                                      .boundary = of->chunk->out,
-                                      .kind = SHOALI_RECV,
-                                      .peer = of->chunk->behind,
-                                      .gradients = true,
-                                      .memory = of->micro->gradient};
-    return run_transfer(&transfer);
-}
-
-static shoal_status send_gradient(const struct shoali_step_of *of)
-{
-    const struct transfer transfer = {.of = of,
-                                      .boundary = of->chunk->in,
-                                      .kind = SHOALI_SEND,
-                                      .peer = of->chunk->before,
-                                      .gradients = true,
-                                      .memory = buffer_of(of)};
-    return run_transfer(&transfer);
-}
-
 static shoal_status backward(const struct shoali_step_of *of)
 {
     shoal_status status;
@@ -339,8 +225,10 @@ static shoal_status backward(const struct shoali_step_of *of)
     if (!of->chunk->out)
         SHOAL_TRY(status, shoali_zero_add_loss(engine->zero, of->micro->loss->data), done);
     SHOAL_TRY(status,
-              shoali_chunk_backward(of->micro, of->chunk, seed,
-                                    of->one->buffer >= 0 ? buffer_of(of) : NULL, defer),
+              shoali_chunk_backward(
+                  of->micro, of->chunk, seed,
+                  of->one->buffer >= 0 ? shoali_stages_buffer(of->engine, of->one->buffer) : NULL,
+                  defer),
               done);
     if (!defer)
         shoali_micro_end(of->micro);
@@ -377,6 +265,7 @@ shoal_status shoali_pipeline_execute(struct shoal_engine *engine,
                                      const struct shoali_execution *execution,
                                      const struct shoali_instruction *one, shoal_batch *batch)
 {
+    shoal_status status;
     const struct shoali_step_of of = {.engine = engine,
                                       .execution = execution,
                                       .one = one,
@@ -384,28 +273,30 @@ shoal_status shoali_pipeline_execute(struct shoal_engine *engine,
                                       .chunk = &engine->stages.chunk[one->chunk],
                                       .number = execution->first + one->micro,
                                       .training = execution->step >= 0};
+    SHOAL_TRY(status, shoali_transfers_reach(engine, execution, one), done);
     switch (one->kind) {
     case SHOALI_DO_LOAD:
         return load(&of, batch);
     case SHOALI_DO_RECV_ACTIVATION:
-        return receive_activation(&of);
+        return take_activation(&of);
     case SHOALI_DO_FORWARD:
         return forward(&of, batch);
     case SHOALI_DO_SEND_ACTIVATION:
-        return send_activation(&of);
     case SHOALI_DO_RECV_GRADIENT:
-        return receive_gradient(&of);
+    case SHOALI_DO_SEND_GRADIENT:
+        return SHOAL_OK;
     case SHOALI_DO_BACKWARD:
     case SHOALI_DO_BACKWARD_INPUT:
         return backward(&of);
     case SHOALI_DO_BACKWARD_WEIGHT:
         return backward_weight(&of);
-    case SHOALI_DO_SEND_GRADIENT:
-        return send_gradient(&of);
     case SHOALI_DO_REDUCE_TIED:
         return reduce_tied(engine);
     case SHOALI_DO_STEP:
         return shoali_engine_finish_step(engine);
     }
-    return SHOAL_FAIL(SHOAL_EINTERNAL, "no instruction of a pipeline is number %d", (int)one->kind);
+    status =
+        SHOAL_FAIL(SHOAL_EINTERNAL, "no instruction of a pipeline is number %d", (int)one->kind);
+done:
+    return status;
 }

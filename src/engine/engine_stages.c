@@ -409,6 +409,7 @@ shoal_status shoali_stages_cut(struct shoal_engine *engine, const shoal_engine_a
     SHOAL_TRY(status, shoali_engine_make_lists(engine), done); /* its mistakes are all ranks' */
     SHOAL_TRY(status, shoal_mesh_group(engine->mesh, SHOAL_AXIS_PP, &stages->group), done);
     SHOAL_TRY(status, find_tied(engine), done);
+    SHOAL_TRY(status, shoali_transfers_split(engine), done);
     SHOAL_TRY(status, keep_layers(engine), done);
 done:
     return status;
@@ -484,7 +485,25 @@ shoal_status shoali_stages_place(struct shoal_engine *engine)
         micro->in = allocate(engine, stages->most_crossings, sizeof *micro->in);
         micro->out = allocate(engine, stages->most_crossings, sizeof *micro->out);
         if (!micro->in || !micro->out)
-            status = SHOAL_ENOMEM;
+            return SHOAL_ENOMEM;
+    }
+    SHOAL_TRY(status, shoali_transfers_init(engine), done);
+done:
+    return status;
+}
+
+static shoal_status add_counters(shoal_group *group, struct shoali_comm_counters *counters)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_comm_counters more;
+    if (!group)
+        return SHOAL_OK;
+    SHOAL_TRY(status, shoali_comm_settle(group), done);
+    shoali_comm_get_counters(group, &more);
+    for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++) {
+        counters->calls[k] += more.calls[k];
+        counters->elements[k] += more.elements[k];
+        counters->bytes[k] += more.bytes[k];
     }
 done:
     return status;
@@ -495,19 +514,11 @@ shoal_status shoali_stages_counters(const struct shoal_engine *engine,
 {
     shoal_status status = SHOAL_OK;
     const struct shoali_engine_stages *stages = &engine->stages;
-    for (int32_t i = -1; i < stages->made_count; i++) {
-        shoal_group *group = i < 0 ? stages->group : stages->made[i];
-        struct shoali_comm_counters more;
-        if (!group)
-            continue;
-        SHOAL_TRY(status, shoali_comm_settle(group), done);
-        shoali_comm_get_counters(group, &more);
-        for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++) {
-            counters->calls[k] += more.calls[k];
-            counters->elements[k] += more.elements[k];
-            counters->bytes[k] += more.bytes[k];
-        }
-    }
+    SHOAL_TRY(status, add_counters(stages->group, counters), done);
+    for (int32_t i = 0; i < stages->made_count; i++)
+        SHOAL_TRY(status, add_counters(stages->made[i], counters), done);
+    for (int32_t i = 0; i < SHOALI_TRANSFER_GROUPS; i++)
+        SHOAL_TRY(status, add_counters(stages->transfers.group[i], counters), done);
 done:
     return status;
 }
@@ -515,6 +526,7 @@ done:
 void shoali_stages_fini(struct shoal_engine *engine)
 {
     struct shoali_engine_stages *stages = &engine->stages;
+    shoali_transfers_fini(engine);
     if (stages->memory)
         shoali_device_free(engine->device, stages->memory);
     for (int32_t i = stages->made_count; i > 0; i--)

@@ -29,6 +29,29 @@ static void test_schedules(void **state)
         cells, sizeof cells / sizeof cells[0]);
 }
 
+#define BESIDE(truth) "\"pipeline\":{\"overlap_p2p\":" truth "},"
+
+/* Transfers beside the computations, and not. */
+static void test_transfers(void **state)
+{
+    static const char *const beside = HASHES EXACT BESIDE("true") ZERO(0, "");
+    static const char *const zero_3 = HASHES EXACT BESIDE("true") ZERO(3, FETCH OVERLAP);
+    const struct cell cells[] = {
+        {.pipeline = 2, .schedule = "gpipe", .options = beside},
+        {.pipeline = 2, .options = beside},
+        {.pipeline = 2, .schedule = "zb-h1", .options = beside},
+        {.pipeline = 3, .options = beside},
+        {.pipeline = 4, .schedule = "zb-h1", .options = beside},
+        {.pipeline = 3, .virtual_stages = 2, .partition = "uniform", .options = beside},
+        {.pipeline = 2, .data = 2, .options = zero_3},
+        {.pipeline = 2, .virtual_stages = 2, .options = HASHES EXACT BESIDE("false") ZERO(0, "")},
+    };
+    (void)state;
+    for (int64_t micro = 6; micro <= 18; micro += 12) /* more than a lane has room for */
+        check_cells((struct cell){.options = HASHES EXACT ZERO(0, ""), .micro_batches = micro},
+                    cells, sizeof cells / sizeof cells[0]);
+}
+
 static void test_few_micro_batches(void **state)
 {
     static const struct cell cells[] = {{.pipeline = 3, .schedule = "gpipe"},
@@ -187,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_transfers),
         cmocka_unit_test(test_few_micro_batches),
         cmocka_unit_test(test_zero),
         cmocka_unit_test(test_fast),

@@ -10,6 +10,19 @@
  *
  *   engine_stages.c    cut, boundaries, groups, memory: at creation
  *   engine_pipeline.c  what each instruction of the list does
+ *   engine_transfers.c the messages: in the order of the list, and ahead of it
+ *
+ * TRANSFERS happen in two lanes, threads of their own: sends, and receives. A lane takes its transfers one
+ * after the other in the order of the list, each as soon as the one before it is over and no computation
+ * that is still to be done stands between the lane and the memory: a send when what it sends has been
+ * computed, a receive when its slot is free. The engine waits where the list has the receive, where a
+ * computation needs a buffer that is still being sent, and at the end. All transfers of a pipeline
+ * are in one order (pipeline_parallel.h, LISTS); of those that are not over the first one is at the head of
+ * a lane on both ends, or one of them computes what it needs: so nobody waits for ever. One lane would
+ * not do: a send would keep its neighbours' waiting that the receiver is not ready for. A group belongs to one
+ * thread; so a stage sends in a group that its neighbours receive in, and they send in another (color_of).
+ * With "overlap_p2p": false transfers happen in the engine's thread where the list has them: a stage that
+ * computes then keeps the next one waiting.
  *
  * PLACEMENT. Every rank declares the whole model: names, indices and canonical order are the same
  * everywhere, and of parameters of other stages' layers a rank holds *nothing* (tensor/shard.h). So
@@ -31,6 +44,7 @@
 #define SHOALI_ENGINE_STAGES_H
 
 #include "autograd/autograd.h"
+#include "base/worker.h"
 #include "engine/micro.h"
 #include "pipeline_parallel/pipeline_parallel.h"
 #include "shoal/engine.h"
@@ -62,6 +76,24 @@ struct shoali_chunk {
     bool reads_batch;                       /* some layer asks for an input of the model */
     int32_t before, behind;                 /* stages that it hears from and sends to */
 };
+enum { SHOALI_LANE_SEND, SHOALI_LANE_RECEIVE, SHOALI_LANES };
+enum { SHOALI_TRANSFER_GROUPS = 3 };
+struct shoali_lane {
+    struct shoali_worker *worker;
+    struct shoali_device_stream *stream;
+    /* of the ticket % SHOALI_WORKER_DEPTH: memory is free or filled; the transfer is over */
+    struct shoali_event *ready[SHOALI_WORKER_DEPTH], *done[SHOALI_WORKER_DEPTH];
+    uint32_t posted, finished;             /* tickets: the last one, the last known to be over */
+    int32_t ahead;                         /* posted ones that the engine has not come to */
+    const struct shoali_instruction *next; /* of the list: its transfers before that are posted */
+};
+struct shoali_transfers {
+    shoal_group *group[SHOALI_TRANSFER_GROUPS]; /* by the sender's color; NULL: none */
+    bool beside;                                /* else they happen where the list has them */
+    struct shoali_lane lane[SHOALI_LANES];
+    uint32_t *sent;                /* [buffers] ticket of what was sent from it last */
+    bool *slot_busy, *buffer_busy; /* [slots], [buffers] while transfers are looked for */
+};
 struct shoali_engine_stages {
     int32_t count, index;             /* of stages; this one. count 1: there is no pipeline */
     struct shoali_pipeline_args args; /* schedule, stages, chunks, group */
@@ -81,6 +113,7 @@ struct shoali_engine_stages {
     int32_t made_count;
     struct shoali_zero_pass *pass;
     int32_t pass_count;
+    struct shoali_transfers transfers;
     double reduce_ns;  /* of the step's gradients, before its end */
     int64_t backwards; /* passes of the step so far */
 };

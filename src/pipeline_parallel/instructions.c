@@ -56,18 +56,6 @@ static enum shoali_instruction_kind does(enum shoali_compute_kind kind)
     return kinds[kind];
 }
 
-/* The stage that a computation's input comes from over the wire; -1: it is there already. */
-static int32_t source_of(const struct shoali_pipeline_args *args, const struct shoali_compute *one,
-                         int32_t stage)
-{
-    const int32_t p = args->stages, own = one->chunk * p + stage;
-    if (p == 1 || one->kind == SHOALI_BACKWARD_WEIGHT)
-        return -1;
-    if (one->kind == SHOALI_FORWARD)
-        return own == 0 ? -1 : (own - 1) % p;
-    return own == p * args->chunks - 1 ? -1 : (own + 1) % p;
-}
-
 /* What `stage` has to do with a computation of `on` and its input. */
 static void add_compute(const struct shoali_orders *orders, const struct shoali_timeline *timeline,
                         int32_t on, int32_t index, int32_t stage, struct events *events)
@@ -75,7 +63,7 @@ static void add_compute(const struct shoali_orders *orders, const struct shoali_
     const struct shoali_pipeline_args *args = &orders->args;
     const struct shoali_compute *one = &orders->list[on][index];
     const int32_t p = args->stages, own = one->chunk * p + on, last = p * args->chunks - 1;
-    const int32_t source = source_of(args, one, on);
+    const int32_t source = shoali_compute_source(args, one, on);
     const bool forward = one->kind == SHOALI_FORWARD;
     const double time = timeline->begin[on][index];
     /* below every computation's: the consumer's virtual stage, and whether it goes forward */

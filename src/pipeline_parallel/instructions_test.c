@@ -395,6 +395,237 @@ static void test_durations(void **state)
     assert_true(line.ideal == 18);
 }
 
+/* Transfers are beside the computations: in a full 1f1b of two stages the last one, whose slot is free
+ * when a micro-batch's backward is over, waits for the next one's activation alone. */
+static void test_transfers_beside_computations(void **state)
+{
+    const double forward[] = {2, 2}, half[] = {2, 2};
+    const struct shoali_durations durations = {forward, half, half, .transfer = 3, .beside = true};
+    const struct shoali_pipeline_args args = {
+        .schedule = SHOALI_1F1B, .stages = 2, .micro_batches = 20, .training = true};
+    const struct shoali_timeline line = timeline_of(*state, &args, &durations);
+    assert_true(line.begin[1][0] == 2 + 3);
+    assert_true(line.begin[1][2] == 2 + 3 + 6 + 3); /* the gradient travels at the same time */
+    assert_true(line.makespan == 2 + 3 + 20 * 6 + 19 * 3 + 3 + 4);
+}
+
+/* A list as its stage takes it: computations, sends and receives in a thread each. */
+struct pace {
+    struct shoali_instructions made;
+    double *end; /* of each instruction; below 0: not yet */
+    double free, lane_free[2];
+    int32_t at, lane[2]; /* the next computation, send, receive */
+};
+
+static bool is_transfer(enum shoali_instruction_kind kind)
+{
+    return is_send(kind) || is_receive(kind);
+}
+
+/* The last instruction before `index` that has its slot (computations) or its buffer; -1: none. */
+static int32_t holder_of(const struct pace *pace, int32_t index, bool slot)
+{
+    const struct shoali_instruction *one = &pace->made.list[index];
+    for (int32_t i = index - 1; i >= 0; i--) {
+        const struct shoali_instruction *before = &pace->made.list[i];
+        if (slot ? one->slot >= 0 && before->slot == one->slot && !is_transfer(before->kind)
+                 : one->buffer >= 0 && before->buffer == one->buffer &&
+                       is_transfer(before->kind) != is_transfer(one->kind))
+            return i;
+    }
+    return -1;
+}
+
+/* When nothing on this side stands in the way of the lane's next transfer; below 0: something does. */
+static double open_at(const struct pace *pace, bool receives)
+{
+    double time = pace->lane_free[receives];
+    for (int slot = 0; slot < 2; slot++) {
+        const int32_t holder = holder_of(pace, pace->lane[receives], slot);
+        if (holder >= 0 && pace->end[holder] < 0)
+            return -1;
+        if (holder >= 0 && pace->end[holder] > time)
+            time = pace->end[holder];
+    }
+    return time;
+}
+
+static void find_next(struct pace *pace, bool receives)
+{
+    int32_t *at = &pace->lane[receives];
+    while (*at < pace->made.count &&
+           !(receives ? is_receive(pace->made.list[*at].kind) : is_send(pace->made.list[*at].kind)))
+        ++*at;
+}
+
+static void end_transfer(struct pace *pace, bool receives, double time)
+{
+    pace->lane_free[receives] = time;
+    pace->end[pace->lane[receives]++] = time;
+    find_next(pace, receives);
+}
+
+static bool run_next_transfer(struct pace *pace, const struct shoali_pipeline_args *args, int32_t s,
+                              double duration)
+{
+    struct pace *own = &pace[s];
+    if (own->lane[1] == own->made.count)
+        return false;
+    const struct shoali_instruction *one = &own->made.list[own->lane[1]];
+    const int32_t step = one->kind == SHOALI_DO_RECV_ACTIVATION ? -1 : 1;
+    const int32_t source = one->chunk * args->stages + s + step;
+    struct pace *other = &pace[source % args->stages];
+    const struct shoali_instruction *sent = &other->made.list[other->lane[0]];
+    if (other->lane[0] == other->made.count || sent->micro != one->micro ||
+        sent->chunk != source / args->stages ||
+        (sent->kind == SHOALI_DO_SEND_ACTIVATION) != (one->kind == SHOALI_DO_RECV_ACTIVATION))
+        return false;
+    const double here = open_at(own, true), there = open_at(other, false);
+    if (here < 0 || there < 0)
+        return false;
+    const double end = (here > there ? here : there) + duration;
+    end_transfer(own, true, end);
+    end_transfer(other, false, end);
+    return true;
+}
+
+static bool run_next(struct pace *pace, int32_t own, const struct shoali_durations *durations)
+{
+    const struct shoali_instruction *one = &pace->made.list[pace->at];
+    const int32_t buffer = holder_of(pace, pace->at, false);
+    if (pace->at == pace->made.count)
+        return false;
+    if (is_transfer(one->kind)) {
+        if (is_receive(one->kind) && pace->end[pace->at] < 0)
+            return false;
+        if (is_receive(one->kind) && pace->end[pace->at] > pace->free)
+            pace->free = pace->end[pace->at];
+        pace->at++;
+        return true;
+    }
+    if (buffer >= 0 && pace->end[buffer] < 0)
+        return false;
+    if (buffer >= 0 && pace->end[buffer] > pace->free)
+        pace->free = pace->end[buffer];
+    if (one->kind == SHOALI_DO_FORWARD)
+        pace->free += shoali_duration(durations, SHOALI_FORWARD, own);
+    else if (one->kind == SHOALI_DO_BACKWARD)
+        pace->free += shoali_duration(durations, SHOALI_BACKWARD, own);
+    else if (one->kind == SHOALI_DO_BACKWARD_INPUT)
+        pace->free += shoali_duration(durations, SHOALI_BACKWARD_INPUT, own);
+    else if (one->kind == SHOALI_DO_BACKWARD_WEIGHT)
+        pace->free += shoali_duration(durations, SHOALI_BACKWARD_WEIGHT, own);
+    pace->end[pace->at++] = pace->free;
+    return true;
+}
+
+/* One thread a stage: a transfer when both have come to it. */
+static double step_of_threads(struct shoali_arena *arena, const struct shoali_pipeline_args *args,
+                              const struct shoali_durations *durations)
+{
+    struct pace pace[STAGES];
+    double most = 0;
+    for (int32_t s = 0; s < args->stages; s++) {
+        pace[s] = (struct pace){0};
+        assert_int_equal(shoali_instructions_make(args, s, arena, &pace[s].made), SHOAL_OK);
+        pace[s].end = shoali_arena_alloc(arena, (size_t)pace[s].made.count * sizeof(double));
+        assert_non_null(pace[s].end);
+        for (int32_t i = 0; i < pace[s].made.count; i++)
+            pace[s].end[i] = 0;
+    }
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int32_t s = 0; s < args->stages; s++) {
+            struct pace *own = &pace[s];
+            const struct shoali_instruction *one = &own->made.list[own->at];
+            if (own->at == own->made.count || is_send(one->kind))
+                continue;
+            if (!is_receive(one->kind)) {
+                moved |= run_next(own, one->chunk * args->stages + s, durations);
+                continue;
+            }
+            const int32_t step = one->kind == SHOALI_DO_RECV_ACTIVATION ? -1 : 1;
+            struct pace *other = &pace[(one->chunk * args->stages + s + step) % args->stages];
+            if (other->at == other->made.count || !is_send(other->made.list[other->at].kind) ||
+                other->made.list[other->at].micro != one->micro)
+                continue;
+            const double begin = own->free > other->free ? own->free : other->free;
+            own->free = other->free = begin + durations->transfer;
+            own->at++;
+            other->at++;
+            moved = true;
+        }
+    }
+    for (int32_t s = 0; s < args->stages; s++) {
+        assert_int_equal(pace[s].at, pace[s].made.count);
+        most = pace[s].free > most ? pace[s].free : most;
+    }
+    return most;
+}
+
+static double step_of_lists(struct shoali_arena *arena, const struct shoali_pipeline_args *args,
+                            const struct shoali_durations *durations)
+{
+    struct pace pace[STAGES];
+    double most = 0;
+    for (int32_t s = 0; s < args->stages; s++) {
+        pace[s] = (struct pace){0};
+        assert_int_equal(shoali_instructions_make(args, s, arena, &pace[s].made), SHOAL_OK);
+        pace[s].end = shoali_arena_alloc(arena, (size_t)pace[s].made.count * sizeof(double));
+        assert_non_null(pace[s].end);
+        for (int32_t i = 0; i < pace[s].made.count; i++)
+            pace[s].end[i] = -1;
+        find_next(&pace[s], false);
+        find_next(&pace[s], true);
+    }
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int32_t s = 0; s < args->stages; s++) {
+            moved |= run_next_transfer(pace, args, s, durations->transfer);
+            while (pace[s].at < pace[s].made.count &&
+                   run_next(&pace[s], pace[s].made.list[pace[s].at].chunk * args->stages + s,
+                            durations))
+                moved = true;
+        }
+    }
+    for (int32_t s = 0; s < args->stages; s++) {
+        assert_int_equal(pace[s].at, pace[s].made.count); /* nobody waits for ever */
+        assert_int_equal(pace[s].lane[0], pace[s].made.count);
+        assert_int_equal(pace[s].lane[1], pace[s].made.count);
+        most = pace[s].free > most ? pace[s].free : most;
+    }
+    return most;
+}
+
+static void test_timeline_is_that_of_the_lists(void **state)
+{
+    double forward[STAGES * CHUNKS], input[STAGES * CHUNKS], weight[STAGES * CHUNKS];
+    for (int i = 0; i < STAGES * CHUNKS; i++) {
+        forward[i] = 3 + i * 7 % 5;
+        input[i] = 4 + i * 3 % 4;
+        weight[i] = 2 + i * 5 % 7;
+    }
+    for (int32_t schedule = 0; schedule < SHOALI_SCHEDULES; schedule++)
+        for (int32_t p = 2; p <= STAGES; p++)
+            for (int32_t way = 0; way < 8; way++) {
+                const bool beside = way % 2;
+                const struct shoali_durations durations = {forward, input, weight, way / 2 * 2.0,
+                                                           beside};
+                const struct shoali_pipeline_args args = {
+                    .schedule = (enum shoali_pipeline_schedule)schedule,
+                    .stages = p,
+                    .chunks = schedule == SHOALI_INTERLEAVED ? CHUNKS : 1,
+                    .micro_batches = 3 * p,
+                    .training = true};
+                const struct shoali_timeline line = timeline_of(*state, &args, &durations);
+                const double taken =
+                    (beside ? step_of_lists : step_of_threads)(*state, &args, &durations);
+                if (line.makespan != taken)
+                    fail_msg("schedule %d, %d stages, way %d: %.0f, the lists take %.0f",
+                             (int)schedule, (int)p, (int)way, line.makespan, taken);
+            }
+}
+
 /* ---- pictures ------------------------------------------------------------------------------- */
 
 static int32_t count_of(const char *text, const char *word)
@@ -485,6 +716,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_warm_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bubbles, setup, teardown),
         cmocka_unit_test_setup_teardown(test_durations, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_transfers_beside_computations, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_timeline_is_that_of_the_lists, setup, teardown),
         cmocka_unit_test_setup_teardown(test_picture, setup, teardown),
         cmocka_unit_test(test_mistakes),
     };

@@ -14,7 +14,7 @@
  *
  *   orders.c        a schedule is the order in which each stage computes
  *   timeline.c      an order with durations: when each computation begins and ends. The picture
- *                   and the bubble of plans, and by unit durations the lists below
+ *   walk.c          and the bubble of plans, and by unit durations the lists below
  *   draw.c          a timeline as a picture
  *   instructions.c  a stage's list: its computations, and between them loads, sends and receives
  *   cut.c layout.c  which layers belong to which virtual stage
@@ -35,6 +35,8 @@
  * time at which its consumer begins in the timeline of unit durations (F 1, B 2), and both ends
  * have it before what they compute from that time on. All transfers are so in one order on all
  * ranks, which is why no list deadlocks, even where a send ends with its receive only.
+ * Where transfers are beside the computations (engine/stages.h, TRANSFERS), a list is the order of each
+ * kind. A timeline of given durations knows both ways (walk.c).
  */
 #ifndef SHOALI_PIPELINE_PARALLEL_H
 #define SHOALI_PIPELINE_PARALLEL_H
@@ -89,14 +91,16 @@ SHOAL_CHECKED shoal_status shoali_orders_make(const struct shoali_pipeline_args 
 struct shoali_durations {
     const double *forward, *backward_input, *backward_weight;
     double transfer; /* of an activation or a gradient between two stages */
+    bool beside;     /* transfers are beside the computations; else both stages are at one */
 };
 struct shoali_timeline {
     double **begin, **end; /* [stages][count], as the orders' lists */
     double makespan;       /* of the step: the last end */
     double ideal;          /* of a stage without gaps: the longest sum of durations */
 };
-/* Every computation begins when its stage is free and its input is there. SHOAL_EINTERNAL when
- * orders wait for each other. O(all computations). */
+/* Every computation begins when its stage is free and its input is there; with durations as the lists are
+ * carried out: transfers wait for each other, for slots and for buffers, or for the stages. SHOAL_EINTERNAL when orders wait for each other.
+ * O(all computations), and of each time the square of the stages that begin then. */
 SHOAL_CHECKED shoal_status shoali_timeline_make(const struct shoali_orders *orders,
                                                 const struct shoali_durations *durations,
                                                 struct shoali_arena *arena,
@@ -110,6 +114,9 @@ void shoali_timeline_draw(const struct shoali_orders *orders,
                           const struct shoali_timeline *timeline, struct shoali_str *svg);
 double shoali_duration(const struct shoali_durations *durations, enum shoali_compute_kind kind,
                        int32_t virtual_stage);
+/* The stage that a computation's input comes from over the wire; -1: it is there already. */
+int32_t shoali_compute_source(const struct shoali_pipeline_args *args,
+                              const struct shoali_compute *one, int32_t stage);
 
 /* ---- instructions --------------------------------------------------------------------------- */
 

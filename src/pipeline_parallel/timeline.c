@@ -1,5 +1,5 @@
-/* timeline.c - when each computation begins and ends. */
-#include "pipeline_parallel/pipeline_parallel.h"
+/* timeline.c - when each computation begins and ends; in units. */
+#include "pipeline_parallel/timeline.h"
 
 #include <string.h>
 
@@ -23,6 +23,24 @@ double shoali_duration(const struct shoali_durations *durations, enum shoali_com
     return 0;
 }
 
+int32_t shoali_compute_source(const struct shoali_pipeline_args *args,
+                              const struct shoali_compute *one, int32_t stage)
+{
+    const int32_t p = args->stages, own = one->chunk * p + stage;
+    if (p == 1 || one->kind == SHOALI_BACKWARD_WEIGHT)
+        return -1;
+    if (one->kind == SHOALI_FORWARD)
+        return own == 0 ? -1 : (own - 1) % p;
+    return own == p * args->chunks - 1 ? -1 : (own + 1) % p;
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- units ---------------------------------------------------------------------------------- */
+
 /* When what others wait for was there: [virtual stage][micro]; below 0: not yet. */
 struct progress {
     double *forward, *input; /* ends of forwards, of the part of backwards that is sent */
@@ -37,7 +55,7 @@ static size_t cell(const struct shoali_orders *orders, int32_t virtual_stage, in
 
 /* When a computation's input is there; below 0: nobody knows yet. */
 static double ready(const struct shoali_orders *orders, const struct progress *progress,
-                    const struct shoali_compute *one, int32_t stage, double transfer)
+                    const struct shoali_compute *one, int32_t stage)
 {
     const int32_t p = orders->args.stages, own = one->chunk * p + stage;
     const int32_t last = p * orders->args.chunks - 1;
@@ -58,25 +76,23 @@ static double ready(const struct shoali_orders *orders, const struct progress *p
     }
     if (source < 0)
         return 0;
-    const double end = from[cell(orders, source, one->micro)];
-    return end < 0 || source == own || p == 1 ? end : end + transfer;
+    return from[cell(orders, source, one->micro)];
 }
 
 /* Does what a stage can do by now; how much that was. */
-static int32_t advance(const struct shoali_orders *orders, const struct shoali_durations *durations,
-                       int32_t stage, struct progress *progress, struct shoali_timeline *timeline)
+static int32_t advance(const struct shoali_orders *orders, int32_t stage, struct progress *progress,
+                       struct shoali_timeline *timeline)
 {
     const int32_t before = progress->at[stage];
     while (progress->at[stage] < orders->count) {
         const int32_t at = progress->at[stage];
         const struct shoali_compute *one = &orders->list[stage][at];
         const int32_t own = one->chunk * orders->args.stages + stage;
-        const double input =
-            ready(orders, progress, one, stage, durations ? durations->transfer : 0);
+        const double input = ready(orders, progress, one, stage);
         if (input < 0)
             break;
         const double begin = input > progress->free[stage] ? input : progress->free[stage];
-        const double end = begin + shoali_duration(durations, one->kind, own);
+        const double end = begin + shoali_duration(NULL, one->kind, own);
         timeline->begin[stage][at] = begin;
         timeline->end[stage][at] = progress->free[stage] = end;
         if (one->kind == SHOALI_FORWARD)
@@ -88,8 +104,27 @@ static int32_t advance(const struct shoali_orders *orders, const struct shoali_d
     return progress->at[stage] - before;
 }
 
-static shoal_status allocate(const struct shoali_orders *orders, struct shoali_arena *arena,
-                             struct progress *progress, struct shoali_timeline *timeline)
+shoal_status shoali_timeline_allocate(const struct shoali_orders *orders,
+                                      struct shoali_arena *arena, struct shoali_timeline *timeline)
+{
+    const size_t stages = (size_t)orders->args.stages;
+    *timeline = (struct shoali_timeline){
+        .begin = shoali_arena_alloc(arena, stages * sizeof *timeline->begin),
+        .end = shoali_arena_alloc(arena, stages * sizeof *timeline->end)};
+    if (!timeline->begin || !timeline->end)
+        return SHOAL_ENOMEM;
+    for (size_t s = 0; s < stages; s++) {
+        const size_t bytes = (size_t)orders->count * sizeof(double);
+        timeline->begin[s] = shoali_arena_alloc(arena, bytes);
+        timeline->end[s] = shoali_arena_alloc(arena, bytes);
+        if (!timeline->begin[s] || !timeline->end[s])
+            return SHOAL_ENOMEM;
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status allocate_progress(const struct shoali_orders *orders,
+                                      struct shoali_arena *arena, struct progress *progress)
 {
     const struct shoali_pipeline_args *args = &orders->args;
     const size_t stages = (size_t)args->stages;
@@ -98,38 +133,28 @@ static shoal_status allocate(const struct shoali_orders *orders, struct shoali_a
                                   .input = shoali_arena_alloc(arena, cells * sizeof(double)),
                                   .at = shoali_arena_alloc(arena, stages * sizeof(int32_t)),
                                   .free = shoali_arena_alloc(arena, stages * sizeof(double))};
-    timeline->begin = shoali_arena_alloc(arena, stages * sizeof *timeline->begin);
-    timeline->end = shoali_arena_alloc(arena, stages * sizeof *timeline->end);
-    if (!progress->forward || !progress->input || !progress->at || !progress->free ||
-        !timeline->begin || !timeline->end)
+    if (!progress->forward || !progress->input || !progress->at || !progress->free)
         return SHOAL_ENOMEM;
     for (size_t i = 0; i < cells; i++)
         progress->forward[i] = progress->input[i] = -1;
     for (size_t s = 0; s < stages; s++) {
-        const size_t bytes = (size_t)orders->count * sizeof(double);
-        timeline->begin[s] = shoali_arena_alloc(arena, bytes);
-        timeline->end[s] = shoali_arena_alloc(arena, bytes);
-        if (!timeline->begin[s] || !timeline->end[s])
-            return SHOAL_ENOMEM;
         progress->at[s] = 0;
         progress->free[s] = 0;
     }
     return SHOAL_OK;
 }
 
-shoal_status shoali_timeline_make(const struct shoali_orders *orders,
-                                  const struct shoali_durations *durations,
-                                  struct shoali_arena *arena, struct shoali_timeline *timeline)
+static shoal_status make_units(const struct shoali_orders *orders, struct shoali_arena *arena,
+                               struct shoali_timeline *timeline)
 {
     shoal_status status;
     struct progress progress;
     const int32_t stages = orders->args.stages;
-    *timeline = (struct shoali_timeline){0};
-    SHOAL_TRY(status, allocate(orders, arena, &progress, timeline), done);
+    SHOAL_TRY(status, allocate_progress(orders, arena, &progress), done);
     for (int64_t left = (int64_t)stages * orders->count, did; left > 0; left -= did) {
         did = 0;
         for (int32_t s = 0; s < stages; s++)
-            did += advance(orders, durations, s, &progress, timeline);
+            did += advance(orders, s, &progress, timeline);
         if (did == 0)
             return SHOAL_FAIL(SHOAL_EINTERNAL,
                               "the schedule %s of %d stages, %d chunks and %d micro-batches waits "
@@ -137,13 +162,27 @@ shoal_status shoali_timeline_make(const struct shoali_orders *orders,
                               shoali_pipeline_schedule_name(orders->args.schedule), stages,
                               orders->args.chunks, orders->args.micro_batches);
     }
-    for (int32_t s = 0; s < stages; s++) {
+done:
+    return status;
+}
+
+shoal_status shoali_timeline_make(const struct shoali_orders *orders,
+                                  const struct shoali_durations *durations,
+                                  struct shoali_arena *arena, struct shoali_timeline *timeline)
+{
+    shoal_status status;
+    *timeline = (struct shoali_timeline){0};
+    SHOAL_TRY(status, shoali_timeline_allocate(orders, arena, timeline), done);
+    if (durations)
+        SHOAL_TRY(status, shoali_timeline_walk(orders, durations, arena, timeline), done);
+    else
+        SHOAL_TRY(status, make_units(orders, arena, timeline), done);
+    for (int32_t s = 0; s < orders->args.stages && orders->count > 0; s++) {
         double sum = 0;
         for (int32_t i = 0; i < orders->count; i++)
             sum += timeline->end[s][i] - timeline->begin[s][i];
-        timeline->ideal = sum > timeline->ideal ? sum : timeline->ideal;
-        timeline->makespan =
-            progress.free[s] > timeline->makespan ? progress.free[s] : timeline->makespan;
+        timeline->ideal = larger(timeline->ideal, sum);
+        timeline->makespan = larger(timeline->makespan, timeline->end[s][orders->count - 1]);
     }
 done:
     return status;

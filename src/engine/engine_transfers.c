@@ -1,0 +1,411 @@
+/* engine_transfers.c - the messages of a pipeline, in the order of the list and ahead of it. */
+#include "engine/engine.h"
+
+#include "base/board.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+/* A message's call site, and what it carries. Tensors of different micro-batches look alike: the tag
+ * tells them apart, so that a rank which is a list of instructions ahead of another is found out. */
+enum { HERE_BYTES = 256, TAG_VALIDATION = 1 << 30, TAG_GRADIENT = 1 << 29 };
+enum { TAG_NUMBER_SHIFT = 8, TAG_NUMBERS = 1 << 21, TAG_TENSORS = 1 << TAG_NUMBER_SHIFT };
+
+/* An instruction that sends or receives. */
+struct transfer {
+    struct shoal_engine *engine;
+    const struct shoali_instruction *one;
+    int64_t number; /* of the micro-batch */
+    bool training;
+    uint32_t ticket;
+};
+_Static_assert(sizeof(struct transfer) <= SHOALI_WORKER_JOB_BYTES, "a job is copied");
+
+/* Where it goes. */
+struct route {
+    const struct shoali_boundary *boundary;
+    enum shoali_collective kind;
+    int32_t peer; /* stage */
+    bool gradients;
+    char *memory;                 /* where boundary's tensors lie behind each other, or NULL: */
+    struct shoal_tensor **tensor; /* activations lie where they were made */
+};
+
+bool shoali_crossing_travels(const struct shoali_crossing *crossing, bool gradients)
+{
+    return crossing->same_as < 0 && (crossing->needs_grad || !gradients);
+}
+
+char *shoali_stages_buffer(const struct shoal_engine *engine, int32_t buffer)
+{
+    const struct shoali_engine_stages *stages = &engine->stages;
+    const size_t slots = stages->received_bytes + stages->gradient_bytes;
+    return stages->memory + (size_t)engine->micro_count * slots +
+           (size_t)buffer * stages->buffer_bytes;
+}
+
+static struct route route_of(const struct transfer *transfer)
+{
+    const struct shoal_engine *engine = transfer->engine;
+    const struct shoali_instruction *one = transfer->one;
+    const struct shoali_chunk *chunk = &engine->stages.chunk[one->chunk];
+    const struct shoali_micro *micro = one->slot >= 0 ? &engine->micro[one->slot] : NULL;
+    switch (one->kind) {
+    case SHOALI_DO_RECV_ACTIVATION:
+        return (struct route){chunk->in, SHOALI_RECV, chunk->before, false, micro->received, NULL};
+    case SHOALI_DO_RECV_GRADIENT:
+        return (struct route){chunk->out, SHOALI_RECV, chunk->behind, true, micro->gradient, NULL};
+    case SHOALI_DO_SEND_GRADIENT:
+        return (struct route){
+            chunk->in, SHOALI_SEND, chunk->before, true, shoali_stages_buffer(engine, one->buffer),
+            NULL};
+    default:
+        if (transfer->training)
+            return (struct route){chunk->out, SHOALI_SEND, chunk->behind, false, NULL, micro->out};
+        return (struct route){chunk->out,
+                              SHOALI_SEND,
+                              chunk->behind,
+                              false,
+                              shoali_stages_buffer(engine, one->buffer),
+                              NULL};
+    }
+}
+
+static void *place_of(const struct route *route, int32_t index)
+{
+    const struct shoali_crossing *crossing = &route->boundary->crossing[index];
+    if (!route->memory)
+        return route->tensor[index]->data;
+    return route->memory + (route->gradients ? crossing->gradient_at : crossing->at);
+}
+
+static int32_t tag_of(const struct transfer *transfer, bool gradients, int32_t index)
+{
+    return (transfer->training ? 0 : TAG_VALIDATION) | (gradients ? TAG_GRADIENT : 0) |
+           (int32_t)(transfer->number % TAG_NUMBERS) << TAG_NUMBER_SHIFT | index % TAG_TENSORS;
+}
+
+/* Neighbours have different ones; in a ring of an odd number the first stage has one of its own. */
+static int32_t color_of(const struct shoali_engine_stages *stages, int32_t stage)
+{
+    return stages->count % 2 == 1 && stage == 0 ? 2 : stage % 2;
+}
+
+/* The tensors of a boundary, each in a message of its own, in the order of the stream. */
+static shoal_status run_transfer(const struct transfer *transfer,
+                                 struct shoali_device_stream *stream)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_engine_stages *stages = &transfer->engine->stages;
+    const struct route route = route_of(transfer);
+    const struct shoali_boundary *boundary = route.boundary;
+    const int32_t sender = route.kind == SHOALI_SEND ? stages->index : route.peer;
+    shoal_group *group = stages->transfers.beside
+                             ? stages->transfers.group[color_of(stages, sender)]
+                             : stages->group;
+    char here[HERE_BYTES];
+    snprintf(here, sizeof here, "%s (%s)", SHOAL_HERE,
+             route.gradients ? boundary->back : boundary->forward);
+    for (int32_t i = 0; i < boundary->count; i++) {
+        const struct shoali_crossing *crossing = &boundary->crossing[i];
+        struct shoali_post post = {.kind = route.kind,
+                                   .here = here,
+                                   .count = shoal_shape_count(&crossing->shape),
+                                   .dtype = crossing->dtype,
+                                   .peer = route.peer,
+                                   .tag = tag_of(transfer, route.gradients, i)};
+        if (!shoali_crossing_travels(crossing, route.gradients))
+            continue;
+        if (route.kind == SHOALI_SEND)
+            post.in = place_of(&route, i);
+        else
+            post.out = place_of(&route, i);
+        SHOAL_TRY(status, shoali_comm_post_on(group, stream, &post), done);
+    }
+done:
+    return status;
+}
+
+/* ---- lanes ---------------------------------------------------------------------------------- */
+
+static bool is_send(enum shoali_instruction_kind kind)
+{
+    return kind == SHOALI_DO_SEND_ACTIVATION || kind == SHOALI_DO_SEND_GRADIENT;
+}
+
+static bool is_transfer(enum shoali_instruction_kind kind)
+{
+    return is_send(kind) || kind == SHOALI_DO_RECV_ACTIVATION || kind == SHOALI_DO_RECV_GRADIENT;
+}
+
+static struct shoali_lane *lane_of(struct shoal_engine *engine, enum shoali_instruction_kind kind)
+{
+    return &engine->stages.transfers.lane[is_send(kind) ? SHOALI_LANE_SEND : SHOALI_LANE_RECEIVE];
+}
+
+static int32_t event_of(uint32_t ticket)
+{
+    return (int32_t)(ticket % SHOALI_WORKER_DEPTH);
+}
+
+/* In the lane's thread. */
+static shoal_status run_job(const void *argument)
+{
+    shoal_status status;
+    const struct transfer *transfer = argument;
+    const struct shoali_lane *lane = lane_of(transfer->engine, transfer->one->kind);
+    struct shoali_context *context = shoali_context_get();
+    const int32_t event = event_of(transfer->ticket);
+    context->instruction = shoali_instruction_name(transfer->one->kind);
+    context->micro = transfer->one->micro;
+    SHOAL_TRY(status, shoali_stream_wait_event(lane->stream, lane->ready[event]), done);
+    SHOAL_TRY(status, run_transfer(transfer, lane->stream), done);
+    SHOAL_TRY(status, shoali_event_record(lane->done[event], lane->stream), done);
+done:
+    if (status < 0) /* the others would wait for this rank's later transfers */
+        shoal_comm_abort(transfer->engine->stages.group, status);
+    return status;
+}
+
+/* Until the transfer and all before it are over; what the engine's stream does afterwards comes behind
+ * them. */
+static shoal_status await(struct shoal_engine *engine, struct shoali_lane *lane, uint32_t ticket)
+{
+    shoal_status status;
+    struct shoali_board *board = shoali_board_get();
+    if (ticket == 0 || lane->posted - ticket >= SHOALI_WORKER_DEPTH)
+        return SHOAL_OK; /* waited for when a later one took its events over */
+    shoali_board_wait_begin(board, 0);
+    status = shoali_worker_wait(lane->worker, ticket);
+    shoali_board_wait_end(board);
+    if (status < 0)
+        return status;
+    if ((int32_t)(ticket - lane->finished) > 0)
+        lane->finished = ticket;
+    return shoali_stream_wait_event(engine->exec.stream, lane->done[event_of(ticket)]);
+}
+
+static shoal_status enqueue(struct shoal_engine *engine, const struct shoali_execution *execution,
+                            const struct shoali_instruction *one)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_lane *lane = lane_of(engine, one->kind);
+    const uint32_t ticket = lane->posted + 1;
+    const struct transfer transfer = {.engine = engine,
+                                      .one = one,
+                                      .number = execution->first + one->micro,
+                                      .training = execution->step >= 0,
+                                      .ticket = ticket};
+    if (ticket - lane->finished > SHOALI_WORKER_DEPTH)
+        SHOAL_TRY(status, await(engine, lane, ticket - SHOALI_WORKER_DEPTH), done);
+    SHOAL_TRY(status, shoali_event_record(lane->ready[event_of(ticket)], engine->exec.stream),
+              done);
+    SHOAL_TRY(status, shoali_worker_post(lane->worker, run_job, &transfer, sizeof transfer, NULL),
+              done);
+    lane->posted = ticket;
+    lane->ahead++;
+    lane->next = one + 1;
+    if (one->buffer >= 0)
+        engine->stages.transfers.sent[one->buffer] = ticket;
+done:
+    return status;
+}
+
+/* ---- in the engine's thread ------------------------------------------------------------------ */
+
+static bool is_open(const struct shoali_transfers *transfers, const struct shoali_lane *lane,
+                    const struct shoali_instruction *one)
+{
+    return !(one->slot >= 0 && transfers->slot_busy[one->slot]) &&
+           !(one->buffer >= 0 && transfers->buffer_busy[one->buffer]) &&
+           lane->posted - lane->finished < SHOALI_WORKER_DEPTH;
+}
+
+/* What is to be computed, from `one` on, keeps its slot and its buffer from the transfers behind it. */
+static shoal_status enqueue_ahead(struct shoal_engine *engine,
+                                  const struct shoali_execution *execution,
+                                  const struct shoali_instruction *one)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_transfers *transfers = &engine->stages.transfers;
+    const struct shoali_instruction *end =
+        execution->instructions->list + execution->instructions->count;
+    bool stops[SHOALI_LANES] = {false};
+    memset(transfers->slot_busy, 0, (size_t)engine->micro_count * sizeof(bool));
+    memset(transfers->buffer_busy, 0, (size_t)engine->stages.buffer_count * sizeof(bool));
+    for (; one < end && !(stops[SHOALI_LANE_SEND] && stops[SHOALI_LANE_RECEIVE]); one++) {
+        struct shoali_lane *lane = lane_of(engine, one->kind);
+        bool *stop = &stops[lane - transfers->lane];
+        if (!is_transfer(one->kind)) {
+            if (one->slot >= 0)
+                transfers->slot_busy[one->slot] = true;
+            if (one->buffer >= 0)
+                transfers->buffer_busy[one->buffer] = true;
+            continue;
+        }
+        if (one < lane->next || *stop)
+            continue;
+        *stop = !is_open(transfers, lane, one);
+        if (!*stop)
+            SHOAL_TRY(status, enqueue(engine, execution, one), done);
+    }
+done:
+    return status;
+}
+
+static shoal_status reach_transfer(struct shoal_engine *engine,
+                                   const struct shoali_execution *execution,
+                                   const struct shoali_instruction *one)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_lane *lane = lane_of(engine, one->kind);
+    if (lane->ahead == 0)
+        SHOAL_TRY(status, enqueue(engine, execution, one), done);
+    lane->ahead--;
+    if (is_send(one->kind))
+        return SHOAL_OK;
+    SHOAL_TRY(status, enqueue_ahead(engine, execution, one), done);
+    SHOAL_TRY(status, await(engine, lane, lane->posted - (uint32_t)lane->ahead), done);
+done:
+    return status;
+}
+
+static shoal_status await_all(struct shoal_engine *engine)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_lane *lane = engine->stages.transfers.lane;
+    for (int32_t i = 0; i < SHOALI_LANES; i++)
+        SHOAL_TRY(status, await(engine, &lane[i], lane[i].posted), done);
+done:
+    return status;
+}
+
+static shoal_status reach_computation(struct shoal_engine *engine,
+                                      const struct shoali_execution *execution,
+                                      const struct shoali_instruction *one)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_transfers *transfers = &engine->stages.transfers;
+    if (one->buffer >= 0)
+        SHOAL_TRY(status,
+                  await(engine, &transfers->lane[SHOALI_LANE_SEND], transfers->sent[one->buffer]),
+                  done);
+    if (one->kind == SHOALI_DO_REDUCE_TIED || one->kind == SHOALI_DO_STEP)
+        SHOAL_TRY(status, await_all(engine), done);
+    SHOAL_TRY(status, enqueue_ahead(engine, execution, one), done);
+done:
+    return status;
+}
+
+shoal_status shoali_transfers_reach(struct shoal_engine *engine,
+                                    const struct shoali_execution *execution,
+                                    const struct shoali_instruction *one)
+{
+    const struct transfer transfer = {.engine = engine,
+                                      .one = one,
+                                      .number = execution->first + one->micro,
+                                      .training = execution->step >= 0};
+    if (!engine->stages.transfers.beside)
+        return is_transfer(one->kind) ? run_transfer(&transfer, engine->exec.stream) : SHOAL_OK;
+    return (is_transfer(one->kind) ? reach_transfer : reach_computation)(engine, execution, one);
+}
+
+void shoali_transfers_begin(struct shoal_engine *engine, const struct shoali_execution *execution)
+{
+    for (int32_t i = 0; i < SHOALI_LANES; i++) {
+        engine->stages.transfers.lane[i].next = execution->instructions->list;
+        engine->stages.transfers.lane[i].ahead = 0;
+    }
+}
+
+shoal_status shoali_transfers_end(struct shoal_engine *engine, shoal_status status)
+{
+    struct shoali_transfers *transfers = &engine->stages.transfers;
+    char sentence[1024];
+    bool over = true;
+    for (int32_t i = 0; i < SHOALI_LANES; i++)
+        over = over && transfers->lane[i].posted == transfers->lane[i].finished;
+    if (!transfers->beside || over)
+        return status;
+    if (status >= 0)
+        return await_all(engine);
+    snprintf(sentence, sizeof sentence, "%s", shoal_error_message());
+    shoal_comm_abort(engine->stages.group, status); /* or they would wait for what never comes */
+    for (int32_t i = 0; i < SHOALI_LANES; i++)
+        (void)!shoali_worker_wait(transfers->lane[i].worker, transfers->lane[i].posted);
+    return SHOAL_FAIL(status, "%s", sentence);
+}
+
+/* ---- creation ------------------------------------------------------------------------------- */
+
+/* A plan has the groups, for what they take, and no lanes. */
+shoal_status shoali_transfers_split(struct shoal_engine *engine)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_engine_stages *stages = &engine->stages;
+    struct shoali_transfers *transfers = &stages->transfers;
+    const struct shoali_split_args split = {
+        .here = SHOAL_HERE, .key = stages->index, .expected = stages->count};
+    if (!shoali_config_overlap_p2p(&engine->config, stages->args.chunks))
+        return SHOAL_OK;
+    transfers->beside = !engine->meta;
+    for (int32_t i = 0; i < 2 + stages->count % 2; i++) {
+        SHOAL_TRY(status, shoali_comm_split(stages->group, &split, &transfers->group[i]), done);
+        shoali_comm_second_thread(transfers->group[i]);
+    }
+done:
+    return status;
+}
+
+static shoal_status init_lane(struct shoali_device *device, struct shoali_lane *lane)
+{
+    shoal_status status;
+    SHOAL_TRY(status, shoali_stream_create(device, &lane->stream), done);
+    for (int32_t i = 0; i < SHOALI_WORKER_DEPTH; i++) {
+        SHOAL_TRY(status, shoali_event_create(device, &lane->ready[i]), done);
+        SHOAL_TRY(status, shoali_event_create(device, &lane->done[i]), done);
+    }
+    SHOAL_TRY(status, shoali_worker_create(&lane->worker), done);
+done:
+    return status;
+}
+
+shoal_status shoali_transfers_init(struct shoal_engine *engine)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_transfers *transfers = &engine->stages.transfers;
+    const size_t slots = (size_t)engine->micro_count;
+    const size_t buffers = (size_t)engine->stages.buffer_count;
+    if (!transfers->beside)
+        return SHOAL_OK;
+    transfers->slot_busy =
+        shoali_calloc(slots + buffers, sizeof *transfers->slot_busy, "slots of transfers");
+    transfers->sent = shoali_calloc(buffers + 1, sizeof *transfers->sent, "buffers of transfers");
+    if (!transfers->slot_busy || !transfers->sent)
+        return SHOAL_ENOMEM;
+    transfers->buffer_busy = transfers->slot_busy + slots;
+    for (int32_t i = 0; i < SHOALI_LANES; i++)
+        SHOAL_TRY(status, init_lane(engine->device, &transfers->lane[i]), done);
+done:
+    return status;
+}
+
+void shoali_transfers_fini(struct shoal_engine *engine)
+{
+    struct shoali_transfers *transfers = &engine->stages.transfers;
+    for (int32_t l = 0; l < SHOALI_LANES; l++) {
+        struct shoali_lane *lane = &transfers->lane[l];
+        shoali_worker_destroy(lane->worker);
+        for (int32_t i = 0; i < SHOALI_WORKER_DEPTH; i++) {
+            shoali_event_destroy(lane->ready[i]);
+            shoali_event_destroy(lane->done[i]);
+        }
+        shoali_stream_destroy(lane->stream);
+    }
+    for (int32_t i = SHOALI_TRANSFER_GROUPS; i > 0; i--)
+        shoal_comm_destroy(transfers->group[i - 1]);
+    shoali_free(transfers->slot_busy);
+    shoali_free(transfers->sent);
+}
