@@ -209,6 +209,8 @@ static shoal_status enqueue(struct shoal_engine *engine, const struct shoali_exe
     lane->next = one + 1;
     if (one->buffer >= 0)
         engine->stages.transfers.sent[one->buffer] = ticket;
+    else if (is_send(one->kind))
+        engine->stages.transfers.left[one->slot] = ticket;
 done:
     return status;
 }
@@ -288,10 +290,12 @@ static shoal_status reach_computation(struct shoal_engine *engine,
 {
     shoal_status status = SHOAL_OK;
     struct shoali_transfers *transfers = &engine->stages.transfers;
+    struct shoali_lane *sends = &transfers->lane[SHOALI_LANE_SEND];
     if (one->buffer >= 0)
-        SHOAL_TRY(status,
-                  await(engine, &transfers->lane[SHOALI_LANE_SEND], transfers->sent[one->buffer]),
-                  done);
+        SHOAL_TRY(status, await(engine, sends, transfers->sent[one->buffer]), done);
+    /* Its gradient has come, so what it left has arrived; but a lane may be behind with its device. */
+    if (one->slot >= 0 && one->kind != SHOALI_DO_FORWARD && one->kind != SHOALI_DO_LOAD)
+        SHOAL_TRY(status, await(engine, sends, transfers->left[one->slot]), done);
     if (one->kind == SHOALI_DO_REDUCE_TIED || one->kind == SHOALI_DO_STEP)
         SHOAL_TRY(status, await_all(engine), done);
     SHOAL_TRY(status, enqueue_ahead(engine, execution, one), done);
@@ -382,10 +386,12 @@ shoal_status shoali_transfers_init(struct shoal_engine *engine)
         return SHOAL_OK;
     transfers->slot_busy =
         shoali_calloc(slots + buffers, sizeof *transfers->slot_busy, "slots of transfers");
-    transfers->sent = shoali_calloc(buffers + 1, sizeof *transfers->sent, "buffers of transfers");
+    transfers->sent =
+        shoali_calloc(slots + buffers, sizeof *transfers->sent, "tickets of transfers");
     if (!transfers->slot_busy || !transfers->sent)
         return SHOAL_ENOMEM;
     transfers->buffer_busy = transfers->slot_busy + slots;
+    transfers->left = transfers->sent + buffers;
     for (int32_t i = 0; i < SHOALI_LANES; i++)
         SHOAL_TRY(status, init_lane(engine->device, &transfers->lane[i]), done);
 done:

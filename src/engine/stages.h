@@ -91,7 +91,7 @@ struct shoali_transfers {
     shoal_group *group[SHOALI_TRANSFER_GROUPS]; /* by the sender's color; NULL: none */
     bool beside;                                /* else they happen where the list has them */
     struct shoali_lane lane[SHOALI_LANES];
-    uint32_t *sent;                /* [buffers] ticket of what was sent from it last */
+    uint32_t *sent, *left;         /* [buffers], [slots] ticket of what was sent from it last */
     bool *slot_busy, *buffer_busy; /* [slots], [buffers] while transfers are looked for */
 };
 struct shoali_engine_stages {
