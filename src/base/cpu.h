@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 struct shoali_cpu {
-    char vendor[13];       /* "GenuineIntel", "AuthenticAMD", "ARM", "Apple"; "" where nothing tells */
+    char vendor[13]; /* "GenuineIntel", "AuthenticAMD", "ARM", "Apple"; "" where nothing tells */
     int32_t family, model; /* as the vendor counts, extended parts added; of ARM 0 and the part */
     bool amx_tile, amx_bf16, amx_int8; /* instructions */
     bool tiles_kept;                   /* the system saves and restores tile registers */

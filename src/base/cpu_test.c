@@ -37,14 +37,14 @@ static void test_midr(void **state)
         const char *vendor;
         int32_t part;
     } known[] = {
-        {0x410fd0c1, "ARM", 0xd0c},          /* Neoverse N1 */
-        {0x411fd401, "ARM", 0xd40},          /* Neoverse V1 */
-        {0x410fd083, "ARM", 0xd08},          /* Cortex-A72 */
-        {0x460f0010, "Fujitsu", 0x001},      /* A64FX */
-        {0x480fd010, "HiSilicon", 0xd01},    /* Kunpeng 920 */
-        {0xc00fac30, "Ampere", 0xac3},       /* Ampere-1 */
-        {0x000f0510, "maker 0x00", 0x051},   /* one of the emulator's */
-        {0x1610f0321, "Apple", 0x032},       /* what is above 32 bits is not looked at */
+        {0x410fd0c1, "ARM", 0xd0c},        /* Neoverse N1 */
+        {0x411fd401, "ARM", 0xd40},        /* Neoverse V1 */
+        {0x410fd083, "ARM", 0xd08},        /* Cortex-A72 */
+        {0x460f0010, "Fujitsu", 0x001},    /* A64FX */
+        {0x480fd010, "HiSilicon", 0xd01},  /* Kunpeng 920 */
+        {0xc00fac30, "Ampere", 0xac3},     /* Ampere-1 */
+        {0x000f0510, "maker 0x00", 0x051}, /* one of the emulator's */
+        {0x1610f0321, "Apple", 0x032},     /* what is above 32 bits is not looked at */
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         struct shoali_cpu cpu = {.family = 1};
@@ -69,9 +69,8 @@ static void test_hwcaps(void **state)
                         "Advanced SIMD; no BFDOT (bf16), so bf16 is widened");
     shoali_cpu_read_hwcaps(1u << 1 | 1u << 20 | 1u << 22, 1u << 14, &cpu);
     assert_true(cpu.asimd && cpu.asimddp && cpu.sve && cpu.bf16);
-    assert_string_equal(
-        shoali_cpu_describe_vectors(&cpu, text),
-        "Advanced SIMD; products of bf16 by BFDOT; SVE is there and not used");
+    assert_string_equal(shoali_cpu_describe_vectors(&cpu, text),
+                        "Advanced SIMD; products of bf16 by BFDOT; SVE is there and not used");
 }
 
 static void test_descriptions(void **state)
@@ -113,10 +112,8 @@ static void test_this_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_signatures),
-        cmocka_unit_test(test_midr),
-        cmocka_unit_test(test_hwcaps),
-        cmocka_unit_test(test_descriptions),
+        cmocka_unit_test(test_signatures), cmocka_unit_test(test_midr),
+        cmocka_unit_test(test_hwcaps),     cmocka_unit_test(test_descriptions),
         cmocka_unit_test(test_this_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -274,12 +274,9 @@ static void test_rules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_processors),
-        cmocka_unit_test(test_processors_of_arm),
-        cmocka_unit_test(test_fallbacks),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_parts_of_tables),
-        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_processors),      cmocka_unit_test(test_processors_of_arm),
+        cmocka_unit_test(test_fallbacks),       cmocka_unit_test(test_names),
+        cmocka_unit_test(test_parts_of_tables), cmocka_unit_test(test_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* ARM's product of bf16 pairs: its description in plain C against the CPU's own arithmetic, and, where
  * the instruction is, products of cpu-neon_bf16 against the description, bit for bit. */
-#include "ops/cpu/bfdot.h"
 #include "base/base.h"
+#include "ops/cpu/bfdot.h"
 #include "ops/ops.h"
 
 #include <fenv.h>
@@ -24,26 +24,33 @@ static uint32_t next(struct random *r)
 
 /* ---- the description ---- */
 
+static float zero_if_denormal(float x)
+{
+    return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
+}
+static float widen(uint16_t x)
+{
+    return bfdot_float((uint32_t)x << 16);
+}
 /* To odd from truncation and the flags that it leaves. Volatile, so that both stay where they are. */
 static float by_flags(float x, float y, bool product)
 {
-    volatile float a = x, b = y, r;
+    volatile float a = zero_if_denormal(x), b = zero_if_denormal(y), r;
     fesetround(FE_TOWARDZERO);
     feclearexcept(FE_ALL_EXCEPT);
     r = product ? a * b : a + b;
     const int raised = fetestexcept(FE_INEXACT | FE_OVERFLOW);
     fesetround(FE_TONEAREST);
-    const uint32_t bits = bfdot_bits(r), sign = bits & 0x80000000u;
     if (isnan(r))
         return bfdot_float(BFDOT_NAN);
-    if ((bits & 0x7fffffffu) < 0x00800000u)
-        return bfdot_float(sign);
     if (raised & FE_OVERFLOW)
-        return bfdot_float(sign | 0x7f800000u);
-    return bfdot_float(raised & FE_INEXACT ? bits | 1 : bits);
+        return copysignf(INFINITY, r);
+    if (fabsf(r) < 0x1p-126f)
+        return copysignf(0.0f, r);
+    return bfdot_float(raised & FE_INEXACT ? bfdot_bits(r) | 1 : bfdot_bits(r));
 }
 
-enum kind { ORDINARY, NEAR, ANY, TINY, HUGE_ONES, INFINITIES, NANS, KINDS };
+enum kind { ORDINARY, NEAR, ANY, TINY, DENORMALS, HUGE_ONES, INFINITIES, NANS, KINDS };
 
 static uint16_t number(struct random *r, enum kind kind)
 {
@@ -54,7 +61,9 @@ static uint16_t number(struct random *r, enum kind kind)
     else if (kind == ANY)
         exponent = dice % 255;
     else if (kind == TINY)
-        exponent = dice % 9 == 0 ? 0 : 52 + dice % 24;
+        exponent = 52 + dice % 24;
+    else if (kind == DENORMALS) /* and what would bring their products among the normal ones */
+        exponent = dice % 3 == 0 ? 0 : dice % 3 == 1 ? 1 + dice % 4 : 126 + dice % 24;
     else if (kind == HUGE_ONES)
         exponent = 180 + dice % 24;
     else if (kind == INFINITIES && dice % 7 == 0)
@@ -76,16 +85,16 @@ static void test_description(void **state)
     struct random r = {20261123};
     for (int trial = 0; trial < 200000; trial++) {
         const enum kind kind = (enum kind)(trial % KINDS);
-        const float c = number_before(&r, kind), zeroed = bfdot_without_denormal(c);
+        const float c = number_before(&r, kind);
         const uint16_t a[2] = {number(&r, kind), number(&r, kind)};
         const uint16_t b[2] = {number(&r, kind), number(&r, kind)};
-        const float first = by_flags(bfdot_widen(a[0]), bfdot_widen(b[0]), true);
-        const float second = by_flags(bfdot_widen(a[1]), bfdot_widen(b[1]), true);
-        const float want = by_flags(zeroed, by_flags(first, second, false), false);
+        const float first = by_flags(widen(a[0]), widen(b[0]), true);
+        const float second = by_flags(widen(a[1]), widen(b[1]), true);
+        const float want = by_flags(c, by_flags(first, second, false), false);
         const float got = bfdot_plain_step(c, a, b);
         if (bfdot_bits(got) != bfdot_bits(want))
-            fail_msg("%a + (%04x %04x) (%04x %04x) is %a, not %a", (double)c, a[0], a[1], b[0], b[1],
-                     (double)got, (double)want);
+            fail_msg("%a + (%04x %04x) (%04x %04x) is %a, not %a", (double)c, a[0], a[1], b[0],
+                     b[1], (double)got, (double)want);
     }
 }
 
@@ -100,21 +109,22 @@ static void test_corners(void **state)
         uint16_t a[2], b[2];
         uint32_t want;
     } known[] = {
-        {0x3f800000, {0x3300, zero}, {one, one}, 0x3f800001},        /* 1 + 2^-25: to odd */
-        {0x3f800001, {0x3300, zero}, {one, one}, 0x3f800001},        /* odd already */
-        {0x3f800001, {0xb300, zero}, {one, one}, 0x3f800001},        /* truncated to even, then odd */
+        {0x3f800000, {0x3300, zero}, {one, one}, 0x3f800001}, /* 1 + 2^-25: to odd */
+        {0x3f800001, {0x3300, zero}, {one, one}, 0x3f800001}, /* odd already */
+        {0x3f800001, {0xb300, zero}, {one, one}, 0x3f800001}, /* truncated to even, then odd */
         {0x3f800002, {0xb300, zero}, {one, one}, 0x3f800001},
-        {0x3f800000, {denormal, zero}, {one, one}, 0x3f800000},      /* read as 0 */
-        {0x007fffff, {zero, zero}, {one, one}, 0},                   /* the sum, too */
-        {0, {least, zero}, {half, one}, 0},                          /* 2^-127 is 0 */
-        {0x80000000, {0x8080, 0x8000}, {half, one}, 0x80000000},     /* of its sign */
-        {0, {huge, huge}, {one, one}, 0x7f800000},                   /* 2^129 is infinite */
-        {0x7f7fffff, {one, zero}, {one, one}, 0x7f7fffff},           /* no infinity by rounding */
+        {0x3f800000, {denormal, zero}, {one, one}, 0x3f800000},  /* read as 0 */
+        {0, {denormal, zero}, {0x4b80, one}, 0},                 /* whatever the factor */
+        {0x007fffff, {least, zero}, {one, one}, 0x00800000},     /* the sum, too */
+        {0, {least, zero}, {half, one}, 0},                      /* 2^-127 is 0 */
+        {0x80000000, {0x8080, 0x8000}, {half, one}, 0x80000000}, /* of its sign */
+        {0, {huge, huge}, {one, one}, 0x7f800000},               /* 2^129 is infinite */
+        {0x7f7fffff, {one, zero}, {one, one}, 0x7f7fffff},       /* no infinity by rounding */
         {0x7f800000, {one, one}, {minus, one}, 0x7f800000},
         {0, {infinity, zero}, {zero, one}, BFDOT_NAN},
         {0x7f800000, {infinity, zero}, {minus, one}, BFDOT_NAN},
         {0xffc12345, {one, one}, {one, one}, BFDOT_NAN},
-        {0x80000000, {one, one}, {one, minus}, 0},                   /* -0 and what cancels */
+        {0x80000000, {one, one}, {one, minus}, 0}, /* -0 and what cancels */
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (bfdot_bits(bfdot_plain_step(bfdot_float(known[i].c), known[i].a, known[i].b)) !=
@@ -138,11 +148,14 @@ struct shape {
     enum kind kind;
 };
 static const struct shape shapes[] = {
-    {1, 1, 1, 0, 0, 0, ORDINARY},     {6, 50, 33, 3, 0, 0, ORDINARY}, {3, 40, 129, 0, 0, 1, NEAR},
-    {7, 16, 64, 0, 0, 0, NEAR},       {17, 33, 31, 3, 0, 1, ORDINARY}, {33, 16, 65, 0, 1, 0, ORDINARY},
-    {64, 64, 64, 0, 1, 1, ANY},       {13, 20, 5001, 1, 0, 0, NEAR}, /* K in blocks */
-    {30, 35, 70, 0, 1, 0, TINY},      {4, 35, 71, 0, 0, 0, TINY},     {31, 40, 40, 0, 0, 0, HUGE_ONES},
-    {31, 40, 40, 0, 1, 0, INFINITIES}, {31, 40, 40, 0, 0, 1, NANS},   {5, 40, 40, 0, 0, 0, NANS},
+    {1, 1, 1, 0, 0, 0, ORDINARY},      {6, 50, 33, 3, 0, 0, ORDINARY},
+    {3, 40, 129, 0, 0, 1, NEAR},       {7, 16, 64, 0, 0, 0, NEAR},
+    {17, 33, 31, 3, 0, 1, ORDINARY},   {33, 16, 65, 0, 1, 0, ORDINARY},
+    {64, 64, 64, 0, 1, 1, ANY},        {13, 20, 5001, 1, 0, 0, NEAR}, /* K in blocks */
+    {30, 35, 70, 0, 1, 0, TINY},       {4, 35, 71, 0, 0, 0, DENORMALS},
+    {31, 40, 40, 0, 0, 0, DENORMALS},  {31, 40, 40, 0, 0, 0, HUGE_ONES},
+    {31, 40, 40, 0, 1, 0, INFINITIES}, {31, 40, 40, 0, 0, 1, NANS},
+    {5, 40, 40, 0, 0, 0, NANS},
 };
 
 struct product {
@@ -300,8 +313,10 @@ static void test_rounding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_description), cmocka_unit_test(test_corners),
-        cmocka_unit_test(test_products),    cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_description),
+        cmocka_unit_test(test_corners),
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_rounding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

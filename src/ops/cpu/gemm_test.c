@@ -128,9 +128,7 @@ static struct element *expect(const struct shoali_gemm_args *g, const void *befo
 
 static void check(const struct shoali_gemm_args *g, const struct element *expected, bool exact)
 {
-    const float unit = g->dtype_c == SHOAL_F32    ? 0
-                       : g->dtype_c == SHOAL_BF16 ? 0x1p-7f
-                                                  : 0x1p-10f;
+    const float unit = g->dtype_c == SHOAL_F32 ? 0 : g->dtype_c == SHOAL_BF16 ? 0x1p-7f : 0x1p-10f;
     for (int64_t m = 0; m < g->m; m++) {
         for (int64_t n = 0; n < g->n; n++) {
             const struct element *e = &expected[m * g->n + n];
@@ -241,7 +239,8 @@ static void run_all(const struct shoali_gemm_args *g, const struct buffers *x,
         void *alone = malloc(bytes);
         assert_non_null(alone);
         memcpy(alone, x->c, bytes);
-        for (uint64_t seed = 0; seed < test_repeats(3); seed++) { /* pieces claimed in order, and in others */
+        for (uint64_t seed = 0; seed < test_repeats(3);
+             seed++) { /* pieces claimed in order, and in others */
             shoali_pool_shuffle(pool, seed * 0x9e3779b97f4a7c15u);
             memcpy(x->c, x->before, bytes);
             call(tables[t], &shoali_kernel_gemm, g, pool);

@@ -14,7 +14,8 @@
 #include "ops/cpu/range.h"
 
 #if SHOALI_CPU_NEON
-#define GEMV_STEPS 4 /* rows, or pairs of rows, of B that are added at once: half of the registers */
+#define GEMV_STEPS \
+    4 /* rows, or pairs of rows, of B that are added at once: half of the registers */
 #else
 #define GEMV_STEPS 8
 #endif
