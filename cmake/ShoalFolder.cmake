@@ -177,7 +177,7 @@ function(shoal_test name source)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77
                        LABELS "${ARG_LABELS}")
   # The long ones begin first, so that no core waits for one of them at the end.
-  if(name MATCHES "covering_test$|^engine\\.(tensor_parallel|pipeline|splits)_test$|^conformance\\.comm_ucx$")
+  if(name MATCHES "covering_test$|^engine\\.(tensor_parallel|pipeline|splits)_test$|^conformance\\.comm_ucx$|^ops\\.(conformance|cpu\\.(attention|gemm)_test)$")
     set_tests_properties(${name} PROPERTIES COST 100)
   endif()
 endfunction()

@@ -29,6 +29,50 @@ static void test_signatures(void **state)
     }
 }
 
+static void test_midr(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t midr;
+        const char *vendor;
+        int32_t part;
+    } known[] = {
+        {0x410fd0c1, "ARM", 0xd0c},        /* Neoverse N1 */
+        {0x411fd401, "ARM", 0xd40},        /* Neoverse V1 */
+        {0x410fd083, "ARM", 0xd08},        /* Cortex-A72 */
+        {0x460f0010, "Fujitsu", 0x001},    /* A64FX */
+        {0x480fd010, "HiSilicon", 0xd01},  /* Kunpeng 920 */
+        {0xc00fac30, "Ampere", 0xac3},     /* Ampere-1 */
+        {0x000f0510, "maker 0x00", 0x051}, /* one of the emulator's */
+        {0x1610f0321, "Apple", 0x032},     /* what is above 32 bits is not looked at */
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        struct shoali_cpu cpu = {.family = 1};
+        shoali_cpu_read_midr(known[i].midr, &cpu);
+        assert_string_equal(cpu.vendor, known[i].vendor);
+        assert_int_equal(cpu.family, 0);
+        assert_int_equal(cpu.model, known[i].part);
+    }
+}
+
+/* Capabilities as Linux gives them, and what is said of them. */
+static void test_hwcaps(void **state)
+{
+    (void)state;
+    char text[SHOALI_CPU_VECTORS_BYTES], name[SHOALI_CPU_NAME_BYTES];
+    struct shoali_cpu cpu = {.vendor = "ARM", .model = 0xd08};
+    assert_string_equal(shoali_cpu_describe_vectors(&cpu, text), "none in this CPU");
+    shoali_cpu_read_hwcaps(0x8ff, 0, &cpu); /* Cortex-A72 */
+    assert_true(cpu.asimd && !cpu.asimddp && !cpu.sve && !cpu.bf16);
+    assert_string_equal(shoali_cpu_describe(&cpu, name), "ARM part 0xd08");
+    assert_string_equal(shoali_cpu_describe_vectors(&cpu, text),
+                        "Advanced SIMD; no BFDOT (bf16), so bf16 is widened");
+    shoali_cpu_read_hwcaps(1u << 1 | 1u << 20 | 1u << 22, 1u << 14, &cpu);
+    assert_true(cpu.asimd && cpu.asimddp && cpu.sve && cpu.bf16);
+    assert_string_equal(shoali_cpu_describe_vectors(&cpu, text),
+                        "Advanced SIMD; products of bf16 by BFDOT; SVE is there and not used");
+}
+
 static void test_descriptions(void **state)
 {
     (void)state;
@@ -60,13 +104,16 @@ static void test_this_one(void **state)
     assert_int_equal(strlen(cpu.vendor), 12);
     assert_true(cpu.family > 0);
 #endif
+#if defined(__aarch64__)
+    assert_true(cpu.asimd);
+#endif
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_signatures),
-        cmocka_unit_test(test_descriptions),
+        cmocka_unit_test(test_signatures), cmocka_unit_test(test_midr),
+        cmocka_unit_test(test_hwcaps),     cmocka_unit_test(test_descriptions),
         cmocka_unit_test(test_this_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,9 +86,9 @@ static void add_features(struct shoali_str *out)
     shoali_str_append(&text, "%s%s%s", cpu.amx_tile ? " amx_tile" : "",
                       cpu.amx_bf16 ? " amx_bf16" : "", cpu.amx_int8 ? " amx_int8" : "");
 #else
-    char value[1024];
-    if (find_value("/proc/cpuinfo", "Features", value, sizeof(value)))
-        shoali_str_append(&text, "%s", value);
+    const struct shoali_cpu cpu = shoali_cpu_get();
+    shoali_str_append(&text, "%s%s%s%s", cpu.asimd ? " asimd" : "", cpu.asimddp ? " asimddp" : "",
+                      cpu.bf16 ? " bf16" : "", cpu.sve ? " sve" : "");
 #endif
     const char *list = shoali_str_get(&text);
     add_line(out, "CPU features", *list ? list + strspn(list, " ") : "none that Shoal uses");
@@ -110,7 +110,11 @@ static void add_machine(struct shoali_str *out)
     char identity[SHOALI_CPU_NAME_BYTES];
     add_line(out, "CPU identity", shoali_cpu_describe(&cpu, identity));
     add_features(out);
+#if defined(__aarch64__)
+    add_line(out, "vectors", shoali_cpu_describe_vectors(&cpu, value));
+#else
     add_line(out, "AMX tiles", shoali_cpu_describe_tiles(&cpu, shoali_cpu_permit_tiles()));
+#endif
     snprintf(value, sizeof(value), "%d usable of %ld", shoali_core_count(),
              sysconf(_SC_NPROCESSORS_ONLN));
     add_line(out, "cores", value);

@@ -9,7 +9,9 @@
 
 /* vdpbf16ps makes two products per lane where fma makes one. Intel's CPUs begin one every two cycles,
  * and two fma each cycle: 145 against 281 GFLOP/s on Sapphire Rapids, so bf16 is widened there, and
- * tiles are used where they are. Zen 4 and Zen 5 begin as many as fma. */
+ * tiles are used where they are. Zen 4 and Zen 5 begin as many as fma.
+ * Of ARM's BFDOT, which has as many products, there is no rule: a CPU that has it uses it. Where its
+ * rate is published (Neoverse N2) it is that of FMLA. */
 const struct shoali_ops_rule shoali_ops_rules[] = {
     {INTEL, 6, 0, 0, "cpu-avx512_bf16", NULL, 0,
      "vdpbf16ps has half the rate of fp32 here; bf16 is widened instead"},

@@ -14,7 +14,7 @@
 
 /* What the pretended processor can run; a test of one thread. */
 static struct {
-    bool amx, avx512_bf16, avx512, avx2;
+    bool amx, avx512_bf16, avx512, avx2, neon_bf16, neon;
 } able;
 static bool probe_amx(void)
 {
@@ -31,6 +31,14 @@ static bool probe_avx512(void)
 static bool probe_avx2(void)
 {
     return able.avx2;
+}
+static bool probe_neon_bf16(void)
+{
+    return able.neon_bf16;
+}
+static bool probe_neon(void)
+{
+    return able.neon;
 }
 static bool always(void)
 {
@@ -70,9 +78,13 @@ static const struct shoali_ops_table built[] = {
     TABLE("cpu-avx512", probe_avx512, vectors, 3, false),
     TABLE("cpu-avx2", probe_avx2, vectors, 3, false),
     TABLE("ref", always, all, 3, false),
+    TABLE("cpu-neon_bf16", probe_neon_bf16, vectors, 3, false),
+    TABLE("cpu-neon", probe_neon, vectors, 3, false),
 };
 static const struct shoali_ops_table *const tables[] = {&built[0], &built[1], &built[2], &built[3],
                                                         &built[4], &built[5], NULL};
+static const struct shoali_ops_table *const tables_of_arm[] = {&built[1], &built[6], &built[7],
+                                                               &built[5], NULL};
 
 struct processor {
     const char *what, *vendor;
@@ -147,6 +159,40 @@ static void test_processors(void **state)
     }
 }
 
+/* From what Linux says of them to the table that comes first (bits: base/cpu.c). */
+static void test_processors_of_arm(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *what;
+        uint64_t midr, hwcap, hwcap2;
+        const char *name;
+    } arms[] = {
+        {"Cortex-A72", 0x410fd083, 0x8ff, 0, "cpu-neon"},
+        {"Neoverse N1", 0x413fd0c1, 0x1107fff, 0, "cpu-neon"},
+        {"A64FX, whose vectors are SVE's", 0x461f0010, 0x4007ff, 0, "cpu-neon"},
+        {"Neoverse V1", 0x411fd401, 0x5007ff, 1u << 14, "cpu-neon_bf16"},
+        {"Neoverse V2", 0x410fd4f0, 0x5007ff, 1u << 14, "cpu-neon_bf16"},
+        {"one of tomorrow", 0xff0f0010, 0x1007ff, 1u << 14, "cpu-neon_bf16"},
+        {"one whose identity is hidden", 0, 0x1007ff, 1u << 14, "cpu-neon_bf16"},
+    };
+    for (size_t i = 0; i < sizeof arms / sizeof arms[0]; i++) {
+        struct shoali_cpu cpu = {.vendor = ""};
+        struct shoali_ops ops;
+        print_message("%s\n", arms[i].what);
+        if (arms[i].midr != 0)
+            shoali_cpu_read_midr(arms[i].midr, &cpu);
+        shoali_cpu_read_hwcaps(arms[i].hwcap, arms[i].hwcap2, &cpu);
+        able.neon = cpu.asimd;
+        able.neon_bf16 = cpu.asimd && cpu.bf16;
+        assert_int_equal(shoali_ops_select_for(tables_of_arm, shoali_ops_rules, &cpu, NULL, &ops),
+                         SHOAL_OK);
+        assert_string_equal(ops.name, arms[i].name);
+        assert_string_equal(server(&ops, &shoali_kernel_gemm, SHOAL_BF16), arms[i].name);
+        assert_string_equal(server(&ops, &shoali_kernel_norm, SHOAL_F32), arms[i].name);
+    }
+}
+
 /* What tiles do not have is no fallback; what vectors lack is. */
 static void test_fallbacks(void **state)
 {
@@ -215,10 +261,10 @@ static void test_rules(void **state)
 {
     (void)state;
     for (const struct shoali_ops_rule *rule = shoali_ops_rules; rule->vendor != NULL; rule++) {
-        int t = 0;
-        while (tables[t] != NULL && strcmp(tables[t]->name, rule->table) != 0)
+        size_t t = 0;
+        while (t < sizeof built / sizeof built[0] && strcmp(built[t].name, rule->table) != 0)
             t++;
-        assert_non_null(tables[t]);
+        assert_true(t < sizeof built / sizeof built[0]);
         assert_true(strlen(rule->why) > 10);
         assert_true(rule->first <= rule->last);
         assert_string_not_equal(rule->table, "ref");
@@ -228,9 +274,9 @@ static void test_rules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_processors), cmocka_unit_test(test_fallbacks),
-        cmocka_unit_test(test_names),      cmocka_unit_test(test_parts_of_tables),
-        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_processors),      cmocka_unit_test(test_processors_of_arm),
+        cmocka_unit_test(test_fallbacks),       cmocka_unit_test(test_names),
+        cmocka_unit_test(test_parts_of_tables), cmocka_unit_test(test_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

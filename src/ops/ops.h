@@ -8,13 +8,14 @@
  * Which tables serve on which CPU is said by rules (choice.h). docs/EXTENDING.md shows how to add a
  * kernel and a table.
  *
- * ORDER OF SUMS (binding for every backend; results are then equal bit by bit for scalar, AVX2 and
- * AVX-512 and for any number of threads, where a kernel is marked [bits]):
+ * ORDER OF SUMS (binding for every backend; results are then equal bit by bit for scalar, AVX2,
+ * AVX-512 and NEON and for any number of threads, where a kernel is marked [bits]):
  *   dot order   one accumulator from +0, k = 0, 1, ..., K-1, each acc = fma(a_k, b_k, acc) in fp32
  *               (fp64 for F64). Blocking of K continues the same accumulator. 16-bit operands are
  *               widened first; the instruction vdpbf16ps (backend avx512_bf16 alone) sums pairs
- *               its own way, tiles theirs (backend amx, in an order that cpu/amx/amx.h says): bf16
- *               products are not [bits] across backends. amx-emulated has the bits of amx.
+ *               its own way, BFDOT its own (neon_bf16 alone: cpu/bfdot.h), tiles theirs (backend
+ *               amx, in an order that cpu/amx/amx.h says): bf16 products are not [bits] across
+ *               backends. amx-emulated has the bits of amx.
  *   lane order  reduction of a contiguous row of n: 16 partial sums, partial j takes elements
  *               j, j+16, ... in order from +0; then
  *                 p[j] += p[j+8] (j < 8), p[j] += p[j+4] (j < 4), p[j] += p[j+2] (j < 2), p[0] + p[1]

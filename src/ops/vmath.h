@@ -3,12 +3,12 @@
  *   v16   16 floats      v16m   16 truth values      v16i   16 32-bit integers (wrapping, unsigned)
  *   v1, v1m, v1i         the same operations on one lane: v1_exp(x) is any lane of v16_exp
  *
- * Three implementations of the lanes, chosen by the compiler's flags (SHOALI_VMATH_NAME says
- * which): AVX-512 (one register), AVX2 with FMA and F16C (two), portable C (an array). Only
- * correctly rounded operations are used (+, -, *, /, sqrt, fma, rint, floor and integers; never
- * rcp or rsqrt, and a conversion to bf16 by the CPU only where it rounds), in a fixed order, so all
- * three give equal bits; only sign and payload of a NaN are free. Assumes round to nearest and
- * denormals kept (base/pool.h sets that).
+ * Four implementations of the lanes, chosen by the compiler's flags (SHOALI_VMATH_NAME says
+ * which): AVX-512 (one register), AVX2 with FMA and F16C (two), ARM's Advanced SIMD (four),
+ * portable C (an array). Only correctly rounded operations are used (+, -, *, /, sqrt, fma, rint,
+ * floor and integers; never rcp or rsqrt, and a conversion to bf16 by the CPU only where it
+ * rounds), in a fixed order, so all four give equal bits; only sign and payload of a NaN are free.
+ * Assumes round to nearest and denormals kept (base/pool.h sets that).
  *
  * MIN AND MAX: v16_min(a, b) = a < b ? a : b and v16_max(a, b) = a > b ? a : b. So the second
  * operand is returned when either is NaN or when both are zeros: v16_max(limit, x) keeps a NaN in
@@ -39,6 +39,10 @@
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__) && !defined(SHOALI_VMATH_PORTABLE)
 #define SHOALI_VMATH_NAME "avx2"
 #define SHOALI_VMATH_LANES "ops/vmath_avx2.h"
+#elif defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__) && \
+    !defined(SHOALI_VMATH_PORTABLE)
+#define SHOALI_VMATH_NAME "neon"
+#define SHOALI_VMATH_LANES "ops/vmath_neon.h"
 #else
 #define SHOALI_VMATH_NAME "portable"
 #define SHOALI_VMATH_LANES "ops/vmath_portable.h"

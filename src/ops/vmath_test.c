@@ -1,4 +1,5 @@
 /* vmath: accuracy against libm's doubles, special values, and equal bits of all implementations. */
+#include "base/cpu.h"
 #include "ops/ref/ref.h"
 #include "ops/scalars.h"
 #include "ops/vmath_isa/results.h"
@@ -201,7 +202,10 @@ static void test_same_bits(void **state)
         vmath_results_fn fn;
         bool able;
     } isas[] = {
-#if defined(SHOALI_VMATH_ISAS)
+#if defined(SHOALI_VMATH_ISAS) && defined(__aarch64__)
+        {"neon", vmath_results_neon, shoali_cpu_get().asimd},
+        {"neon_bf16", vmath_results_neon_bf16, shoali_cpu_get().bf16},
+#elif defined(SHOALI_VMATH_ISAS)
         {"avx2", vmath_results_avx2,
          __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
         {"avx512", vmath_results_avx512,

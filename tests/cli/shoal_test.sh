@@ -37,7 +37,8 @@ for command in $commands; do
     says "usage: " "shoal "
 done
 expect 0 "$shoal" report
-says "CPU identity" "AMX tiles" "comes first" "found, used when SHOAL_OPS names it"
+case $(uname -m) in aarch64) says "Advanced SIMD" ;; *) says "AMX tiles" ;; esac
+says "CPU identity" "comes first" "found, used when SHOAL_OPS names it"
 says "version" "CPU features" "/dev/shm" "devices" "communication" "which kernels serve"
 expect 0 "$shoal" report --world 16 --pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 \
     --expert-model-parallel-size 4 --expert-tensor-parallel-size 1

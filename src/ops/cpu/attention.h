@@ -225,8 +225,7 @@ SHOALI_INLINE int64_t att_element_bytes(shoal_dtype dtype)
     return dtype == SHOAL_F32 ? 4 : 2;
 }
 
-/* A row of n sums, times factor, as elements of the type. With pairs what is too small to be a
- * normal bf16 becomes zero, as it does in the products. */
+/* A row of n sums, times factor, as elements of the type; with pairs as pairs.h rounds. */
 SHOALI_INLINE void att_write(char *to, const float *sum, int64_t n, v16 factor, shoal_dtype dtype,
                              bool pairs)
 {

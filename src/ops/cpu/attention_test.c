@@ -1,5 +1,6 @@
 /* Attention of every built table this CPU can run, against the textbook sums in double. */
 #include "base/base.h"
+#include "base/test_brief.h"
 #include "ops/ops.h"
 
 #include <math.h>
@@ -400,7 +401,7 @@ static void test_problems(void **state)
             check(&x);
             memcpy(alone, x.dq, bytes);
             /* Threads claim tiles in order, and in others. */
-            for (uint64_t seed = 0; seed < 4; seed++) {
+            for (uint64_t seed = 0; seed < test_repeats(4); seed++) {
                 shoali_pool_shuffle(pool, seed * 0x9e3779b97f4a7c15u);
                 call(tables[t], &shoali_kernel_attention, &x.f, pool);
                 call(tables[t], &shoali_kernel_attention_backward, &x.b, pool);

@@ -4,8 +4,8 @@
  * one accumulator per element, so the order of a sum depends on K alone. B is brought, one panel of
  * GEMM_COLUMNS columns at a time, into the layout [k][columns] (or packed as a whole before:
  * pack_b); A is read by broadcasts straight from row-major memory, or from tiles [k][GEMM_ROWS] when
- * it is stored transposed. With pairs (bf16 on a CPU with vdpbf16ps) a step of k is two elements
- * side by side in 32 bits. A product of few rows goes another way, with the same bits: gemv.c.
+ * it is stored transposed. With pairs (bf16 on a CPU with vdpbf16ps or BFDOT) a step of k is two
+ * elements side by side in 32 bits. A product of few rows goes another way, with the same bits: gemv.c.
  */
 #ifndef SHOALI_OPS_CPU_GEMM_H
 #define SHOALI_OPS_CPU_GEMM_H
@@ -15,8 +15,8 @@
 #if defined(__AVX512F__)
 #define GEMM_ROWS 8
 #define GEMM_UNITS 3
-#elif defined(__AVX2__)
-#define GEMM_ROWS 6
+#elif defined(__AVX2__) || SHOALI_CPU_NEON
+#define GEMM_ROWS 6 /* NEON: 24 sums, 4 registers of B and 4 of A are its 32 */
 #define GEMM_UNITS 1
 #else
 #define GEMM_ROWS 4
@@ -85,6 +85,23 @@ bool SHOALI_CPU_SYMBOL(gemv_takes)(const struct shoali_gemm_args *args);
 void SHOALI_CPU_SYMBOL(gemv)(const struct shoali_gemm_args *args, struct shoali_pool *threads);
 
 /* One step of a register tile: acc += a (one element or pair, broadcast) * b. */
+#if SHOALI_CPU_NEON
+/* A lane of a register that a scalar load fills: one that broadcasts takes a multiplier's turn. */
+SHOALI_INLINE vec gemm_step(const char *a, vec b, vec acc, bool pairs)
+{
+#if SHOALI_CPU_BFDOT
+    if (pairs) {
+        uint32_t word;
+        memcpy(&word, a, sizeof word);
+        return vbfdotq_lane_f32(acc, vreinterpretq_bf16_f32(b), vcreate_bf16(word), 0);
+    }
+#endif
+    (void)pairs;
+    float value;
+    memcpy(&value, a, sizeof value);
+    return vfmaq_n_f32(acc, b, value);
+}
+#else
 SHOALI_INLINE vec gemm_step(const char *a, vec b, vec acc, bool pairs)
 {
 #if defined(__AVX512BF16__)
@@ -100,5 +117,6 @@ SHOALI_INLINE vec gemm_step(const char *a, vec b, vec acc, bool pairs)
     memcpy(&value, a, sizeof value);
     return vec_fma(vec_set1(value), b, acc);
 }
+#endif
 
 #endif

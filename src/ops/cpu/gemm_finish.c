@@ -4,8 +4,8 @@
 #include "ops/cpu/range.h"
 
 /* Stores lanes of v as the matrix has them and returns what was stored. bf16 is rounded by the CPU
- * where it multiplies pairs: to nearest even, but numbers below 2^-126 become 0, as its products
- * take them. */
+ * where it multiplies pairs: to nearest even, and what becomes of numbers below 2^-126 is in
+ * pairs.h. */
 SHOALI_INLINE v16 store_rounded(void *matrix, int64_t at, int64_t lanes, v16 v,
                                 const shoal_dtype dtype)
 {

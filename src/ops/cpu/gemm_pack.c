@@ -16,6 +16,19 @@ SHOALI_INLINE __m256 widen_eight(const uint16_t *x, shoal_dtype dtype)
         return _mm256_cvtph_ps(half);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
+#elif SHOALI_CPU_NEON
+SHOALI_INLINE void widen_eight(const uint16_t *x, shoal_dtype dtype, float *to)
+{
+    const uint16x8_t half = vld1q_u16(x), zero = vdupq_n_u16(0);
+    if (dtype == SHOAL_F16) {
+        const float16x8_t number = vreinterpretq_f16_u16(half);
+        vst1q_f32(to, vcvt_f32_f16(vget_low_f16(number)));
+        vst1q_f32(to + 4, vcvt_high_f32_f16(number));
+    } else {
+        vst1q_f32(to, vreinterpretq_f32_u16(vzip1q_u16(zero, half)));
+        vst1q_f32(to + 4, vreinterpretq_f32_u16(vzip2q_u16(zero, half)));
+    }
+}
 #endif
 
 /* to[0..n) = fp32 bits of x[0..n), one 16-bit dtype. */
@@ -25,6 +38,9 @@ SHOALI_INLINE void widen(const uint16_t *x, int64_t n, shoal_dtype dtype, uint32
 #if defined(__AVX2__)
     for (; i + 8 <= n; i += 8)
         _mm256_storeu_ps((float *)(void *)(to + i), widen_eight(x + i, dtype));
+#elif SHOALI_CPU_NEON
+    for (; i + 8 <= n; i += 8)
+        widen_eight(x + i, dtype, (float *)(void *)(to + i));
 #endif
     for (; i < n; i++) {
         float value = widen_one(x + i, dtype);
@@ -60,6 +76,12 @@ SHOALI_INLINE void pair_up(const uint16_t *x, const uint16_t *y, int64_t n, uint
             high = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(y + i)));
         _mm256_storeu_si256((__m256i *)(void *)(to + i),
                             _mm256_or_si256(low, _mm256_slli_epi32(high, 16)));
+    }
+#elif SHOALI_CPU_NEON
+    for (; i + 8 <= n; i += 8) {
+        const uint16x8_t low = vld1q_u16(x + i), high = y ? vld1q_u16(y + i) : vdupq_n_u16(0);
+        vst1q_u32(to + i, vreinterpretq_u32_u16(vzip1q_u16(low, high)));
+        vst1q_u32(to + i + 4, vreinterpretq_u32_u16(vzip2q_u16(low, high)));
     }
 #endif
     for (; i < n; i++)
@@ -254,6 +276,31 @@ SHOALI_INLINE void transpose_four(const char *x, int64_t row, int64_t to_ld, flo
         _mm256_storeu_ps(to + to_ld, _mm256_castpd_ps(_mm256_unpackhi_pd(u0, u2)));
         _mm256_storeu_ps(to + 2 * to_ld, _mm256_castpd_ps(_mm256_unpacklo_pd(u1, u3)));
         _mm256_storeu_ps(to + 3 * to_ld, _mm256_castpd_ps(_mm256_unpackhi_pd(u1, u3)));
+    }
+}
+#elif SHOALI_CPU_NEON
+SHOALI_INLINE float32x4_t four_words(const char *x)
+{
+    return vld1q_f32((const float *)(const void *)x);
+}
+SHOALI_INLINE void store_halves(float *to, float64x2_t x)
+{
+    vst1q_f32(to, vreinterpretq_f32_f64(x));
+}
+
+SHOALI_INLINE void transpose_four(const char *x, int64_t row, int64_t to_ld, float *to)
+{
+    for (int quarter = 0; quarter < 4; quarter++, x += 4 * row, to += 4) {
+        const float32x4_t t0 = four_words(x), t1 = four_words(x + row);
+        const float32x4_t t2 = four_words(x + 2 * row), t3 = four_words(x + 3 * row);
+        const float64x2_t u0 = vreinterpretq_f64_f32(vtrn1q_f32(t0, t1));
+        const float64x2_t u1 = vreinterpretq_f64_f32(vtrn2q_f32(t0, t1));
+        const float64x2_t u2 = vreinterpretq_f64_f32(vtrn1q_f32(t2, t3));
+        const float64x2_t u3 = vreinterpretq_f64_f32(vtrn2q_f32(t2, t3));
+        store_halves(to, vtrn1q_f64(u0, u2));
+        store_halves(to + to_ld, vtrn1q_f64(u1, u3));
+        store_halves(to + 2 * to_ld, vtrn2q_f64(u0, u2));
+        store_halves(to + 3 * to_ld, vtrn2q_f64(u1, u3));
     }
 }
 #else

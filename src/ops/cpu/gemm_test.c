@@ -1,6 +1,7 @@
 /* Matrix products of every built table this CPU can run, against one plain loop in the order of
  * sums. */
 #include "base/base.h"
+#include "base/test_brief.h"
 #include "ops/ops.h"
 
 #include <math.h>
@@ -83,12 +84,19 @@ static float plain_sum(const struct shoali_gemm_args *g, int64_t m, int64_t n, f
     return sum;
 }
 
-static float plain_element(const struct shoali_gemm_args *g, const void *c_before, int64_t m,
-                           int64_t n, float *preact, float *tolerance)
+/* What C, with what it was before, and preact should be, and how far off tables may be that sum in
+ * another order. Of all tables alike: the sums take longer than they. */
+struct element {
+    float value, preact, tolerance;
+};
+
+static struct element plain_element(const struct shoali_gemm_args *g, const void *c_before,
+                                    int64_t m, int64_t n)
 {
+    struct element e = {0};
     float magnitude, v = plain_sum(g, m, n, &magnitude);
     int64_t at = m * g->ldc + n;
-    *tolerance = magnitude * (float)(g->k + 2) * 0x1p-23f;
+    e.tolerance = magnitude * (float)(g->k + 2) * 0x1p-23f;
     if (g->accumulate)
         v = get(c_before, at, g->dtype_c) + v;
     if (g->bias)
@@ -96,7 +104,7 @@ static float plain_element(const struct shoali_gemm_args *g, const void *c_befor
     if (g->preact) {
         uint32_t stored;
         put(&stored, 0, g->dtype_c, v);
-        v = *preact = get(&stored, 0, g->dtype_c);
+        v = e.preact = get(&stored, 0, g->dtype_c);
     }
     if (g->activation == SHOALI_ACT_RELU)
         v = v > 0 ? v : 0;
@@ -104,26 +112,35 @@ static float plain_element(const struct shoali_gemm_args *g, const void *c_befor
         v = get(g->residual, at, g->dtype_c) + v;
     uint32_t stored;
     put(&stored, 0, g->dtype_c, v);
-    return get(&stored, 0, g->dtype_c);
+    e.value = get(&stored, 0, g->dtype_c);
+    return e;
 }
 
-static void check(const struct shoali_gemm_args *g, const void *before, bool exact)
+static struct element *expect(const struct shoali_gemm_args *g, const void *before)
 {
+    struct element *expected = malloc((size_t)(g->m * g->n) * sizeof *expected);
+    assert_non_null(expected);
+    for (int64_t m = 0; m < g->m; m++)
+        for (int64_t n = 0; n < g->n; n++)
+            expected[m * g->n + n] = plain_element(g, before, m, n);
+    return expected;
+}
+
+static void check(const struct shoali_gemm_args *g, const struct element *expected, bool exact)
+{
+    const float unit = g->dtype_c == SHOAL_F32 ? 0 : g->dtype_c == SHOAL_BF16 ? 0x1p-7f : 0x1p-10f;
     for (int64_t m = 0; m < g->m; m++) {
         for (int64_t n = 0; n < g->n; n++) {
-            float preact = 0, tolerance, got = get(g->c, m * g->ldc + n, g->dtype_c);
-            float expected = plain_element(g, before, m, n, &preact, &tolerance);
-            if (exact && memcmp(&got, &expected, 4) != 0)
+            const struct element *e = &expected[m * g->n + n];
+            const float got = get(g->c, m * g->ldc + n, g->dtype_c);
+            if (exact && memcmp(&got, &e->value, 4) != 0)
                 fail_msg("element %d,%d is %a, expected %a", (int)m, (int)n, (double)got,
-                         (double)expected);
-            float unit = g->dtype_c == SHOAL_F32    ? 0
-                         : g->dtype_c == SHOAL_BF16 ? 0x1p-7f
-                                                    : 0x1p-10f;
-            if (fabsf(got - expected) > tolerance + 2 * unit * (fabsf(expected) + 1))
+                         (double)e->value);
+            if (fabsf(got - e->value) > e->tolerance + 2 * unit * (fabsf(e->value) + 1))
                 fail_msg("element %d,%d is %g, expected %g", (int)m, (int)n, (double)got,
-                         (double)expected);
+                         (double)e->value);
             if (g->preact && exact)
-                assert_memory_equal((float *)g->preact + m * g->ldc + n, &preact, 4);
+                assert_memory_equal((float *)g->preact + m * g->ldc + n, &e->preact, 4);
         }
     }
 }
@@ -186,7 +203,7 @@ static void run_packed(const struct shoali_ops_table *table, const struct shoali
     const size_t packed_bytes = table->packed_b_bytes(g->n, g->k, g->dtype_ab);
     void *packed = malloc(packed_bytes + 1);
     assert_non_null(packed);
-    for (int threads = 0; threads < 2; threads++) {
+    for (uint64_t threads = 2 - test_repeats(2); threads < 2; threads++) {
         memset(packed, 0x7f, packed_bytes);
         const struct shoali_pack_b_args pack = {.b = g->b,
                                                 .packed = packed,
@@ -211,17 +228,19 @@ static void run_all(const struct shoali_gemm_args *g, const struct buffers *x,
 {
     const struct shoali_ops_table *const *tables = shoali_ops_all();
     size_t bytes = (size_t)((g->m - 1) * g->ldc + g->n) * shoal_dtype_bytes(g->dtype_c);
+    struct element *expected = expect(g, x->before);
     for (int t = 0; tables[t] != &shoali_ops_ref; t++) {
         if (!multiplies(tables[t], g->dtype_ab))
             continue;
         bool pairs = strstr(tables[t]->name, "bf16") != NULL && g->dtype_ab == SHOAL_BF16;
         memcpy(x->c, x->before, bytes);
         call(tables[t], &shoali_kernel_gemm, g, NULL);
-        check(g, x->before, g->dtype_ab == SHOAL_F32 && !pairs);
+        check(g, expected, g->dtype_ab == SHOAL_F32 && !pairs);
         void *alone = malloc(bytes);
         assert_non_null(alone);
         memcpy(alone, x->c, bytes);
-        for (uint64_t seed = 0; seed < 3; seed++) { /* pieces claimed in order, and in others */
+        for (uint64_t seed = 0; seed < test_repeats(3);
+             seed++) { /* pieces claimed in order, and in others */
             shoali_pool_shuffle(pool, seed * 0x9e3779b97f4a7c15u);
             memcpy(x->c, x->before, bytes);
             call(tables[t], &shoali_kernel_gemm, g, pool);
@@ -230,6 +249,7 @@ static void run_all(const struct shoali_gemm_args *g, const struct buffers *x,
         run_packed(tables[t], g, x, pool, alone);
         free(alone);
     }
+    free(expected);
 }
 
 static void test_random_shapes(void **state)

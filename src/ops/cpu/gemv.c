@@ -13,7 +13,12 @@
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/range.h"
 
-#define GEMV_STEPS 8   /* rows, or pairs of rows, of B that are added at once */
+#if SHOALI_CPU_NEON
+#define GEMV_STEPS \
+    4 /* rows, or pairs of rows, of B that are added at once: half of the registers */
+#else
+#define GEMV_STEPS 8
+#endif
 #define GEMV_SUMS 4096 /* of a block of columns, all rows of C: 16 KiB */
 #define GEMV_PIECE 64  /* steps that are added without a look at A's layout */
 
@@ -36,7 +41,28 @@ bool SHOALI_CPU_SYMBOL(gemv_takes)(const struct shoali_gemm_args *args)
 
 /* ---- B stored [k][columns] ------------------------------------------------------------------- */
 
-#if SHOALI_CPU_PAIRS
+#if SHOALI_CPU_BFDOT
+/* Words of one row beside those of the next: sixteen columns of pairs. */
+SHOALI_INLINE v16 load_pairs(const struct gemv *g, int64_t step, int64_t column, int64_t lanes)
+{
+    uint16_t rest[2][16] = {{0}};
+    const uint16_t *x = (const uint16_t *)(const void *)g->b.x + 2 * step * g->b.ld + column;
+    const uint16_t *y = 2 * step + 1 < g->args->k ? x + g->b.ld : NULL;
+    if (lanes < 16) {
+        memcpy(rest[0], x, (size_t)lanes * sizeof *x);
+        if (y)
+            memcpy(rest[1], y, (size_t)lanes * sizeof *y);
+        x = rest[0];
+        y = rest[1];
+    }
+    const uint16x8_t zero = vdupq_n_u16(0), low[2] = {vld1q_u16(x), vld1q_u16(x + 8)};
+    const uint16x8_t high[2] = {y ? vld1q_u16(y) : zero, y ? vld1q_u16(y + 8) : zero};
+    return (v16){vreinterpretq_f32_u16(vzip1q_u16(low[0], high[0])),
+                 vreinterpretq_f32_u16(vzip2q_u16(low[0], high[0])),
+                 vreinterpretq_f32_u16(vzip1q_u16(low[1], high[1])),
+                 vreinterpretq_f32_u16(vzip2q_u16(low[1], high[1]))};
+}
+#elif SHOALI_CPU_PAIRS
 /* Words of one row beside those of the next: sixteen columns of pairs. */
 SHOALI_INLINE v16 interleave(__m256i low, __m256i high)
 {
@@ -74,7 +100,12 @@ SHOALI_INLINE v16 load_step(const struct gemv *g, int64_t step, int64_t column, 
 SHOALI_INLINE v16 add_step(uint32_t word, v16 b, v16 sum, const bool pairs)
 {
     float value;
-#if SHOALI_CPU_PAIRS
+#if SHOALI_CPU_BFDOT
+    const char *a = (const char *)&word;
+    if (pairs)
+        return (v16){gemm_step(a, b.a, sum.a, true), gemm_step(a, b.b, sum.b, true),
+                     gemm_step(a, b.c, sum.c, true), gemm_step(a, b.d, sum.d, true)};
+#elif SHOALI_CPU_PAIRS
     if (pairs)
         return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_set1_epi32((int32_t)word), (__m512bh)b);
 #endif

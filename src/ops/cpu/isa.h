@@ -2,8 +2,8 @@
  * memory.
  *
  * Each file of this folder is compiled once per instruction set (generic, avx2, avx512,
- * avx512_bf16; some of them for ops/cpu/amx, too) with SHOALI_ISA set to that name; symbols that
- * cross files carry it through SHOALI_CPU_SYMBOL. `vec` is the widest native register and serves
+ * avx512_bf16, neon, neon_bf16; some of them for ops/cpu/amx, too) with SHOALI_ISA set to that name;
+ * symbols that cross files carry it through SHOALI_CPU_SYMBOL. `vec` is the widest native register and serves
  * the matrix kernels; everything element-wise uses the 16 lanes of ops/vmath.h, whose bits are the
  * same in all of them.
  */
@@ -21,6 +21,18 @@
 #include <string.h>
 #if defined(__AVX2__)
 #include <immintrin.h>
+#endif
+/* ARM's Advanced SIMD, and its product of bf16 pairs. */
+#if defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__)
+#include <arm_neon.h>
+#define SHOALI_CPU_NEON 1
+#else
+#define SHOALI_CPU_NEON 0
+#endif
+#if SHOALI_CPU_NEON && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define SHOALI_CPU_BFDOT 1
+#else
+#define SHOALI_CPU_BFDOT 0
 #endif
 
 #define SHOALI_CPU_PASTE_(name, isa) shoali_cpu_##name##_##isa
@@ -43,12 +55,12 @@
 #define SHOALI_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define SHOALI_MAX(a, b) ((a) > (b) ? (a) : (b))
 
-/* bf16 pairs are multiplied by the CPU (vdpbf16ps, tiles); elsewhere 16-bit operands are widened.
+/* bf16 pairs are multiplied by the CPU (vdpbf16ps, BFDOT, tiles); elsewhere 16-bit operands are widened.
  * SHOALI_CPU_TILES: this is compiled for ops/cpu/amx, whose products come 32 x 32 x 32 at a time. */
 #if !defined(SHOALI_CPU_TILES)
 #define SHOALI_CPU_TILES 0
 #endif
-#if defined(__AVX512BF16__) || SHOALI_CPU_TILES
+#if defined(__AVX512BF16__) || SHOALI_CPU_BFDOT || SHOALI_CPU_TILES
 #define SHOALI_CPU_PAIRS 1
 #else
 #define SHOALI_CPU_PAIRS 0
@@ -99,6 +111,29 @@ SHOALI_INLINE vec vec_set1(float x)
 SHOALI_INLINE vec vec_fma(vec a, vec b, vec c)
 {
     return _mm256_fmadd_ps(a, b, c);
+}
+#elif SHOALI_CPU_NEON
+typedef float32x4_t vec;
+#define VEC_LANES 4
+SHOALI_INLINE vec vec_zero(void)
+{
+    return vdupq_n_f32(0.0f);
+}
+SHOALI_INLINE vec vec_load(const float *p)
+{
+    return vld1q_f32(p);
+}
+SHOALI_INLINE void vec_store(float *p, vec x)
+{
+    vst1q_f32(p, x);
+}
+SHOALI_INLINE vec vec_set1(float x)
+{
+    return vdupq_n_f32(x);
+}
+SHOALI_INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    return vfmaq_f32(c, a, b);
 }
 #else
 typedef float vec __attribute__((vector_size(16)));

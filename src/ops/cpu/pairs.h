@@ -1,5 +1,6 @@
 /* pairs - sums on their way back to bf16 where the CPU multiplies pairs: rounded to nearest even, but
- * numbers below 2^-126 become zeros of their sign, as products take them. */
+ * numbers below 2^-126 become zeros of their sign, as products take them. Not so on ARM, whose
+ * rounding instruction keeps them; its products (bfdot.h) read them as zeros, too. */
 #ifndef SHOALI_OPS_CPU_PAIRS_H
 #define SHOALI_OPS_CPU_PAIRS_H
 
@@ -24,6 +25,26 @@ SHOALI_INLINE void pairs_store_mixed(void *to, v16 low, v16 high)
                                        11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
     _mm512_storeu_si512(to, _mm512_permutexvar_epi16(_mm512_loadu_si512(order), both));
+}
+#elif SHOALI_CPU_BFDOT
+SHOALI_INLINE void pairs_store(void *to, v16 x)
+{
+    v16_store_bf16(to, x);
+}
+SHOALI_INLINE void pairs_store_two(void *to, v16 low, v16 high)
+{
+    v16_store_bf16(to, low);
+    v16_store_bf16((uint16_t *)to + 16, high);
+}
+SHOALI_INLINE void pairs_store_mixed(void *to, v16 low, v16 high)
+{
+    const uint16x8_t x[2] = {v16_narrow_bf16(low.a, low.b), v16_narrow_bf16(low.c, low.d)};
+    const uint16x8_t y[2] = {v16_narrow_bf16(high.a, high.b), v16_narrow_bf16(high.c, high.d)};
+    uint16_t *mixed = to;
+    vst1q_u16(mixed, vzip1q_u16(x[0], y[0]));
+    vst1q_u16(mixed + 8, vzip2q_u16(x[0], y[0]));
+    vst1q_u16(mixed + 16, vzip1q_u16(x[1], y[1]));
+    vst1q_u16(mixed + 24, vzip2q_u16(x[1], y[1]));
 }
 #else
 /* The instruction, in integers. */

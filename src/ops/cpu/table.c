@@ -1,5 +1,6 @@
 /* table - the backend's one symbol per instruction set, and the question whether this CPU can run
  * it. */
+#include "base/cpu.h"
 #include "ops/cpu/isa.h"
 
 extern const struct shoali_ops_table SHOALI_CPU_PASTE_TABLE(SHOALI_ISA);
@@ -23,6 +24,9 @@ static bool probe(void)
     __builtin_cpu_init();
     /* F16C, which clang 14 cannot ask for, came earlier than AVX2 in every line of CPUs. */
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#elif SHOALI_CPU_NEON
+    const struct shoali_cpu cpu = shoali_cpu_get();
+    return cpu.asimd && (cpu.bf16 || !SHOALI_CPU_BFDOT);
 #else
     return true;
 #endif

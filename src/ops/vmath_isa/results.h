@@ -24,5 +24,11 @@ void vmath_results_avx512(const uint32_t x[16], const uint32_t y[16], int64_t n,
 void vmath_results_avx512_bf16(const uint32_t x[16], const uint32_t y[16], int64_t n,
                                const struct shoali_stream *random, uint64_t index,
                                uint32_t out[VMATH_RESULTS][16]);
+void vmath_results_neon(const uint32_t x[16], const uint32_t y[16], int64_t n,
+                        const struct shoali_stream *random, uint64_t index,
+                        uint32_t out[VMATH_RESULTS][16]);
+void vmath_results_neon_bf16(const uint32_t x[16], const uint32_t y[16], int64_t n,
+                             const struct shoali_stream *random, uint64_t index,
+                             uint32_t out[VMATH_RESULTS][16]);
 
 #endif
