@@ -230,7 +230,7 @@ int32_t shoali_leftover_processes(const struct shoali_job *job, enum shoali_left
 /* Removes the session folder of an Open MPI's mpirun that has ended without doing so. */
 void shoali_leftover_of_mpirun(int32_t pid);
 /* Removes the shared memory of MPICHs on this host that were killed in MPI_Init: what nobody has open,
- * and was made at `since` or later. */
+ * and was made at `since` or later. Looks for a moment at what somebody has. */
 void shoali_leftover_of_mpich(time_t since);
 /* Removes the job's segments. */
 void shoali_leftover_segments_unlink(const char *job_id);

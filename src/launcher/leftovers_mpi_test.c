@@ -2,11 +2,14 @@
 #include "launcher/launcher.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -51,8 +54,40 @@ static void test_mpich(void **state)
     assert_int_not_equal(access(mapped, F_OK), 0);
 }
 
+/* Guards of several ranks look at the same time, and each has the file open for a moment. */
+static void test_guards_at_once(void **state)
+{
+    enum { GUARDS = 2, ROUNDS = 200 };
+    (void)state;
+    _Atomic int *ready =
+        mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(ready, MAP_FAILED);
+    for (int round = 0; round < ROUNDS; round++) {
+        char path[] = NAME;
+        pid_t guard[GUARDS];
+        close(make(path));
+        atomic_store(ready, 0);
+        for (int i = 0; i < GUARDS; i++) {
+            guard[i] = fork();
+            assert_true(guard[i] >= 0);
+            if (guard[i] == 0) {
+                atomic_fetch_add(ready, 1);
+                while (atomic_load(ready) < GUARDS)
+                    sched_yield();
+                shoali_leftover_of_mpich(time(NULL) - 1);
+                _exit(0);
+            }
+        }
+        for (int i = 0; i < GUARDS; i++)
+            assert_int_equal(waitpid(guard[i], NULL, 0), guard[i]);
+        assert_int_not_equal(access(path, F_OK), 0);
+    }
+    munmap(ready, BYTES);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mpich)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mpich),
+                                       cmocka_unit_test(test_guards_at_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

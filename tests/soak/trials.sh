@@ -109,7 +109,7 @@ choose_trial() {
     among dp4 dp4 tp2 pp2 tp2pp2 && layout=$chosen
     among exact fast && exact=$chosen
     among none none async async save && saving=$chosen
-    unasked=
+    unasked= beside=
     [ $((RANDOM % 2)) -eq 0 ] || unasked=--no_preflight
     [ "$where" = ssh ] || unasked=
     config=stage$stage.json
@@ -122,13 +122,18 @@ choose_trial() {
     *pp2) words+=(--pipeline-model-parallel-size 2) ;;
     esac
     [ $exact = exact ] || { sed 's/"exact"/"fast"/' stage$stage.json >fast.json && config=fast.json; }
+    # every other pipeline has its transfers beside its computations
+    case $layout$((trial % 2))$fault in
+    *pp21collective) ;;
+    *pp21*) beside=,beside && sed 's/^{/{"pipeline": {"overlap_p2p": true}, /' $config >beside.json && config=beside.json ;;
+    esac
     words+=(--deepspeed_config $config)
     fit_fault
     case $saving in
     async) words+=(--save "$save" --save-interval 3 --keep-last 2 --async-save) ;;
     save) words+=(--save "$save" --save-interval 3 --keep-last 2) ;;
     esac
-    layout=$layout,stage$stage,$exact,$saving,$moment${unasked:+,$unasked}
+    layout=$layout$beside,stage$stage,$exact,$saving,$moment${unasked:+,$unasked}
     others=("${words[@]}")
     other_words
 }
