@@ -23,6 +23,7 @@
 /* Hosts that were told to stop need 0.3 s for their ranks' own end, and 0.6 s to kill them. */
 #define STOP_NS INT64_C(4000000000)
 #define KILL_NS INT64_C(1000000000)
+#define ITSELF_NS INT64_C(500000000) /* for an mpirun that ends the job on its own */
 /* With a host lost: pdsh and mpirun, which lead to all hosts, may wait for it for long. */
 #define LOST_NS INT64_C(300000000)
 enum { USAGE = 2 }; /* the rank has said what is wrong with its command line */
@@ -309,6 +310,10 @@ static void end_all(struct shoali_watch *watch)
 {
     const bool lost = watch->lost_node >= 0;
     say(watch, 'F');
+    /* Open MPI's mpirun crashes now and then when it is told to end while it does, and leaves its
+     * daemons. */
+    if (watch->front->launcher == SHOALI_BY_OPENMPI && !lost && watch->end.cause == 'E')
+        await_stop(watch, shoali_deadline_ns(ITSELF_NS));
     send_signal(watch, SIGTERM, false);
     await_stop(watch,
                shoali_deadline_ns(lost && !watch->front->command[0].host ? LOST_NS : STOP_NS));
