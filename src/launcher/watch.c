@@ -427,7 +427,11 @@ static bool broke_its_pipe(const struct shoali_watch *watch, int code)
 /* 255 is ssh's own word. */
 static int exit_code_of(const struct shoali_watch *watch)
 {
-    bool well = watch->running == 0;
+    /* An srun that was told to end may say 0 of a step that it has given up; who asks for a grace period
+     * has ranks that leave with 0. */
+    const bool trusted = !watch->stop_signal || watch->front->launcher != SHOALI_BY_SLURM ||
+                         watch->front->args->grace_period > 0;
+    bool well = watch->running == 0 && trusted;
     for (int32_t i = 0; i < watch->count; i++)
         well = well && !failed(&watch->child[i]);
     if (watch->culprit >= 0) {
