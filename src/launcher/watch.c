@@ -23,7 +23,7 @@
 /* Hosts that were told to stop need 0.3 s for their ranks' own end, and 0.6 s to kill them. */
 #define STOP_NS INT64_C(4000000000)
 #define KILL_NS INT64_C(1000000000)
-#define ITSELF_NS INT64_C(500000000) /* for an mpirun that ends the job on its own */
+#define ITSELF_NS INT64_C(2000000000) /* for an mpirun that ends the job on its own */
 /* With a host lost: pdsh and mpirun, which lead to all hosts, may wait for it for long. */
 #define LOST_NS INT64_C(300000000)
 enum { USAGE = 2 }; /* the rank has said what is wrong with its command line */
