@@ -238,6 +238,10 @@ struct shoali_comm_counters {
     int64_t between_hosts[SHOALI_COLLECTIVE_COUNT];
 };
 void shoali_comm_get_counters(const shoal_group *group, struct shoali_comm_counters *counters);
+/* Adds a group's, when its posts on streams are over, but for `split_count` and `between_hosts`. NULL has
+ * none. */
+SHOAL_CHECKED shoal_status shoali_comm_add_counters(shoal_group *group,
+                                                    struct shoali_comm_counters *sum);
 /* Times the collectives of this group and of those that are split from it from now on (comms_log.h);
  * NULL: no longer. The log outlives the groups. */
 struct shoali_comms_log;

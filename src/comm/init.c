@@ -390,6 +390,25 @@ void shoali_comm_get_counters(const shoal_group *group, struct shoali_comm_count
         group->backend->between_hosts(object_of(group, group->backend), counters->between_hosts);
 }
 
+shoal_status shoali_comm_add_counters(shoal_group *group, struct shoali_comm_counters *sum)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_comm_counters more;
+    if (!group)
+        return SHOAL_OK;
+    SHOAL_TRY(status, shoali_comm_settle(group), done);
+    shoali_comm_get_counters(group, &more);
+    for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++) {
+        sum->calls[k] += more.calls[k];
+        sum->elements[k] += more.elements[k];
+        sum->bytes[k] += more.bytes[k];
+    }
+    sum->shared_bytes += more.shared_bytes;
+    sum->wait_ns += more.wait_ns;
+done:
+    return status;
+}
+
 void shoali_comm_set_log(shoal_group *group, struct shoali_comms_log *log)
 {
     shoali_record_set_log(object_of(group, &shoali_comm_record), log);

@@ -492,33 +492,16 @@ done:
     return status;
 }
 
-static shoal_status add_counters(shoal_group *group, struct shoali_comm_counters *counters)
-{
-    shoal_status status = SHOAL_OK;
-    struct shoali_comm_counters more;
-    if (!group)
-        return SHOAL_OK;
-    SHOAL_TRY(status, shoali_comm_settle(group), done);
-    shoali_comm_get_counters(group, &more);
-    for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++) {
-        counters->calls[k] += more.calls[k];
-        counters->elements[k] += more.elements[k];
-        counters->bytes[k] += more.bytes[k];
-    }
-done:
-    return status;
-}
-
 shoal_status shoali_stages_counters(const struct shoal_engine *engine,
                                     struct shoali_comm_counters *counters)
 {
     shoal_status status = SHOAL_OK;
     const struct shoali_engine_stages *stages = &engine->stages;
-    SHOAL_TRY(status, add_counters(stages->group, counters), done);
+    SHOAL_TRY(status, shoali_comm_add_counters(stages->group, counters), done);
     for (int32_t i = 0; i < stages->made_count; i++)
-        SHOAL_TRY(status, add_counters(stages->made[i], counters), done);
+        SHOAL_TRY(status, shoali_comm_add_counters(stages->made[i], counters), done);
     for (int32_t i = 0; i < SHOALI_TRANSFER_GROUPS; i++)
-        SHOAL_TRY(status, add_counters(stages->transfers.group[i], counters), done);
+        SHOAL_TRY(status, shoali_comm_add_counters(stages->transfers.group[i], counters), done);
 done:
     return status;
 }

@@ -60,15 +60,15 @@ void shoali_leftover_of_mpirun(int32_t pid)
 enum { TRIES = 20 };
 #define NAP_NS INT64_C(5000000)
 
-enum shoali_holders { NOT_OURS, HELD, FREE };
+enum holders { NOT_OURS, HELD, FREE };
 
 /* A lease to write is given only where nobody else has the file open or mapped, whatever namespace he
  * is in; and only to its owner. */
-static enum shoali_holders holders_of(const char *path, time_t since)
+static enum holders holders_of(const char *path, time_t since)
 {
     struct stat info;
     const int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    enum shoali_holders holders = NOT_OURS;
+    enum holders holders = NOT_OURS;
     if (file >= 0 && fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
         info.st_mtim.tv_sec >= since)
         holders = fcntl(file, F_SETLEASE, F_WRLCK) == 0 ? FREE : HELD;
@@ -84,7 +84,7 @@ static int32_t remove_free(time_t since)
     if (glob(MPICH_PATTERN, 0, NULL, &found) != 0)
         return 0;
     for (size_t i = 0; i < found.gl_pathc; i++) {
-        const enum shoali_holders holders = holders_of(found.gl_pathv[i], since);
+        const enum holders holders = holders_of(found.gl_pathv[i], since);
         held += holders == HELD;
         if (holders == FREE)
             unlink(found.gl_pathv[i]);

@@ -519,20 +519,28 @@ static bool run_next(struct pace *pace, int32_t own, const struct shoali_duratio
     return true;
 }
 
-/* One thread a stage: a transfer when both have come to it. */
-static double step_of_threads(struct shoali_arena *arena, const struct shoali_pipeline_args *args,
-                              const struct shoali_durations *durations)
+static void begin_lists(struct shoali_arena *arena, const struct shoali_pipeline_args *args,
+                        struct pace *pace)
 {
-    struct pace pace[STAGES];
-    double most = 0;
     for (int32_t s = 0; s < args->stages; s++) {
         pace[s] = (struct pace){0};
         assert_int_equal(shoali_instructions_make(args, s, arena, &pace[s].made), SHOAL_OK);
         pace[s].end = shoali_arena_alloc(arena, (size_t)pace[s].made.count * sizeof(double));
         assert_non_null(pace[s].end);
         for (int32_t i = 0; i < pace[s].made.count; i++)
-            pace[s].end[i] = 0;
+            pace[s].end[i] = -1;
+        find_next(&pace[s], false);
+        find_next(&pace[s], true);
     }
+}
+
+/* One thread a stage: a transfer when both have come to it. */
+static double step_of_threads(struct shoali_arena *arena, const struct shoali_pipeline_args *args,
+                              const struct shoali_durations *durations)
+{
+    struct pace pace[STAGES];
+    double most = 0;
+    begin_lists(arena, args, pace);
     for (bool moved = true; moved;) {
         moved = false;
         for (int32_t s = 0; s < args->stages; s++) {
@@ -551,8 +559,8 @@ static double step_of_threads(struct shoali_arena *arena, const struct shoali_pi
                 continue;
             const double begin = own->free > other->free ? own->free : other->free;
             own->free = other->free = begin + durations->transfer;
-            own->at++;
-            other->at++;
+            own->end[own->at++] = own->free;
+            other->end[other->at++] = own->free;
             moved = true;
         }
     }
@@ -568,16 +576,7 @@ static double step_of_lists(struct shoali_arena *arena, const struct shoali_pipe
 {
     struct pace pace[STAGES];
     double most = 0;
-    for (int32_t s = 0; s < args->stages; s++) {
-        pace[s] = (struct pace){0};
-        assert_int_equal(shoali_instructions_make(args, s, arena, &pace[s].made), SHOAL_OK);
-        pace[s].end = shoali_arena_alloc(arena, (size_t)pace[s].made.count * sizeof(double));
-        assert_non_null(pace[s].end);
-        for (int32_t i = 0; i < pace[s].made.count; i++)
-            pace[s].end[i] = -1;
-        find_next(&pace[s], false);
-        find_next(&pace[s], true);
-    }
+    begin_lists(arena, args, pace);
     for (bool moved = true; moved;) {
         moved = false;
         for (int32_t s = 0; s < args->stages; s++) {

@@ -231,25 +231,6 @@ const char *shoali_zero_here(const struct shoali_zero_unit *unit, const char *he
     return text;
 }
 
-static shoal_status add_counters(shoal_group *group, struct shoali_comm_counters *sum)
-{
-    shoal_status status = SHOAL_OK;
-    struct shoali_comm_counters more;
-    if (!group)
-        return SHOAL_OK;
-    SHOAL_TRY(status, shoali_comm_settle(group), done);
-    shoali_comm_get_counters(group, &more);
-    for (int32_t k = 0; k < SHOALI_COLLECTIVE_COUNT; k++) {
-        sum->calls[k] += more.calls[k];
-        sum->elements[k] += more.elements[k];
-        sum->bytes[k] += more.bytes[k];
-    }
-    sum->shared_bytes += more.shared_bytes;
-    sum->wait_ns += more.wait_ns;
-done:
-    return status;
-}
-
 shoal_status shoali_zero_jobs_counters(struct shoali_zero_jobs *jobs,
                                        struct shoali_comm_counters *counters)
 {
@@ -258,13 +239,13 @@ shoal_status shoali_zero_jobs_counters(struct shoali_zero_jobs *jobs,
     SHOAL_TRY(status, shoali_zero_await_all(jobs), done); /* so that nobody counts now */
     for (int32_t g = 0; g < jobs->layout->args.group_count; g++) {
         const struct shoali_zero_channel *here = &jobs->here[g], *away = &jobs->away[g];
-        SHOAL_TRY(status, add_counters(here->group, counters), done);
+        SHOAL_TRY(status, shoali_comm_add_counters(here->group, counters), done);
         if (away->group != here->group)
-            SHOAL_TRY(status, add_counters(away->group, counters), done);
-        SHOAL_TRY(status, add_counters(away->within, counters), done);
-        SHOAL_TRY(status, add_counters(away->across, counters), done);
-        SHOAL_TRY(status, add_counters(away->nearby, counters), done);
-        SHOAL_TRY(status, add_counters(away->replicas, counters), done);
+            SHOAL_TRY(status, shoali_comm_add_counters(away->group, counters), done);
+        SHOAL_TRY(status, shoali_comm_add_counters(away->within, counters), done);
+        SHOAL_TRY(status, shoali_comm_add_counters(away->across, counters), done);
+        SHOAL_TRY(status, shoali_comm_add_counters(away->nearby, counters), done);
+        SHOAL_TRY(status, shoali_comm_add_counters(away->replicas, counters), done);
     }
 done:
     return status;
