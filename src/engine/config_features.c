@@ -71,7 +71,7 @@ static const struct shoali_option pipeline_rows[] = {
     ROW(pipeline, BOOL, use_reentrant, 1, "There is one way of recomputing.", NOEFFECT),
     ROW(pipeline, BOOL, overlap_p2p, 0,
         "Send and receive between stages beside computation, in two threads; unless given, with "
-        "virtual stages. It pays between hosts and costs where every core computes; an MPI that a "
+        "virtual stages. It pays between hosts and costs where cores are short; an MPI that a "
         "program has started without threads refuses it."),
 };
 const struct shoali_section shoali_pipeline_section =
