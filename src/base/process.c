@@ -1,6 +1,8 @@
 #include "base/process.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +66,51 @@ bool shoali_process_read(int32_t pid, struct shoali_process *process)
 bool shoali_process_has_ended(const struct shoali_process *process)
 {
     return process->state == 'Z' || process->state == 'X';
+}
+
+static bool read_blocked(const char *path, unsigned long long *blocked)
+{
+    char text[4096];
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0)
+        return false;
+    const ssize_t count = read(descriptor, text, sizeof(text) - 1);
+    close(descriptor);
+    text[count > 0 ? count : 0] = '\0';
+    const char *at = strstr(text, "\nSigBlk:");
+    return at && sscanf(at, "\nSigBlk: %llx", blocked) == 1;
+}
+
+static int only_fault(unsigned long long blocked)
+{
+    static const int faults[] = {SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV};
+    int found = 0;
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+        if (blocked >> (faults[i] - 1) & 1) {
+            if (found)
+                return 0;
+            found = faults[i];
+        }
+    return found;
+}
+
+int shoali_process_crash(int32_t pid)
+{
+    char path[64];
+    struct dirent *entry;
+    int found = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *folder = opendir(path);
+    while (folder && found == 0 && (entry = readdir(folder))) {
+        unsigned long long blocked = 0;
+        char name[384];
+        snprintf(name, sizeof(name), "%s/%s/status", path, entry->d_name);
+        if (entry->d_name[0] != '.' && read_blocked(name, &blocked))
+            found = only_fault(blocked);
+    }
+    if (folder)
+        closedir(folder);
+    return found;
 }
 
 unsigned long shoali_process_namespace(void)

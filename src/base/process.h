@@ -23,6 +23,10 @@ struct shoali_process {
 bool shoali_process_read(int32_t pid, struct shoali_process *process);
 /* Has it ended, whether or not its parent has taken note? */
 bool shoali_process_has_ended(const struct shoali_process *process);
+/* The signal of a fault (SIGSEGV, SIGABRT, ...) in whose handler a thread of it is: such a signal is blocked
+ * there and the others are not; 0: none, or the handler blocks all. A library's handler that prints a
+ * trace may never come back, as it allocates or locks in what the fault has broken. */
+int shoali_process_crash(int32_t pid);
 /* Identity of the namespace that this process' numbers belong to, 0 when unknown. */
 unsigned long shoali_process_namespace(void);
 /* A descriptor that becomes readable when the process ends; -1: none, or an old kernel. */

@@ -74,6 +74,60 @@ static void test_reads_a_child(void **state)
     assert_false(shoali_process_read(pid, &again));
 }
 
+static void hang(int signal)
+{
+    (void)signal;
+    for (;;)
+        pause();
+}
+
+/* A child that says when it is ready, and hangs in the handler of what it then gets. */
+static int start_hanging(bool block_all)
+{
+    int ends[2];
+    char letter;
+    assert_int_equal(pipe(ends), 0);
+    const int pid = fork();
+    if (pid == 0) {
+        const struct sigaction action = {.sa_handler = hang};
+        sigset_t all;
+        sigfillset(&all);
+        sigaction(SIGBUS, &action, NULL);
+        if (block_all)
+            sigprocmask(SIG_SETMASK, &all, NULL);
+        if (write(ends[1], "r", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_true(pid > 0);
+    assert_int_equal(read(ends[0], &letter, 1), 1);
+    close(ends[0]);
+    close(ends[1]);
+    return pid;
+}
+
+static void test_knows_who_hangs_in_a_handler(void **state)
+{
+    (void)state;
+    const int pid = start_hanging(false), blocks = start_hanging(true);
+    assert_int_equal(shoali_process_crash(pid), 0);
+    kill(pid, SIGBUS);
+    int found = 0;
+    for (int look = 0; look < 2000 && found == 0; look++) {
+        found = shoali_process_crash(pid);
+        usleep(10000);
+    }
+    assert_int_equal(found, SIGBUS);
+    assert_int_equal(shoali_process_crash(blocks), 0);
+    assert_int_equal(shoali_process_crash(getpid()), 0);
+    kill(pid, SIGKILL);
+    kill(blocks, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(waitpid(blocks, NULL, 0), blocks);
+    assert_int_equal(shoali_process_crash(pid), 0);
+}
+
 static void test_namespace_is_the_childs_too(void **state)
 {
     (void)state;
@@ -91,6 +145,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_a_child),
+        cmocka_unit_test(test_knows_who_hangs_in_a_handler),
         cmocka_unit_test(test_namespace_is_the_childs_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

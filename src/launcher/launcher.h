@@ -95,6 +95,7 @@ struct shoali_job {
     bool reports;               /* to the front, which says it to the user (ranks.h) */
     bool beats;                 /* this process speaks for its host */
     int silent;                 /* rank that made no progress, -1 none */
+    int crash;                  /* the signal of a fault in whose handler it hangs, 0 none */
     int64_t silence_ns;         /* of a rank, how long is too long; 0: it may be for ever */
     int64_t host_silence_ns;    /* of the lifeline */
     int64_t look_ns, beat_ns;   /* when the boards are looked at and sent next */

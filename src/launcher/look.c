@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "comm/board_file.h"
 
 #include <signal.h>
@@ -23,6 +24,7 @@ enum { STRAGGLER_MEETINGS = 8, STRAGGLER_LOOKS = 4 };
 /* Of a rank: how much of it had run when that changed last. */
 struct shoali_rank_progress {
     int64_t run_ns, posted, since_ns;
+    int crash; /* the signal of a fault in whose handler it is; 0: none */
 };
 
 void shoali_look_end(struct shoali_job *job)
@@ -88,33 +90,61 @@ static bool is_stopped(const struct shoali_job *job, int32_t index)
     return shoali_process_read((int32_t)job->rank[index].pid, &process) && process.state == 'T';
 }
 
-/* A rank of which no thread has run for so long, while others wait for it. Where the others are on
- * other hosts it is not known whether they wait: then it is enough that it has joined them. */
+/* Does a rank of this host wait for others? Where the others are on other hosts it is not known. */
+static bool some_wait(const struct shoali_job *job)
+{
+    bool waits = job->nodes > 1;
+    for (int32_t r = 0; r < job->world_ranks; r++)
+        waits = waits || (job->view[r].known && job->view[r].board.waited_ns > LOOK_NS / 2);
+    return waits;
+}
+
+/* Is it anybody's trouble when nothing of the rank runs? Where waits are not counted, as while ranks join
+ * or save, a slow disk is no failure. */
+static bool is_wanted(const struct shoali_rank_view *view, bool waited_for)
+{
+    const bool gone = view->state == 0 || view->state == 'Z';
+    return waited_for && view->known && !gone && view->board.backend[0];
+}
+
+/* Takes what is known of the rank now. Has it gone on since the last look, or need it not? */
+static bool goes_on(const struct shoali_job *job, int32_t index, bool wanted,
+                    struct shoali_rank_progress *progress)
+{
+    const struct shoali_rank_view *view = &job->view[job->first_rank + index];
+    const int32_t pid = view->known ? (int32_t)view->board.pid : (int32_t)job->rank[index].pid;
+    const struct shoali_rank_progress before = *progress;
+    progress->crash = shoali_process_crash(pid);
+    progress->run_ns = view->run_ns;
+    progress->posted = view->board.posted;
+    if (progress->crash) /* its other threads may run for ever */
+        return before.since_ns == 0 || progress->crash != before.crash;
+    return before.since_ns == 0 || before.crash || !wanted || progress->run_ns != before.run_ns ||
+           progress->posted != before.posted;
+}
+
+/* A rank of which no thread has run for so long, while others wait for it, or that has crashed and does
+ * not end. */
 static void find_silent(struct shoali_job *job)
 {
     const int64_t now_ns = shoali_now_ns();
-    bool waited_for = job->nodes > 1;
-    for (int32_t i = 0; i < job->ranks; i++)
-        waited_for = waited_for || (job->view[job->first_rank + i].known &&
-                                    job->view[job->first_rank + i].board.waited_ns > LOOK_NS / 2);
+    const bool waited_for = some_wait(job);
     for (int32_t i = 0; i < job->ranks; i++) {
         const struct shoali_rank_view *view = &job->view[job->first_rank + i];
         struct shoali_rank_progress *progress = &job->progress[i];
-        /* Where waits are not counted, as while ranks join or save, a slow disk is no failure. */
-        const bool stopped = is_stopped(job, i), gone = view->state == 0 || view->state == 'Z';
-        const bool wanted = stopped || (waited_for && view->known && !gone);
-        const bool moved = view->run_ns != progress->run_ns ||
-                           view->board.posted != progress->posted || !wanted ||
-                           progress->since_ns == 0;
+        const bool stopped = is_stopped(job, i);
+        const bool well = goes_on(job, i, stopped || is_wanted(view, waited_for), progress);
         /* Who waits for a stopped rank may be on another host, and look silent as well. */
-        const int64_t limit_ns = job->silence_ns + (stopped ? 0 : LOOK_NS / 2);
-        progress->run_ns = view->run_ns;
-        progress->posted = view->board.posted;
-        if (moved)
+        const bool first = stopped || progress->crash;
+        const int64_t limit_ns = job->silence_ns + (first ? 0 : LOOK_NS / 2);
+        if (well)
             progress->since_ns = now_ns;
         else if (job->silence_ns > 0 && now_ns - progress->since_ns >= limit_ns &&
-                 job->silent < 0 && job->world_ranks > 1 && (view->board.world > 1 || !view->known))
+                 job->silent < 0 && job->world_ranks > 1 &&
+                 (view->board.world > 1 || !view->known)) {
             job->silent = i;
+            job->crash = progress->crash;
+        }
     }
 }
 
@@ -215,12 +245,11 @@ void shoali_look_board_unlink(const struct shoali_job *job)
 
 static void report_to_front(const struct shoali_job *job, const struct shoali_verdict *verdict)
 {
-    static const char causes[] = "ESHMW";
     struct shoali_str lines = {0};
     send_last_words(job);
     shoali_str_append(&lines, "%cE\t%d\t%d\t%d\t%d\t%c\t%s\n", SHOALI_WIRE_MARK, (int)verdict->rank,
-                      (int)verdict->pid, verdict->code, verdict->signal, causes[verdict->cause],
-                      job->host);
+                      (int)verdict->pid, verdict->code, verdict->signal,
+                      shoali_cause_letter(verdict->cause), job->host);
     send_lines(&lines);
     shoali_str_fini(&lines);
 }
@@ -250,6 +279,9 @@ void shoali_look_report(struct shoali_job *job, const char *rest)
         verdict.silent_ns = shoali_stuck_limit(&job->stuck, job->silence_ns);
         verdict.cause = SHOALI_CAUSE_STUCK;
         verdict.rank = -1;
+    } else if (index == job->silent && job->crash) {
+        verdict.cause = SHOALI_CAUSE_CRASH;
+        verdict.signal = job->crash;
     } else if (index == job->silent)
         verdict.cause = SHOALI_CAUSE_SILENT;
     else if (verdict.signal == SIGKILL && shoali_memory_kills() > job->memory_kills)

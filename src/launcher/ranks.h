@@ -19,7 +19,7 @@
  *   B rank number...   the board's numbers, texts and last arrivals, once a second
  *   L rank n text      line n of the end of its log
  *   S rank code text   why it failed
- *   E rank pid code signal cause host   a rank has ended badly; cause: a letter (verdict.c)
+ *   E rank pid code signal cause host   a rank has ended badly; cause: a letter (wire.c)
  *   H node             the host is there, once a second
  */
 #ifndef SHOALI_RANKS_H
@@ -80,6 +80,7 @@ enum shoali_cause {
     SHOALI_CAUSE_HOST,   /* its host does not answer */
     SHOALI_CAUSE_MEMORY, /* killed by the kernel for want of it */
     SHOALI_CAUSE_STUCK,  /* all wait for each other */
+    SHOALI_CAUSE_CRASH,  /* a fault's signal, and the handler does not come back */
 };
 struct shoali_verdict {
     enum shoali_cause cause;
@@ -90,6 +91,9 @@ struct shoali_verdict {
     const char *log_folder; /* NULL: none */
     int64_t silent_ns;
 };
+/* A cause on the wire. */
+char shoali_cause_letter(enum shoali_cause cause);
+enum shoali_cause shoali_cause_of(char letter);
 /* The block: its first line says what happened, the others what is known beside it. Each line by
  * SHOALI_ERROR. `view` may be NULL. */
 void shoali_verdict_print(const struct shoali_verdict *verdict, const struct shoali_rank_view *view,

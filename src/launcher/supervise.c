@@ -399,6 +399,8 @@ static int exit_code_of(const struct shoali_job *job)
     if (job->culprit < 0)
         return job->stop_signal && !all_saved(job) ? 128 + job->stop_signal : 0;
     const struct shoali_rank *rank = &job->rank[job->culprit];
+    if (job->silent == job->culprit && job->crash)
+        return 128 + job->crash;
     if (job->silent == job->culprit || job->is_stuck)
         return 1; /* it was ended by the launcher */
     return rank->signal ? 128 + rank->signal : rank->code;

@@ -310,9 +310,10 @@ static void end_all(struct shoali_watch *watch)
 {
     const bool lost = watch->lost_node >= 0;
     say(watch, 'F');
-    /* Open MPI's mpirun crashes now and then when it is told to end while it does, and leaves its
-     * daemons. */
-    if (watch->front->launcher == SHOALI_BY_OPENMPI && !lost && watch->end.cause == 'E')
+    /* Open MPI's mpirun crashes now and then when it is told to end while it does, as it does when a
+     * rank has ended, and leaves its daemons. */
+    if (watch->front->launcher == SHOALI_BY_OPENMPI && !lost && watch->has_end &&
+        watch->end.rank >= 0)
         await_stop(watch, shoali_deadline_ns(ITSELF_NS));
     send_signal(watch, SIGTERM, false);
     await_stop(watch,
@@ -343,19 +344,17 @@ static const char *count_rest(const struct shoali_watch *watch, char text[64])
 /* What a host's launcher has said, or that it says nothing: the block. */
 static void report_block(struct shoali_watch *watch)
 {
-    static const char causes[] = "ESHMW";
-    const char *cause = strchr(causes, watch->end.cause ? watch->end.cause : 'E');
     char rest[64];
-    struct shoali_verdict verdict = {
-        .cause = cause ? (enum shoali_cause)(cause - causes) : SHOALI_CAUSE_ENDED,
-        .rank = watch->end.rank,
-        .pid = watch->end.pid,
-        .code = watch->end.code,
-        .signal = watch->end.signal,
-        .host = watch->end.host,
-        .rest = count_rest(watch, rest),
-        .log_folder = watch->front->args->rank_log_folder,
-        .silent_ns = watch->front->options->silent_rank_timeout * INT64_C(1000000000)};
+    struct shoali_verdict verdict = {.cause = shoali_cause_of(watch->end.cause),
+                                     .rank = watch->end.rank,
+                                     .pid = watch->end.pid,
+                                     .code = watch->end.code,
+                                     .signal = watch->end.signal,
+                                     .host = watch->end.host,
+                                     .rest = count_rest(watch, rest),
+                                     .log_folder = watch->front->args->rank_log_folder,
+                                     .silent_ns = watch->front->options->silent_rank_timeout *
+                                                  INT64_C(1000000000)};
     if (watch->lost_node >= 0) {
         verdict.cause = SHOALI_CAUSE_HOST;
         verdict.rank = -1;

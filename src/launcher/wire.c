@@ -133,6 +133,19 @@ static bool read_board(struct shoali_board *board, int32_t rank, char **field)
     return true;
 }
 
+static const char causes[] = "ESHMWC"; /* in the order of enum shoali_cause */
+
+char shoali_cause_letter(enum shoali_cause cause)
+{
+    return causes[cause];
+}
+
+enum shoali_cause shoali_cause_of(char letter)
+{
+    const char *at = letter ? strchr(causes, letter) : NULL;
+    return at ? (enum shoali_cause)(at - causes) : SHOALI_CAUSE_ENDED;
+}
+
 static bool read_end(char **field, int32_t count, int32_t rank, struct shoali_wire_end *end)
 {
     if (count < 7)

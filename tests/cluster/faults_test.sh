@@ -23,6 +23,8 @@ fault_other() { :; }  # of itself: another configuration posts another collectiv
 fault_memory() { :; } # of itself: the kernel's own killer, by a control group in which there is no room for the rank
 fault_link() { cut_host 1; }
 fault_sshd() { stop_sshd 1; }
+fault_late() { :; }   # of itself: its program begins seconds after the others, which is no failure
+fault_absent() { :; } # of itself: its program never joins the others, which have 6 s for that
 fault_loss() { lose_frames 1 5; }
 fault_slow() { :; } # of itself: a rank whose program is stopped and goes on, again and again
 fault_disk() { :; }  # of itself: its host's disk, where states are offloaded to, is small
@@ -53,6 +55,8 @@ full   | ssh   | loss   | 0    | 0   | step 40/40
 full   | ssh   | slow   | 0    | 143 | is slow: it comes to collectives
 full   | ssh   | disk   | 0    | 1   | (worker-1, pid ;why: ;the disk is full: 
 full   | ssh   | share  | 0    | 1   | why: ;rank 2 could not save: ;has to be one that all hosts share
+always | ssh   | late   | 0    | 0   | step 40/40
+full   | ssh   | absent | 0    | 1   | exited with code 1;why: of 4 ranks these did not join within 6.0 s: 3
 full   | pdsh  | kill   | 5000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9;where: 
 full   | pdsh  | exit   | 5000 | 3   | rank 3 (worker-1, pid ;exited with code 3
 full   | pdsh  | stop   | 5000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
@@ -66,11 +70,15 @@ full   | openmpi | other | 5000 | 1  | why: rank ;rank 3 posted ;what to do: the
 full   | openmpi | stop | 5000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
 full   | openmpi | link | 5000 | 1   | host worker-1 does not answer: nothing came from it for 
 full   | openmpi | loss | 0    | 0   | step 40/40
+full   | openmpi | late | 0    | 0   | step 40/40
+always | openmpi | absent | 0  | 1   | exited with code 1;why: MPI_Init did not come back within 6.0 s (DEEPSPEED_TIMEOUT);look at the rank that did not come
 full   | mpich | kill   | 5000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9;where: 
 full   | mpich | segv   | 5000 | 139 | rank 3 (worker-1, pid ;was killed by signal 11
 full   | mpich | exit   | 5000 | 3   | rank 3 (worker-1, pid ;exited with code 3
 full   | mpich | error  | 5000 | 1   | rank 3 (worker-1, pid ;exited with code 1;why: fault point comm.post
 full   | mpich | stop   | 5000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
+always | mpich | late   | 0    | 0   | step 40/40
+full   | mpich | absent | 0    | 1   | exited with code 1;why: MPI_Init did not come back within 6.0 s (DEEPSPEED_TIMEOUT)
 full   | mpich | link   | 5000 | 1   | host worker-1 does not answer: nothing came from it for 
 '
 

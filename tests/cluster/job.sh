@@ -46,6 +46,9 @@ memory.3)
     more=--ignore-plan
     echo \$\$ >$group/cgroup.procs
     ;;
+late.3) sleep 5 ;;
+absent.3) exec sleep 300 ;;
+absent.*) export DEEPSPEED_TIMEOUT=0.1 ;;
 disk.*) config=config.disk.json ;;
 share.*) more="--save disk --save-interval 2" ;;
 esac
@@ -156,6 +159,7 @@ one_fault() {
     touch mark
     case $fault in
     loss) "fault_$fault" && export STEPS=40 ;;
+    late) export STEPS=40 ;;
     memory)
         groups=("$group")
         mkdir -p "$group"
@@ -185,7 +189,7 @@ one_fault() {
     await_job $begin
     unset STEPS
     [ "$wanted" = - ] || [ "$code" = "$wanted" ] || complain "$where $fault: ended with $code, not $wanted: $(shown)"
-    case $fault in exit | error | other | disk | share | loss | memory) ;; *)
+    case $fault in exit | error | other | disk | share | loss | memory | late | absent) ;; *)
         [ "$limit" = 0 ] || [ $took -le "$limit" ] || complain "$where $fault: took $took ms, not $limit: $(shown)" ;;
     esac
     while [ -n "$texts" ]; do

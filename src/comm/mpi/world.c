@@ -1,5 +1,6 @@
 /* Joining the ranks of an MPI job, or of a communicator. */
 #include "comm/mpi/backend.h"
+#include "comm/mpi/start_limit.h"
 #include "comm/p2p/p2p.h"
 
 #include <time.h>
@@ -75,6 +76,20 @@ static shoal_status check_world(const struct shoali_mpi_table *mpi,
     return SHOAL_OK;
 }
 
+static shoal_status start(const struct shoali_mpi_table *mpi, double timeout_s, bool *serialized)
+{
+    struct shoali_mpi_start_limit *limit = NULL;
+    shoal_status status = SHOAL_OK;
+    if (!mpi->running())
+        SHOAL_TRY(status, shoali_mpi_start_limit_begin(timeout_s, &limit), done);
+    const int code = mpi->start(serialized);
+    if (code)
+        status = fail_of_mpi(mpi, "MPI_Init_thread", code);
+done:
+    shoali_mpi_start_limit_end(limit);
+    return status;
+}
+
 static shoal_status join(const struct shoali_mpi_table *mpi, bool job, int32_t handle,
                          double timeout_s, struct shoali_p2p_world **world)
 {
@@ -86,11 +101,7 @@ static shoal_status join(const struct shoali_mpi_table *mpi, bool job, int32_t h
                                           "MPI_Init and before MPI_Finalize");
         goto done;
     }
-    const int code = mpi->start(&serialized);
-    if (code) {
-        status = fail_of_mpi(mpi, "MPI_Init_thread", code);
-        goto done;
-    }
+    SHOAL_TRY(status, start(mpi, timeout_s, &serialized), done);
     args.one_thread = serialized ? NULL
                                  : "start it with MPI_Init_thread(..., MPI_THREAD_SERIALIZED, "
                                    "...)";

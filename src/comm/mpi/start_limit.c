@@ -1,0 +1,86 @@
+#include "comm/mpi/start_limit.h"
+
+#include "base/board.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct shoali_mpi_start_limit {
+    double seconds;
+    int32_t rank;
+    struct shoali_board *board; /* the rank's, NULL: none */
+    int stop;                   /* readable when MPI has started */
+    pthread_t thread;
+};
+
+static void *keep_limit(void *arg)
+{
+    const struct shoali_mpi_start_limit *limit = arg;
+    struct pollfd watched = {.fd = limit->stop, .events = POLLIN};
+    const int64_t deadline_ns = shoali_deadline_ns((int64_t)(limit->seconds * 1e9));
+    int64_t left_ns;
+    char sentence[256];
+    while ((left_ns = deadline_ns - shoali_now_ns()) > 0) {
+        const int64_t wait_ms = left_ns / 1000000 + 1;
+        if (poll(&watched, 1, wait_ms > INT_MAX ? INT_MAX : (int)wait_ms) > 0)
+            return NULL;
+    }
+    snprintf(
+        sentence, sizeof(sentence),
+        "MPI_Init did not come back within %.1f s (DEEPSPEED_TIMEOUT): not all ranks of the job "
+        "called it, or a host cannot be reached",
+        limit->seconds);
+    shoali_board_fail(limit->board, SHOAL_ETIMEOUT, sentence);
+    /* Not through the sink, which may belong to the thread that waits. */
+    dprintf(STDERR_FILENO, "[shoal] rank %d: %s\n", (int)limit->rank, sentence);
+    _exit(1);
+}
+
+shoal_status shoali_mpi_start_limit_begin(double seconds, struct shoali_mpi_start_limit **out)
+{
+    shoal_status status = SHOAL_OK;
+    sigset_t all, old;
+    struct shoali_mpi_start_limit *limit = shoali_calloc(1, sizeof(*limit), "a limit of MPI_Init");
+    if (!limit)
+        return SHOAL_ENOMEM;
+    *limit = (struct shoali_mpi_start_limit){.seconds = seconds,
+                                             .rank = shoali_context_get()->rank,
+                                             .board = shoali_board_get(),
+                                             .stop = eventfd(0, EFD_CLOEXEC)};
+    if (limit->stop < 0) {
+        status = SHOAL_FAIL(SHOAL_EIO, "cannot make an eventfd: %s", strerror(errno));
+        goto done;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    const int code = pthread_create(&limit->thread, NULL, keep_limit, limit);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (code)
+        status = SHOAL_FAIL(SHOAL_EIO, "cannot start a thread: %s", strerror(code));
+done:
+    if (status < 0) {
+        if (limit->stop >= 0)
+            close(limit->stop);
+        shoali_free(limit);
+        return status;
+    }
+    *out = limit;
+    return SHOAL_OK;
+}
+
+void shoali_mpi_start_limit_end(struct shoali_mpi_start_limit *limit)
+{
+    if (!limit)
+        return;
+    (void)!write(limit->stop, &(uint64_t){1}, sizeof(uint64_t));
+    pthread_join(limit->thread, NULL);
+    close(limit->stop);
+    shoali_free(limit);
+}
