@@ -65,6 +65,9 @@ static const struct shoali_option rows[] = {
           "layers of the first stage; the others share the rest evenly"),
     COUNT("decoder-last-pipeline-num-layers", last, 0, 1, LAYERS_MAX,
           "layers of the last stage; the others share the rest evenly"),
+    SWITCH("no-overlap-p2p-communication", no_overlap_p2p,
+           "stages send and receive in the thread that computes, not beside it; also "
+           "pipeline.overlap_p2p"),
     SWITCH("account-for-embedding-in-pipeline-split", account_for_embedding,
            "the embedding counts as a layer when stages are cut evenly"),
     SWITCH("account-for-loss-in-pipeline-split", account_for_loss,
@@ -174,14 +177,14 @@ static shoal_status take_partition(struct mesh_flags *flags, struct shoali_json 
     return flags->partition ? SHOAL_OK : SHOAL_ENOMEM;
 }
 
-static shoal_status take_overlap(struct mesh_flags *flags, struct shoali_json *document)
+/* A flag that turns off what the key turns on. */
+static shoal_status take_overlap(struct shoali_json *document, const char *path, const char *flag,
+                                 bool *off)
 {
-    static const char path[] = "tensor_parallel.tp_overlap_comm";
     const json_t *value = find(shoali_json_root(document), path);
-    if (json_is_true(value) && flags->no_async)
-        return contradiction(document, path, "no-async-tensor-model-parallel-allreduce", "given",
-                             "true");
-    flags->no_async |= json_is_false(value);
+    if (json_is_true(value) && *off)
+        return contradiction(document, path, flag, "given", "true");
+    *off |= json_is_false(value);
     return SHOAL_OK;
 }
 
@@ -199,7 +202,14 @@ shoal_status mesh_flags_take_config(struct mesh_flags *flags, const char *path,
                         &flags->pipeline),
               done);
     SHOAL_TRY(status, take_partition(flags, document, arena), done);
-    SHOAL_TRY(status, take_overlap(flags, document), done);
+    SHOAL_TRY(status,
+              take_overlap(document, "tensor_parallel.tp_overlap_comm",
+                           "no-async-tensor-model-parallel-allreduce", &flags->no_async),
+              done);
+    SHOAL_TRY(status,
+              take_overlap(document, "pipeline.overlap_p2p", "no-overlap-p2p-communication",
+                           &flags->no_overlap_p2p),
+              done);
 done:
     shoali_json_close(document);
     return status;
@@ -444,6 +454,7 @@ void mesh_flags_fill(const struct mesh_flags *flags, shoal_engine_args *args)
     args->last_stage_layers = (int32_t)flags->last;
     args->account_for_embedding = flags->account_for_embedding;
     args->account_for_loss = flags->account_for_loss;
+    args->no_overlap_p2p = flags->no_overlap_p2p;
 }
 
 void mesh_flags_fill_plan(const struct mesh_flags *flags, shoal_plan_args *args)

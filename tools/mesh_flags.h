@@ -25,7 +25,7 @@ struct mesh_flags {
     const char *schedule, *partition, *layout;
     int64_t virtual_stages, virtual_layers; /* chunks of a stage; decoder layers of a chunk */
     int64_t group, first, last;
-    bool account_for_embedding, account_for_loss;
+    bool account_for_embedding, account_for_loss, no_overlap_p2p;
     bool sequence_parallel_alone; /* it was asked for, and there is nobody to share with */
     uint64_t given[SHOALI_GIVEN_WORDS];
 };

@@ -73,6 +73,9 @@ typedef struct shoal_engine_args {
     const char *partition_method;
     int32_t first_stage_layers, last_stage_layers; /* of "even"; 0: as the others */
     bool account_for_embedding, account_for_loss;  /* of "even": they count as a layer */
+    /* What stages send each other is sent and received by the thread that computes, not beside it,
+     * whatever pipeline.overlap_p2p says. */
+    bool no_overlap_p2p;
 } shoal_engine_args;
 
 /* Reads the configuration, places and initialises the model, plans the activation memory. *engine

@@ -155,7 +155,8 @@ shoal_status shoali_virtual_stages_make(const struct shoali_virtual_stages_args 
         .forward = stages->forward,
         .backward_input = stages->backward_input,
         .backward_weight = stages->backward_weight,
-        .beside = shoali_config_overlap_p2p(&args->settings->config, args->pipeline->chunks)};
+        .beside = shoali_config_overlap_p2p(&args->settings->config, &args->settings->engine,
+                                            args->pipeline->chunks)};
     if (args->speeds)
         stages->durations.transfer =
             shoali_network_best(&args->speeds->network, &args->speeds->pipeline, SHOALI_SEND,

@@ -326,9 +326,10 @@ SHOAL_CHECKED shoal_status shoali_config_check_mesh(const struct shoali_ds_confi
 SHOAL_CHECKED shoal_status shoali_config_partition(const struct shoali_ds_config *config,
                                                    const struct shoal_engine_args *args,
                                                    const char **method);
+/* A pipeline's transfers are beside its computations: the key's say, else with several chunks. */
+bool shoali_config_overlap_p2p(const struct shoali_ds_config *config,
+                               const struct shoal_engine_args *args, int32_t chunks);
 /* Sums over tp run beside the weight gradients, unless a flag or the key says no. */
-/* Are a pipeline's transfers beside its computations? */
-bool shoali_config_overlap_p2p(const struct shoali_ds_config *config, int32_t chunks);
 bool shoali_config_tensor_overlap(const struct shoali_ds_config *config,
                                   const struct shoal_engine_args *args);
 

@@ -93,8 +93,11 @@ shoal_status shoali_config_partition(const struct shoali_ds_config *config,
                                          key, given));
 }
 
-bool shoali_config_overlap_p2p(const struct shoali_ds_config *config, int32_t chunks)
+bool shoali_config_overlap_p2p(const struct shoali_ds_config *config, const shoal_engine_args *args,
+                               int32_t chunks)
 {
+    if (args->no_overlap_p2p)
+        return false;
     if (shoali_config_given(&shoali_pipeline_section, &config->pipeline, "overlap_p2p"))
         return config->pipeline.overlap_p2p;
     return chunks > 1;

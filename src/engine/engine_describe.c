@@ -69,8 +69,7 @@ static shoal_status find_bubble(const struct shoal_engine *engine, double *bubbl
     struct shoali_arena arena;
     struct shoali_orders orders;
     struct shoali_timeline timeline;
-    const struct shoali_durations equal = {
-        .beside = shoali_config_overlap_p2p(&engine->config, engine->stages.args.chunks)};
+    const struct shoali_durations equal = {.beside = engine->stages.beside};
     struct shoali_pipeline_args args = engine->stages.args;
     args.micro_batches = (int32_t)engine->batch.accumulation;
     args.training = true;

@@ -58,6 +58,7 @@ shoal_status shoali_stages_init(struct shoal_engine *engine, const shoal_engine_
     stages->index = shoal_mesh_coordinate(engine->mesh, SHOAL_AXIS_PP, engine->rank);
     SHOAL_TRY(status, count_chunks(engine, args, &stages->args.chunks), done);
     stages->args.group = args->micro_batch_group;
+    stages->beside = shoali_config_overlap_p2p(&engine->config, args, stages->args.chunks);
     stages->args.schedule = stages->args.chunks > 1 ? SHOALI_INTERLEAVED : SHOALI_1F1B;
     if (args->pipeline_schedule)
         SHOAL_TRY(status,

@@ -352,7 +352,7 @@ shoal_status shoali_transfers_split(struct shoal_engine *engine)
     struct shoali_transfers *transfers = &stages->transfers;
     const struct shoali_split_args split = {
         .here = SHOAL_HERE, .key = stages->index, .expected = stages->count};
-    if (!shoali_config_overlap_p2p(&engine->config, stages->args.chunks))
+    if (!stages->beside)
         return SHOAL_OK;
     transfers->beside = !engine->meta;
     for (int32_t i = 0; i < 2 + stages->count % 2; i++) {

@@ -45,6 +45,7 @@ static void test_transfers(void **state)
         {.pipeline = 3, .virtual_stages = 2, .partition = "uniform", .options = beside},
         {.pipeline = 2, .data = 2, .options = zero_3},
         {.pipeline = 2, .virtual_stages = 2, .options = HASHES EXACT BESIDE("false") ZERO(0, "")},
+        {.pipeline = 2, .virtual_stages = 2, .no_overlap_p2p = true},
     };
     (void)state;
     for (int64_t micro = 6; micro <= 18; micro += 12) /* more than a lane has room for */

@@ -96,6 +96,7 @@ struct shoali_transfers {
 };
 struct shoali_engine_stages {
     int32_t count, index;             /* of stages; this one. count 1: there is no pipeline */
+    bool beside;                      /* transfers, of computations */
     struct shoali_pipeline_args args; /* schedule, stages, chunks, group */
     shoal_group *group;               /* the stages of this rank's pipeline, in order */
     int32_t *begin;                   /* [virtual stages + 1] layers */

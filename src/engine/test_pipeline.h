@@ -23,6 +23,7 @@ struct cell {
     const char *recompute, *optimizer;
     int32_t first_layers, last_layers;
     bool untied, inference, backwards; /* backwards: pp varies fastest */
+    bool no_overlap_p2p;
     double dropout;
     int64_t layers, micro_batches, samples;
     int64_t end;             /* steps */
@@ -107,7 +108,8 @@ static inline shoal_engine_args cell_args(const struct gpt_seat *seat, const str
                                .micro_batch_group = cell->group,
                                .partition_method = cell->partition,
                                .first_stage_layers = cell->first_layers,
-                               .last_stage_layers = cell->last_layers};
+                               .last_stage_layers = cell->last_layers,
+                               .no_overlap_p2p = cell->no_overlap_p2p};
 }
 
 static inline bool live(struct gpt_seat *seat)
@@ -133,6 +135,7 @@ static inline bool live(struct gpt_seat *seat)
             fprintf(stderr, "not \"%s\" but \"%s\"\n", cell->sentence, shoal_error_message());
     } else {
         EXPECT(made == SHOAL_OK);
+        EXPECT(!cell->no_overlap_p2p || !seat->engine->stages.transfers.beside);
         done = cell->follow ? cell->follow(seat, cell) : follow(seat, cell);
         if (!done && seat->group)
             shoal_comm_abort(seat->group, SHOAL_EINTERNAL);

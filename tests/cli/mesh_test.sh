@@ -55,6 +55,8 @@ refuses k.json "--pipeline-model-parallel-size 2 --partition-method parameters" 
     "k.json:2: pipeline.partition is uniform, but --partition-method is parameters"
 with '"tensor_parallel": {"tp_overlap_comm": true}'
 refuses k.json "--no-async-tensor-model-parallel-allreduce" "k.json:2: tensor_parallel.tp_overlap_comm is true, but"
+with '"pipeline": {"overlap_p2p": true}'
+refuses k.json "--no-overlap-p2p-communication" "k.json:2: pipeline.overlap_p2p is true, but --no-overlap-p2p-communication is given"
 with '"pipeline": {"activation_checkpoint_interval": 2}'
 refuses k.json "--recompute-granularity full" "pipeline.activation_checkpoint_interval 2 and --recompute-granularity"
 
