@@ -1,7 +1,7 @@
 /* accelerator - devices: memory, streams, events, one launch point; no math. Level L2.
  *
  * A device's memory is opaque: only `accelerator/<x>` and the kernels launched through it may touch
- * it. Everything else moves bytes with shoali_device_copy or hands addresses to
+ * it. Everything else moves bytes with shoali_copy or hands addresses to
  * shoali_device_launch. Work on one stream runs in order; across streams only events order. A
  * buffer may be freed or reused when the event of its last user on every stream has passed;
  * shoali_device_free does that wait itself by quarantining.

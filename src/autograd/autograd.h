@@ -73,9 +73,10 @@ struct shoali_packed {
     int64_t version; /* of the parameter it was made from; -1: none */
     int64_t n, k;    /* of the product's B; n 0: no product yet */
     int32_t trans_b;
-    int32_t uses; /* products that a run in meta mode would have made */
-    int64_t rows; /* of the largest of them */
-    size_t bytes; /* 0: there is no such layout */
+    int32_t uses;  /* products that a run in meta mode would have made */
+    int64_t rows;  /* of the largest of them */
+    size_t bytes;  /* 0: there is no such layout */
+    bool in_place; /* data is the parameter's own memory, where nothing else is */
 };
 
 struct shoal_param {
@@ -102,6 +103,7 @@ struct shoal_param {
     void *data;           /* device address of the compute copy, NULL while not fetched */
     int64_t version;      /* +1 at every write */
     int32_t reader_tapes; /* live tapes with nodes that read it */
+    int32_t reads;        /* nodes that a run in meta mode would have read it in */
     struct shoali_sink sink;
     struct shoali_packed packed[SHOALI_PACKED_USES];
     void *owner; /* zero's bookkeeping, borrowed */
@@ -203,6 +205,12 @@ SHOAL_CHECKED shoal_status shoali_packed_create(struct shoali_module *module,
                                                 struct shoali_device *device,
                                                 const struct shoali_packed_rule *rule,
                                                 void **memory, size_t *bytes);
+
+/* For who only runs forward: weights that nothing but products of one kind reads are packed where they lie,
+ * which takes no memory; who reads one otherwise, a checkpoint, finds no weight. Runs in meta mode have
+ * counted who reads what. A write of such a weight takes it back. Synchronises. */
+SHOAL_CHECKED shoal_status shoali_packed_place(struct shoali_module *module,
+                                               const struct shoali_exec *exec);
 
 /* ---- slots: memory of a tape ---------------------------------------------------------------- */
 

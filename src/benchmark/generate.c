@@ -76,6 +76,7 @@ static shoal_status prepare(struct generation *g)
                                                              .max_length = g->positions},
                                      &g->generator),
               done);
+    SHOAL_TRY(status, shoali_packed_place(&g->engine->module, &g->engine->exec), done);
     SHOAL_TRY(status, shoali_bench_numbers(READ_COUNT, SHOAL_F32, (void **)&g->memory), done);
     const int64_t rows = shoal_generator_vocab_size(g->generator);
     g->tokens = shoali_calloc((size_t)g->positions, sizeof *g->tokens, "tokens");

@@ -325,6 +325,119 @@ static void test_memory(void **state)
     }
 }
 
+/* ---- weights packed where they lie ----------------------------------------------------------- */
+
+static shoal_model *whole_model(uint64_t *state)
+{
+    shoal_model *model;
+    if (draw(state, 2)) {
+        struct shoali_llama_config config;
+        shoali_model_defaults(&shoali_model_llama, &config);
+        config.hidden_size = 16 * (1 + draw(state, 6));
+        config.num_attention_heads = config.hidden_size / 16;
+        config.ffn_hidden_size = 16 * (1 + draw(state, 12));
+        config.num_layers = 2;
+        config.seq_length = POSITIONS;
+        config.vocab_size = VOCAB;
+        config.untie_embeddings = draw(state, 2) != 0;
+        config.swiglu = true;
+        ok(shoali_model_create(&shoali_model_llama, &config, &model));
+        return model;
+    }
+    shoal_gpt_config config;
+    shoal_gpt_config_defaults(&config);
+    config.hidden_size = 16 * (1 + draw(state, 6));
+    config.num_attention_heads = config.hidden_size / 16;
+    config.ffn_hidden_size = 16 * (1 + draw(state, 12)) + draw(state, 2);
+    config.num_layers = 2;
+    config.seq_length = POSITIONS;
+    config.vocab_size = VOCAB;
+    config.untie_embeddings = draw(state, 2) != 0;
+    ok(shoal_gpt_create(&config, &model));
+    return model;
+}
+
+/* How many are, and that of a shared table none is: it is looked up, too. */
+static int32_t count_placed(const shoal_engine *engine)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < engine->module.param_count; i++) {
+        const struct shoal_param *param = engine->module.param[i];
+        const struct shoali_packed *packed = &param->packed[SHOALI_PACKED_FORWARD];
+        count += packed->in_place;
+        assert_true(!packed->in_place || packed->data == param->data);
+        assert_false(packed->in_place && (param->uses > 1 || param->shape.ndim != 2));
+    }
+    return count;
+}
+
+/* Generates with both, in random cuts, down to one token at a time. */
+static void compare_logits(shoal_engine *engine[2], uint64_t *state, bool place)
+{
+    static float logits[2][POSITIONS * 64];
+    int32_t tokens[POSITIONS];
+    shoal_generator *generator[2];
+    for (int32_t t = 0; t < POSITIONS; t++)
+        tokens[t] = (int32_t)draw(state, VOCAB);
+    for (int32_t e = 0; e < 2; e++)
+        ok(shoal_generator_create(
+            &(shoal_generator_args){.engine = engine[e], .max_length = POSITIONS}, &generator[e]));
+    if (place)
+        ok(shoali_packed_place(&engine[1]->module, &engine[1]->exec));
+    for (int64_t at = 0, count; at < POSITIONS; at += count) {
+        count = draw(state, 2) ? 1 : 1 + draw(state, POSITIONS - at);
+        for (int32_t e = 0; e < 2; e++)
+            ok(shoal_generator_forward(
+                generator[e], &(shoal_generator_input){0, tokens + at, count}, 1, true, logits[e]));
+        const int64_t numbers = count * shoal_generator_vocab_size(generator[0]);
+        assert_memory_equal(logits[0], logits[1], (size_t)numbers * sizeof(float));
+    }
+    for (int32_t e = 0; e < 2; e++)
+        shoal_generator_destroy(generator[e]);
+}
+
+/* Takes weights out of the first engine, where they lie plain. */
+static void copy_weights(shoal_engine *engine[2])
+{
+    for (int32_t i = 0; i < engine[0]->module.param_count; i++) {
+        const struct shoal_param *from = engine[0]->module.param[i];
+        struct shoal_param *to = engine[1]->module.param[i];
+        ok(shoali_param_begin_write(to));
+        memcpy(to->data, from->data, (size_t)to->count * shoal_dtype_bytes(to->dtype));
+    }
+}
+
+static void test_packed_in_place(void **state)
+{
+    static const char *const types[] = {"", ",\"bf16\":{\"enabled\":true}",
+                                        ",\"fp16\":{\"enabled\":true}"};
+    (void)state;
+    for (uint32_t seed = SEED; seed < SEED + 12; seed++) {
+        uint64_t draws = seed;
+        char config[160];
+        shoal_engine *engine[2];
+        shoal_model *model = whole_model(&draws);
+        const int32_t type = (int32_t)(seed % 3);
+        snprintf(config, sizeof config, "%s,\"packed_weights\":false", types[type]);
+        for (int32_t e = 0; e < 2; e++)
+            engine[e] = open_engine(model, config, 1 + (int32_t)draw(&draws, 3), "cpu");
+        const size_t same = 32 * 32 * shoal_dtype_bytes(engine[1]->module.dtype);
+        const bool fits =
+            shoali_op_packed_b_bytes(engine[1]->exec.ops, 32, 32, engine[1]->module.dtype) == same;
+        compare_logits(engine, &draws, true);
+        if ((count_placed(engine[1]) > 0) != fits)
+            fail_msg("seed %u: %d weights are packed where they lie, of type %s", seed,
+                     (int)count_placed(engine[1]), shoal_dtype_name(engine[1]->module.dtype));
+        copy_weights(engine);
+        compare_logits(engine, &draws, false);
+        assert_int_equal(count_placed(engine[1]), 0);
+        for (int32_t e = 0; e < 2; e++)
+            shoal_engine_destroy(engine[e]);
+        shoal_model_destroy(model);
+    }
+    printf("seeds %u to %u\n", SEED, SEED + 11);
+}
+
 /* ---- refusals ------------------------------------------------------------------------------- */
 
 static void refused(shoal_status got, const char *sentence)
@@ -375,6 +488,7 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_memory),
+                                       cmocka_unit_test(test_packed_in_place),
                                        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,7 +86,7 @@ static shoal_status take_dtype(struct opening *opening)
                 : SHOAL_OK;
 }
 
-/* Products of one row read a weight as fast as memory gives it, so none is packed. */
+/* Weights are packed later, where they lie (shoali_packed_place): not beside themselves. */
 static shoal_status open_engine(shoal_generator *generator, struct opening *opening)
 {
     shoal_status status;
@@ -232,6 +232,9 @@ shoal_status shoal_generator_create_sized(const shoal_generator_args *given, siz
               shoali_decoder_init(&generator->decoder, args->load ? generator->owned : args->engine,
                                   args->sequences > 0 ? args->sequences : 1, positions),
               done);
+    if (generator->owned) /* nobody else reads its weights */
+        SHOAL_TRY(status, shoali_packed_place(&generator->owned->module, &generator->owned->exec),
+                  done);
     generator->known = config ? (int64_t)vocabulary : generator->decoder.vocab;
     generator->logits =
         shoali_calloc((size_t)generator->decoder.vocab, sizeof *generator->logits, "logits");

@@ -172,9 +172,12 @@ static const struct shoal_layer *layer_of(const struct shoal_tape *tape,
 
 shoal_status shoali_node_check_params(const struct shoal_tape *tape, const struct shoali_node *node)
 {
-    for (int32_t i = 0; !shoali_tape_is_meta(tape) && i < SHOALI_NODE_MAX_PARAMS; i++) {
-        const struct shoal_param *param = node->param[i];
-        if (param == NULL || param->data != NULL || param->count == 0)
+    const bool meta = shoali_tape_is_meta(tape);
+    for (int32_t i = 0; i < SHOALI_NODE_MAX_PARAMS; i++) {
+        struct shoal_param *param = node->param[i];
+        if (param && meta)
+            param->reads++;
+        if (meta || param == NULL || param->data != NULL || param->count == 0)
             continue;
         const struct shoal_layer *layer = layer_of(tape, node);
         bool declared = false;

@@ -107,8 +107,12 @@ shoal_status shoali_op_gemm(const struct shoali_exec *exec, const struct shoali_
     const struct shoali_ops_table *table = NULL;
     if (product.packed_b != NULL) {
         (void)shoali_ops_choose(exec->ops, &shoali_kernel_gemm, args, &table);
-        if (table != packer(exec->ops, product.dtype_ab))
+        if (table != packer(exec->ops, product.dtype_ab)) {
+            if (product.packed_b == product.b)
+                return SHOAL_FAIL(SHOAL_EINTERNAL, "gemm: kernels %s cannot read b as it is packed",
+                                  table->name);
             product.packed_b = NULL;
+        }
     }
     return shoali_kernel_launch(exec, &shoali_kernel_gemm, &product);
 }
