@@ -207,7 +207,7 @@ SHOAL_CHECKED shoal_status shoali_packed_create(struct shoali_module *module,
                                                 void **memory, size_t *bytes);
 
 /* For who only runs forward: weights that nothing but products of one kind reads are packed where they lie,
- * which takes no memory; who reads one otherwise, a checkpoint, finds no weight. Runs in meta mode have
+ * which takes memory for a copy of the largest, and none afterwards; where there is none they stay. Who reads one otherwise, a checkpoint, finds no weight. Runs in meta mode have
  * counted who reads what. A write of such a weight takes it back. Synchronises. */
 SHOAL_CHECKED shoal_status shoali_packed_place(struct shoali_module *module,
                                                const struct shoali_exec *exec);

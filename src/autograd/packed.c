@@ -13,8 +13,10 @@ void shoali_packed_forget(struct shoali_module *module)
 {
     for (int32_t i = 0; i < module->param_count; i++) {
         module->param[i]->reads = 0;
-        for (int32_t use = 0; use < SHOALI_PACKED_USES; use++)
+        for (int32_t use = 0; use < SHOALI_PACKED_USES; use++) {
+            SHOAL_ASSERT(!module->param[i]->packed[use].in_place);
             module->param[i]->packed[use] = (struct shoali_packed){.version = -1};
+        }
     }
 }
 
@@ -127,7 +129,13 @@ shoal_status shoali_packed_place(struct shoali_module *module, const struct shoa
             most = module->param[i]->packed[SHOALI_PACKED_FORWARD].bytes;
     if (most == 0)
         goto done;
-    SHOAL_TRY(status, shoali_device_alloc(device, most, &copy), done);
+    status = shoali_device_alloc(device, most, &copy);
+    if (status == SHOAL_ENOMEM) { /* products read plain weights, too */
+        shoali_error_clear();
+        return SHOAL_OK;
+    }
+    if (status < 0)
+        goto done;
     for (int32_t i = 0; i < module->param_count; i++)
         if (fits_in_place(module->param[i], exec->ops))
             SHOAL_TRY(status, pack_in_place(module->param[i], exec, copy), done);

@@ -68,6 +68,29 @@ bool shoali_process_has_ended(const struct shoali_process *process)
     return process->state == 'Z' || process->state == 'X';
 }
 
+int64_t shoali_process_run_ns(int32_t pid)
+{
+    char path[64];
+    int64_t sum = 0;
+    struct dirent *entry;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *folder = opendir(path);
+    while (folder && (entry = readdir(folder))) {
+        long long ran = 0;
+        char name[384];
+        snprintf(name, sizeof(name), "%s/%s/schedstat", path, entry->d_name);
+        FILE *file = entry->d_name[0] == '.' ? NULL : fopen(name, "re");
+        if (file && fscanf(file, "%lld", &ran) == 1)
+            sum += ran;
+        if (file)
+            fclose(file);
+    }
+    if (folder)
+        closedir(folder);
+    return sum;
+}
+
+/* What the thread blocks. False: it is gone, or its process leaves a core, which takes its time. */
 static bool read_blocked(const char *path, unsigned long long *blocked)
 {
     char text[4096];
@@ -78,20 +101,26 @@ static bool read_blocked(const char *path, unsigned long long *blocked)
     close(descriptor);
     text[count > 0 ? count : 0] = '\0';
     const char *at = strstr(text, "\nSigBlk:");
-    return at && sscanf(at, "\nSigBlk: %llx", blocked) == 1;
+    return at && sscanf(at, "\nSigBlk: %llx", blocked) == 1 && !strstr(text, "CoreDumping:\t1");
 }
 
-static int only_fault(unsigned long long blocked)
+static bool blocks(unsigned long long mask, int signal)
 {
-    static const int faults[] = {SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV};
-    int found = 0;
-    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
-        if (blocked >> (faults[i] - 1) & 1) {
-            if (found)
-                return 0;
-            found = faults[i];
+    return mask >> (signal - 1) & 1;
+}
+
+/* A thread that is shielded from signals blocks SIGTERM, too. A handler that fails itself blocks two. */
+static int fault_of(unsigned long long mask)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+    enum { FAULTS = sizeof(faults) / sizeof(faults[0]) };
+    int found = 0, count = 0;
+    for (int i = 0; i < FAULTS; i++)
+        if (blocks(mask, faults[i])) {
+            found = found ? found : faults[i];
+            count++;
         }
-    return found;
+    return count < FAULTS && !blocks(mask, SIGTERM) ? found : 0;
 }
 
 int shoali_process_crash(int32_t pid)
@@ -106,7 +135,7 @@ int shoali_process_crash(int32_t pid)
         char name[384];
         snprintf(name, sizeof(name), "%s/%s/status", path, entry->d_name);
         if (entry->d_name[0] != '.' && read_blocked(name, &blocked))
-            found = only_fault(blocked);
+            found = fault_of(blocked);
     }
     if (folder)
         closedir(folder);

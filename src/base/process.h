@@ -23,9 +23,12 @@ struct shoali_process {
 bool shoali_process_read(int32_t pid, struct shoali_process *process);
 /* Has it ended, whether or not its parent has taken note? */
 bool shoali_process_has_ended(const struct shoali_process *process);
+/* Nanoseconds that its threads have run, those that are left. */
+int64_t shoali_process_run_ns(int32_t pid);
 /* The signal of a fault (SIGSEGV, SIGABRT, ...) in whose handler a thread of it is: such a signal is blocked
- * there and the others are not; 0: none, or the handler blocks all. A library's handler that prints a
- * trace may never come back, as it allocates or locks in what the fault has broken. */
+ * there, and neither all of them nor SIGTERM is; 0: none, or the handler blocks all, or a core is being
+ * written. A library's handler that prints a trace may never come back, as it allocates or locks in what
+ * the fault has broken. A thread that left its handler by a jump may look the same for ever. */
 int shoali_process_crash(int32_t pid);
 /* Identity of the namespace that this process' numbers belong to, 0 when unknown. */
 unsigned long shoali_process_namespace(void);

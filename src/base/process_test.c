@@ -81,20 +81,30 @@ static void hang(int signal)
         pause();
 }
 
-/* A child that says when it is ready, and hangs in the handler of what it then gets. */
-static int start_hanging(bool block_all)
+static void fail_again(int signal)
+{
+    (void)signal;
+    raise(SIGABRT);
+}
+
+static void come_back(int signal)
+{
+    (void)signal;
+}
+
+/* A child that blocks `mask`, says when it is ready, and hangs in the handlers of what it then gets. */
+static int start_hanging(const sigset_t *mask)
 {
     int ends[2];
     char letter;
     assert_int_equal(pipe(ends), 0);
     const int pid = fork();
     if (pid == 0) {
-        const struct sigaction action = {.sa_handler = hang};
-        sigset_t all;
-        sigfillset(&all);
-        sigaction(SIGBUS, &action, NULL);
-        if (block_all)
-            sigprocmask(SIG_SETMASK, &all, NULL);
+        sigaction(SIGBUS, &(struct sigaction){.sa_handler = hang}, NULL);
+        sigaction(SIGABRT, &(struct sigaction){.sa_handler = hang}, NULL);
+        sigaction(SIGSEGV, &(struct sigaction){.sa_handler = fail_again}, NULL);
+        sigaction(SIGFPE, &(struct sigaction){.sa_handler = come_back}, NULL);
+        sigprocmask(SIG_SETMASK, mask, NULL);
         if (write(ends[1], "r", 1) != 1)
             _exit(1);
         for (;;)
@@ -107,25 +117,40 @@ static int start_hanging(bool block_all)
     return pid;
 }
 
+/* What the child's signal makes of it, within 20 s; with 0 nothing may come. */
+static void expect_crash(const sigset_t *mask, int signal, int expected)
+{
+    const int pid = start_hanging(mask);
+    int found = 0;
+    assert_int_equal(shoali_process_crash(pid), 0);
+    kill(pid, signal);
+    for (int look = 0; look < (expected ? 2000 : 20) && found != expected; look++) {
+        usleep(10000);
+        found = shoali_process_crash(pid);
+    }
+    assert_int_equal(found, expected);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(shoali_process_crash(pid), 0);
+}
+
 static void test_knows_who_hangs_in_a_handler(void **state)
 {
     (void)state;
-    const int pid = start_hanging(false), blocks = start_hanging(true);
-    assert_int_equal(shoali_process_crash(pid), 0);
-    kill(pid, SIGBUS);
-    int found = 0;
-    for (int look = 0; look < 2000 && found == 0; look++) {
-        found = shoali_process_crash(pid);
-        usleep(10000);
-    }
-    assert_int_equal(found, SIGBUS);
-    assert_int_equal(shoali_process_crash(blocks), 0);
+    sigset_t none, all, shielded;
+    sigemptyset(&none);
+    sigfillset(&all);
+    sigfillset(&shielded); /* as threads of libraries do */
+    sigdelset(&shielded, SIGSEGV);
+    sigdelset(&shielded, SIGBUS);
+    sigdelset(&shielded, SIGFPE);
+    sigdelset(&shielded, SIGILL);
+    expect_crash(&none, SIGBUS, SIGBUS);
+    expect_crash(&none, SIGSEGV, SIGSEGV); /* whose handler fails itself */
+    expect_crash(&none, SIGFPE, 0);        /* whose handler comes back */
+    expect_crash(&all, SIGUSR1, 0);
+    expect_crash(&shielded, SIGUSR1, 0);
     assert_int_equal(shoali_process_crash(getpid()), 0);
-    kill(pid, SIGKILL);
-    kill(blocks, SIGKILL);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
-    assert_int_equal(waitpid(blocks, NULL, 0), blocks);
-    assert_int_equal(shoali_process_crash(pid), 0);
 }
 
 static void test_namespace_is_the_childs_too(void **state)

@@ -327,15 +327,16 @@ static void test_memory(void **state)
 
 /* ---- weights packed where they lie ----------------------------------------------------------- */
 
+/* Of sizes that packed layouts need not fill up, those of the hidden size at least. */
 static shoal_model *whole_model(uint64_t *state)
 {
     shoal_model *model;
     if (draw(state, 2)) {
         struct shoali_llama_config config;
         shoali_model_defaults(&shoali_model_llama, &config);
-        config.hidden_size = 16 * (1 + draw(state, 6));
+        config.hidden_size = 32 * (1 + draw(state, 3));
         config.num_attention_heads = config.hidden_size / 16;
-        config.ffn_hidden_size = 16 * (1 + draw(state, 12));
+        config.ffn_hidden_size = 32 * (1 + draw(state, 6));
         config.num_layers = 2;
         config.seq_length = POSITIONS;
         config.vocab_size = VOCAB;
@@ -346,9 +347,9 @@ static shoal_model *whole_model(uint64_t *state)
     }
     shoal_gpt_config config;
     shoal_gpt_config_defaults(&config);
-    config.hidden_size = 16 * (1 + draw(state, 6));
+    config.hidden_size = 32 * (1 + draw(state, 3));
     config.num_attention_heads = config.hidden_size / 16;
-    config.ffn_hidden_size = 16 * (1 + draw(state, 12)) + draw(state, 2);
+    config.ffn_hidden_size = 32 * (1 + draw(state, 6)) + draw(state, 2);
     config.num_layers = 2;
     config.seq_length = POSITIONS;
     config.vocab_size = VOCAB;

@@ -228,6 +228,8 @@ shoal_status shoal_generator_create_sized(const shoal_generator_args *given, siz
     double vocabulary = 0;
     if (config)
         SHOAL_TRY(status, shoal_model_config_get(config, "vocab-size", &vocabulary), done);
+    if (generator->owned) /* the decoder's passes count who reads which weight, and no other's */
+        shoali_packed_forget(&generator->owned->module);
     SHOAL_TRY(status,
               shoali_decoder_init(&generator->decoder, args->load ? generator->owned : args->engine,
                                   args->sequences > 0 ? args->sequences : 1, positions),

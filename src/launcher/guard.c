@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -25,6 +26,8 @@ enum { EMPTY_SWEEPS = 3, FILES_MAX = 65536 };
 #define SWEEP_NS INT64_C(10000000)
 #define GIVE_UP_NS INT64_C(3000000000)
 #define OTHERS_NS INT64_C(100000000) /* for words of parents whose ranks are gone */
+/* So long after its rank has failed, an orted has forgotten to end: mpirun may crash before it says so. */
+#define ORTED_NS INT64_C(5000000000)
 
 static void await_others(const struct shoali_job *job, int64_t deadline)
 {
@@ -33,9 +36,17 @@ static void await_others(const struct shoali_job *job, int64_t deadline)
     while (shoali_leftover_processes(job, SHOALI_COUNT) > 0 && !shoali_deadline_passed(deadline));
 }
 
+static bool is_there(const struct shoali_process *daemon)
+{
+    struct shoali_process now;
+    return daemon->pid > 0 && shoali_process_read(daemon->pid, &now) &&
+           now.start == daemon->start && !shoali_process_has_ended(&now);
+}
+
 static void end_job(const struct shoali_job *job, time_t since)
 {
     const int64_t deadline = shoali_deadline_ns(GIVE_UP_NS);
+    const int64_t orted_ns = shoali_deadline_ns(ORTED_NS);
     if (job->of_mpi)
         await_others(job, deadline);
     for (int empty = job->of_mpi ? EMPTY_SWEEPS : 0;
@@ -45,9 +56,12 @@ static void end_job(const struct shoali_job *job, time_t since)
     }
     shoali_leftover_segments_unlink(job->id);
     if (job->of_mpi)
-        shoali_leftover_of_mpich(since);
+        shoali_leftover_of_mpi_memory(since);
     if (job->pid_file)
         unlink(job->pid_file);
+    while (is_there(&job->daemon) && !shoali_deadline_passed(orted_ns))
+        nanosleep(&(struct timespec){0, OTHERS_NS}, NULL);
+    shoali_leftover_of_orted(&job->daemon, getenv("OMPI_MCA_orte_jobfam_session_dir"));
 }
 
 /* Lets ps show a guard instead of a second launcher: who ends "shoal run" by its name or picks the

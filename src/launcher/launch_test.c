@@ -10,7 +10,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -192,49 +191,6 @@ static void test_only_rank_killed(void **state)
  * that the next command follows at once. */
 #define AWAIT_END \
     "end=; until test \"$end\" = Z; do read number name end rest </proc/$pid/stat; done; "
-
-static void hang(int signal)
-{
-    (void)signal;
-    for (;;)
-        pause();
-}
-
-static void *run_on(void *arg)
-{
-    for (;;)
-        usleep(1000);
-    return arg;
-}
-
-/* A rank whose own handler of SIGSEGV never comes back, while a thread of a library runs on. */
-static int hang_in_handler(void)
-{
-    const struct sigaction action = {.sa_handler = hang};
-    pthread_t thread;
-    if (sigaction(SIGSEGV, &action, NULL) != 0 || pthread_create(&thread, NULL, run_on, NULL) != 0)
-        return 1;
-    return pthread_kill(pthread_self(), SIGSEGV);
-}
-
-static void test_rank_that_hangs_in_its_handler(void **state)
-{
-    (void)state;
-    const char *program[] = {"/bin/sh", "-c",
-                             "test $RANK = 1 && exec /proc/$PPID/exe hang; exec sleep 30", NULL};
-    shoal_launch_args args = {
-        .program = program, .ranks = 2, .master_port = SHOAL_ANY_PORT, .silent_rank_timeout = 1};
-    int code = -1;
-    const int64_t begin = shoali_now_ns();
-    assert_int_equal(shoal_launch(&args, &code), SHOAL_OK);
-    assert_int_equal(code, 128 + SIGSEGV);
-    assert_non_null(strstr(lines, "rank 1 (pid "));
-    assert_non_null(strstr(lines,
-                           "was killed by signal 11 (Segmentation fault), in whose handler it "
-                           "hung for 1.0 s; stopping the other 1\n"));
-    assert_non_null(strstr(lines, "a bug of the program"));
-    assert_true(shoali_now_ns() - begin < WAIT_NS);
-}
 
 static void test_one_that_left_well_is_no_other(void **state)
 {
@@ -618,17 +574,14 @@ static void test_memory_runs_out(void **state)
 }
 
 #define JOB_TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
-int main(int argc, char **argv)
+int main(void)
 {
-    if (argc == 2 && strcmp(argv[1], "hang") == 0)
-        return hang_in_handler();
     const struct CMUnitTest tests[] = {
         JOB_TEST(test_environment),
         JOB_TEST(test_environment_overrides_inherited),
         JOB_TEST(test_exit_code_of_the_failing_rank),
         JOB_TEST(test_killed_rank),
         JOB_TEST(test_only_rank_killed),
-        JOB_TEST(test_rank_that_hangs_in_its_handler),
         JOB_TEST(test_one_that_left_well_is_no_other),
         JOB_TEST(test_stubborn_ranks_and_their_children),
         JOB_TEST(test_grace_lets_ranks_finish),

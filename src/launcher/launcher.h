@@ -79,29 +79,30 @@ struct shoali_job {
     char *const
         *variables; /* NAME=VALUE that the ranks get beside the inherited ones, NULL: none */
     int lifeline;   /* a descriptor, -1: none (cluster.h) */
-    int64_t lifeline_end_ns;    /* when its silence is too long */
-    bool failed_elsewhere;      /* the job has, on another host */
-    bool inherits_secret;       /* the ranks have it from the environment of this process */
-    struct shoali_rank *rank;   /* shared with the guard */
-    struct shoali_process self; /* the launcher */
-    pid_t guard;                /* 0: none */
-    bool reaper;                /* all children of this process are of the job, orphans too */
-    bool of_mpi;                /* one rank of mpirun's or srun's, which end the others */
-    int signal_fd;              /* SIGCHLD and the signals that stop a job */
-    int culprit;                /* rank to blame, -1 none */
-    int stop_signal;            /* that stopped the job from outside, 0 none */
-    int asked;                  /* the first of those that came, also while it was being stopped */
-    bool impatient;             /* a second signal came: no grace */
-    bool reports;               /* to the front, which says it to the user (ranks.h) */
-    bool beats;                 /* this process speaks for its host */
-    int silent;                 /* rank that made no progress, -1 none */
-    int crash;                  /* the signal of a fault in whose handler it hangs, 0 none */
-    int64_t silence_ns;         /* of a rank, how long is too long; 0: it may be for ever */
-    int64_t host_silence_ns;    /* of the lifeline */
-    int64_t look_ns, beat_ns;   /* when the boards are looked at and sent next */
-    struct shoali_stuck stuck;  /* ranks that wait for each other */
-    bool is_stuck;              /* ... for too long */
-    int64_t memory_kills;       /* of the machine when the job began */
+    int64_t lifeline_end_ns;      /* when its silence is too long */
+    bool failed_elsewhere;        /* the job has, on another host */
+    bool inherits_secret;         /* the ranks have it from the environment of this process */
+    struct shoali_rank *rank;     /* shared with the guard */
+    struct shoali_process self;   /* the launcher */
+    struct shoali_process daemon; /* of MPI, which started it */
+    pid_t guard;                  /* 0: none */
+    bool reaper;                  /* all children of this process are of the job, orphans too */
+    bool of_mpi;                  /* one rank of mpirun's or srun's, which end the others */
+    int signal_fd;                /* SIGCHLD and the signals that stop a job */
+    int culprit;                  /* rank to blame, -1 none */
+    int stop_signal;              /* that stopped the job from outside, 0 none */
+    int asked;                 /* the first of those that came, also while it was being stopped */
+    bool impatient;            /* a second signal came: no grace */
+    bool reports;              /* to the front, which says it to the user (ranks.h) */
+    bool beats;                /* this process speaks for its host */
+    int silent;                /* rank that made no progress, -1 none */
+    int crash;                 /* the signal of a fault in whose handler it hangs, 0 none */
+    int64_t silence_ns;        /* of a rank, how long is too long; 0: it may be for ever */
+    int64_t host_silence_ns;   /* of the lifeline */
+    int64_t look_ns, beat_ns;  /* when the boards are looked at and sent next */
+    struct shoali_stuck stuck; /* ranks that wait for each other */
+    bool is_stuck;             /* ... for too long */
+    int64_t memory_kills;      /* of the machine when the job began */
     struct shoali_rank_view *view;         /* [world_ranks]; NULL: no memory for them */
     struct shoali_rank_progress *progress; /* [ranks]: since when nothing of them ran */
     bool told_straggler;
@@ -230,9 +231,12 @@ enum shoali_leftovers {
 int32_t shoali_leftover_processes(const struct shoali_job *job, enum shoali_leftovers what);
 /* Removes the session folder of an Open MPI's mpirun that has ended without doing so. */
 void shoali_leftover_of_mpirun(int32_t pid);
-/* Removes the shared memory of MPICHs on this host that were killed in MPI_Init: what nobody has open,
+/* Ends the daemon of Open MPI that started this host's ranks and should have ended with the job; the
+ * folder `session` (NULL: none) goes with it. Nothing where it is another program or has ended. */
+void shoali_leftover_of_orted(const struct shoali_process *daemon, const char *session);
+/* Removes what MPIs that were killed in MPI_Init have left in this host's memory: what nobody has open,
  * and was made at `since` or later. Looks for a moment at what somebody has. */
-void shoali_leftover_of_mpich(time_t since);
+void shoali_leftover_of_mpi_memory(time_t since);
 /* Removes the job's segments. */
 void shoali_leftover_segments_unlink(const char *job_id);
 /* Starts the guard, which lives until it is stopped or has cleaned up after the launcher; of a rank of

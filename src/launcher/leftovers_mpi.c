@@ -11,10 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-/* ---- Open MPI: the session folder of mpirun ----------------------------------------------------- */
+/* ---- Open MPI: session folders, and a daemon that hangs ------------------------------------------ */
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *place)
 {
@@ -29,9 +30,24 @@ static bool is_own_folder(const char *path)
     return lstat(path, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid();
 }
 
-void shoali_leftover_of_mpirun(int32_t pid)
+/* And the user's folder around it, while no other job has its own in that. */
+static void remove_session(char *path)
 {
     enum { DESCRIPTORS = 16 };
+    char *slash = strrchr(path, '/');
+    if (!slash)
+        return;
+    *slash = '\0';
+    const bool own = is_own_folder(path);
+    *slash = '/';
+    if (!own || nftw(path, remove_one, DESCRIPTORS, FTW_DEPTH | FTW_PHYS) != 0)
+        return;
+    *slash = '\0';
+    (void)rmdir(path);
+}
+
+void shoali_leftover_of_mpirun(int32_t pid)
+{
     char pattern[512];
     glob_t found;
     const char *folder = getenv("TMPDIR");
@@ -39,23 +55,43 @@ void shoali_leftover_of_mpirun(int32_t pid)
              (unsigned)geteuid(), (int)pid);
     if (glob(pattern, 0, NULL, &found) != 0)
         return;
-    for (size_t i = 0; i < found.gl_pathc; i++) {
-        char *path = found.gl_pathv[i], *slash = strrchr(path, '/');
-        *slash = '\0';
-        const bool own = is_own_folder(path);
-        *slash = '/';
-        if (!own || nftw(path, remove_one, DESCRIPTORS, FTW_DEPTH | FTW_PHYS) != 0)
-            continue;
-        *slash = '\0';
-        (void)rmdir(path); /* while no other job has its own in it */
-    }
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        remove_session(found.gl_pathv[i]);
     globfree(&found);
 }
 
-/* ---- MPICH: the memory that the ranks of a host share -------------------------------------------- */
+/* Only what Open MPI names so: the variable may be anything. */
+static bool is_session(const char *path)
+{
+    char user[32];
+    const char *found = path ? strstr(path, "/ompi.") : NULL;
+    snprintf(user, sizeof(user), ".%u/jf.", (unsigned)geteuid());
+    return found && strstr(found, user) && !strstr(found, "/..");
+}
 
-/* Between MPI_Init's beginning and its end that memory has a name, which tells nobody whose it is. */
-#define MPICH_PATTERN "/dev/shm/mpich_shar_tmp*"
+void shoali_leftover_of_orted(const struct shoali_process *daemon, const char *session)
+{
+    struct shoali_process now;
+    char path[512];
+    const int descriptor = shoali_process_open(daemon->pid);
+    const bool hangs = strcmp(daemon->name, "orted") == 0 &&
+                       shoali_process_read(daemon->pid, &now) && now.start == daemon->start &&
+                       !shoali_process_has_ended(&now);
+    if (hangs && descriptor >= 0 &&
+        syscall(SYS_pidfd_send_signal, descriptor, SIGKILL, NULL, 0) == 0 && is_session(session)) {
+        snprintf(path, sizeof(path), "%s", session);
+        remove_session(path);
+    }
+    if (descriptor >= 0)
+        close(descriptor);
+}
+
+/* ---- files in memory that have a name for a moment ----------------------------------------------- */
+
+/* MPICH's, between MPI_Init's beginning and its end, is the memory of a host's ranks; Open MPI tries
+ * whether it can have any. Who is killed meanwhile leaves it, and its name tells nobody whose it is. */
+static const char *const patterns[] = {"/dev/shm/mpich_shar_tmp*",
+                                       "/dev/shm/open_mpi.[0-9][0-9][0-9][0-9]"};
 
 enum { TRIES = 20 };
 #define NAP_NS INT64_C(5000000)
@@ -77,11 +113,11 @@ static enum holders holders_of(const char *path, time_t since)
     return holders;
 }
 
-static int32_t remove_free(time_t since)
+static int32_t remove_free(const char *pattern, time_t since)
 {
     int32_t held = 0;
     glob_t found;
-    if (glob(MPICH_PATTERN, 0, NULL, &found) != 0)
+    if (glob(pattern, 0, NULL, &found) != 0)
         return 0;
     for (size_t i = 0; i < found.gl_pathc; i++) {
         const enum holders holders = holders_of(found.gl_pathv[i], since);
@@ -95,15 +131,16 @@ static int32_t remove_free(time_t since)
 
 /* Who holds it may be the guard of another rank, which looks at the same time: they look again at
  * different times. One that opens what another has a lease of sends that one SIGIO. */
-void shoali_leftover_of_mpich(time_t since)
+void shoali_leftover_of_mpi_memory(time_t since)
 {
     const struct timespec nap = {0, NAP_NS + getpid() % 8 * INT64_C(1000000)}, now = {0};
     sigset_t told, before;
     sigemptyset(&told);
     sigaddset(&told, SIGIO);
     pthread_sigmask(SIG_BLOCK, &told, &before);
-    for (int i = 0; i < TRIES && remove_free(since) > 0; i++)
-        nanosleep(&nap, NULL);
+    for (size_t p = 0; p < sizeof(patterns) / sizeof(patterns[0]); p++)
+        for (int i = 0; i < TRIES && remove_free(patterns[p], since) > 0; i++)
+            nanosleep(&nap, NULL);
     while (sigtimedwait(&told, NULL, &now) == SIGIO)
         continue;
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -20,11 +20,16 @@
 #define STRAGGLER_SHARE 0.3
 /* LOOKS: in a row. Who starts, saves or waits for a lock is late for a moment. */
 enum { STRAGGLER_MEETINGS = 8, STRAGGLER_LOOKS = 4 };
+/* A rank in its handler of a fault that runs for less than this part of the time does not print a trace,
+ * but hangs, and so long are the others kept waiting. */
+enum { CRASH_RUN_PART = 20 };
+#define CRASH_NS (2 * LOOK_NS)
 
 /* Of a rank: how much of it had run when that changed last. */
 struct shoali_rank_progress {
-    int64_t run_ns, posted, since_ns;
-    int crash; /* the signal of a fault in whose handler it is; 0: none */
+    int64_t run_ns, posted, since_ns, look_ns;
+    int crash;        /* the signal of a fault in whose handler it is; 0: none */
+    int64_t crash_ns; /* since then */
 };
 
 void shoali_look_end(struct shoali_job *job)
@@ -61,7 +66,9 @@ static void beat(struct shoali_job *job)
 /* A short silence is found in time by looking more often. */
 static int64_t pace(const struct shoali_job *job)
 {
-    const bool is_short = job->silence_ns > 0 && job->silence_ns < 4 * LOOK_NS;
+    bool is_short = job->silence_ns > 0 && job->silence_ns < 4 * LOOK_NS;
+    for (int32_t i = 0; i < job->ranks; i++)
+        is_short = is_short || job->progress[i].crash;
     return is_short ? LOOK_NS / 4 : LOOK_NS;
 }
 
@@ -70,10 +77,10 @@ shoal_status shoali_look_begin(struct shoali_job *job)
     job->view = shoali_calloc((size_t)job->world_ranks, sizeof job->view[0], "boards of ranks");
     job->progress = shoali_calloc((size_t)job->ranks, sizeof job->progress[0], "ranks' progress");
     job->memory_kills = shoali_memory_kills();
-    job->beat_ns = shoali_deadline_ns(LOOK_NS);
-    job->look_ns = shoali_deadline_ns(pace(job));
     if (!job->view || !job->progress)
         return SHOAL_ENOMEM;
+    job->beat_ns = shoali_deadline_ns(LOOK_NS);
+    job->look_ns = shoali_deadline_ns(pace(job));
     /* From its first word on the front finds out when the host is lost. */
     if (job->reports)
         beat(job);
@@ -90,7 +97,7 @@ static bool is_stopped(const struct shoali_job *job, int32_t index)
     return shoali_process_read((int32_t)job->rank[index].pid, &process) && process.state == 'T';
 }
 
-/* Does a rank of this host wait for others? Where the others are on other hosts it is not known. */
+/* Does a rank wait for others? Of those on other hosts it is not known. */
 static bool some_wait(const struct shoali_job *job)
 {
     bool waits = job->nodes > 1;
@@ -107,41 +114,75 @@ static bool is_wanted(const struct shoali_rank_view *view, bool waited_for)
     return waited_for && view->known && !gone && view->board.backend[0];
 }
 
-/* Takes what is known of the rank now. Has it gone on since the last look, or need it not? */
-static bool goes_on(const struct shoali_job *job, int32_t index, bool wanted,
-                    struct shoali_rank_progress *progress)
+/* The rank's process on this host; 0: none, or its number is another namespace's. */
+static int32_t process_of(const struct shoali_job *job, int32_t index)
 {
     const struct shoali_rank_view *view = &job->view[job->first_rank + index];
-    const int32_t pid = view->known ? (int32_t)view->board.pid : (int32_t)job->rank[index].pid;
-    const struct shoali_rank_progress before = *progress;
-    progress->crash = shoali_process_crash(pid);
-    progress->run_ns = view->run_ns;
-    progress->posted = view->board.posted;
-    if (progress->crash) /* its other threads may run for ever */
-        return before.since_ns == 0 || progress->crash != before.crash;
-    return before.since_ns == 0 || before.crash || !wanted || progress->run_ns != before.run_ns ||
-           progress->posted != before.posted;
+    if (!view->known)
+        return (int32_t)job->rank[index].pid;
+    return view->state == 0 || view->state == 'Z' ? 0 : (int32_t)view->board.pid;
 }
 
-/* A rank of which no thread has run for so long, while others wait for it, or that has crashed and does
- * not end. */
+/* Does the rank hang in its handler of a fault? Its other threads may run for ever. */
+static bool has_crashed(const struct shoali_job *job, int32_t index,
+                        struct shoali_rank_progress *progress)
+{
+    const int32_t pid = process_of(job, index);
+    const int64_t now_ns = shoali_now_ns();
+    const int64_t posted = job->view[job->first_rank + index].board.posted;
+    const int crash = pid > 0 ? shoali_process_crash(pid) : 0;
+    const bool anew = !progress->crash || posted != progress->posted;
+    if (!crash) {
+        if (progress->crash)
+            *progress = (struct shoali_rank_progress){0};
+        return false;
+    }
+    const int64_t run_ns = shoali_process_run_ns(pid);
+    const bool works = (run_ns - progress->run_ns) * CRASH_RUN_PART > now_ns - progress->look_ns;
+    if (anew) { /* that of the first fault: handlers fail, too */
+        progress->crash = crash;
+        progress->crash_ns = now_ns;
+    }
+    if (anew || works)
+        progress->since_ns = now_ns;
+    progress->run_ns = run_ns;
+    progress->posted = posted;
+    progress->look_ns = now_ns;
+    const int64_t least_ns = job->silence_ns < CRASH_NS ? job->silence_ns : CRASH_NS;
+    return now_ns - progress->since_ns >= least_ns ||
+           now_ns - progress->crash_ns >= job->silence_ns;
+}
+
+/* Has nothing of the rank run for too long, and others wait for it? */
+static bool is_silent(const struct shoali_job *job, int32_t index, bool waited_for,
+                      struct shoali_rank_progress *progress)
+{
+    const struct shoali_rank_view *view = &job->view[job->first_rank + index];
+    const int64_t now_ns = shoali_now_ns();
+    const bool stopped = is_stopped(job, index);
+    const bool wanted = stopped || is_wanted(view, waited_for);
+    const bool moved = !wanted || progress->since_ns == 0 || view->run_ns != progress->run_ns ||
+                       view->board.posted != progress->posted;
+    /* Who waits for a stopped rank may be on another host, and look silent as well. */
+    const int64_t limit_ns = job->silence_ns + (stopped ? 0 : LOOK_NS / 2);
+    progress->run_ns = view->run_ns;
+    progress->posted = view->board.posted;
+    if (moved)
+        progress->since_ns = now_ns;
+    return now_ns - progress->since_ns >= limit_ns && job->world_ranks > 1 &&
+           (view->board.world > 1 || !view->known);
+}
+
+/* The first rank that hangs; job->crash: how. */
 static void find_silent(struct shoali_job *job)
 {
-    const int64_t now_ns = shoali_now_ns();
     const bool waited_for = some_wait(job);
     for (int32_t i = 0; i < job->ranks; i++) {
-        const struct shoali_rank_view *view = &job->view[job->first_rank + i];
         struct shoali_rank_progress *progress = &job->progress[i];
-        const bool stopped = is_stopped(job, i);
-        const bool well = goes_on(job, i, stopped || is_wanted(view, waited_for), progress);
-        /* Who waits for a stopped rank may be on another host, and look silent as well. */
-        const bool first = stopped || progress->crash;
-        const int64_t limit_ns = job->silence_ns + (first ? 0 : LOOK_NS / 2);
-        if (well)
-            progress->since_ns = now_ns;
-        else if (job->silence_ns > 0 && now_ns - progress->since_ns >= limit_ns &&
-                 job->silent < 0 && job->world_ranks > 1 &&
-                 (view->board.world > 1 || !view->known)) {
+        bool hangs = has_crashed(job, i, progress);
+        if (!progress->crash)
+            hangs = is_silent(job, i, waited_for, progress);
+        if (hangs && job->silence_ns > 0 && job->silent < 0) {
             job->silent = i;
             job->crash = progress->crash;
         }

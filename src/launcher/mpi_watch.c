@@ -84,6 +84,9 @@ shoal_status shoali_mpi_watch(struct shoali_job *job, int32_t local_rank, const 
     job->of_mpi = true;
     if (!shoali_process_read(getpid(), &job->self))
         return SHOAL_FAIL(SHOAL_EIO, "cannot read /proc/self/stat");
+    if (!shoali_process_read(job->self.parent, &job->daemon) ||
+        strcmp(job->daemon.name, "orted") != 0)
+        job->daemon = (struct shoali_process){0};
     SHOAL_TRY(status, shoali_look_begin(job), done);
     SHOAL_TRY(status, shoali_guard_start(job), done);
     shoali_job_signals(&set);

@@ -226,8 +226,10 @@ static const struct shoali_option rows[] = {
      .default_number = SHOALI_SILENT_RANK_S,
      .min = 0,
      .max = 1e6,
-     .help = "Whole seconds after which a rank that others wait for, and of which nothing has run "
-             "meanwhile (stopped, or waiting for a dead disk), ends the job; 0: never."},
+     .help =
+         "Whole seconds after which a rank that others wait for, and of which nothing has run "
+         "meanwhile (stopped, or waiting for a dead disk), ends the job, and one that hangs in its "
+         "handler of a fault; 0: never."},
     {.key = "host_timeout",
      .type = SHOALI_INT,
      .offset = AT(host_timeout),

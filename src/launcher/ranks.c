@@ -4,7 +4,6 @@
 #include "base/process.h"
 #include "comm/board_file.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,29 +13,6 @@
 enum { LEAST_MEETINGS = 4 };
 
 /* ---- looking -------------------------------------------------------------------------------- */
-
-/* Nanoseconds that all threads of the process have run. */
-static int64_t run_time(int pid)
-{
-    char path[64];
-    int64_t sum = 0;
-    struct dirent *entry;
-    snprintf(path, sizeof(path), "/proc/%d/task", pid);
-    DIR *folder = opendir(path);
-    while (folder && (entry = readdir(folder))) {
-        long long ran = 0;
-        char name[384];
-        snprintf(name, sizeof(name), "%s/%s/schedstat", path, entry->d_name);
-        FILE *file = entry->d_name[0] == '.' ? NULL : fopen(name, "re");
-        if (file && fscanf(file, "%lld", &ran) == 1)
-            sum += ran;
-        if (file)
-            fclose(file);
-    }
-    if (folder)
-        closedir(folder);
-    return sum;
-}
 
 static int64_t resident(int pid)
 {
@@ -61,7 +37,7 @@ static void look_at_process(struct shoali_rank_view *view)
         return;
     view->state = process.state;
     view->resident_bytes = resident(pid);
-    view->run_ns = run_time(pid);
+    view->run_ns = shoali_process_run_ns(pid);
 }
 
 int32_t shoali_ranks_look(const char *job, int32_t ranks, struct shoali_rank_view *view)

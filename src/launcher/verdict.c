@@ -58,9 +58,8 @@ static void print_first(const struct shoali_verdict *verdict)
         snprintf(what, sizeof(what), "has made no progress for %.1f s",
                  (double)verdict->silent_ns * 1e-9);
     else if (verdict->cause == SHOALI_CAUSE_CRASH)
-        snprintf(what, sizeof(what),
-                 "was killed by signal %d (%s), in whose handler it hung for %.1f s",
-                 verdict->signal, strsignal(verdict->signal), (double)verdict->silent_ns * 1e-9);
+        snprintf(what, sizeof(what), "was killed by signal %d (%s), in whose handler it hung",
+                 verdict->signal, strsignal(verdict->signal));
     else if (verdict->signal)
         snprintf(what, sizeof(what), "was killed by signal %d (%s)", verdict->signal,
                  strsignal(verdict->signal));

@@ -73,15 +73,19 @@ static int32_t cut(char *line, char **field, int32_t room)
     return count;
 }
 
-static bool read_board(struct shoali_board *board, int32_t rank, char **field)
+static bool read_numbers(char *at, int64_t number[NUMBERS])
 {
-    int64_t number[NUMBERS] = {0};
-    char *at = field[2], *end;
+    char *end;
     for (int i = 0; i < NUMBERS; i++, at = end) {
         number[i] = (int64_t)strtoull(at, &end, 16);
         if (end == at)
             return false;
     }
+    return true;
+}
+
+static void put_numbers(struct shoali_board *board, const int64_t number[NUMBERS])
+{
     _Atomic int64_t *const to[NUMBERS] = {&board->world,
                                           &board->node,
                                           &board->pid,
@@ -112,6 +116,27 @@ static bool read_board(struct shoali_board *board, int32_t rank, char **field)
     atomic_store(&board->wait_ns, number[10] - waited_ns);
     atomic_store(&board->waits_since_ns, number[12] ? shoali_now_ns() - waited_ns : 0);
     atomic_store(&board->io_since_ns, number[13] ? shoali_now_ns() : 0);
+}
+
+/* The last of `posted`, as far as they were sent. */
+static void put_arrivals(struct shoali_board *board, int64_t posted, char *at)
+{
+    char *end;
+    for (int64_t i = posted > SENT_ARRIVALS ? posted - SENT_ARRIVALS : 0; i < posted; i++) {
+        const uint64_t key = strtoull(at, &end, 16);
+        const int64_t wall_ns = end == at ? 0 : (int64_t)strtoull(end, &at, 16);
+        struct shoali_arrival *arrival = &board->arrival[i % SHOALI_BOARD_ARRIVALS];
+        atomic_store(&arrival->wall_ns, wall_ns);
+        atomic_store(&arrival->key, wall_ns ? key : 0);
+    }
+}
+
+static bool read_board(struct shoali_board *board, int32_t rank, char **field)
+{
+    int64_t number[NUMBERS] = {0};
+    if (!read_numbers(field[2], number))
+        return false;
+    put_numbers(board, number);
     atomic_store(&board->rank, rank);
     shoali_words_put(board->name, SHOALI_BOARD_NAME_WORDS, field[3]);
     shoali_words_put(board->backend, SHOALI_BOARD_WORD_WORDS, field[4]);
@@ -120,15 +145,7 @@ static bool read_board(struct shoali_board *board, int32_t rank, char **field)
     shoali_words_put(board->call[0].collective, SHOALI_BOARD_WORD_WORDS, field[7]);
     shoali_words_put(board->call[0].dtype, SHOALI_BOARD_WORD_WORDS, field[8]);
     shoali_words_put(board->call[0].here, SHOALI_BOARD_HERE_WORDS, field[9]);
-    at = field[10];
-    for (int64_t i = number[15] > SENT_ARRIVALS ? number[15] - SENT_ARRIVALS : 0; i < number[15];
-         i++) {
-        const uint64_t key = strtoull(at, &end, 16);
-        const int64_t wall_ns = end == at ? 0 : (int64_t)strtoull(end, &at, 16);
-        struct shoali_arrival *arrival = &board->arrival[i % SHOALI_BOARD_ARRIVALS];
-        atomic_store(&arrival->wall_ns, wall_ns);
-        atomic_store(&arrival->key, wall_ns ? key : 0);
-    }
+    put_arrivals(board, number[15], field[10]);
     atomic_store(&board->magic, SHOALI_BOARD_MAGIC);
     return true;
 }

@@ -17,6 +17,7 @@ fault_kill() { kill -9 "$(pid_of $target)"; }
 fault_segv() { kill -SEGV "$(pid_of $target)"; }
 fault_abort() { kill -ABRT "$(pid_of $target)"; }
 fault_stop() { kill -STOP "$(pid_of $target)"; }
+fault_hangs() { kill -SEGV "$(pid_of $target)"; } # and Open MPI's handler of it waits for a debugger
 fault_exit() { :; }   # of itself: exit(3), by a wrapper
 fault_error() { :; }  # of itself: SHOAL_FAULT
 fault_other() { :; }  # of itself: another configuration posts another collective
@@ -67,6 +68,7 @@ full   | openmpi | segv | 5000 | 139 | rank 3 (worker-1, pid ;was killed by sign
 full   | openmpi | exit | 5000 | 3   | rank 3 (worker-1, pid ;exited with code 3
 full   | openmpi | error | 5000 | 1  | rank 3 (worker-1, pid ;exited with code 1;why: fault point comm.post
 full   | openmpi | other | 5000 | 1  | why: rank ;rank 3 posted ;what to do: the ranks did not do the same
+always | openmpi | hangs | 5000 | 139 | rank 3 (worker-1, pid ;was killed by signal 11 (Segmentation fault), in whose handler it hung;what to do: a bug of the program
 full   | openmpi | stop | 5000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
 full   | openmpi | link | 5000 | 1   | host worker-1 does not answer: nothing came from it for 
 full   | openmpi | loss | 0    | 0   | step 40/40

@@ -38,6 +38,7 @@ case "\$HURT.\$RANK" in
 exit.3) (sleep 1.5; kill -USR2 \$\$) & trap 'kill -9 \$child; exit 3' USR2 ;;
 error.3) export SHOAL_FAULT=comm.post:60 ;;
 other.3) sed 's/"stage": 1/"stage": 2/' config.json >config.\$RANK.json; config=config.\$RANK.json ;;
+hangs.3) export OMPI_MCA_opal_abort_delay=-1 ;;
 slow.*)
     more="--hidden-size 256 --seq-length 128"
     [ \$RANK = 3 ] && (while sleep 0.05; do kill -STOP \$\$; sleep 0.3; kill -CONT \$\$ || exit; done) & ;;
@@ -173,7 +174,7 @@ one_fault() {
     in_folder >before
     HURT=$fault start "$where"
     case $fault in
-    kill | segv | abort | stop | link | sshd)
+    kill | segv | abort | stop | hangs | link | sshd)
         await_steps || complain "$where $fault: the job ended before the fault: $(shown)"
         begin=$(now_ms)
         "fault_$fault"

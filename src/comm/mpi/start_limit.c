@@ -32,6 +32,8 @@ static void *keep_limit(void *arg)
         if (poll(&watched, 1, wait_ms > INT_MAX ? INT_MAX : (int)wait_ms) > 0)
             return NULL;
     }
+    if (poll(&watched, 1, 0) > 0) /* it came back while this thread did not run */
+        return NULL;
     snprintf(
         sentence, sizeof(sentence),
         "MPI_Init did not come back within %.1f s (DEEPSPEED_TIMEOUT): not all ranks of the job "

@@ -62,9 +62,13 @@ struct conformance_case {
     uint32_t dtypes;
     int64_t trials; /* at most so many variants, spread evenly; 0: TRIALS_MAX */
 };
-/* shaped.c, flat.c */
-extern const struct conformance_case shaped_cases[], flat_cases[];
-extern const size_t shaped_case_count, flat_case_count;
+/* shaped.c, flat.c, updates.c */
+extern const struct conformance_case shaped_cases[], flat_cases[], update_cases[];
+extern const size_t shaped_case_count, flat_case_count, update_case_count;
+#define CONFORMANCE_CASE(function, kernel, variants, dtypes)    \
+    {                                                           \
+        &shoali_kernel_##kernel, function, variants, dtypes, 40 \
+    }
 #define FLOATS32 SHOALI_SHORT_FLOATS
 #define ONLY_F32 (1u << SHOAL_F32)
 
@@ -142,6 +146,22 @@ static inline void *floats_between(struct trial *trial, int64_t count, shoal_dty
 static inline void *floats(struct trial *trial, int64_t count, shoal_dtype dtype)
 {
     return floats_between(trial, count, dtype, -2, 2);
+}
+/* Magnitudes from 2^-70 to 2^(high) and, when asked, one value that must raise the flag. */
+static inline float *wide_floats(struct trial *trial, int64_t count, int32_t high, int64_t bad)
+{
+    const struct shoali_stream random = next_stream(trial);
+    float *array = block(trial, count, SHOAL_F32);
+    for (int64_t i = 0; i < count; i++) {
+        const int32_t span = high + 70;
+        const uint64_t exponent = shoali_random_below(&random, (uint64_t)i, (uint64_t)span);
+        const double u = (double)shoali_random_uniform(&random, (uint64_t)(i + count)) - 0.5;
+        array[i] = (float)ldexp(2 * u, (int)exponent - 69);
+    }
+    const float bads[] = {0, NAN, -INFINITY, 0x1p61f};
+    if (bad > 0)
+        array[count / 2] = bads[bad];
+    return array;
 }
 static inline int32_t *ints(struct trial *trial, int64_t count, int64_t low, int64_t high)
 {

@@ -1,5 +1,5 @@
 /* Conformance of every built table with ref, and of the tables with what table.h asks of them.
- * Usage: ops.conformance [flat]: the cases of flat.c alone; without, all others. */
+ * Usage: ops.conformance [flat]: the cases of flat.c and updates.c; without, all others. */
 #include "ops/conformance/conformance.h"
 
 static void test_case(void **state)
@@ -22,8 +22,10 @@ static void test_every_kernel_has_a_case(void **state)
     for (int32_t i = 0; i < shoali_ops_ref.entry_count; i++) {
         const struct shoali_kernel *kernel = shoali_ops_ref.entries[i].kernel;
         if (!has_case(shaped_cases, shaped_case_count, kernel) &&
-            !has_case(flat_cases, flat_case_count, kernel))
-            fail_msg("kernel %s has no conformance case: write one in shaped.c or flat.c",
+            !has_case(flat_cases, flat_case_count, kernel) &&
+            !has_case(update_cases, update_case_count, kernel))
+            fail_msg("kernel %s has no conformance case: write one in shaped.c, flat.c or "
+                     "updates.c",
                      kernel->type.name);
     }
 }
@@ -93,9 +95,11 @@ int main(int argc, char **argv)
     };
     const bool flat = argc == 2 && strcmp(argv[1], "flat") == 0;
     size_t count = flat ? 0 : 3;
-    if (flat)
+    if (flat) {
         add_cases(tests, &count, flat_cases, flat_case_count);
-    else
+        add_cases(tests, &count, update_cases, update_case_count);
+    } else {
         add_cases(tests, &count, shaped_cases, shaped_case_count);
+    }
     return _cmocka_run_group_tests("conformance", tests, count, NULL, NULL);
 }

@@ -262,23 +262,6 @@ static void random_fill(struct trial *t)
 
 /* ---- exact reduction ---- */
 
-/* Magnitudes from 2^-70 to 2^(high) and, when asked, one value that must raise the flag. */
-static float *wide_floats(struct trial *t, int64_t count, int32_t high, int64_t bad)
-{
-    const struct shoali_stream random = next_stream(t);
-    float *array = block(t, count, SHOAL_F32);
-    for (int64_t i = 0; i < count; i++) {
-        const int32_t span = high + 70;
-        const uint64_t exponent = shoali_random_below(&random, (uint64_t)i, (uint64_t)span);
-        const double u = (double)shoali_random_uniform(&random, (uint64_t)(i + count)) - 0.5;
-        array[i] = (float)ldexp(2 * u, (int)exponent - 69);
-    }
-    const float bads[] = {0, NAN, -INFINITY, 0x1p61f};
-    if (bad > 0)
-        array[count / 2] = bads[bad];
-    return array;
-}
-
 static uint32_t *flag_of(struct trial *t)
 {
     uint32_t *flag = block(t, 1, SHOAL_I32);
@@ -350,244 +333,6 @@ static void clip(struct trial *t)
                                           max_norm};
     call(t, &args);
     give(t, args.out, 3, SHOAL_F32);
-}
-
-/* ---- updates ---- */
-
-/* none; multiplier; a skipped step */
-static float *control_of(struct trial *t, int64_t kind)
-{
-    float *control = block(t, 3, SHOAL_F32);
-    control[0] = 1.5f;
-    control[1] = 0.37f;
-    control[2] = kind == 2 ? 1.0f : 0.0f;
-    return kind == 0 ? NULL : control;
-}
-static shoal_dtype low_of(int64_t kind)
-{
-    return kind == 2 ? SHOAL_F16 : SHOAL_BF16;
-}
-
-static void adam(struct trial *t)
-{
-    const int64_t control = pick(t, 3), low = pick(t, 3), count = pick_count(t);
-    const int32_t decoupled = (int32_t)pick(t, 2);
-    const struct shoali_adam_args args = {
-        .param = floats(t, count, SHOAL_F32),
-        .exp_avg = floats(t, count, SHOAL_F32),
-        .exp_avg_sq = floats_between(t, count, SHOAL_F32, 0, 1),
-        .grad = floats(t, count, SHOAL_F32),
-        .control = control_of(t, control),
-        .low = low > 0 ? block(t, count, low_of(low)) : NULL,
-        .count = count,
-        .beta1 = 0.9f,
-        .beta2 = 0.95f,
-        .eps = 1e-8f,
-        .weight_decay = 0.1f,
-        .lr = 1e-2f,
-        .step_size = 1.3e-2f,
-        .inv_sqrt_c2 = 1.7f,
-        .decoupled = decoupled,
-        .low_dtype = low_of(low),
-    };
-    call(t, &args);
-    give(t, args.param, count, SHOAL_F32);
-    give(t, args.exp_avg, count, SHOAL_F32);
-    give(t, args.exp_avg_sq, count, SHOAL_F32);
-    if (args.low != NULL)
-        give(t, args.low, count, low_of(low));
-}
-
-static void sgd(struct trial *t)
-{
-    const int64_t control = pick(t, 3), low = pick(t, 3);
-    const float momentum = pick(t, 2) ? 0.9f : 0.0f;
-    const int32_t nesterov = (int32_t)pick(t, 2), first = (int32_t)pick(t, 2);
-    const int64_t count = pick_count(t);
-    const struct shoali_sgd_args args = {
-        .param = floats(t, count, SHOAL_F32),
-        .momentum_buffer = momentum != 0 ? floats(t, count, SHOAL_F32) : NULL,
-        .grad = floats(t, count, SHOAL_F32),
-        .control = control_of(t, control),
-        .low = low > 0 ? block(t, count, low_of(low)) : NULL,
-        .count = count,
-        .lr = 0.01f,
-        .momentum = momentum,
-        .dampening = 0.2f,
-        .weight_decay = 0.1f,
-        .nesterov = nesterov,
-        .first = first,
-        .low_dtype = low_of(low),
-    };
-    call(t, &args);
-    give(t, args.param, count, SHOAL_F32);
-    if (args.momentum_buffer != NULL)
-        give(t, args.momentum_buffer, count, SHOAL_F32);
-    if (args.low != NULL)
-        give(t, args.low, count, low_of(low));
-}
-
-/* ---- whole tensors ---- */
-
-/* A piece that begins and ends inside rows, of one or three matrices, or of a vector. */
-struct piece {
-    int64_t count, first, matrices, rows, columns;
-    bool vector;
-};
-static struct piece pick_piece(struct trial *t)
-{
-    static const struct piece pieces[] = {
-        {.count = 66001, .first = 0, .matrices = 1, .rows = 66001, .columns = 1, .vector = true},
-        {.count = 35, .first = 7, .matrices = 1, .rows = 50, .columns = 1, .vector = true},
-        {.count = 1, .first = 0, .matrices = 1, .rows = 1, .columns = 1},
-        {.count = 19, .first = 5, .matrices = 1, .rows = 2, .columns = 17},
-        {.count = 3 * 5 * 33 - 20, .first = 13, .matrices = 3, .rows = 5, .columns = 33},
-        {.count = 7, .first = 90, .matrices = 1, .rows = 2, .columns = 100},
-        {.count = 66001, .first = 1000, .matrices = 1, .rows = 300, .columns = 257},
-        {.count = 30000, .first = 11, .matrices = 2, .rows = 5, .columns = 3005}};
-    return pieces[pick(t, (int64_t)SHOALI_COUNT_OF(pieces))];
-}
-
-/* Sums that carry at the first addition. */
-static uint64_t *sums_of(struct trial *t, int64_t count)
-{
-    uint64_t *limbs = block(t, 3 * count, SHOAL_I64);
-    for (int64_t i = 0; i < count; i++) {
-        limbs[3 * i] = limbs[3 * i + 1] = UINT64_MAX;
-        limbs[3 * i + 2] = 3;
-    }
-    return limbs;
-}
-
-static void square_sums(struct trial *t)
-{
-    const struct piece piece = pick_piece(t);
-    const int64_t control = pick(t, 3), bad = pick(t, 4);
-    const bool tensor = pick(t, 2) != 0, row = pick(t, 2) != 0, column = pick(t, 2) || !row;
-    const int64_t rows = piece.matrices * piece.rows, columns = piece.matrices * piece.columns;
-    const struct shoali_square_sums_args args = {
-        .x = wide_floats(t, piece.count, (int32_t[]){59, 7, -20}[pick(t, 3)], bad),
-        .control = control_of(t, control),
-        .tensor = tensor ? sums_of(t, 1) : NULL,
-        .row = row ? sums_of(t, rows) : NULL,
-        .column = column ? sums_of(t, columns) : NULL,
-        .count = piece.count,
-        .first = piece.first,
-        .matrices = piece.matrices,
-        .rows = piece.rows,
-        .columns = piece.columns,
-    };
-    call(t, &args);
-    if (tensor)
-        give(t, args.tensor, 3, SHOAL_I64);
-    if (row)
-        give(t, args.row, 3 * rows, SHOAL_I64);
-    if (column)
-        give(t, args.column, 3 * columns, SHOAL_I64);
-}
-
-static void lamb(struct trial *t)
-{
-    const int64_t control = pick(t, 3), count = pick_count(t);
-    const struct shoali_lamb_args args = {
-        .param = floats(t, count, SHOAL_F32),
-        .grad = floats(t, count, SHOAL_F32),
-        .control = control_of(t, control),
-        .exp_avg = floats(t, count, SHOAL_F32),
-        .exp_avg_sq = floats_between(t, count, SHOAL_F32, 0, 1),
-        .param_sum = sums_of(t, 1),
-        .update_sum = sums_of(t, 1),
-        .count = count,
-        .beta1 = 0.9f,
-        .beta2 = 0.95f,
-        .eps = 1e-6f,
-        .weight_decay = 0.1f,
-        .eps_inside = (int32_t)pick(t, 2),
-    };
-    call(t, &args);
-    give(t, args.exp_avg, count, SHOAL_F32);
-    give(t, args.exp_avg_sq, count, SHOAL_F32);
-    give(t, args.param_sum, 3, SHOAL_I64);
-    give(t, args.update_sum, 3, SHOAL_I64);
-}
-
-static float *factor_of(struct trial *t)
-{
-    float *factor = block(t, 1, SHOAL_F32);
-    *factor = 0.013f;
-    return factor;
-}
-
-static void lamb_apply(struct trial *t)
-{
-    const int64_t control = pick(t, 3), low = pick(t, 3), count = pick_count(t);
-    const struct shoali_lamb_apply_args args = {
-        .param = floats(t, count, SHOAL_F32),
-        .exp_avg = floats(t, count, SHOAL_F32),
-        .exp_avg_sq = floats_between(t, count, SHOAL_F32, 0, 1),
-        .factor = factor_of(t),
-        .control = control_of(t, control),
-        .low = low > 0 ? block(t, count, low_of(low)) : NULL,
-        .count = count,
-        .eps = 1e-6f,
-        .weight_decay = 0.1f,
-        .eps_inside = (int32_t)pick(t, 2),
-        .low_dtype = low_of(low),
-    };
-    call(t, &args);
-    give(t, args.param, count, SHOAL_F32);
-    if (args.low != NULL)
-        give(t, args.low, count, low_of(low));
-}
-
-static void adafactor(struct trial *t)
-{
-    const struct piece piece = pick_piece(t);
-    const int64_t control = pick(t, 3);
-    const struct shoali_adafactor_args args = {
-        .grad = floats(t, piece.count, SHOAL_F32),
-        .control = control_of(t, control),
-        .row = floats_between(t, piece.matrices * piece.rows, SHOAL_F32, 0, 1),
-        .column = piece.vector ? NULL
-                               : floats_between(t, piece.matrices * piece.columns, SHOAL_F32, 0, 1),
-        .sum = sums_of(t, 1),
-        .count = piece.count,
-        .first = piece.first,
-        .matrices = piece.matrices,
-        .rows = piece.rows,
-        .columns = piece.columns,
-        .floor = 0.01f,
-    };
-    call(t, &args);
-    give(t, args.sum, 3, SHOAL_I64);
-}
-
-static void adafactor_apply(struct trial *t)
-{
-    const struct piece piece = pick_piece(t);
-    const int64_t control = pick(t, 3), low = pick(t, 3);
-    const struct shoali_adafactor_apply_args args = {
-        .param = floats(t, piece.count, SHOAL_F32),
-        .grad = floats(t, piece.count, SHOAL_F32),
-        .control = control_of(t, control),
-        .row = floats_between(t, piece.matrices * piece.rows, SHOAL_F32, 0, 1),
-        .column = piece.vector ? NULL
-                               : floats_between(t, piece.matrices * piece.columns, SHOAL_F32, 0, 1),
-        .factor = factor_of(t),
-        .low = low > 0 ? block(t, piece.count, low_of(low)) : NULL,
-        .count = piece.count,
-        .first = piece.first,
-        .matrices = piece.matrices,
-        .rows = piece.rows,
-        .columns = piece.columns,
-        .floor = 0.01f,
-        .decay = 0.002f,
-        .low_dtype = low_of(low),
-    };
-    call(t, &args);
-    give(t, args.param, piece.count, SHOAL_F32);
-    if (args.low != NULL)
-        give(t, args.low, piece.count, low_of(low));
 }
 
 /* ---- collectives ---- */
@@ -665,35 +410,24 @@ static void dequantize(struct trial *t)
     give(t, args.y, count, t->dtype);
 }
 
-#define CASE(function, kernel, variants, dtypes)                \
-    {                                                           \
-        &shoali_kernel_##kernel, function, variants, dtypes, 40 \
-    }
 const struct conformance_case flat_cases[] = {
-    CASE(dropout, dropout, 960, FLOATS32),
-    CASE(unary, unary, 1120, FLOATS32),
-    CASE(glu, glu, 2400, FLOATS32),
-    CASE(binary, binary, 480, FLOATS32),
-    CASE(axpy, axpy, 40, FLOATS32),
-    CASE(reduce, reduce, 64, FLOATS32),
-    CASE(broadcast, broadcast, 600, FLOATS32),
-    CASE(copy_strided, copy_strided, 48, FLOATS32 | INTEGERS),
-    CASE(convert, convert, 120, FLOATS32),
-    CASE(set, set, 40, FLOATS32 | INTEGERS),
-    CASE(random_fill, random_fill, 160, FLOATS32),
-    CASE(to_fixed, to_fixed, 80, ONLY_F32),
-    CASE(from_fixed, from_fixed, 30, ONLY_F32),
-    CASE(norm2, norm2, 120, ONLY_F32),
-    CASE(clip, clip, 72, ONLY_F32),
-    CASE(quantize, quantize, 60, FLOATS32),
-    CASE(dequantize, dequantize, 80, FLOATS32),
-    CASE(adam, adam, 180, ONLY_F32),
-    CASE(sgd, sgd, 720, ONLY_F32),
-    CASE(square_sums, square_sums, 2304, ONLY_F32),
-    CASE(lamb, lamb, 60, ONLY_F32),
-    CASE(lamb_apply, lamb_apply, 180, ONLY_F32),
-    CASE(adafactor, adafactor, 24, ONLY_F32),
-    CASE(adafactor_apply, adafactor_apply, 72, ONLY_F32),
-    CASE(reduce_sources, reduce_sources, 2160, FLOATS32 | INTEGERS),
+    CONFORMANCE_CASE(dropout, dropout, 960, FLOATS32),
+    CONFORMANCE_CASE(unary, unary, 1120, FLOATS32),
+    CONFORMANCE_CASE(glu, glu, 2400, FLOATS32),
+    CONFORMANCE_CASE(binary, binary, 480, FLOATS32),
+    CONFORMANCE_CASE(axpy, axpy, 40, FLOATS32),
+    CONFORMANCE_CASE(reduce, reduce, 64, FLOATS32),
+    CONFORMANCE_CASE(broadcast, broadcast, 600, FLOATS32),
+    CONFORMANCE_CASE(copy_strided, copy_strided, 48, FLOATS32 | INTEGERS),
+    CONFORMANCE_CASE(convert, convert, 120, FLOATS32),
+    CONFORMANCE_CASE(set, set, 40, FLOATS32 | INTEGERS),
+    CONFORMANCE_CASE(random_fill, random_fill, 160, FLOATS32),
+    CONFORMANCE_CASE(to_fixed, to_fixed, 80, ONLY_F32),
+    CONFORMANCE_CASE(from_fixed, from_fixed, 30, ONLY_F32),
+    CONFORMANCE_CASE(norm2, norm2, 120, ONLY_F32),
+    CONFORMANCE_CASE(clip, clip, 72, ONLY_F32),
+    CONFORMANCE_CASE(quantize, quantize, 60, FLOATS32),
+    CONFORMANCE_CASE(dequantize, dequantize, 80, FLOATS32),
+    CONFORMANCE_CASE(reduce_sources, reduce_sources, 2160, FLOATS32 | INTEGERS),
 };
 const size_t flat_case_count = SHOALI_COUNT_OF(flat_cases);

@@ -46,7 +46,8 @@ typedef struct shoal_launch_args {
     bool save_pid;               /* write TMPDIR/PID.deepspeed while the job runs */
     int32_t grace_period; /* seconds that a signal leaves the ranks, to save and to leave with 0;
                              0: 0.3. A second signal, and a rank's failure, do not wait. */
-    int32_t silent_rank_timeout; /* seconds in which nothing of a rank may run that others wait for;
+    int32_t silent_rank_timeout; /* seconds in which nothing of a rank may run that others wait for,
+                                    and that one may work in its handler of a fault (SIGSEGV, ...);
                                     0: 60; -1: any time */
 } shoal_launch_args;
 
