@@ -93,7 +93,8 @@ static void forgive_absence(struct shoali_watch *watch)
             watch->heard_ns[i] += late_ns;
 }
 
-/* Hosts know of their own ranks alone. What a host that says nothing has said before is no news of it. */
+/* Hosts know of their own ranks alone. What a host that says nothing has said before is no news of it. Later
+ * than a host finds a silent rank (look.c), which is the reason where there is one. */
 static void find_stuck(struct shoali_watch *watch)
 {
     const int64_t limit_ns = watch->front->options->silent_rank_timeout * INT64_C(1000000000);
