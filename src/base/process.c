@@ -68,6 +68,13 @@ bool shoali_process_has_ended(const struct shoali_process *process)
     return process->state == 'Z' || process->state == 'X';
 }
 
+bool shoali_process_is_there(const struct shoali_process *process)
+{
+    struct shoali_process now;
+    return process->pid > 0 && shoali_process_read(process->pid, &now) &&
+           now.start == process->start && !shoali_process_has_ended(&now);
+}
+
 int64_t shoali_process_run_ns(int32_t pid)
 {
     char path[64];

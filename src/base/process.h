@@ -30,6 +30,8 @@ int64_t shoali_process_run_ns(int32_t pid);
  * written. A library's handler that prints a trace may never come back, as it allocates or locks in what
  * the fault has broken. A thread that left its handler by a jump may look the same for ever. */
 int shoali_process_crash(int32_t pid);
+/* Is this very process, number and start, still there and not ended? */
+bool shoali_process_is_there(const struct shoali_process *process);
 /* Identity of the namespace that this process' numbers belong to, 0 when unknown. */
 unsigned long shoali_process_namespace(void);
 /* A descriptor that becomes readable when the process ends; -1: none, or an old kernel. */

@@ -57,6 +57,10 @@ static void test_reads_a_child(void **state)
     assert_string_equal(child.name, "a) Z 1 (b");
     assert_true(child.start >= self.start);
     assert_false(shoali_process_has_ended(&child));
+    assert_true(shoali_process_is_there(&child));
+    again = child;
+    again.start++;
+    assert_false(shoali_process_is_there(&again));
 
     kill(pid, SIGKILL);
     if (descriptor >= 0) {
@@ -69,6 +73,7 @@ static void test_reads_a_child(void **state)
     }
     assert_true(shoali_process_read(pid, &again)); /* a zombie */
     assert_true(shoali_process_has_ended(&again));
+    assert_false(shoali_process_is_there(&child));
     assert_int_equal(again.start, child.start);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_false(shoali_process_read(pid, &again));

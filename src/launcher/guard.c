@@ -36,13 +36,6 @@ static void await_others(const struct shoali_job *job, int64_t deadline)
     while (shoali_leftover_processes(job, SHOALI_COUNT) > 0 && !shoali_deadline_passed(deadline));
 }
 
-static bool is_there(const struct shoali_process *daemon)
-{
-    struct shoali_process now;
-    return daemon->pid > 0 && shoali_process_read(daemon->pid, &now) &&
-           now.start == daemon->start && !shoali_process_has_ended(&now);
-}
-
 static void end_job(const struct shoali_job *job, time_t since)
 {
     const int64_t deadline = shoali_deadline_ns(GIVE_UP_NS);
@@ -59,7 +52,7 @@ static void end_job(const struct shoali_job *job, time_t since)
         shoali_leftover_of_mpi_memory(since);
     if (job->pid_file)
         unlink(job->pid_file);
-    while (is_there(&job->daemon) && !shoali_deadline_passed(orted_ns))
+    while (shoali_process_is_there(&job->daemon) && !shoali_deadline_passed(orted_ns))
         nanosleep(&(struct timespec){0, OTHERS_NS}, NULL);
     shoali_leftover_of_orted(&job->daemon, getenv("OMPI_MCA_orte_jobfam_session_dir"));
 }

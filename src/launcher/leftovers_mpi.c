@@ -71,12 +71,9 @@ static bool is_session(const char *path)
 
 void shoali_leftover_of_orted(const struct shoali_process *daemon, const char *session)
 {
-    struct shoali_process now;
     char path[512];
     const int descriptor = shoali_process_open(daemon->pid);
-    const bool hangs = strcmp(daemon->name, "orted") == 0 &&
-                       shoali_process_read(daemon->pid, &now) && now.start == daemon->start &&
-                       !shoali_process_has_ended(&now);
+    const bool hangs = strcmp(daemon->name, "orted") == 0 && shoali_process_is_there(daemon);
     if (hangs && descriptor >= 0 &&
         syscall(SYS_pidfd_send_signal, descriptor, SIGKILL, NULL, 0) == 0 && is_session(session)) {
         snprintf(path, sizeof(path), "%s", session);
