@@ -120,16 +120,30 @@ static int32_t take_place(struct shoali_board *board)
     }
 }
 
+/* See ARRIVALS. */
+static void keep_arrival(struct shoali_board *board, uint64_t key, int64_t now_ns)
+{
+    static const struct {
+        int32_t first, count;
+    } rings[SHOALI_BOARD_RINGS] = {
+        {0, SHOALI_BOARD_RECENT}, {SHOALI_BOARD_RECENT, 8}, {SHOALI_BOARD_RECENT + 8, 8}};
+    const uint64_t chance = key * UINT64_C(0x9e3779b97f4a7c15) >> 56;
+    const int32_t ring = chance == 0 ? 2 : chance < 16 ? 1 : 0;
+    const int64_t number = atomic_fetch_add(&board->kept[ring], 1);
+    struct shoali_arrival *arrival =
+        &board->arrival[rings[ring].first + number % rings[ring].count];
+    SET(arrival->key, 0);
+    SET(arrival->wall_ns, now_ns);
+    atomic_store_explicit(&arrival->key, key, memory_order_release);
+}
+
 int32_t shoali_board_post(struct shoali_board *board, const struct shoali_board_post *post)
 {
     if (!board)
         return 0;
     const int64_t number = atomic_fetch_add(&board->posted, 1), now_ns = wall_ns();
     const int32_t place = take_place(board);
-    struct shoali_arrival *arrival = &board->arrival[number % SHOALI_BOARD_ARRIVALS];
-    SET(arrival->key, 0);
-    SET(arrival->wall_ns, now_ns);
-    atomic_store_explicit(&arrival->key, post->key, memory_order_release);
+    keep_arrival(board, post->key, now_ns);
     SET(board->came_ns, now_ns);
     atomic_fetch_add_explicit(&board->unfinished, 1, memory_order_relaxed);
     if (place < 0)

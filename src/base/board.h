@@ -20,6 +20,9 @@
  *             oldest that is not over; if all are, the newest.
  *   TIMES     of collectives are the wall clock's, because those of several hosts are compared;
  *             durations are the monotonic clock's.
+ *   ARRIVALS  Boards of several hosts are seen up to a second apart, in which there may be thousands
+ *             of collectives. So the last arrivals are kept in three rings: of all collectives, of one
+ *             in 16 and of one in 256. The key chooses the ring, hence ranks keep the same ones.
  */
 #ifndef SHOALI_BOARD_H
 #define SHOALI_BOARD_H
@@ -31,10 +34,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SHOALI_BOARD_MAGIC UINT64_C(0x3144524f42414853) /* "SHABORD1" */
+#define SHOALI_BOARD_MAGIC UINT64_C(0x3244524f42414853) /* "SHABORD2" */
 enum {
     SHOALI_BOARD_LINES = 6, /* of the log that are kept */
     SHOALI_BOARD_LINE_WORDS = 24,
+    SHOALI_BOARD_RINGS = 3,
+    SHOALI_BOARD_RECENT = 16, /* arrivals in the first ring */
     SHOALI_BOARD_ARRIVALS = 32,
     SHOALI_BOARD_CALLS = 16,
     SHOALI_BOARD_SENTENCE_WORDS = 96,
@@ -78,8 +83,8 @@ struct shoali_board {
     _Atomic int64_t unfinished; /* it came to more than it has left */
     _Atomic int64_t waits_in;   /* the ticket of the call that the owner waits in; 0: of none */
     struct shoali_board_call call[SHOALI_BOARD_CALLS];
-    struct shoali_arrival
-        arrival[SHOALI_BOARD_ARRIVALS]; /* number posted % SHOALI_BOARD_ARRIVALS */
+    struct shoali_arrival arrival[SHOALI_BOARD_ARRIVALS]; /* the rings, one after the other */
+    _Atomic int64_t kept[SHOALI_BOARD_RINGS];             /* how many a ring was given */
     /* why it gives up; 0: it does not */
     _Atomic int64_t failure;
     _Atomic uint64_t sentence[SHOALI_BOARD_SENTENCE_WORDS];

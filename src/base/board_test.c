@@ -81,6 +81,29 @@ static void test_collectives(void **state)
     assert_true(newest);
 }
 
+/* Who is seen a thousand collectives before another one has some of the same arrivals as that one. */
+static void test_arrivals_meet(void **state)
+{
+    (void)state;
+    static struct shoali_board_view earlier;
+    int32_t shared = 0, recent = 0;
+    memset(&board, 0, sizeof board);
+    shoali_board_begin(&board, 0, 2);
+    for (uint64_t key = 1; key <= 4000; key++) {
+        shoali_board_leave(&board, post(key, "here"));
+        if (key == 3000)
+            assert_true(shoali_board_read(&board, &earlier));
+    }
+    assert_true(shoali_board_read(&board, &view));
+    for (int32_t i = 0; i < SHOALI_BOARD_ARRIVALS; i++)
+        for (int32_t j = 0; j < SHOALI_BOARD_ARRIVALS; j++)
+            shared += view.arrival[i].key == earlier.arrival[j].key;
+    for (int32_t i = 0; i < SHOALI_BOARD_RECENT; i++)
+        recent += view.arrival[i].key > 4000 - 2 * SHOALI_BOARD_RECENT;
+    assert_in_range(shared, 2, 8);
+    assert_int_equal(recent, SHOALI_BOARD_RECENT);
+}
+
 static void expect_call(const char *here, int64_t unfinished)
 {
     assert_true(shoali_board_read(&board, &view));
@@ -212,13 +235,10 @@ static void test_log_comes_here(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_what_was_said),
-        cmocka_unit_test(test_collectives),
-        cmocka_unit_test(test_which_call),
-        cmocka_unit_test(test_many_calls),
-        cmocka_unit_test(test_waits),
-        cmocka_unit_test(test_last_words),
-        cmocka_unit_test(test_log_comes_here),
+        cmocka_unit_test(test_reads_what_was_said), cmocka_unit_test(test_collectives),
+        cmocka_unit_test(test_arrivals_meet),       cmocka_unit_test(test_which_call),
+        cmocka_unit_test(test_many_calls),          cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_last_words),          cmocka_unit_test(test_log_comes_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

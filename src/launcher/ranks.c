@@ -104,16 +104,19 @@ static bool count_meeting(const struct shoali_rank_view *view, int32_t ranks, in
     return true;
 }
 
-static int64_t span_of(const struct shoali_board_view *board)
+/* How long it is from one collective to the next, of those in the ring of all. */
+static double period_of(const struct shoali_board_view *board)
 {
     int64_t first = INT64_MAX, last = 0;
-    for (int32_t i = 0; i < SHOALI_BOARD_ARRIVALS; i++) {
-        if (board->arrival[i].wall_ns == 0)
+    int32_t count = 0;
+    for (int32_t i = 0; i < SHOALI_BOARD_RECENT; i++) {
+        if (board->arrival[i].key == 0)
             continue;
+        count++;
         first = board->arrival[i].wall_ns < first ? board->arrival[i].wall_ns : first;
         last = board->arrival[i].wall_ns > last ? board->arrival[i].wall_ns : last;
     }
-    return last > first ? last - first : 0;
+    return count > 1 ? (double)(last - first) / (count - 1) : 0;
 }
 
 void shoali_ranks_straggler(const struct shoali_rank_view *view, int32_t ranks,
@@ -135,9 +138,10 @@ void shoali_ranks_straggler(const struct shoali_rank_view *view, int32_t ranks,
     straggler->meetings = meetings;
     if (worst >= 0) {
         const double mean_ns = tally[worst].late_ns / tally[worst].last;
-        const double span = (double)span_of(&view[worst].board);
+        const double period_ns = period_of(&view[worst].board);
+        const double wait_ns = tally[worst].late_ns / tally[worst].met;
         straggler->late_ms = mean_ns * 1e-6;
-        straggler->others_wait = span > 0 ? tally[worst].late_ns / span : 0;
+        straggler->others_wait = period_ns > wait_ns ? wait_ns / period_ns : period_ns > 0;
         if (mean_ns > MARGIN_NS)
             straggler->rank = worst;
     }

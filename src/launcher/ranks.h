@@ -48,7 +48,7 @@ struct shoali_straggler {
     int32_t rank; /* -1: none */
     int32_t meetings;
     double late_ms;     /* on the mean of the meetings at which it was last */
-    double others_wait; /* share of the meetings' time, 0 to 1 */
+    double others_wait; /* share of the time, 0 to 1 */
 };
 void shoali_ranks_straggler(const struct shoali_rank_view *view, int32_t ranks,
                             struct shoali_straggler *straggler);

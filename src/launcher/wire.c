@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SENT_ARRIVALS = 16 };
-
 /* The numbers in the order of the line. */
 enum { NUMBERS = 20 };
 static void list_numbers(const struct shoali_board_view *board, int64_t number[NUMBERS])
@@ -34,14 +32,9 @@ void shoali_wire_board(int32_t rank, const struct shoali_rank_view *view, struct
         shoali_str_append(out, "%" PRIx64 "%s", (uint64_t)number[i], i < NUMBERS - 1 ? " " : "");
     shoali_str_append(out, "\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t", board->name, board->backend,
                       board->host, board->doing, board->collective, board->dtype, board->here);
-    for (int i = 0; i < SENT_ARRIVALS; i++) {
-        const int64_t at = board->posted - SENT_ARRIVALS + i;
-        if (at < 0)
-            continue;
-        const int32_t slot = (int32_t)(at % SHOALI_BOARD_ARRIVALS);
-        shoali_str_append(out, "%" PRIx64 " %" PRIx64 " ", board->arrival[slot].key,
-                          (uint64_t)board->arrival[slot].wall_ns);
-    }
+    for (int i = 0; i < SHOALI_BOARD_ARRIVALS; i++)
+        shoali_str_append(out, "%" PRIx64 " %" PRIx64 " ", board->arrival[i].key,
+                          (uint64_t)board->arrival[i].wall_ns);
     shoali_str_append(out, "\n");
 }
 
@@ -118,14 +111,13 @@ static void put_numbers(struct shoali_board *board, const int64_t number[NUMBERS
     atomic_store(&board->io_since_ns, number[13] ? shoali_now_ns() : 0);
 }
 
-/* The last of `posted`, as far as they were sent. */
-static void put_arrivals(struct shoali_board *board, int64_t posted, char *at)
+static void put_arrivals(struct shoali_board *board, char *at)
 {
     char *end;
-    for (int64_t i = posted > SENT_ARRIVALS ? posted - SENT_ARRIVALS : 0; i < posted; i++) {
+    for (int32_t i = 0; i < SHOALI_BOARD_ARRIVALS; i++) {
         const uint64_t key = strtoull(at, &end, 16);
         const int64_t wall_ns = end == at ? 0 : (int64_t)strtoull(end, &at, 16);
-        struct shoali_arrival *arrival = &board->arrival[i % SHOALI_BOARD_ARRIVALS];
+        struct shoali_arrival *arrival = &board->arrival[i];
         atomic_store(&arrival->wall_ns, wall_ns);
         atomic_store(&arrival->key, wall_ns ? key : 0);
     }
@@ -145,7 +137,7 @@ static bool read_board(struct shoali_board *board, int32_t rank, char **field)
     shoali_words_put(board->call[0].collective, SHOALI_BOARD_WORD_WORDS, field[7]);
     shoali_words_put(board->call[0].dtype, SHOALI_BOARD_WORD_WORDS, field[8]);
     shoali_words_put(board->call[0].here, SHOALI_BOARD_HERE_WORDS, field[9]);
-    put_arrivals(board, number[15], field[10]);
+    put_arrivals(board, field[10]);
     atomic_store(&board->magic, SHOALI_BOARD_MAGIC);
     return true;
 }
