@@ -124,6 +124,7 @@ shoal_status shoali_slots_post(void *backend, const struct shoali_post *post, vo
     *out = NULL;
     SHOAL_TRY(status, shoali_world_verdict(group->world), done);
     shoali_world_say_place(group->world);
+    shoali_world_say_core(group->world);
     for (int32_t i = 0; i < SHOALI_MAX_REQUESTS && !request; i++)
         if (group->request[i].state == SHOALI_REQUEST_FREE)
             request = &group->request[i];
@@ -275,16 +276,21 @@ static void let_others_run(struct shoali_slots_group *group)
     group->waits_to_yield = group->crowded_waits;
 }
 
-/* Looks again and again for a time; false: not over. */
-static bool spin(struct shoali_slots_group *group, struct shoali_slots_request *request)
+/* Looks some times; false: not over. */
+static bool poll(struct shoali_slots_group *group, struct shoali_slots_request *request)
 {
-    const bool keeps = !group->world->takes_turns;
-    const int polls = group->spin_ns > 0 && keeps ? POLLS : 0;
+    const int polls = group->spin_ns > 0 && !group->world->takes_turns ? POLLS : 0;
     for (int i = 0; i < polls; i++) {
         if (is_over(group, request))
             return true;
         pause_core(1);
     }
+    return false;
+}
+
+/* Looks again and again for a time; false: not over. */
+static bool spin(struct shoali_slots_group *group, struct shoali_slots_request *request)
+{
     request->waiting_since_ns = shoali_now_ns();
     if (group->waits_to_yield > 0)
         group->waits_to_yield--;
@@ -295,7 +301,7 @@ static bool spin(struct shoali_slots_group *group, struct shoali_slots_request *
             return true;
         if (group->waits_to_yield == 0)
             let_others_run(group);
-        else if (keeps)
+        else if (!group->world->takes_turns)
             pause_core(PAUSES);
         else
             return false;
@@ -303,12 +309,10 @@ static bool spin(struct shoali_slots_group *group, struct shoali_slots_request *
     return false;
 }
 
-static void await(struct shoali_slots_group *group, struct shoali_slots_request *request)
+static void sleep_until_over(struct shoali_slots_group *group, struct shoali_slots_request *request)
 {
     struct shoali_slot *slot = &group->slot[group->rank];
     struct shoali_slots_world *world = group->world;
-    if (is_over(group, request) || spin(group, request))
-        return;
     int64_t slice_ns =
         world->timeout_ns > 0 && world->timeout_ns < SLICE_NS ? world->timeout_ns : SLICE_NS;
     int64_t looked_ns = request->waiting_since_ns;
@@ -340,10 +344,14 @@ static shoal_status finish(struct shoali_slots_group *group, struct shoali_slots
 
 shoal_status shoali_slots_wait(void *backend, void *request)
 {
+    struct shoali_slots_group *group = backend;
     struct shoali_slots_request *own = request;
-    if (own->state != SHOALI_REQUEST_DONE)
-        await(backend, own);
-    return finish(backend, own);
+    if (own->state != SHOALI_REQUEST_DONE && !is_over(group, own) && !poll(group, own)) {
+        if (!spin(group, own))
+            sleep_until_over(group, own);
+        (void)shoali_world_part(group->world);
+    }
+    return finish(group, own);
 }
 
 shoal_status shoali_slots_test(void *backend, void *request)

@@ -24,6 +24,12 @@
  * completes an arrival (the last rank) or moves a channel rings those that sleep. All of this is
  * seq_cst, so either the sleeper sees the news or the publisher sees the sleeper.
  *
+ * Cores: where another program wants a core, the system wakes a rank beside the one that rang it, and
+ * leaves two ranks on one core and the other program alone on another. Ranks say which core they have
+ * when they post; after a wait that was no short one, a rank that finds one with a lower number on
+ * its core goes to a core that no rank has, if it may and there are as many as ranks. Then it has a
+ * part of that core, and the system brings it back when the others sleep.
+ *
  * World: what all groups of a rank share; the verdict of a failure lies in its shared memory. The
  * first verdict stays, and every later call of every rank returns it.
  */
@@ -62,6 +68,7 @@ struct shoali_seat_shared {
     _Alignas(SHOALI_LINE_BYTES) _Atomic uint64_t doing[SHOALI_DOING_WORDS];
     _Atomic int64_t micro, step;
     _Atomic uint64_t name[SHOALI_NAME_WORDS];
+    _Atomic int32_t core; /* cores.c: + 1; 0: it has not said */
 };
 struct shoali_world_shared {
     _Atomic uint32_t verdict; /* enum shoali_verdict_state; the next three are valid when SET */
@@ -287,6 +294,11 @@ static inline int32_t shoali_slots_number(const struct shoali_slots_group *group
 /* names.c: what the calling thread does (its context), for messages about this rank. */
 void shoali_world_say_place(struct shoali_slots_world *world);
 void shoali_slots_set_name(void *group, const char *name);
+
+/* cores.c: says on which core the calling thread is. */
+void shoali_world_say_core(struct shoali_slots_world *world);
+/* Goes to another core where a rank below has this one; it may go back where it came from later. True: it has. */
+bool shoali_world_part(struct shoali_slots_world *world);
 
 /* group.c */
 size_t shoali_group_bytes(int32_t size);

@@ -1,4 +1,5 @@
-/* The first verdict stays, also when the rank that writes it has no core for a while. */
+/* The first verdict stays, also when the rank that writes it has no core for a while; ranks part that
+ * are on one core. */
 #include "comm/algorithms/slots.h"
 
 #include <setjmp.h>
@@ -64,11 +65,53 @@ static void test_a_dead_writer_is_not(void **state)
     assert_string_equal(shoal_error_message(), "the second");
 }
 
+/* A rank as of a process that may run on `cores`, and one below that has said `core`. */
+static bool part(const cpu_set_t *cores, int32_t rank, int32_t core, bool takes_turns)
+{
+    static struct shoali_world_shared shared;
+    struct shoali_slots_world world = {
+        .shared = &shared, .rank = rank, .size = 2, .takes_turns = takes_turns};
+    memset(&shared, 0, sizeof(shared));
+    shared.seat[rank].cores = *cores;
+    shared.seat[1 - rank].core = core + 1;
+    const bool parted = shoali_world_part(&world);
+    if (parted)
+        assert_int_not_equal(shared.seat[rank].core, core + 1);
+    return parted;
+}
+
+static void test_ranks_part(void **state)
+{
+    (void)state;
+    cpu_set_t all, here, now;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    const int core = sched_getcpu();
+    CPU_ZERO(&here);
+    CPU_SET(core, &here);
+    assert_int_equal(sched_setaffinity(0, sizeof here, &here), 0);
+    assert_false(part(&here, 1, core, false)); /* bound to the core */
+    assert_false(part(&all, 1, core, false));  /* since it joined */
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    if (CPU_COUNT(&all) < 2)
+        skip();
+    /* The system may move this thread at any time, so that it is no longer there: seldom. */
+    bool parted = false;
+    for (int i = 0; i < 1000 && !parted; i++)
+        parted = part(&all, 1, sched_getcpu(), false);
+    assert_true(parted);
+    assert_int_equal(sched_getaffinity(0, sizeof now, &now), 0);
+    assert_true(CPU_EQUAL(&all, &now));
+    assert_false(part(&all, 1, -1, false));             /* not said */
+    assert_false(part(&all, 0, sched_getcpu(), false)); /* the other one goes */
+    assert_false(part(&all, 1, sched_getcpu(), true));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_slow_writer_is_awaited),
         cmocka_unit_test(test_a_dead_writer_is_not),
+        cmocka_unit_test(test_ranks_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
