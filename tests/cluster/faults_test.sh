@@ -73,14 +73,14 @@ full   | openmpi | stop | 5000 | 1   | rank 3 (worker-1, pid ;has made no progre
 full   | openmpi | link | 5000 | 1   | host worker-1 does not answer: nothing came from it for 
 full   | openmpi | loss | 0    | 0   | step 40/40
 full   | openmpi | late | 0    | 0   | step 40/40
-always | openmpi | absent | 0  | 1   | exited with code 1;why: MPI_Init did not come back within 6.0 s (DEEPSPEED_TIMEOUT);look at the rank that did not come
+always | openmpi | absent | 0  | 1   | exited with code 1;why: MPI_Init did not come back within 6.0 s: not all ranks;look at the rank that did not come
 full   | mpich | kill   | 5000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9;where: 
 full   | mpich | segv   | 5000 | 139 | rank 3 (worker-1, pid ;was killed by signal 11
 full   | mpich | exit   | 5000 | 3   | rank 3 (worker-1, pid ;exited with code 3
 full   | mpich | error  | 5000 | 1   | rank 3 (worker-1, pid ;exited with code 1;why: fault point comm.post
 full   | mpich | stop   | 5000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
 always | mpich | late   | 0    | 0   | step 40/40
-full   | mpich | absent | 0    | 1   | exited with code 1;why: MPI_Init did not come back within 6.0 s (DEEPSPEED_TIMEOUT)
+full   | mpich | absent | 0    | 1   | exited with code 1;why: MPI_Init did not come back within 6.0 s: not all ranks
 full   | mpich | link   | 5000 | 1   | host worker-1 does not answer: nothing came from it for 
 '
 

@@ -36,8 +36,9 @@ static void *keep_limit(void *arg)
         return NULL;
     snprintf(
         sentence, sizeof(sentence),
-        "MPI_Init did not come back within %.1f s (DEEPSPEED_TIMEOUT): not all ranks of the job "
-        "called it, or a host cannot be reached",
+        "MPI_Init did not come back within %.1f s: not all ranks of the job called it, or a host "
+        "cannot be reached; if they are only slow, raise the timeout (DEEPSPEED_TIMEOUT, in "
+        "minutes)",
         limit->seconds);
     shoali_board_fail(limit->board, SHOAL_ETIMEOUT, sentence);
     /* Not through the sink, which may belong to the thread that waits. */
