@@ -193,6 +193,7 @@ static const struct shape shapes[] = {
     {40, 50, 2048, 0, 0, 0, ORDINARY}, /* rows a page apart: A is packed */
     {40, 20, 2050, 1, 0, 0, ORDINARY}, /* K in blocks, the last step incomplete, A in place */
     {300, 35, 70, 0, 1, 0, ORDINARY},  /* rows in blocks */
+    {300, 500, 70, 0, 1, 1, ORDINARY}, /* columns, too, and pieces of both */
     {300, 9, 96, 2, 0, 1, TINY},
     {31, 40, 40, 0, 0, 0, HUGE_ONES},
     {31, 40, 40, 0, 1, 0, INFINITIES},
@@ -289,9 +290,12 @@ static void run_shapes(const struct shoali_ops_table *table)
         struct product p;
         make(&p, &shapes[i], &r);
         run(table, &p, NULL, false, "one thread");
-        run(table, &p, pool, false, "threads");
         run(table, &p, NULL, true, "packed");
-        run(table, &p, pool, true, "packed, threads");
+        for (uint64_t seed = 0; seed < 4; seed++) { /* orders in which pieces are claimed */
+            shoali_pool_shuffle(pool, seed * UINT64_C(0x9e3779b97f4a7c15));
+            run(table, &p, pool, false, "threads");
+            run(table, &p, pool, true, "packed, threads");
+        }
         drop(&p);
     }
     shoali_pool_destroy(pool);

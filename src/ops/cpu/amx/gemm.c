@@ -1,17 +1,27 @@
 /* gemm - the matrix product: plan, blocking, threads. amx.h has the layouts and the order of sums.
  *
- * Threads get rectangles of C. Within one, columns are taken in blocks of nc, whose B is packed when
- * it is not yet; rows in blocks of mc, so that their A stays in the second-level cache while the
- * panels of 32 columns pass; k in blocks of BLOCK_STEPS, between which sums are carried in fp32.
+ * Each thread's share is a rectangle of C. Within one, columns are taken in blocks of nc and rows in
+ * blocks of mc, so that their A stays in the second-level cache while the panels of 32 columns pass;
+ * some panels of such a block are the piece that a thread claims. A panel of B that is not packed yet
+ * is when it is first used, and serves all row blocks, as a packed block of A serves its pieces. k is
+ * taken in blocks of BLOCK_STEPS, between which sums are carried in fp32.
  */
 #include "ops/cpu/amx/amx.h"
 
-#define BLOCK_STEPS 32 /* of 32 elements */
+#define BLOCK_STEPS 32           /* of 32 elements */
+#define BLOCK_A_BYTES (1 << 20)  /* of A that stays while panels pass */
+#define BLOCK_B_BYTES (4 << 20)  /* of B that is packed at a time */
+#if defined(SHOALI_AMX_EMULATED) /* so that small products have many blocks and pieces */
+#define BLOCK_ROWS 64
+#define BLOCK_COLUMNS 96
+#define PIECE_WORK (1 << 16)
+#else
 #define BLOCK_ROWS 256
-#define BLOCK_A_BYTES (1 << 20) /* of A that stays while panels pass */
-#define BLOCK_B_BYTES (4 << 20) /* of B that is packed at a time */
-#define SERIAL_WORK (64 << 10)  /* multiply-adds below which a second thread does not pay */
-#define PAGE_BYTES 4096         /* rows a multiple of it apart share cache sets */
+#define BLOCK_COLUMNS 4096   /* of a B that is packed at a time, at most */
+#define PIECE_WORK (1 << 26) /* multiply-adds of a piece: one or two hundred microseconds */
+#endif
+#define SERIAL_WORK (64 << 10) /* multiply-adds below which a second thread does not pay */
+#define PAGE_BYTES 4096        /* rows a multiple of it apart share cache sets */
 
 struct plan {
     const struct shoali_gemm_args *args;
@@ -19,6 +29,7 @@ struct plan {
     const uint32_t *packed_b; /* NULL: packed on the way */
     bool in_place;            /* A is read where it lies */
     int64_t steps, mc, nc;
+    int64_t piece; /* columns: whole panels */
     int32_t grid_m, grid_n;
 };
 
@@ -26,9 +37,12 @@ struct plan {
 struct place {
     const struct plan *plan;
     struct amx_tiles tiles;
-    uint32_t *a, *b; /* packed; of B the columns from j0 on */
+    uint32_t *a, *b; /* packed; of B the columns from b_block on */
     float *carry;    /* [mc][32] */
     int64_t i0, rows, j0, columns;
+    int64_t a_packed; /* the first row of the block of A that is; -1: none */
+    int64_t b_block;  /* the first column of the block whose panels are kept; -1: none */
+    uint64_t b_packed[(BLOCK_COLUMNS / AMX_SQUARE + 63) / 64]; /* which of them are there */
 };
 
 static int64_t round_up(int64_t n, int64_t multiple)
@@ -62,16 +76,39 @@ static void point_to_a(const struct place *at, int64_t i, int rows, int64_t step
     block->a_last = (const char *)last;
 }
 
+static void pack_panel(const struct place *at, int64_t j, int64_t columns, uint32_t *to)
+{
+    const struct plan *plan = at->plan;
+    for (int64_t unit = 0; unit < columns; unit += 16)
+        SHOALI_CPU_SYMBOL(amx_pack_b)
+    (&plan->b, plan->args->trans_b, plan->args->k, j + unit, SHOALI_MIN(16, columns - unit),
+     to + unit / 16 * plan->steps * AMX_TILE_WORDS);
+}
+
+/* The panel of columns [j, j+columns) of C, all of k. */
+static const uint32_t *get_panel(struct place *at, int64_t j, int64_t columns)
+{
+    const struct plan *plan = at->plan;
+    const int64_t unit_words = plan->steps * AMX_TILE_WORDS;
+    if (plan->packed_b)
+        return plan->packed_b + j / 16 * unit_words;
+    const int64_t number = (j - at->b_block) / AMX_SQUARE;
+    const uint64_t bit = (uint64_t)1 << number % 64;
+    uint32_t *panel = at->b + 2 * number * unit_words;
+    if (!(at->b_packed[number / 64] & bit))
+        pack_panel(at, j, columns, panel);
+    at->b_packed[number / 64] |= bit;
+    return panel;
+}
+
 /* All rows of the block against 32 columns, from one step to another. */
-static void run_panel(struct place *at, int64_t j, int64_t step, int64_t end)
+static void run_panel(struct place *at, const uint32_t *b, int64_t j, int64_t step, int64_t end)
 {
     const struct plan *plan = at->plan;
     const int64_t columns = SHOALI_MIN(AMX_SQUARE, at->columns - j);
-    const uint32_t *b =
-        plan->packed_b ? plan->packed_b + at->j0 / 16 * plan->steps * AMX_TILE_WORDS : at->b;
     uint32_t last[2 * AMX_TILE_WORDS] __attribute__((aligned(64)));
     struct amx_block block = {
-        .b = (const char *)(b + (j / 16 * plan->steps + step) * AMX_TILE_WORDS),
+        .b = (const char *)(b + step * AMX_TILE_WORDS),
         .b_row = 64,
         .b_half = plan->steps * AMX_TILE_BYTES,
         .b_step = AMX_TILE_BYTES,
@@ -92,19 +129,6 @@ static void run_panel(struct place *at, int64_t j, int64_t step, int64_t end)
     }
 }
 
-static void run_block(struct place *at)
-{
-    const struct plan *plan = at->plan;
-    for (int64_t j = 0; j < at->columns; j += AMX_SQUARE) {
-        int64_t step = 0;
-        do {
-            const int64_t end = SHOALI_MIN(step + BLOCK_STEPS, plan->steps);
-            run_panel(at, j, step, end);
-            step = end;
-        } while (step < plan->steps);
-    }
-}
-
 static void pack_a(const struct place *at)
 {
     const struct plan *plan = at->plan;
@@ -115,28 +139,20 @@ static void pack_a(const struct place *at)
         SHOALI_CPU_SYMBOL(amx_pack_rows)(&plan->a, plan->args->k, at->i0, at->rows, at->a);
 }
 
-static void pack_b_block(const struct place *at)
+static void run_piece(struct place *at)
 {
     const struct plan *plan = at->plan;
-    for (int64_t j = 0; j < at->columns; j += 16)
-        SHOALI_CPU_SYMBOL(amx_pack_b)
-    (&plan->b, plan->args->trans_b, plan->args->k, at->j0 + j, SHOALI_MIN(16, at->columns - j),
-     at->b + j / 16 * plan->steps * AMX_TILE_WORDS);
-}
-
-static void run_rectangle(struct place *at, int64_t i0, int64_t i1, int64_t j0, int64_t j1)
-{
-    const struct plan *plan = at->plan;
-    for (at->j0 = j0; at->j0 < j1; at->j0 += plan->nc) {
-        at->columns = SHOALI_MIN(plan->nc, j1 - at->j0);
-        if (!plan->packed_b)
-            pack_b_block(at);
-        for (at->i0 = i0; at->i0 < i1; at->i0 += plan->mc) {
-            at->rows = SHOALI_MIN(plan->mc, i1 - at->i0);
-            if (!plan->in_place)
-                pack_a(at);
-            run_block(at);
-        }
+    if (!plan->in_place && at->a_packed != at->i0)
+        pack_a(at);
+    at->a_packed = at->i0;
+    for (int64_t j = 0; j < at->columns; j += AMX_SQUARE) {
+        const uint32_t *b = get_panel(at, at->j0 + j, SHOALI_MIN(AMX_SQUARE, at->columns - j));
+        int64_t step = 0;
+        do {
+            const int64_t end = SHOALI_MIN(step + BLOCK_STEPS, plan->steps);
+            run_panel(at, b, j, step, end);
+            step = end;
+        } while (step < plan->steps);
     }
 }
 
@@ -169,43 +185,79 @@ static void plain_element(const struct plan *plan, int64_t m, int64_t n)
     SHOALI_CPU_SYMBOL(gemm_finish)(args, sum, 16, m, 1, n, 1);
 }
 
-static void plain_rectangle(const struct plan *plan, int64_t i0, int64_t i1, int64_t j0, int64_t j1)
+static void plain_piece(const struct place *at)
 {
-    for (int64_t i = i0; i < i1; i++)
-        for (int64_t j = j0; j < j1; j++)
-            plain_element(plan, i, j);
+    for (int64_t i = at->i0; i < at->i0 + at->rows; i++)
+        for (int64_t j = at->j0; j < at->j0 + at->columns; j++)
+            plain_element(at->plan, i, j);
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-static void work(void *arg, int32_t index, int32_t count)
-{
-    const struct plan *shared = arg;
-    struct plan plan = *shared;
+/* A share of C, and the blocks in it. */
+struct rectangle {
     int64_t i0, i1, j0, j1;
-    (void)count;
-    if (index >= plan.grid_m * plan.grid_n)
-        return;
-    shoali_pool_slice(plan.args->m, AMX_SQUARE, index / plan.grid_n, plan.grid_m, &i0, &i1);
-    shoali_pool_slice(plan.args->n, AMX_SQUARE, index % plan.grid_n, plan.grid_n, &j0, &j1);
-    if (i0 >= i1 || j0 >= j1)
-        return;
-    plan.mc = SHOALI_MIN(plan.mc, round_up(i1 - i0, AMX_SQUARE));
-    plan.nc = SHOALI_MIN(plan.nc, round_up(j1 - j0, AMX_SQUARE));
-    const int64_t step_words = plan.steps * AMX_TILE_WORDS;
-    const int64_t a_words = plan.in_place ? 0 : plan.mc / 16 * step_words;
-    const int64_t b_words = plan.packed_b ? 0 : plan.nc / 16 * step_words;
-    const int64_t carry_words = plan.mc * AMX_SQUARE;
-    uint32_t *memory = shoali_scratch((size_t)(carry_words + a_words + b_words) * sizeof *memory);
-    if (!memory) {
-        plain_rectangle(&plan, i0, i1, j0, j1);
-        return;
+    int64_t in_m, in_n, in_block; /* blocks, and pieces of one */
+};
+
+static void rectangle_of(const struct plan *plan, int32_t share, struct rectangle *r)
+{
+    shoali_pool_slice(plan->args->m, AMX_SQUARE, share / plan->grid_n, plan->grid_m, &r->i0,
+                      &r->i1);
+    shoali_pool_slice(plan->args->n, AMX_SQUARE, share % plan->grid_n, plan->grid_n, &r->j0,
+                      &r->j1);
+    r->in_m = (r->i1 - r->i0 + plan->mc - 1) / plan->mc;
+    r->in_n = (r->j1 - r->j0 + plan->nc - 1) / plan->nc;
+    r->in_block = (plan->nc + plan->piece - 1) / plan->piece;
+}
+
+static int64_t pieces_of(const void *arg, int32_t share, int32_t shares)
+{
+    struct rectangle r;
+    (void)shares;
+    rectangle_of(arg, share, &r);
+    return r.in_m * r.in_n * r.in_block;
+}
+
+/* Rows inside columns; with a B that is packed there is one block of columns. */
+static void enter_piece(const struct shoali_claim *claim, struct place *at)
+{
+    const struct plan *plan = at->plan;
+    struct rectangle r;
+    rectangle_of(plan, claim->share, &r);
+    const int64_t block = claim->piece / r.in_block;
+    const int64_t j0 = r.j0 + block / r.in_m * plan->nc, j1 = SHOALI_MIN(r.j1, j0 + plan->nc);
+    at->i0 = r.i0 + block % r.in_m * plan->mc;
+    at->rows = SHOALI_MIN(plan->mc, r.i1 - at->i0);
+    at->j0 = j0 + claim->piece % r.in_block * plan->piece;
+    at->columns = SHOALI_MIN(plan->piece, j1 - at->j0);
+    if (at->b_block != j0) {
+        at->b_block = j0;
+        memset(at->b_packed, 0, sizeof at->b_packed);
     }
-    struct place at = {.plan = &plan,
-                       .carry = (float *)(void *)memory,
-                       .a = memory + carry_words,
-                       .b = memory + carry_words + a_words};
-    run_rectangle(&at, i0, i1, j0, j1);
+}
+
+static void work(void *arg, struct shoali_claim *claim)
+{
+    const struct plan *plan = arg;
+    const int64_t unit_words = plan->steps * AMX_TILE_WORDS;
+    const int64_t a_words = plan->in_place ? 0 : plan->mc / 16 * unit_words;
+    const int64_t b_words = plan->packed_b ? 0 : plan->nc / 16 * unit_words;
+    const int64_t carry_words = plan->mc * AMX_SQUARE;
+    uint32_t *memory = shoali_scratch((size_t)(carry_words + a_words + b_words) * sizeof *memory);
+    struct place at = {.plan = plan, .a_packed = -1, .b_block = -1};
+    if (memory) {
+        at.carry = (float *)(void *)memory;
+        at.a = memory + carry_words;
+        at.b = memory + carry_words + a_words;
+    }
+    while (shoali_claim_next(claim)) {
+        enter_piece(claim, &at);
+        if (at.columns > 0 && memory)
+            run_piece(&at);
+        else if (at.columns > 0)
+            plain_piece(&at);
+    }
     AMX_RELEASE(&at.tiles);
 }
 
@@ -240,21 +292,33 @@ static int64_t fitting(int64_t bytes, int64_t steps)
     return SHOALI_MAX(rows, AMX_SQUARE);
 }
 
+/* Blocks that are no larger than the largest share, and how many columns of one are a piece. */
+static void choose_pieces(struct plan *plan)
+{
+    struct rectangle r = {0};
+    plan->mc = SHOALI_MIN(BLOCK_ROWS, fitting(BLOCK_A_BYTES, plan->steps));
+    plan->nc = SHOALI_MIN(BLOCK_COLUMNS, fitting(BLOCK_B_BYTES, plan->steps));
+    plan->piece = AMX_SQUARE;
+    rectangle_of(plan, 0, &r);
+    plan->mc = SHOALI_MIN(plan->mc, round_up(r.i1 - r.i0, AMX_SQUARE));
+    if (plan->packed_b || r.j1 - r.j0 < plan->nc)
+        plan->nc = round_up(r.j1 - r.j0, AMX_SQUARE);
+    const int64_t panel = plan->mc * AMX_SQUARE * AMX_STEP * SHOALI_MAX(plan->steps, 1);
+    plan->piece = SHOALI_MIN((PIECE_WORK + panel - 1) / panel * AMX_SQUARE, plan->nc);
+}
+
 void SHOALI_CPU_SYMBOL(gemm)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_gemm_args *gemm = args;
-    const int32_t threads = shoali_pool_threads(context->threads);
     if (gemm->m <= 0 || gemm->n <= 0)
         return;
     struct plan plan = {.args = gemm, .packed_b = gemm->packed_b, .steps = amx_steps(gemm->k)};
     plan.a = (struct gemm_source){gemm->a, gemm->lda, SHOAL_BF16, true};
     plan.b = (struct gemm_source){gemm->b, gemm->ldb, SHOAL_BF16, true};
     plan.in_place = !gemm->trans_a && (2 * gemm->lda % PAGE_BYTES != 0 || gemm->n <= AMX_SQUARE);
-    plan.mc = SHOALI_MIN(BLOCK_ROWS, fitting(BLOCK_A_BYTES, plan.steps));
-    plan.nc = plan.packed_b ? round_up(gemm->n, AMX_SQUARE) : fitting(BLOCK_B_BYTES, plan.steps);
-    choose_grid(&plan, threads);
-    if (plan.grid_m * plan.grid_n == 1)
-        work(&plan, 0, 1);
-    else
-        shoali_pool_run(context->threads, work, &plan);
+    choose_grid(&plan, shoali_pool_threads(context->threads));
+    choose_pieces(&plan);
+    const struct shoali_pieces pieces = {
+        .shares = plan.grid_m * plan.grid_n, .count = pieces_of, .work = work, .arg = &plan};
+    shoali_pool_run_pieces(pieces.shares > 1 ? context->threads : NULL, &pieces);
 }

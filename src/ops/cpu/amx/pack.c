@@ -1,5 +1,6 @@
 /* pack - operands in the layouts of amx.h. */
 #include "ops/cpu/amx/amx.h"
+#include "ops/cpu/range.h"
 
 /* Words of a step of 16 columns are a B tile; those of an incomplete last one are zeros. */
 static void clear_rest(uint32_t *tile, int64_t k)
@@ -70,12 +71,10 @@ size_t SHOALI_CPU_SYMBOL(packed_b_bytes)(int64_t n, int64_t k, shoal_dtype dtype
     return (size_t)((n + 15) / 16 * amx_steps(k)) * AMX_TILE_BYTES;
 }
 
-static void pack_units(void *arg, int32_t index, int32_t count)
+static void pack_units(const void *block, int64_t begin, int64_t end)
 {
-    const struct shoali_pack_b_args *args = arg;
+    const struct shoali_pack_b_args *args = block;
     const struct gemm_source from = {args->b, args->ldb, args->dtype, true};
-    int64_t begin, end;
-    shoali_pool_slice(args->n, 16, index, count, &begin, &end);
     for (int64_t n = begin; n < end; n += 16)
         SHOALI_CPU_SYMBOL(amx_pack_b)
     (&from, args->trans_b, args->k, n, SHOALI_MIN(16, end - n),
@@ -84,6 +83,6 @@ static void pack_units(void *arg, int32_t index, int32_t count)
 
 void SHOALI_CPU_SYMBOL(pack_b)(const void *args, const struct shoali_kernel_context *context)
 {
-    struct shoali_pack_b_args pack = *(const struct shoali_pack_b_args *)args;
-    shoali_pool_run(context->threads, pack_units, &pack);
+    const struct shoali_pack_b_args *pack = args;
+    range_run(context->threads, pack_units, pack, pack->n, 16, 4 * pack->k);
 }
