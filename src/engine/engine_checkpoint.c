@@ -60,6 +60,31 @@ shoal_status shoali_engine_numbers(const struct shoal_engine *engine, char **tex
     return status;
 }
 
+/* What makes this run's numbers others than those of the run that saved. */
+static void tell_differences(const struct shoal_engine *engine, const json_t *object, int64_t train,
+                             int64_t seed, const char *kernels)
+{
+    if (train != engine->largest.train)
+        SHOALI_WARN("engine",
+                    "the checkpoint was trained with train_batch_size %lld, this run uses %lld",
+                    (long long)train, (long long)engine->largest.train);
+    if ((uint64_t)seed != engine->seed)
+        SHOALI_WARN("engine",
+                    "the checkpoint was trained with seed %lld, this run uses %llu: data order and "
+                    "dropout differ",
+                    (long long)seed, (unsigned long long)engine->seed);
+    if (strcmp(kernels, engine->ops.name) != 0)
+        SHOALI_WARN("engine",
+                    "the checkpoint was trained with kernels %s, this run uses %s: 16-bit results "
+                    "may differ in the last bits",
+                    kernels, engine->ops.name);
+    if (engine->config.reduction == SHOALI_REDUCTION_EXACT) {
+        compare_splits(object, "exact_splits_tensor", "tensor", engine->config.exact_splits.tensor);
+        compare_splits(object, "exact_splits_sequence", "sequence",
+                       engine->config.exact_splits.sequence);
+    }
+}
+
 static shoal_status restore_numbers(struct shoal_engine *engine, const char *text)
 {
     shoal_status status = SHOAL_OK;
@@ -94,25 +119,7 @@ static shoal_status restore_numbers(struct shoal_engine *engine, const char *tex
     engine->applied_samples_behind =
         json_integer_value(json_object_get(object, "applied_samples_behind"));
     engine->info.skipped_steps = skipped;
-    if (train != engine->largest.train)
-        SHOALI_WARN("engine",
-                    "the checkpoint was trained with train_batch_size %lld, this run uses %lld",
-                    (long long)train, (long long)engine->largest.train);
-    if ((uint64_t)seed != engine->seed)
-        SHOALI_WARN("engine",
-                    "the checkpoint was trained with seed %lld, this run uses %llu: data order and "
-                    "dropout differ",
-                    (long long)seed, (unsigned long long)engine->seed);
-    if (strcmp(kernels, engine->ops.name) != 0)
-        SHOALI_WARN("engine",
-                    "the checkpoint was trained with kernels %s, this run uses %s: 16-bit results "
-                    "may differ in the last bits",
-                    kernels, engine->ops.name);
-    if (engine->config.reduction == SHOALI_REDUCTION_EXACT) {
-        compare_splits(object, "exact_splits_tensor", "tensor", engine->config.exact_splits.tensor);
-        compare_splits(object, "exact_splits_sequence", "sequence",
-                       engine->config.exact_splits.sequence);
-    }
+    tell_differences(engine, object, train, seed, kernels);
 done:
     json_decref(object);
     return status;

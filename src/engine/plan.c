@@ -409,6 +409,21 @@ static int set_members(json_t *object, const struct json_member *member, size_t 
     return failed;
 }
 
+static int set_traffic(json_t *object, const shoal_plan *plan)
+{
+    json_t *traffic = json_object();
+    int failed = 0;
+    for (int32_t i = 0; i < plan->traffic_count; i++) {
+        const shoal_plan_traffic *one = &plan->traffic[i];
+        const struct json_member counts[] = {
+            {"calls", one->calls}, {"elements", one->elements}, {"bytes", one->bytes}};
+        json_t *entry = json_object();
+        failed |= set_members(entry, counts, sizeof counts / sizeof counts[0]);
+        failed |= json_object_set_new(traffic, one->name, entry);
+    }
+    return failed | json_object_set_new(object, "traffic", traffic);
+}
+
 static shoal_status write_json(const shoal_plan *plan, char **json)
 {
     const struct json_member members[] = {
@@ -455,17 +470,9 @@ static shoal_status write_json(const shoal_plan *plan, char **json)
         {"data_rank", plan->data_rank},
         {"in_flight", plan->in_flight},
     };
-    json_t *object = json_object(), *traffic = json_object();
+    json_t *object = json_object();
     int failed = set_members(object, members, sizeof members / sizeof members[0]);
-    for (int32_t i = 0; i < plan->traffic_count; i++) {
-        const shoal_plan_traffic *one = &plan->traffic[i];
-        const struct json_member counts[] = {
-            {"calls", one->calls}, {"elements", one->elements}, {"bytes", one->bytes}};
-        json_t *entry = json_object();
-        failed |= set_members(entry, counts, sizeof counts / sizeof counts[0]);
-        failed |= json_object_set_new(traffic, one->name, entry);
-    }
-    failed |= json_object_set_new(object, "traffic", traffic);
+    failed |= set_traffic(object, plan);
     *json = NULL;
     const shoal_status status = failed ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the plan")
                                        : shoali_json_write(object, JSON_COMPACT, "the plan", json);

@@ -62,13 +62,15 @@ struct conformance_case {
     uint32_t dtypes;
     int64_t trials; /* at most so many variants, spread evenly; 0: TRIALS_MAX */
 };
-/* shaped.c, flat.c, updates.c */
-extern const struct conformance_case shaped_cases[], flat_cases[], update_cases[];
-extern const size_t shaped_case_count, flat_case_count, update_case_count;
-#define CONFORMANCE_CASE(function, kernel, variants, dtypes)    \
-    {                                                           \
-        &shoali_kernel_##kernel, function, variants, dtypes, 40 \
+/* shaped.c, losses.c, flat.c, updates.c */
+extern const struct conformance_case shaped_cases[], loss_cases[], flat_cases[], update_cases[];
+extern const size_t shaped_case_count, loss_case_count, flat_case_count, update_case_count;
+#define CONFORMANCE_TRIALS(function, kernel, variants, dtypes, trials) \
+    {                                                                  \
+        &shoali_kernel_##kernel, function, variants, dtypes, trials    \
     }
+#define CONFORMANCE_CASE(function, kernel, variants, dtypes) \
+    CONFORMANCE_TRIALS(function, kernel, variants, dtypes, 40)
 #define FLOATS32 SHOALI_SHORT_FLOATS
 #define ONLY_F32 (1u << SHOAL_F32)
 

@@ -22,6 +22,7 @@ static void test_every_kernel_has_a_case(void **state)
     for (int32_t i = 0; i < shoali_ops_ref.entry_count; i++) {
         const struct shoali_kernel *kernel = shoali_ops_ref.entries[i].kernel;
         if (!has_case(shaped_cases, shaped_case_count, kernel) &&
+            !has_case(loss_cases, loss_case_count, kernel) &&
             !has_case(flat_cases, flat_case_count, kernel) &&
             !has_case(update_cases, update_case_count, kernel))
             fail_msg("kernel %s has no conformance case: write one in shaped.c, flat.c or "
@@ -100,6 +101,7 @@ int main(int argc, char **argv)
         add_cases(tests, &count, update_cases, update_case_count);
     } else {
         add_cases(tests, &count, shaped_cases, shaped_case_count);
+        add_cases(tests, &count, loss_cases, loss_case_count);
     }
     return _cmocka_run_group_tests("conformance", tests, count, NULL, NULL);
 }
