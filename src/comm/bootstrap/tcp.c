@@ -125,6 +125,19 @@ static bool receive_all(int fd, void *data, size_t bytes, int64_t deadline_ns)
     return true;
 }
 
+/* Where nobody listens yet at a port that the system gives to clients, too, a socket may be given that very
+ * port and meet itself. It would keep it from rank 0, and so would its rest: it ends without one. */
+static bool is_itself(int fd)
+{
+    const struct linger none = {.l_onoff = 1, .l_linger = 0};
+    struct sockaddr_storage here = {0}, there = {0};
+    socklen_t here_bytes = sizeof(here), there_bytes = sizeof(there);
+    return getsockname(fd, (struct sockaddr *)&here, &here_bytes) == 0 &&
+           getpeername(fd, (struct sockaddr *)&there, &there_bytes) == 0 &&
+           here_bytes == there_bytes && memcmp(&here, &there, here_bytes) == 0 &&
+           setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none)) == 0;
+}
+
 /* The connected socket, which does not block, or -1 with errno. */
 static int connect_to(const struct addrinfo *at, int64_t deadline_ns)
 {
@@ -139,6 +152,8 @@ static int connect_to(const struct addrinfo *at, int64_t deadline_ns)
     if (code == EINPROGRESS && (!await(fd, POLLOUT, deadline_ns) ||
                                 getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &length) != 0))
         code = errno;
+    if (code == 0 && is_itself(fd))
+        code = ECONNREFUSED;
     if (code == 0) {
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         return fd;

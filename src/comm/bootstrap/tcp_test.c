@@ -4,14 +4,18 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -472,6 +476,59 @@ static void without_descriptors_nothing_spins(void **state)
     close(meeting.keeper);
 }
 
+/* A network of this thread's own, whose clients are given one of two ports. */
+static bool leave_network(void)
+{
+    static const char range[] = "50000 50001";
+    struct ifreq link = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    bool good = unshare(CLONE_NEWNET) == 0;
+    const int fd = good ? open("/proc/sys/net/ipv4/ip_local_port_range", O_WRONLY) : -1;
+    const int any = good ? socket(AF_INET, SOCK_DGRAM, 0) : -1;
+    good = fd >= 0 && any >= 0 && write(fd, range, strlen(range)) > 0 &&
+           ioctl(any, SIOCSIFFLAGS, &link) == 0;
+    if (fd >= 0)
+        close(fd);
+    if (any >= 0)
+        close(any);
+    return good;
+}
+
+struct early {
+    const struct meeting *meeting;
+    struct shoali_store *store;
+    shoal_status status;
+    char sentence[512];
+};
+
+static void *come_early(void *arg)
+{
+    struct early *early = arg;
+    early->status = open_store(early->meeting, "secret", "job", false, 10, &early->store);
+    snprintf(early->sentence, sizeof(early->sentence), "%s", shoal_error_message());
+    return NULL;
+}
+
+/* The last of the tests: it does not come back from its network. */
+static void nobody_meets_himself(void **state)
+{
+    (void)state;
+    struct meeting meeting = {.where = "127.0.0.1:50000"};
+    struct early early = {.meeting = &meeting};
+    pthread_t thread;
+    if (!leave_network()) {
+        print_message("no network of its own can be made\n");
+        skip();
+    }
+    assert_int_equal(pthread_create(&thread, NULL, come_early, &early), 0);
+    nanosleep(&(struct timespec){0, 200000000}, NULL); /* a hundred attempts */
+    const shoal_status status = open_store(&meeting, "secret", "job", true, 5, &meeting.store);
+    pthread_join(thread, NULL);
+    if (status != SHOAL_OK || early.status != SHOAL_OK)
+        fail_msg("server: %d, client: %d, %s", (int)status, (int)early.status, early.sentence);
+    shoali_store_close(early.store);
+    shoali_store_close(meeting.store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -485,6 +542,7 @@ int main(void)
         cmocka_unit_test(impostors_learn_and_get_nothing),
         cmocka_unit_test(other_machines_need_a_secret),
         cmocka_unit_test(without_descriptors_nothing_spins),
+        cmocka_unit_test(nobody_meets_himself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
