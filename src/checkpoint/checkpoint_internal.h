@@ -305,8 +305,7 @@ void shoali_checkpoint_expect(struct shoali_checkpoint_run *run);
  * leaves with the same status. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_gather(struct shoali_checkpoint_run *run);
 /* Reads and verifies what somebody holds of a kind. As above. */
-SHOAL_CHECKED shoal_status shoali_checkpoint_scatter(struct shoali_checkpoint_run *run,
-                                                     int32_t kind);
+SHOAL_CHECKED shoal_status shoali_checkpoint_scatter(struct shoali_checkpoint_run *run);
 
 /* ---- holders.c ---- */
 

@@ -365,8 +365,7 @@ shoal_status shoali_checkpoint_load(const struct shoali_checkpoint_args *args)
         SHOAL_TRY(status, share_places(&run), done);
     shoali_checkpoint_number_chunks(&run);
     SHOAL_TRY(status, shoali_checkpoint_agree(&run, shoali_checkpoint_run_buffer(&run)), done);
-    for (int32_t k = 0; k < args->kind_count; k++)
-        SHOAL_TRY(status, shoali_checkpoint_scatter(&run, k), done);
+    SHOAL_TRY(status, shoali_checkpoint_scatter(&run), done);
 done:
     shoali_checkpoint_run_fini(&run);
     return status;

@@ -1,5 +1,5 @@
 /* From the files to those who hold their elements: gather.c the other way round. Each reader has the
- * chunk of the next round on its way while it gives away that of this one. */
+ * chunk of the next round, be it of another kind, on its way while it gives away that of this one. */
 #include "checkpoint/checkpoint_internal.h"
 
 #include <string.h>
@@ -31,13 +31,20 @@ static bool find_chunk(const struct shoali_checkpoint_run *run, int32_t kind, in
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* Starts this rank's chunk of a round, if it has one. */
-static void prefetch(struct shoali_checkpoint_run *run, int32_t kind, int64_t round,
+/* One round of a kind's chunks; behind the last one of all `kind` is kind_count. */
+struct step {
+    int32_t kind;
+    int64_t round, rounds; /* of the kind */
+};
+
+/* Starts this rank's chunk of a step, if it has one. */
+static void prefetch(struct shoali_checkpoint_run *run, const struct step *step,
                      struct shoali_checkpoint_load **load)
 {
     struct chunk chunk;
     *load = NULL;
-    if (run->local < 0 || !find_chunk(run, kind, round, run->rank, &chunk))
+    if (run->local < 0 || step->kind == run->args->kind_count ||
+        !find_chunk(run, step->kind, step->round, run->rank, &chunk))
         return;
     run->local = shoali_checkpoint_lane_next(&run->lane, load);
     if (run->local == SHOAL_OK)
@@ -139,13 +146,13 @@ done:
     return status;
 }
 
-static shoal_status scatter_round(struct shoali_checkpoint_run *run, int32_t kind, int64_t round,
+static shoal_status scatter_round(struct shoali_checkpoint_run *run, const struct step *step,
                                   struct shoali_checkpoint_load *load)
 {
     shoal_status status = SHOAL_OK;
     for (int32_t reader = 0; reader < run->size; reader++) {
         struct chunk chunk;
-        if (!find_chunk(run, kind, round, reader, &chunk))
+        if (!find_chunk(run, step->kind, step->round, reader, &chunk))
             continue;
         const bool reads = reader == run->rank;
         if (reads && run->local == SHOAL_OK)
@@ -157,19 +164,41 @@ done:
     return status;
 }
 
-shoal_status shoali_checkpoint_scatter(struct shoali_checkpoint_run *run, int32_t kind)
+/* ---- all of it ------------------------------------------------------------------------------ */
+
+/* The first step of the first kind from this one on that has any. */
+static struct step first_of(const struct shoali_checkpoint_run *run, int32_t kind)
+{
+    struct step step = {.kind = kind};
+    for (; step.kind < run->args->kind_count; step.kind++) {
+        step.rounds = shoali_checkpoint_rounds(run, step.kind);
+        if (step.rounds > 0)
+            break;
+    }
+    return step;
+}
+
+static struct step step_after(const struct shoali_checkpoint_run *run, const struct step *step)
+{
+    if (step->round + 1 >= step->rounds)
+        return first_of(run, step->kind + 1);
+    return (struct step){.kind = step->kind, .round = step->round + 1, .rounds = step->rounds};
+}
+
+shoal_status shoali_checkpoint_scatter(struct shoali_checkpoint_run *run)
 {
     shoal_status status = SHOAL_OK;
-    const int64_t rounds = shoali_checkpoint_rounds(run, kind);
     struct shoali_checkpoint_load *load = NULL, *next = NULL;
-    prefetch(run, kind, 0, &next);
-    for (int64_t round = 0; round < rounds; round++) {
+    struct step step = first_of(run, 0), after;
+    prefetch(run, &step, &next);
+    for (; step.kind < run->args->kind_count; step = after) {
         if (run->size == 1 && run->local < 0)
             break;
         load = next;
-        prefetch(run, kind, round + 1, &next);
-        SHOAL_TRY(status, scatter_round(run, kind, round, load), done);
-        if (round % ROUNDS_OF_SILENCE == ROUNDS_OF_SILENCE - 1)
+        after = step_after(run, &step);
+        prefetch(run, &after, &next);
+        SHOAL_TRY(status, scatter_round(run, &step, load), done);
+        if (after.kind != step.kind || after.round % ROUNDS_OF_SILENCE == 0)
             SHOAL_TRY(status, shoali_checkpoint_agree(run, SHOAL_OK), done);
     }
     if (run->local == SHOAL_OK)
