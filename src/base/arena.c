@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
 
 enum { FIRST_BLOCK_BYTES = 4096, ALIGNMENT = 16 };
 
@@ -122,6 +125,17 @@ void *shoali_malloc(size_t bytes, const char *what)
 {
     void *memory = shoali_fault("alloc") ? NULL : malloc(bytes ? bytes : 1);
     return allocated_or_fail(memory, bytes, what);
+}
+
+void *shoali_malloc_for_files(size_t bytes, const char *what)
+{
+    void *memory = NULL;
+    if (bytes < HUGE_PAGE)
+        return shoali_malloc(bytes, what);
+    if (shoali_fault("alloc") || posix_memalign(&memory, HUGE_PAGE, bytes) != 0)
+        return allocated_or_fail(NULL, bytes, what);
+    (void)madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* works without */
+    return memory;
 }
 
 void *shoali_calloc(size_t count, size_t bytes, const char *what)

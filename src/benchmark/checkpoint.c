@@ -190,7 +190,7 @@ static shoal_status sample_all(struct job *job, struct shoali_checkpoint_args *a
     bool more = true;
     SHOAL_TRY(status, shoali_checkpoint_get_size(args, &size), done);
     args->buffer_bytes = size.buffer_bytes;
-    args->buffer = shoali_malloc((size_t)size.buffer_bytes, "the benchmark");
+    args->buffer = shoali_malloc_for_files((size_t)size.buffer_bytes, "the benchmark");
     if (!args->buffer) {
         status = SHOAL_ENOMEM;
         goto done;
@@ -221,7 +221,7 @@ static shoal_status make(struct job *job, struct part part[KINDS])
         job->rank == job->ranks - 1 ? job->count : job->count / job->ranks * (job->rank + 1);
     job->share = end - job->begin;
     job->values = shoali_malloc((size_t)(KINDS * job->share) * sizeof(float), "the benchmark");
-    job->block = aligned_alloc(PAGE_BYTES, BLOCK_BYTES);
+    job->block = shoali_malloc_for_files(BLOCK_BYTES, "the benchmark");
     if (!job->values || !job->block)
         return SHOAL_FAIL(SHOAL_ENOMEM, "bench checkpoint: no memory for %lld numbers",
                           (long long)(KINDS * job->share));
@@ -330,7 +330,7 @@ done:
     if (status < 0 && job->group)
         shoal_comm_abort(job->group, status);
     shoal_comm_destroy(job->group);
-    free(job->block);
+    shoali_free(job->block);
     shoali_free(job->values);
     shoali_free(job);
     return status;

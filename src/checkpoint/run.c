@@ -212,8 +212,8 @@ shoal_status shoali_checkpoint_run_buffer(struct shoali_checkpoint_run *run)
         add_plan(&run->plan[k], &size);
     const int64_t bytes = buffer_bytes(&size, run->size, run->cut), chunk = chunk_bytes(&size);
     run->own_buffer = !run->args->buffer || run->args->buffer_bytes < bytes;
-    run->buffer =
-        run->own_buffer ? shoali_malloc((size_t)bytes, "a checkpoint's buffer") : run->args->buffer;
+    run->buffer = run->own_buffer ? shoali_malloc_for_files((size_t)bytes, "a checkpoint's buffer")
+                                  : run->args->buffer;
     if (!run->buffer)
         return SHOAL_ENOMEM;
     const size_t inside = (uintptr_t)run->buffer % SHOALI_IO_ALIGN;

@@ -132,7 +132,7 @@ done:
 static void *allocate_touched(size_t bytes)
 {
     enum { PAGE = 4096 };
-    volatile char *memory = shoali_malloc(bytes, "the buffer of checkpoints");
+    volatile char *memory = shoali_malloc_for_files(bytes, "the buffer of checkpoints");
     for (size_t at = 0; memory && at < bytes; at += PAGE)
         memory[at] = 0;
     return (void *)memory;
