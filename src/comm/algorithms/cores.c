@@ -1,6 +1,9 @@
 /* Which core a rank is on, and that no two ranks stay on one (slots.h). */
 #include "comm/algorithms/slots.h"
 
+/* From one look at the others' cores to the next: they are a line of memory each. */
+#define LOOK_NS INT64_C(100000)
+
 void shoali_world_say_core(struct shoali_slots_world *world)
 {
     _Atomic int32_t *said = &world->shared->seat[world->rank].core;
@@ -26,8 +29,11 @@ static bool meets(const struct shoali_slots_world *world, cpu_set_t *set)
 bool shoali_world_part(struct shoali_slots_world *world)
 {
     cpu_set_t home = {0}, free;
-    if (world->takes_turns || world->rank == 0)
+    const int64_t now_ns = shoali_now_ns();
+    if (world->takes_turns || world->rank == 0 ||
+        now_ns - atomic_load_explicit(&world->looked_ns, memory_order_relaxed) < LOOK_NS)
         return false;
+    atomic_store_explicit(&world->looked_ns, now_ns, memory_order_relaxed);
     shoali_world_say_core(world);
     free = world->shared->seat[world->rank].cores;
     if (!meets(world, &free) || sched_getaffinity(0, sizeof home, &home) != 0)

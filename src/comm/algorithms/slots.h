@@ -176,8 +176,9 @@ struct shoali_slots_world {
     int64_t timeout_ns, spin_ns;
     shoal_status (*look)(void *user); /* NULL, or called in waits: comm.h, `watch` */
     void *look_user;
-    int32_t core_count; /* that the ranks together may run on */
-    bool takes_turns;   /* fewer cores than ranks */
+    int32_t core_count;        /* that the ranks together may run on */
+    bool takes_turns;          /* fewer cores than ranks */
+    _Atomic int64_t looked_ns; /* at the others' cores (cores.c) */
     struct shoali_ops ops;
     pthread_mutex_t
         lock; /* arenas, references: groups may be used by different threads of a rank */
