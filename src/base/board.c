@@ -120,18 +120,24 @@ static int32_t take_place(struct shoali_board *board)
     }
 }
 
+const struct shoali_board_ring shoali_board_rings[SHOALI_BOARD_RINGS] = {
+    {0, SHOALI_BOARD_RING_MOST, 3840}, {16, 8, 240}, {24, 8, 15}, {32, 8, 1}};
+
 /* See ARRIVALS. */
+static int32_t ring_of(uint64_t key)
+{
+    const uint64_t chance = key * UINT64_C(0x9e3779b97f4a7c15) >> 52;
+    return chance >= 256 ? 0 : chance >= 16 ? 1 : chance > 0 ? 2 : 3;
+}
+
 static void keep_arrival(struct shoali_board *board, uint64_t key, int64_t now_ns)
 {
-    static const struct {
-        int32_t first, count;
-    } rings[SHOALI_BOARD_RINGS] = {
-        {0, SHOALI_BOARD_RECENT}, {SHOALI_BOARD_RECENT, 8}, {SHOALI_BOARD_RECENT + 8, 8}};
-    const uint64_t chance = key * UINT64_C(0x9e3779b97f4a7c15) >> 56;
-    const int32_t ring = chance == 0 ? 2 : chance < 16 ? 1 : 0;
-    const int64_t number = atomic_fetch_add(&board->kept[ring], 1);
-    struct shoali_arrival *arrival =
-        &board->arrival[rings[ring].first + number % rings[ring].count];
+    const int32_t number = ring_of(key);
+    const struct shoali_board_ring *ring = &shoali_board_rings[number];
+    if (key == 0)
+        return;
+    const int64_t turn = atomic_fetch_add(&board->kept[number], 1);
+    struct shoali_arrival *arrival = &board->arrival[ring->first + turn % ring->count];
     SET(arrival->key, 0);
     SET(arrival->wall_ns, now_ns);
     atomic_store_explicit(&arrival->key, key, memory_order_release);

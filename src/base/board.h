@@ -21,8 +21,9 @@
  *   TIMES     of collectives are the wall clock's, because those of several hosts are compared;
  *             durations are the monotonic clock's.
  *   ARRIVALS  Boards of several hosts are seen up to a second apart, in which there may be thousands
- *             of collectives. So the last arrivals are kept in three rings: of all collectives, of one
- *             in 16 and of one in 256. The key chooses the ring, hence ranks keep the same ones.
+ *             of collectives. So the last arrivals are kept in four rings: of one collective in 4096,
+ *             of one in 256, of one in 16, and of the others. The key chooses the ring, hence ranks
+ *             keep the same ones. Messages, which have no key, are not kept.
  */
 #ifndef SHOALI_BOARD_H
 #define SHOALI_BOARD_H
@@ -38,9 +39,9 @@
 enum {
     SHOALI_BOARD_LINES = 6, /* of the log that are kept */
     SHOALI_BOARD_LINE_WORDS = 24,
-    SHOALI_BOARD_RINGS = 3,
-    SHOALI_BOARD_RECENT = 16, /* arrivals in the first ring */
-    SHOALI_BOARD_ARRIVALS = 32,
+    SHOALI_BOARD_RINGS = 4,
+    SHOALI_BOARD_RING_MOST = 16, /* arrivals in a ring */
+    SHOALI_BOARD_ARRIVALS = 40,
     SHOALI_BOARD_CALLS = 16,
     SHOALI_BOARD_SENTENCE_WORDS = 96,
     SHOALI_BOARD_HERE_WORDS = 8,
@@ -54,6 +55,12 @@ struct shoali_arrival {
     _Atomic uint64_t key;
     _Atomic int64_t wall_ns;
 };
+
+/* Where a ring is among the arrivals, and how many of 4096 collectives it keeps. The newest first. */
+struct shoali_board_ring {
+    int32_t first, count, chances;
+};
+extern const struct shoali_board_ring shoali_board_rings[SHOALI_BOARD_RINGS];
 
 /* A collective that a rank has come to. */
 struct shoali_board_call {

@@ -19,7 +19,7 @@
 #define STRAGGLER_LATE_MS 20.0
 #define STRAGGLER_SHARE 0.3
 /* LOOKS: in a row. Who starts, saves or waits for a lock is late for a moment. */
-enum { STRAGGLER_MEETINGS = 8, STRAGGLER_LOOKS = 4 };
+enum { STRAGGLER_MEETINGS = 4, STRAGGLER_LOOKS = 4 };
 /* A rank in its handler of a fault that runs for less than a PART of the time prints no trace, but hangs,
  * and it is ended after CRASH_NS of that. */
 enum { CRASH_RUN_PART = 20 };

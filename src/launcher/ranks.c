@@ -62,90 +62,144 @@ int32_t shoali_ranks_look(const char *job, int32_t ranks, struct shoali_rank_vie
 
 /* ---- who is waited for ---------------------------------------------------------------------- */
 
-static bool find_arrival(const struct shoali_board_view *board, uint64_t key, int64_t *wall_ns)
-{
-    for (int32_t i = 0; i < SHOALI_BOARD_ARRIVALS; i++)
-        if (board->arrival[i].key == key) {
-            *wall_ns = board->arrival[i].wall_ns;
-            return true;
-        }
-    return false;
-}
-
 struct tally {
     int32_t met, last;
     double late_ns; /* of the meetings at which it was last */
 };
+struct came {
+    uint64_t key;
+    int64_t wall_ns;
+    int32_t rank;
+};
+/* The meetings of one ring. */
+struct meetings {
+    struct tally *tally;   /* [ranks] */
+    struct came *came;     /* [ranks * SHOALI_BOARD_RING_MOST]: all arrivals, by key */
+    int32_t count, across; /* meetings; those of several hosts */
+    double all_ns;         /* of everybody's lateness */
+};
 
-/* One meeting that `by` took part in, as the first of those that have it. */
-static bool count_meeting(const struct shoali_rank_view *view, int32_t ranks, int32_t by,
-                          uint64_t key, struct tally *tally)
+static int by_key(const void *a, const void *b)
 {
-    int64_t first = INT64_MAX, last = INT64_MIN, at = 0;
-    int32_t last_rank = -1, met = 0;
-    for (int32_t r = 0; r < ranks; r++) {
-        if (!view[r].known || !find_arrival(&view[r].board, key, &at))
-            continue;
-        if (r < by)
-            return false; /* counted */
-        met++;
-        first = at < first ? at : first;
-        if (at > last) {
-            last = at;
-            last_rank = r;
-        }
-    }
-    if (met < 2)
-        return false;
-    for (int32_t r = by; r < ranks; r++)
-        tally[r].met += view[r].known && find_arrival(&view[r].board, key, &at);
-    tally[last_rank].last++;
-    tally[last_rank].late_ns += (double)(last - first);
-    return true;
+    const struct came *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* How long it is from one collective to the next, of those in the ring of all. */
-static double period_of(const struct shoali_board_view *board)
+/* Those who came to one collective. */
+static void count_meeting(const struct shoali_rank_view *view, const struct came *came,
+                          int32_t count, struct meetings *meetings)
+{
+    const struct came *first = came, *last = came;
+    bool across = false;
+    if (count < 2)
+        return;
+    for (int32_t i = 0; i < count; i++) {
+        meetings->tally[came[i].rank].met++;
+        across = across || view[came[i].rank].board.node != view[came->rank].board.node;
+        first = came[i].wall_ns < first->wall_ns ? &came[i] : first;
+        last = came[i].wall_ns > last->wall_ns ? &came[i] : last;
+    }
+    const double late_ns = (double)(last->wall_ns - first->wall_ns);
+    meetings->tally[last->rank].last++;
+    meetings->tally[last->rank].late_ns += late_ns;
+    meetings->all_ns += late_ns;
+    meetings->count++;
+    meetings->across += across;
+}
+
+static void count_meetings(const struct shoali_rank_view *view, int32_t ranks,
+                           const struct shoali_board_ring *ring, struct meetings *meetings)
+{
+    int32_t count = 0, begin = 0;
+    memset(meetings->tally, 0, (size_t)ranks * sizeof *meetings->tally);
+    meetings->count = meetings->across = 0;
+    meetings->all_ns = 0;
+    for (int32_t r = 0; r < ranks; r++)
+        for (int32_t i = ring->first; view[r].known && i < ring->first + ring->count; i++)
+            if (view[r].board.arrival[i].key)
+                meetings->came[count++] = (struct came){view[r].board.arrival[i].key,
+                                                        view[r].board.arrival[i].wall_ns, r};
+    qsort(meetings->came, (size_t)count, sizeof *meetings->came, by_key);
+    for (int32_t i = 1; i <= count; i++)
+        if (i == count || meetings->came[i].key != meetings->came[begin].key) {
+            count_meeting(view, meetings->came + begin, i - begin, meetings);
+            begin = i;
+        }
+}
+
+/* The newest ring in which enough was met, where there are several hosts by ranks of several; else the one in
+ * which most was. */
+static const struct shoali_board_ring *choose_ring(const struct shoali_rank_view *view,
+                                                   int32_t ranks, struct meetings *meetings)
+{
+    const struct shoali_board_ring *most = &shoali_board_rings[0];
+    int32_t count = 0, first = -1;
+    bool several = false;
+    for (int32_t r = 0; r < ranks; r++) {
+        if (!view[r].known)
+            continue;
+        first = first < 0 ? r : first;
+        several = several || view[r].board.node != view[first].board.node;
+    }
+    for (int32_t i = 0; i < SHOALI_BOARD_RINGS; i++) {
+        count_meetings(view, ranks, &shoali_board_rings[i], meetings);
+        if ((several ? meetings->across : meetings->count) >= LEAST_MEETINGS)
+            return &shoali_board_rings[i];
+        if (meetings->count > count) {
+            count = meetings->count;
+            most = &shoali_board_rings[i];
+        }
+    }
+    count_meetings(view, ranks, most, meetings);
+    return most;
+}
+
+/* How long it is from one collective to the next, by a ring of the rank. */
+static double period_of(const struct shoali_board_view *board, const struct shoali_board_ring *ring)
 {
     int64_t first = INT64_MAX, last = 0;
     int32_t count = 0;
-    for (int32_t i = 0; i < SHOALI_BOARD_RECENT; i++) {
+    for (int32_t i = ring->first; i < ring->first + ring->count; i++) {
         if (board->arrival[i].key == 0)
             continue;
         count++;
         first = board->arrival[i].wall_ns < first ? board->arrival[i].wall_ns : first;
         last = board->arrival[i].wall_ns > last ? board->arrival[i].wall_ns : last;
     }
-    return count > 1 ? (double)(last - first) / (count - 1) : 0;
+    return count > 1 ? (double)(last - first) / (count - 1) * ring->chances / 4096 : 0;
 }
 
 void shoali_ranks_straggler(const struct shoali_rank_view *view, int32_t ranks,
                             struct shoali_straggler *straggler)
 {
-    struct tally *tally = calloc((size_t)ranks + 1, sizeof *tally);
-    int32_t meetings = 0, worst = -1;
-    double all_ns = 0;
+    struct meetings meetings = {
+        .tally = calloc((size_t)ranks + 1, sizeof *meetings.tally),
+        .came = calloc((size_t)ranks * SHOALI_BOARD_RING_MOST + 1, sizeof *meetings.came),
+    };
+    int32_t worst = -1;
     *straggler = (struct shoali_straggler){.rank = -1};
-    for (int32_t r = 0; tally && r < ranks; r++)
-        for (int32_t i = 0; view[r].known && i < SHOALI_BOARD_ARRIVALS; i++)
-            if (view[r].board.arrival[i].key)
-                meetings += count_meeting(view, ranks, r, view[r].board.arrival[i].key, tally);
-    for (int32_t r = 0; tally && r < ranks; r++)
-        all_ns += tally[r].late_ns;
-    for (int32_t r = 0; tally && r < ranks; r++)
-        if (tally[r].met >= LEAST_MEETINGS && 2 * tally[r].late_ns > all_ns)
+    if (!meetings.tally || !meetings.came)
+        goto done;
+    const struct shoali_board_ring *ring = choose_ring(view, ranks, &meetings);
+    for (int32_t r = 0; r < ranks; r++)
+        if (meetings.tally[r].met >= LEAST_MEETINGS &&
+            2 * meetings.tally[r].late_ns > meetings.all_ns)
             worst = r;
-    straggler->meetings = meetings;
+    straggler->meetings = meetings.count;
     if (worst >= 0) {
-        const double mean_ns = tally[worst].late_ns / tally[worst].last;
-        const double period_ns = period_of(&view[worst].board);
-        const double wait_ns = tally[worst].late_ns / tally[worst].met;
+        const struct tally *tally = &meetings.tally[worst];
+        const double period_ns = period_of(&view[worst].board, ring);
+        const double mean_ns = tally->late_ns / tally->last, wait_ns = tally->late_ns / tally->met;
         straggler->late_ms = mean_ns * 1e-6;
         straggler->others_wait = period_ns > wait_ns ? wait_ns / period_ns : period_ns > 0;
         if (mean_ns > MARGIN_NS)
             straggler->rank = worst;
     }
-    free(tally);
+done:
+    free(meetings.tally);
+    free(meetings.came);
 }
 
 /* In a call that it has not left, and not computing beside it. */

@@ -11,7 +11,8 @@
  * of the last arrivals, with a key that is the same for all ranks that meet; of every key that several
  * boards have, the last rank is late by its time after the first one. Straggler is who has more of all
  * lateness than the others together, whether it is late always or now and then, by more than MARGIN_NS
- * on the mean of the meetings at which it was last: clocks of hosts differ.
+ * on the mean of the meetings at which it was last: clocks of hosts differ. Counted are the meetings
+ * of the boards' newest ring of arrivals in which ranks of several hosts, where there are, have met.
  *
  * Straight from the host to the front: lines on standard error that begin with the character 0x1e,
  * which the front takes out of what the ranks say:

@@ -229,7 +229,8 @@ static void print_straggler(const struct sample *sample, struct shoali_str *out)
             (int)straggler.rank, sample->after[straggler.rank].board.host, straggler.late_ms,
             straggler.meetings);
     else
-        shoali_str_append(out, "no straggler in the last %d collectives\n", straggler.meetings);
+        shoali_str_append(out, "no straggler in %d collectives at which ranks were seen to meet\n",
+                          straggler.meetings);
 }
 
 static void print_table(const struct sample *sample, struct shoali_str *out)
