@@ -19,7 +19,7 @@ static bool meets(const struct shoali_slots_world *world, cpu_set_t *set)
     bool met = false;
     for (int32_t r = 0; r < world->size; r++) {
         const int32_t core = atomic_load(&world->shared->seat[r].core);
-        met = met || (r < world->rank && core == own);
+        met = met || (own > 0 && r < world->rank && core == own);
         if (core > 0 && core <= CPU_SETSIZE)
             CPU_CLR(core - 1, set);
     }

@@ -124,7 +124,8 @@ shoal_status shoali_slots_post(void *backend, const struct shoali_post *post, vo
     *out = NULL;
     SHOAL_TRY(status, shoali_world_verdict(group->world), done);
     shoali_world_say_place(group->world);
-    shoali_world_say_core(group->world);
+    if (!group->beside)
+        shoali_world_say_core(group->world);
     for (int32_t i = 0; i < SHOALI_MAX_REQUESTS && !request; i++)
         if (group->request[i].state == SHOALI_REQUEST_FREE)
             request = &group->request[i];
@@ -349,7 +350,8 @@ shoal_status shoali_slots_wait(void *backend, void *request)
     if (own->state != SHOALI_REQUEST_DONE && !is_over(group, own) && !poll(group, own)) {
         if (!spin(group, own))
             sleep_until_over(group, own);
-        (void)shoali_world_part(group->world);
+        if (!group->beside)
+            (void)shoali_world_part(group->world);
     }
     return finish(group, own);
 }
@@ -410,6 +412,7 @@ int32_t shoali_slots_size(const void *group)
 void shoali_slots_second_thread(void *backend)
 {
     struct shoali_slots_group *group = backend;
+    group->beside = true;
     if (group->world->core_count < 2 * group->world->size)
         group->spin_ns = 0;
 }

@@ -25,10 +25,10 @@
  * seq_cst, so either the sleeper sees the news or the publisher sees the sleeper.
  *
  * Cores: where another program wants a core, the system wakes a rank beside the one that rang it, and
- * leaves two ranks on one core and the other program alone on another. Ranks say which core they have
- * when they post; after a wait that was no short one, a rank that finds one with a lower number on
- * its core goes to a core that no rank has, if it may and there are as many as ranks. Then it has a
- * part of that core, and the system brings it back when the others sleep.
+ * leaves two ranks on one core and the other program alone on another. The threads that ranks compute
+ * with say which core they have when they post; after a wait that was no short one, a rank that finds
+ * one with a lower number on its core goes to a core that none has said, if it may and there are as
+ * many as ranks. Then it has a part of that core, and the system brings it back when others sleep.
  *
  * World: what all groups of a rank share; the verdict of a failure lies in its shared memory. The
  * first verdict stays, and every later call of every rank returns it.
@@ -217,6 +217,7 @@ struct shoali_slots_group {
     int32_t rank, size;
     struct shoali_members members;
     int64_t spin_ns;
+    bool beside; /* used by another thread than the one that the rank computes with */
     int32_t waits_to_yield, crowded_waits; /* progress.c: until yielding is tried again */
     uint32_t round;
     int32_t seen; /* ranks below have arrived at `round` */
