@@ -304,7 +304,7 @@ void shoali_checkpoint_expect(struct shoali_checkpoint_run *run);
 /* Writes and flushes all files, and makes their hashes known to all ranks. Collective; every rank
  * leaves with the same status. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_gather(struct shoali_checkpoint_run *run);
-/* Reads and verifies what somebody holds of a kind. As above. */
+/* Reads and verifies what somebody holds of all kinds. As above. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_scatter(struct shoali_checkpoint_run *run);
 
 /* ---- holders.c ---- */

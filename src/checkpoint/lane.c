@@ -2,10 +2,11 @@
 #include "checkpoint/checkpoint_internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOCK_BYTES = 2 << 20, BLOCKS = 16, THREADS = 4 };
+enum { BLOCK_BYTES = 2 << 20, BLOCKS = 16, THREADS = 4, SENTENCE_BYTES = 2048 };
 
 shoal_status shoali_checkpoint_lane_init(struct shoali_checkpoint_lane *lane, char *first,
                                          char *second)
@@ -22,10 +23,13 @@ shoal_status shoali_checkpoint_lane_init(struct shoali_checkpoint_lane *lane, ch
 
 void shoali_checkpoint_lane_fini(struct shoali_checkpoint_lane *lane)
 {
+    char sentence[SENTENCE_BYTES];
     if (!lane->io)
         return;
+    /* What is on its way may fail, too: the first failure is told. */
+    snprintf(sentence, sizeof sentence, "%s", shoal_error_message());
     if (shoali_checkpoint_lane_close(lane, false) < 0)
-        shoali_error_clear(); /* of what has failed for another reason */
+        (void)SHOAL_FAIL(SHOAL_EIO, "%s", sentence);
     shoali_io_destroy(lane->io);
     lane->io = NULL;
 }

@@ -120,10 +120,10 @@ static shoal_status read_all(struct check *check)
     struct shoali_checkpoint_lane lane = {0};
     struct under_way now, next;
     const size_t chunk = SHOALI_CHECKPOINT_CHUNK;
-    char *memory = shoali_malloc(2 * chunk + SHOALI_IO_ALIGN, "chunks of a checkpoint");
+    char *memory = shoali_malloc_for_files(2 * chunk, "chunks of a checkpoint");
     if (!memory)
         return SHOAL_ENOMEM;
-    char *first = memory + (SHOALI_IO_ALIGN - (uintptr_t)memory % SHOALI_IO_ALIGN);
+    char *first = memory; /* of a huge page, as a chunk has several */
     SHOAL_TRY(status, shoali_checkpoint_lane_init(&lane, first, first + chunk), done);
     SHOAL_TRY(status, start(&lane, check, &next), done);
     while (next.file) {

@@ -468,6 +468,29 @@ static void test_list(void **state)
     model_folder_remove(dir);
 }
 
+/* What is read ahead fails, too: the first failure is told. */
+static void test_failing_drive(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct model model;
+    small_model(&model);
+    model_folder_make(dir);
+    for (int32_t ranks = 1; ranks <= 2; ranks++) {
+        struct model_run run = start(&model, dir, ranks);
+        run.content = 1;
+        run.fault = "io_read,io_read:1,io_read:2";
+        model_load_expect(&run, SHOAL_EIO);
+        for (int32_t r = 0; r < ranks; r++)
+            assert_non_null(strstr(run.message[r], "Input/output error"));
+        run.fault = NULL;
+        assert_int_equal(load_latest(run), 1);
+        model_folder_remove(dir);
+        model_folder_make(dir);
+    }
+    model_folder_remove(dir);
+}
+
 static void test_failing_rank(void **state)
 {
     (void)state;
@@ -540,6 +563,7 @@ int main(void)
                                        cmocka_unit_test(test_leftovers),
                                        cmocka_unit_test(test_file_size_limit),
                                        cmocka_unit_test(test_list),
+                                       cmocka_unit_test(test_failing_drive),
                                        cmocka_unit_test(test_failing_rank),
                                        cmocka_unit_test(test_allocations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
