@@ -89,7 +89,10 @@ if command -v "mpicc.$mpi" >/dev/null; then
     expect 0 ranks 2 ./single
     build overlap
     expect 0 ranks 2 ./overlap # the second thread stays in this machine's memory
-    SHOAL_HIERARCHICAL=0 expect 1 ranks 2 ./overlap
+    for _ in 1 2 3; do # MPICH's mpirun, told to abort, ends one time in forty before it has passed on what ranks have said
+        SHOAL_HIERARCHICAL=0 expect 1 ranks 2 ./overlap
+        [ -z "$output" ] || break
+    done
     says "this program started $title without threads, and a second one of its threads uses the group"
 fi
 if command -v "mpif90.$mpi" >/dev/null && command -v gfortran >/dev/null; then

@@ -29,10 +29,6 @@ static const struct shoali_ops_table *const clamp_tables[] = {&fast, &ref, NULL}
 
 #include "clamp_case.inc"
 
-#define CASE(function, kernel, variants, dtypes)               \
-    {                                                          \
-        &shoali_kernel_##kernel, function, variants, dtypes, 0 \
-    }
 static const struct conformance_case clamp_cases[] = {
 #include "clamp_case_line.inc"
 };

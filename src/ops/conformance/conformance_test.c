@@ -25,8 +25,8 @@ static void test_every_kernel_has_a_case(void **state)
             !has_case(loss_cases, loss_case_count, kernel) &&
             !has_case(flat_cases, flat_case_count, kernel) &&
             !has_case(update_cases, update_case_count, kernel))
-            fail_msg("kernel %s has no conformance case: write one in shaped.c, flat.c or "
-                     "updates.c",
+            fail_msg("kernel %s has no conformance case: write one in shaped.c, losses.c, flat.c "
+                     "or updates.c",
                      kernel->type.name);
     }
 }
