@@ -27,6 +27,8 @@ NO_TSAN_TESTS := comm_mpi|comm_(hosts|near)_(openmpi|mpich|ucx)|comm_ucx|comm\.t
 NO_DEVICE_TESTS := $(HOST_TESTS)|^(conformance|fault)\.comm|^comm\.|^launcher|^hub|^tokenizer|^fuzz|^cli\.(autotuning|elastic|orphans|mpi|ucx|fortran|peers)
 # What depends on how a device's streams run, but other models and files; the conformance suites choose that themselves.
 STREAM_TESTS := ^(autograd|zero|engine|fault\.engine|activation|inference|examples)
+# Long ones of them, for which those passes are enough.
+STREAMS_ENOUGH := ^(zero\.complete_test|engine\.mesh_covering_test)$$
 # How its streams run: in a random order of this seed, in threads.
 SIM_STREAMS ?= 'random SHOAL_SIM_SEED=1' thread
 
@@ -64,7 +66,7 @@ sim:
 	@scripts/install-deps test
 	@cmake --preset release -DSHOAL_TESTS=ON >/dev/null
 	@ninja -C build
-	@SHOAL_ACCELERATOR=sim $(CTEST) --test-dir build -E '$(NO_DEVICE_TESTS)'
+	@SHOAL_ACCELERATOR=sim $(CTEST) --test-dir build -E '$(NO_DEVICE_TESTS)|$(STREAMS_ENOUGH)'
 	@for streams in $(SIM_STREAMS); do \
 		echo "SHOAL_SIM_STREAMS=$$streams"; \
 		env SHOAL_ACCELERATOR=sim SHOAL_SIM_STREAMS=$$streams $(CTEST) --test-dir build -R '$(STREAM_TESTS)' -E '$(SAME_ENGINE)' || exit 1; \
