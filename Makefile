@@ -17,13 +17,15 @@ TARGET := $(DESTDIR)$(PREFIX)
 TSAN_TESTS := ^(base\.(pool|lend|log|fault)|accelerator|io|ops|conformance|comm|fault|autograd|data|monitor|zero|engine|examples)
 # Hosts, launchers and transports are the same under a sanitizer or on another device; they take minutes of waiting.
 HOST_TESTS := ^cluster
-# Of the suites of two levels one order of hosts is enough for AddressSanitizer.
-NO_ASAN_TESTS := $(HOST_TESTS)|comm_hosts_.*_(3_1|cyclic_2)$$
+# Of the suites of two levels one order of hosts is enough for AddressSanitizer, and minutes of searching, training and
+# waiting find nothing that shorter tests of the same code do not.
+NO_ASAN_TESTS := $(HOST_TESTS)|comm_hosts_.*_(3_1|cyclic_2)$$|^cli\.(plan_layout|tutorial|elastic)$$
 # Not MPI's own threads, whose libraries it does not see into, not hundreds of processes that meet and are killed by the
-# clock, and not other shapes, models and plans in the same threads, which AddressSanitizer has.
+# clock, and not other shapes, models and plans in the same threads, which AddressSanitizer has. With io_uring the kernel
+# has the threads; the same tests with threads of ours are NAME.posix.
 SAME_THREADS := comm_hosts_.*_(3_1|cyclic_2)$$|ops\.cpu\.(gemm|attention)|conformance_flat|fault\.json
 SAME_ENGINE := engine\.(bert|config|fingerprints|hashes|lines|llama|pipeline_models|plan|splits)
-NO_TSAN_TESTS := comm_mpi|comm_(hosts|near)_(openmpi|mpich|ucx)|comm_ucx|comm\.tree_test|$(SAME_THREADS)|$(SAME_ENGINE)
+NO_TSAN_TESTS := ^(engine\.offload_test|fault\.engine)$$|comm_mpi|comm_(hosts|near)_(openmpi|mpich|ucx)|comm_ucx|comm\.tree_test|$(SAME_THREADS)|$(SAME_ENGINE)
 NO_DEVICE_TESTS := $(HOST_TESTS)|^(conformance|fault)\.comm|^comm\.|^launcher|^hub|^tokenizer|^fuzz|^cli\.(autotuning|elastic|orphans|mpi|ucx|fortran|peers)
 # What depends on how a device's streams run, but other models and files; the conformance suites choose that themselves.
 STREAM_TESTS := ^(autograd|zero|engine|fault\.engine|activation|inference|examples)
