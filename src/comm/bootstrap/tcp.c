@@ -147,8 +147,8 @@ static int connect_to(const struct addrinfo *at, int64_t deadline_ns)
     int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol);
     if (fd < 0)
         return -1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on,
-               sizeof(on)); /* or itself for a moment keeps the port, too */
+    /* Or a socket that meets itself keeps the port for that moment. */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (connect(fd, at->ai_addr, at->ai_addrlen) != 0)
         code = errno;
     if (code == EINPROGRESS && (!await(fd, POLLOUT, deadline_ns) ||
