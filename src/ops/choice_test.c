@@ -133,6 +133,23 @@ static const char *server(const struct shoali_ops *ops, const struct shoali_kern
     return shoali_ops_table_for(ops, kernel, dtype)->name;
 }
 
+/* Of a product of bf16, the weight's gradient, that leaves its sums in fp32; and with a bias of either. */
+static void test_sums_follow(const struct shoali_ops *ops, const char *name)
+{
+    static const float bias[1] = {0};
+    const struct shoali_ops_table *table = NULL;
+    for (int i = 0; i < 3; i++) {
+        const struct shoali_gemm_args args = {.m = 1,
+                                              .n = 1,
+                                              .bias = i > 0 ? bias : NULL,
+                                              .dtype_ab = SHOAL_BF16,
+                                              .dtype_c = SHOAL_F32,
+                                              .dtype_bias = i > 1 ? SHOAL_BF16 : SHOAL_F32};
+        assert_non_null(shoali_ops_choose(ops, &shoali_kernel_gemm, &args, &table));
+        assert_string_equal(table->name, name);
+    }
+}
+
 static void test_processors(void **state)
 {
     (void)state;
@@ -149,6 +166,7 @@ static void test_processors(void **state)
         assert_string_equal(server(&ops, &shoali_kernel_gemm, SHOAL_F32), p->fp32);
         assert_string_equal(server(&ops, &shoali_kernel_gemm, SHOAL_F16), p->fp32);
         assert_string_equal(server(&ops, &shoali_kernel_norm, SHOAL_BF16), p->norm);
+        test_sums_follow(&ops, p->bf16);
         /* The same every time; and by the name that came out, the same bits. */
         assert_int_equal(shoali_ops_select_for(tables, shoali_ops_rules, &cpu, NULL, &again),
                          SHOAL_OK);

@@ -84,8 +84,9 @@ const struct shoali_kernel shoali_kernel_gemm = {
                           SHOALI_OPTIONAL_IN(gemm, before, SHOALI_REAL_OF(gemm, dtype_ab),
                                              SHOALI_COUNT_BY(gemm_c))}},
     .dtypes = {SHOALI_DTYPE(gemm, dtype_ab, SHOALI_DTYPE_FLOAT),
-               SHOALI_DTYPE(gemm, dtype_c, SHOALI_DTYPE_FLOAT),
-               SHOALI_DTYPE_OF_OPTIONAL(gemm, dtype_bias, SHOALI_DTYPE_FLOAT, bias)},
+               /* of the operands' type or F32, so that a table for that has both: check_gemm */
+               SHOALI_DTYPE_FOLLOWING(gemm, dtype_c, SHOALI_DTYPE_FLOAT),
+               SHOALI_DTYPE_FOLLOWING_OPTIONAL(gemm, dtype_bias, SHOALI_DTYPE_FLOAT, bias)},
     .products = {{{SHOALI_SIZE(gemm, m), SHOALI_SIZE(gemm, n)}},
                  {{SHOALI_SIZE(gemm, k), SHOALI_SIZE(gemm, lda)}},
                  {{SHOALI_SIZE(gemm, k), SHOALI_SIZE(gemm, ldb)}},
