@@ -143,30 +143,6 @@ static void point_to_b(struct block *at, int64_t j, int64_t columns, struct gemm
     else SHOALI_CPU_SYMBOL(pack_rows)(&plan->b, at->k0, at->k, at->j0 + j, columns, width, panel);
 }
 
-/* Asks for the lines of one tile of a matrix of C's shape, which the tile's end will touch. */
-static void fetch_tile(const void *matrix, shoal_dtype dtype, int64_t ld, int64_t first, int rows,
-                       int64_t columns)
-{
-    const int64_t bytes = (int64_t)shoal_dtype_bytes(dtype);
-    const char *row = (const char *)matrix + first * bytes;
-    for (int i = 0; i < rows; i++, row += ld * bytes)
-        for (int64_t at = 0; at < columns * bytes; at += 64)
-            __builtin_prefetch(row + at, 1);
-}
-
-static void fetch_outputs(const struct shoali_gemm_args *args, int64_t m0, int rows, int64_t n0,
-                          int64_t columns)
-{
-    const int64_t first = m0 * args->ldc + n0;
-    fetch_tile(args->c, args->dtype_c, args->ldc, first, rows, columns);
-    if (args->before)
-        fetch_tile(args->before, SHOAL_F32, args->ldc, first, rows, columns);
-    if (args->residual)
-        fetch_tile(args->residual, args->dtype_c, args->ldc, first, rows, columns);
-    if (args->preact)
-        fetch_tile(args->preact, args->dtype_c, args->ldc, first, rows, columns);
-}
-
 /* All row tiles of the block against one panel. */
 static void run_panel(struct block *at, int64_t j)
 {
@@ -200,10 +176,10 @@ static void run_panel(struct block *at, int64_t j)
             tile.out = (float *)args->c + (at->i0 + i) * args->ldc + at->j0 + j;
         }
         if (last)
-            fetch_outputs(args, at->i0 + i, rows, at->j0 + j, columns);
+            SHOALI_CPU_SYMBOL(gemm_fetch)(args, at->i0 + i, rows, at->j0 + j, columns);
         const int64_t after = SHOALI_MIN(GEMM_ROWS, at->rows - i - rows);
         if (!first && after > 0) /* the next tile begins with these */
-            fetch_tile(kept, SHOAL_F32, kept_ld, GEMM_ROWS * kept_ld, (int)after, columns);
+            gemm_fetch_tile(kept, SHOAL_F32, kept_ld, GEMM_ROWS * kept_ld, (int)after, columns);
         SHOALI_CPU_SYMBOL(gemm_tile)(&tile, rows, units, plan->pairs);
         if (last && !direct)
             SHOALI_CPU_SYMBOL(gemm_finish)

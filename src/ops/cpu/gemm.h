@@ -73,6 +73,19 @@ void SHOALI_CPU_SYMBOL(pack_tiles)(const struct gemm_source *from, int64_t k0, i
 void SHOALI_CPU_SYMBOL(pack_straight)(const struct gemm_source *from, int64_t k0, int64_t k,
                                       int64_t r0, int64_t rows, int64_t to_ld, uint32_t *to);
 
+/* Asks for the lines of one tile of a matrix of C's shape, whose first element is `first`. */
+SHOALI_INLINE void gemm_fetch_tile(const void *matrix, shoal_dtype dtype, int64_t ld, int64_t first,
+                                   int rows, int64_t columns)
+{
+    const int64_t bytes = (int64_t)shoal_dtype_bytes(dtype);
+    const char *row = (const char *)matrix + first * bytes;
+    for (int i = 0; i < rows; i++, row += ld * bytes)
+        for (int64_t at = 0; at < columns * bytes; at += 64)
+            __builtin_prefetch(row + at, 1);
+}
+/* The same for all that gemm_finish will touch. */
+void SHOALI_CPU_SYMBOL(gemm_fetch)(const struct shoali_gemm_args *args, int64_t m0, int rows,
+                                   int64_t n0, int64_t columns);
 /* Finishes rows x columns sums (`sum`, rows sum_ld apart) into C at row m0, column n0: accumulate,
  * bias, preact, activation, residual, rounding. */
 void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const float *sum,

@@ -3,6 +3,19 @@
 #include "ops/cpu/pairs.h"
 #include "ops/cpu/range.h"
 
+void SHOALI_CPU_SYMBOL(gemm_fetch)(const struct shoali_gemm_args *args, int64_t m0, int rows,
+                                   int64_t n0, int64_t columns)
+{
+    const int64_t first = m0 * args->ldc + n0;
+    gemm_fetch_tile(args->c, args->dtype_c, args->ldc, first, rows, columns);
+    if (args->before)
+        gemm_fetch_tile(args->before, SHOAL_F32, args->ldc, first, rows, columns);
+    if (args->residual)
+        gemm_fetch_tile(args->residual, args->dtype_c, args->ldc, first, rows, columns);
+    if (args->preact)
+        gemm_fetch_tile(args->preact, args->dtype_c, args->ldc, first, rows, columns);
+}
+
 /* Stores lanes of v as the matrix has them and returns what was stored. bf16 is rounded by the CPU
  * where it multiplies pairs: to nearest even, and what becomes of numbers below 2^-126 is in
  * pairs.h. */
@@ -111,18 +124,36 @@ static void finish_plain(const struct shoali_gemm_args *args, const float *sum, 
     }
 }
 
+/* Thirty-two columns of bf16, a line when they begin with one. */
+SHOALI_INLINE void store_two_rounded(uint16_t *c, v16 low, v16 high)
+{
+#if SHOALI_CPU_PAIRS
+    pairs_store_two(c, low, high);
+#else
+    (void)store_rounded(c, 0, 16, low, SHOAL_BF16);
+    (void)store_rounded(c, 16, 16, high, SHOAL_BF16);
+#endif
+}
+
 /* The same into bf16 without a residual, where the CPU multiplies pairs. */
 static void finish_half(const struct shoali_gemm_args *args, const float *sum, int64_t sum_ld,
                         int64_t m0, int64_t rows, int64_t n0, int64_t columns)
 {
-    void *c = args->c;
-    const int64_t ldc = args->ldc;
-    for (int64_t j = 0; j < columns; j += 16) {
-        const v16 bias =
-            args->bias ? v16_load_as(args->bias, n0 + j, args->dtype_bias) : v16_set1(0.0f);
-        for (int64_t i = 0; i < rows; i++)
-            (void)store_rounded(c, (m0 + i) * ldc + n0 + j, 16,
-                                v16_add(v16_load(sum + i * sum_ld + j), bias), SHOAL_BF16);
+    const struct shoali_gemm_args here = *args;
+    v16 bias[2] = {v16_set1(0.0f), v16_set1(0.0f)};
+    for (int64_t j = 0; j < columns; j += 32) {
+        const bool two = j + 16 < columns;
+        uint16_t *c = (uint16_t *)here.c + m0 * here.ldc + n0 + j;
+        for (int half = 0; here.bias && half < 1 + two; half++)
+            bias[half] = v16_load_as(here.bias, n0 + j + 16 * half, here.dtype_bias);
+        for (int64_t i = 0; i < rows; i++, c += here.ldc) {
+            const float *of = sum + i * sum_ld + j;
+            const v16 low = v16_add(v16_load(of), bias[0]);
+            if (two)
+                store_two_rounded(c, low, v16_add(v16_load(of + 16), bias[1]));
+            else
+                (void)store_rounded(c, 0, 16, low, SHOAL_BF16);
+        }
     }
 }
 

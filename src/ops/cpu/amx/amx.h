@@ -64,12 +64,13 @@ struct amx_block {
 void SHOALI_CPU_SYMBOL(amx_block)(struct amx_tiles *tiles, const struct amx_block *block, int rows,
                                   int units);
 
-/* A unit of B: up to 16 columns from c0 on, all of k. `transposed`: stored [columns][k]. */
+/* A panel of B: up to 32 columns from c0 on, k elements of each; units of 16 columns `unit_words` apart.
+ * `transposed`: stored [columns][k]. */
 void SHOALI_CPU_SYMBOL(amx_pack_b)(const struct gemm_source *from, bool transposed, int64_t k,
-                                   int64_t c0, int64_t columns, uint32_t *to);
-/* Rows [r0, r0+rows) of A stored by rows, as packed A. */
+                                   int64_t c0, int64_t columns, int64_t unit_words, uint32_t *to);
+/* Rows [r0, r0+rows) of A stored by rows, as packed A; 16 rows are a unit. */
 void SHOALI_CPU_SYMBOL(amx_pack_rows)(const struct gemm_source *from, int64_t k, int64_t r0,
-                                      int64_t rows, uint32_t *to);
+                                      int64_t rows, int64_t unit_words, uint32_t *to);
 
 /* Where rows of A go that are stored as columns: 16 of them, one step. In words. */
 struct amx_rows_to {
