@@ -475,13 +475,15 @@ SHOAL_CHECKED shoal_status shoali_param_grad_end(struct shoal_tape *tape, struct
  * next one overwrites it. */
 SHOAL_CHECKED shoal_status shoali_param_grad_next(struct shoal_tape *tape, struct shoali_node *node,
                                                   int32_t param);
-/* The same for elements [first, first + count) of the parameter, when the whole gradient would be a
- * large temporary: parts that follow each other from 0 to the end, each ended before the next
- * begins; the last one's end is that of the contribution. */
-SHOAL_CHECKED shoal_status shoali_param_grad_part_begin(struct shoal_tape *tape,
-                                                        struct shoali_node *node, int32_t param,
-                                                        int64_t first, int64_t count, void **to,
-                                                        bool *accumulate);
+/* A product that is a contribution: instead of begin, sets where it leaves its sums, the destination or, as
+ * integers, the I64 sink, so that nothing is converted; *wanted false: frozen. Of elements [first, first +
+ * count) of the parameter: parts follow each other from 0 to the end, each ended before the next one, and
+ * the last one's end is that of the contribution. */
+SHOAL_CHECKED shoal_status shoali_param_grad_product(struct shoal_tape *tape,
+                                                     struct shoali_node *node, int32_t param,
+                                                     int64_t first, int64_t count,
+                                                     struct shoali_gemm_args *product,
+                                                     bool *wanted);
 SHOAL_CHECKED shoal_status shoali_param_grad_part_end(struct shoal_tape *tape,
                                                       struct shoali_node *node, int32_t param,
                                                       int64_t first, int64_t count);

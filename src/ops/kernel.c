@@ -172,6 +172,19 @@ shoal_status shoali_check_stride(const char *kernel, const char *name, int64_t s
                       name, (long long)stride, (long long)columns);
 }
 
+shoal_status shoali_check_fixed(const char *kernel, int32_t unit_log2, double limit)
+{
+    const shoal_status status = shoali_check_kind(kernel, "unit_log2", unit_log2, 512);
+    double largest = limit;
+    for (int32_t i = 0; status == SHOAL_OK && i < unit_log2; i++)
+        largest *= 2;
+    if (status == SHOAL_OK && !(largest > 0 && largest <= 0x1p63))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "%s: limit %g in units of 2^-%d must be positive and fit 63 bits", kernel,
+                          limit, (int)unit_log2);
+    return status;
+}
+
 shoal_status shoali_check_runs(const char *kernel, const struct shoali_runs *runs, int64_t count)
 {
     int64_t covered = 1;

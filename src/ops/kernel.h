@@ -103,6 +103,8 @@ SHOAL_CHECKED shoal_status shoali_check_probability(const char *kernel, float pr
 /* A stored matrix of more than one row needs a row stride of at least its columns. */
 SHOAL_CHECKED shoal_status shoali_check_stride(const char *kernel, const char *name, int64_t stride,
                                                int64_t rows, int64_t columns);
+/* A number below the limit, in units of 2^-unit_log2, fits 63 bits. */
+SHOAL_CHECKED shoal_status shoali_check_fixed(const char *kernel, int32_t unit_log2, double limit);
 /* Runs, when there are any, are those of `count` elements. */
 SHOAL_CHECKED shoal_status shoali_check_runs(const char *kernel, const struct shoali_runs *runs,
                                              int64_t count);

@@ -91,11 +91,13 @@ enum shoali_activation {
  *   preact       preact[m,n] = round(v), and v = that rounded value, so that backward sees the same
  *   activation   v = act(v)
  *   residual     v = residual[m,n] + v
- *   C = round(v)
+ *   C = round(v), or instead of it
+ *   fixed        fixed[m,n] (=|+= with accumulate) what to_fixed makes of v, by unit_log2, limit and flag
  * A and B have one dtype; dtype_c is F32 or dtype_ab; residual and preact are of dtype_c, bias of
  * dtype_c or dtype_ab. before is fp32 (fp64 of F64) with C's strides, and may be C: what earlier
  * products of a sum in pieces have left. Several accumulating products round that often; these
  * round a 16-bit C once.
+ * fixed is for sums alone: dtype_c is F32, and of the steps only before is allowed.
  * packed_b: what pack_b made of b with the same n, k, trans_b and dtype; read in b's place, with
  * the same bits. */
 struct shoali_gemm_args {
@@ -105,10 +107,15 @@ struct shoali_gemm_args {
     void *preact;                /* optional output */
     const void *packed_b;        /* optional */
     const void *before;          /* optional */
+    int64_t *fixed;              /* optional, of C's shape, in its place */
+    uint32_t *flag;              /* with fixed */
     int64_t m, n, k, lda, ldb, ldc;
     int32_t trans_a, trans_b, accumulate;
     enum shoali_activation activation;
     shoal_dtype dtype_ab, dtype_c, dtype_bias;
+    int32_t unit_log2;   /* with fixed */
+    int32_t nontemporal; /* a kernel's note to its parts: C or fixed goes past the caches */
+    double limit;
 };
 SHOALI_KERNEL(gemm);
 

@@ -203,9 +203,9 @@ done:
 }
 
 /* dW = x^T dy, or its transpose dy^T x for [out, in], of some rows. */
-static shoal_status weight_gradient(struct shoal_tape *tape, struct shoali_node *node,
-                                    int32_t param, const struct shoali_range *rows, void *to,
-                                    bool accumulate)
+static struct shoali_gemm_args weight_gradient(struct shoal_tape *tape,
+                                               const struct shoali_node *node, int32_t param,
+                                               const struct shoali_range *rows)
 {
     (void)param;
     const struct linear_attr *attr = shoali_node_attr(node);
@@ -214,10 +214,9 @@ static shoal_status weight_gradient(struct shoal_tape *tape, struct shoali_node 
     const void *dy =
         shoali_at(shoali_node_grad(tape, node, RESULT), rows->first * attr->out, dtype);
     const bool out_in = attr->weight_out_in != 0;
-    const struct shoali_gemm_args args = {
+    return (struct shoali_gemm_args){
         .a = out_in ? dy : x,
         .b = out_in ? x : dy,
-        .c = to,
         .m = out_in ? attr->out : attr->in,
         .n = out_in ? attr->in : attr->out,
         .k = rows->count,
@@ -225,11 +224,9 @@ static shoal_status weight_gradient(struct shoal_tape *tape, struct shoali_node 
         .ldb = out_in ? attr->in : attr->out,
         .ldc = out_in ? attr->in : attr->out,
         .trans_a = 1,
-        .accumulate = accumulate,
         .dtype_ab = dtype,
         .dtype_c = shoali_wide(dtype),
     };
-    return SHOALI_RUN(tape, gemm, &args);
 }
 
 static shoal_status bias_gradient(struct shoal_tape *tape, struct shoali_node *node, int32_t param,
@@ -255,7 +252,7 @@ static shoal_status bias_gradient(struct shoal_tape *tape, struct shoali_node *n
 static shoal_status linear_backward_weight(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status;
-    SHOAL_TRY(status, shoali_contribute(tape, node, WEIGHT, weight_gradient), done);
+    SHOAL_TRY(status, shoali_contribute_product(tape, node, WEIGHT, weight_gradient), done);
     SHOAL_TRY(status, shoali_contribute(tape, node, BIAS, bias_gradient), done);
 done:
     return status;

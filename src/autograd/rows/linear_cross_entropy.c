@@ -304,15 +304,10 @@ static shoal_status tile_weight(struct shoal_tape *tape, struct shoali_node *nod
     const struct head_attr *attr = shoali_node_attr(node);
     const struct shoal_tensor *x = &node->in[X]->tensor;
     const int64_t begin = tile->first * attr->in, count = tile->count * attr->in;
-    void *to;
-    bool accumulate;
-    SHOAL_TRY(status,
-              shoali_param_grad_part_begin(tape, node, WEIGHT, begin, count, &to, &accumulate),
-              done);
-    const struct shoali_gemm_args args = {
+    bool wanted;
+    struct shoali_gemm_args args = {
         .a = dlogits,
         .b = x->data,
-        .c = to,
         .m = tile->count,
         .n = attr->in,
         .k = attr->rows,
@@ -320,11 +315,12 @@ static shoal_status tile_weight(struct shoal_tape *tape, struct shoali_node *nod
         .ldb = attr->in,
         .ldc = attr->in,
         .trans_a = 1,
-        .accumulate = accumulate,
         .dtype_ab = x->dtype,
         .dtype_c = shoali_wide(x->dtype),
     };
-    if (to != NULL)
+    SHOAL_TRY(status, shoali_param_grad_product(tape, node, WEIGHT, begin, count, &args, &wanted),
+              done);
+    if (wanted)
         SHOAL_TRY(status, SHOALI_RUN(tape, gemm, &args), done);
     SHOAL_TRY(status, shoali_param_grad_part_end(tape, node, WEIGHT, begin, count), done);
 done:

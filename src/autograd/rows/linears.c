@@ -219,9 +219,9 @@ done:
     return status;
 }
 
-static shoal_status weight_gradient(struct shoal_tape *tape, struct shoali_node *node,
-                                    int32_t index, const struct shoali_range *rows, void *to,
-                                    bool accumulate)
+static struct shoali_gemm_args weight_gradient(struct shoal_tape *tape,
+                                               const struct shoali_node *node, int32_t index,
+                                               const struct shoali_range *rows)
 {
     const struct linears_attr *attr = shoali_node_attr(node);
     const shoal_dtype dtype = node->in[0]->tensor.dtype;
@@ -230,10 +230,9 @@ static shoal_status weight_gradient(struct shoal_tape *tape, struct shoali_node 
     const void *dy = shoali_at(shoali_node_grad(tape, node, 0),
                                rows->first * attr->total + attr->first[index], dtype);
     const int64_t out = out_of(attr, index);
-    const struct shoali_gemm_args args = {
+    return (struct shoali_gemm_args){
         .a = out_in ? dy : x,
         .b = out_in ? x : dy,
-        .c = to,
         .m = out_in ? out : attr->in,
         .n = out_in ? attr->in : out,
         .k = rows->count,
@@ -241,11 +240,9 @@ static shoal_status weight_gradient(struct shoal_tape *tape, struct shoali_node 
         .ldb = out_in ? attr->in : attr->total,
         .ldc = out_in ? attr->in : out,
         .trans_a = 1,
-        .accumulate = accumulate,
         .dtype_ab = dtype,
         .dtype_c = shoali_wide(dtype),
     };
-    return SHOALI_RUN(tape, gemm, &args);
 }
 
 static bool wants_bias(const struct shoali_node *node)
@@ -334,7 +331,7 @@ static shoal_status linears_backward_weight(struct shoal_tape *tape, struct shoa
     shoal_status status = SHOAL_OK;
     const struct linears_attr *attr = shoali_node_attr(node);
     for (int32_t i = 0; i < attr->count; i++)
-        SHOAL_TRY(status, shoali_contribute(tape, node, i, weight_gradient), done);
+        SHOAL_TRY(status, shoali_contribute_product(tape, node, i, weight_gradient), done);
     if (wants_bias(node))
         SHOAL_TRY(status, bias_gradients(tape, node), done);
 done:

@@ -232,3 +232,51 @@ shoal_status shoali_contribute(struct shoal_tape *tape, struct shoali_node *node
 done:
     return status;
 }
+
+/* Samples in turn are one contribution, whose sum is fp32 until it is complete. */
+static shoal_status contribute_samples(struct shoal_tape *tape, struct shoali_node *node,
+                                       int32_t param, const struct shoali_blocks *blocks,
+                                       shoali_rows_product *product)
+{
+    shoal_status status;
+    void *to;
+    bool accumulate;
+    SHOAL_TRY(status, shoali_param_grad_begin(tape, node, param, &to, &accumulate), done);
+    for (int64_t b = 0; to != NULL && b < blocks->blocks; b++) {
+        for (int64_t s = 0; s < blocks->samples; s++) {
+            const struct shoali_range rows = {shoali_blocks_row(blocks, b, s), blocks->rows};
+            struct shoali_gemm_args args = product(tape, node, param, &rows);
+            args.c = to;
+            args.accumulate = accumulate || s > 0;
+            SHOAL_TRY(status, SHOALI_RUN(tape, gemm, &args), done);
+        }
+        if (b + 1 < blocks->blocks)
+            SHOAL_TRY(status, shoali_param_grad_next(tape, node, param), done);
+    }
+    SHOAL_TRY(status, shoali_param_grad_end(tape, node, param), done);
+done:
+    return status;
+}
+
+shoal_status shoali_contribute_product(struct shoal_tape *tape, struct shoali_node *node,
+                                       int32_t param, shoali_rows_product *product)
+{
+    shoal_status status = SHOAL_OK;
+    const struct shoali_blocks blocks =
+        shoali_blocks_of(tape, node->param[param], &node->out[0]->tensor);
+    const int64_t count = node->param[param] != NULL ? node->param[param]->count : 0;
+    bool wanted = true;
+    if (blocks.samples > 1 || blocks.blocks == 0)
+        return contribute_samples(tape, node, param, &blocks, product);
+    for (int64_t b = 0; wanted && b < blocks.blocks; b++) {
+        const struct shoali_range rows = {shoali_blocks_row(&blocks, b, 0), blocks.rows};
+        struct shoali_gemm_args args = product(tape, node, param, &rows);
+        SHOAL_TRY(status, shoali_param_grad_product(tape, node, param, 0, count, &args, &wanted),
+                  done);
+        if (wanted)
+            SHOAL_TRY(status, SHOALI_RUN(tape, gemm, &args), done);
+    }
+    SHOAL_TRY(status, shoali_param_grad_end(tape, node, param), done);
+done:
+    return status;
+}

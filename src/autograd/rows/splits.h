@@ -88,6 +88,14 @@ typedef shoal_status shoali_rows_gradient(struct shoal_tape *tape, struct shoali
                                           bool accumulate);
 SHOAL_CHECKED shoal_status shoali_contribute(struct shoal_tape *tape, struct shoali_node *node,
                                              int32_t param, shoali_rows_gradient *run);
+/* The same of a weight whose gradient is a product over the rows: `product` says which, but for where its
+ * sums go. */
+typedef struct shoali_gemm_args shoali_rows_product(struct shoal_tape *tape,
+                                                    const struct shoali_node *node, int32_t param,
+                                                    const struct shoali_range *rows);
+SHOAL_CHECKED shoal_status shoali_contribute_product(struct shoal_tape *tape,
+                                                     struct shoali_node *node, int32_t param,
+                                                     shoali_rows_product *product);
 static inline int64_t shoali_blocks_row(const struct shoali_blocks *blocks, int64_t block,
                                         int64_t sample)
 {

@@ -65,9 +65,8 @@ static shoal_status use_done(struct shoal_tape *tape, struct shoali_node *node, 
     return --use->pending == 0 ? fire(tape, use) : SHOAL_OK;
 }
 
-shoal_status shoali_param_grad_part_begin(struct shoal_tape *tape, struct shoali_node *node,
-                                          int32_t param, int64_t first, int64_t count, void **to,
-                                          bool *accumulate)
+shoal_status shoali_param_grad_begin(struct shoal_tape *tape, struct shoali_node *node,
+                                     int32_t param, void **to, bool *accumulate)
 {
     shoal_status status = SHOAL_OK;
     struct shoal_param *target = node->param[param];
@@ -79,17 +78,45 @@ shoal_status shoali_param_grad_part_begin(struct shoal_tape *tape, struct shoali
     if (!shoali_tape_is_meta(tape))
         target->touched = true;
     if (target->sink.dtype == SHOAL_I64) {
-        SHOAL_TRY(
-            status,
-            shoali_tape_workspace(tape, (size_t)count * sizeof(float), &tape->param_temp[param]),
-            done);
+        SHOAL_TRY(status,
+                  shoali_tape_workspace(tape, (size_t)target->count * sizeof(float),
+                                        &tape->param_temp[param]),
+                  done);
         *to = tape->param_temp[param];
         goto done;
     }
-    const size_t offset = (size_t)first * shoal_dtype_bytes(target->sink.dtype);
-    *to = shoali_tape_is_meta(tape) ? (void *)SHOALI_META_ADDRESS
-                                    : (char *)target->sink.destination + offset;
+    *to = shoali_tape_is_meta(tape) ? (void *)SHOALI_META_ADDRESS : target->sink.destination;
     *accumulate = target->sink.accumulate;
+    contributed(tape, target);
+done:
+    return status;
+}
+
+shoal_status shoali_param_grad_product(struct shoal_tape *tape, struct shoali_node *node,
+                                       int32_t param, int64_t first, int64_t count,
+                                       struct shoali_gemm_args *product, bool *wanted)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoal_param *target = node->param[param];
+    const struct shoali_sink *sink = target != NULL ? &target->sink : NULL;
+    *wanted = shoali_param_wants_grad(target);
+    if (!*wanted)
+        return SHOAL_OK;
+    SHOAL_TRY(status, check_sink(tape, target), done);
+    const bool meta = shoali_tape_is_meta(tape);
+    const size_t offset = (size_t)first * shoal_dtype_bytes(sink->dtype);
+    void *to = meta ? (void *)SHOALI_META_ADDRESS : (char *)sink->destination + offset;
+    if (!meta)
+        target->touched = true;
+    product->accumulate = sink->accumulate;
+    if (sink->dtype == SHOAL_I64) {
+        product->fixed = to;
+        product->flag = meta ? (void *)SHOALI_META_ADDRESS : sink->flag;
+        product->unit_log2 = sink->unit_log2;
+        product->limit = sink->limit;
+    } else {
+        product->c = to;
+    }
     if (first + count == target->count)
         contributed(tape, target);
 done:
@@ -97,33 +124,30 @@ done:
 }
 
 /* The contribution leaves fp32 here, rounded once. */
-static shoal_status convert(struct shoal_tape *tape, struct shoali_node *node, int32_t param,
-                            int64_t first, int64_t count)
+static shoal_status convert(struct shoal_tape *tape, struct shoali_node *node, int32_t param)
 {
     shoal_status status = SHOAL_OK;
     struct shoal_param *target = node->param[param];
     const struct shoali_to_fixed_args args = {
         .x = tape->param_temp[param],
-        .fixed = (int64_t *)target->sink.destination + first,
+        .fixed = target->sink.destination,
         .flag = target->sink.flag,
-        .count = count,
+        .count = target->count,
         .unit_log2 = target->sink.unit_log2,
         .accumulate = target->sink.accumulate,
         .limit = target->sink.limit,
     };
-    if (count > 0)
+    if (target->count > 0)
         SHOAL_TRY(status, SHOALI_LAUNCH(tape, shoali_op_to_fixed(&tape->args.exec, &args)), done);
-    if (first + count == target->count)
-        contributed(tape, target);
+    contributed(tape, target);
 done:
     return status;
 }
 
-static shoal_status convert_exact(struct shoal_tape *tape, struct shoali_node *node, int32_t param,
-                                  int64_t first, int64_t count)
+static shoal_status convert_last(struct shoal_tape *tape, struct shoali_node *node, int32_t param)
 {
     shoal_status status;
-    SHOAL_TRY(status, convert(tape, node, param, first, count), done);
+    SHOAL_TRY(status, convert(tape, node, param), done);
     shoali_tape_workspace_free(tape, tape->param_temp[param]);
     tape->param_temp[param] = NULL;
 done:
@@ -133,10 +157,7 @@ done:
 shoal_status shoali_param_grad_next(struct shoal_tape *tape, struct shoali_node *node,
                                     int32_t param)
 {
-    const struct shoal_param *target = node->param[param];
-    if (tape->param_temp[param] == NULL)
-        return SHOAL_OK;
-    return convert(tape, node, param, 0, target->count);
+    return tape->param_temp[param] != NULL ? convert(tape, node, param) : SHOAL_OK;
 }
 
 shoal_status shoali_param_grad_part_end(struct shoal_tape *tape, struct shoali_node *node,
@@ -147,19 +168,11 @@ shoal_status shoali_param_grad_part_end(struct shoal_tape *tape, struct shoali_n
     if (!shoali_param_wants_grad(target))
         return SHOAL_OK;
     if (tape->param_temp[param] != NULL)
-        SHOAL_TRY(status, convert_exact(tape, node, param, first, count), done);
+        SHOAL_TRY(status, convert_last(tape, node, param), done);
     if (first + count == target->count)
         SHOAL_TRY(status, use_done(tape, node, param), done);
 done:
     return status;
-}
-
-shoal_status shoali_param_grad_begin(struct shoal_tape *tape, struct shoali_node *node,
-                                     int32_t param, void **to, bool *accumulate)
-{
-    const struct shoal_param *target = node->param[param];
-    return shoali_param_grad_part_begin(tape, node, param, 0, target != NULL ? target->count : 0,
-                                        to, accumulate);
 }
 
 shoal_status shoali_param_grad_end(struct shoal_tape *tape, struct shoali_node *node, int32_t param)

@@ -86,6 +86,60 @@ static void gemm_large(struct trial *t)
     run_gemm(t, &g);
 }
 
+/* Sums as integers are what to_fixed makes of the table's own sums: of any order of them, so that pairs
+ * are compared with themselves alone. */
+static void gemm_fixed(struct trial *t)
+{
+    static const int64_t sizes[] = {1, 7, 16, 33, 64};
+    const int32_t trans_a = (int32_t)pick(t, 2), trans_b = (int32_t)pick(t, 2);
+    const int32_t accumulate = (int32_t)pick(t, 2);
+    const int64_t m = sizes[pick(t, 5)], n = sizes[pick(t, 5)], k = 70, pad = 5 * pick(t, 2);
+    const bool before = pick(t, 2) != 0, outside = pick(t, 2) != 0;
+    const int64_t lda = trans_a ? m : k, ldb = trans_b ? k : n, ldc = n + pad, count = m * ldc;
+    struct shoali_gemm_args args = {
+        .a = floats_between(t, m * k, t->dtype, -1, 1),
+        .b = floats_between(t, n * k, t->dtype, -1, 1),
+        .before = before ? floats(t, count, SHOAL_F32) : NULL,
+        .fixed = block(t, count, SHOAL_I64),
+        .flag = block(t, 1, SHOAL_I32),
+        .m = m,
+        .n = n,
+        .k = k,
+        .lda = lda,
+        .ldb = ldb,
+        .ldc = ldc,
+        .trans_a = trans_a,
+        .trans_b = trans_b,
+        .accumulate = accumulate,
+        .dtype_ab = t->dtype,
+        .dtype_c = SHOAL_F32,
+        .unit_log2 = 44,
+        .limit = outside ? 0x1p-1 : 0x1p15,
+    };
+    int64_t *want = block(t, count, SHOAL_I64);
+    uint32_t flag = 0;
+    *args.flag = 0;
+    memcpy(want, args.fixed, (size_t)count * sizeof *want);
+    call(t, &args);
+    if (t->unsupported)
+        return;
+    struct shoali_gemm_args sums = args;
+    sums.fixed = NULL;
+    sums.accumulate = 0;
+    sums.c = block(t, count, SHOAL_F32);
+    shoali_ops_entry(t->table, &shoali_kernel_gemm)->fn(&sums, &t->context);
+    for (int64_t i = 0; i < m; i++) {
+        const struct shoali_to_fixed_args row = {
+            (const float *)sums.c + i * ldc, want + i * ldc, &flag, n, 44, accumulate, args.limit};
+        shoali_ops_entry(&shoali_ops_ref, &shoali_kernel_to_fixed)->fn(&row, &t->context);
+    }
+    assert_memory_equal(want, args.fixed, (size_t)count * sizeof *want);
+    assert_int_equal(*args.flag, flag);
+    give_within(t, sums.c, count, SHOAL_F32, 0, gemm_pairs_tolerance(&(struct gemm_case){.k = k}));
+    if (t->dtype != SHOAL_BF16)
+        give(t, args.fixed, count, SHOAL_I64);
+}
+
 /* A table's packed layout is its own business: what counts is its product, and that the layout fits
  * into the memory that the table asked for. */
 static void pack_b(struct trial *t)
@@ -440,6 +494,7 @@ static void embedding_backward(struct trial *t)
 const struct conformance_case shaped_cases[] = {
     CONFORMANCE_TRIALS(gemm_small, gemm, 2304000, FLOATS32, 60),
     CONFORMANCE_TRIALS(gemm_large, gemm, 4, FLOATS32, 0),
+    CONFORMANCE_TRIALS(gemm_fixed, gemm, 1600, FLOATS32, 200),
     CONFORMANCE_TRIALS(pack_b, pack_b, 400, FLOATS32, 40),
     CONFORMANCE_TRIALS(norm, norm, 400, FLOATS32, 0),
     CONFORMANCE_TRIALS(norm_backward, norm_backward, 3200, FLOATS32, 0),

@@ -1,5 +1,6 @@
 /* exact - integer sums that no order can change: fixed point, and the 192-bit sum of squares. */
 #include "base/nontemporal.h"
+#include "ops/cpu/fixed.h"
 #include "ops/cpu/range.h"
 #include "ops/limbs.h"
 
@@ -11,15 +12,6 @@
 #define HAVE_FMA 0
 #endif
 
-/* 2^n for -1022 <= n <= 1023. */
-static double power_of_two(int32_t n)
-{
-    const uint64_t bits = (uint64_t)(n + 1023) << 52;
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 static bool is_power_of_two(double x)
 {
     uint64_t bits;
@@ -28,40 +20,6 @@ static bool is_power_of_two(double x)
 }
 
 /* ---- fixed point ----------------------------------------------------------------------------- */
-
-enum fixing { FIX_STORE, FIX_STREAM, FIX_ADD };
-
-/* Eight elements; a lane that is not below the limit gives 0. Returns whether there was one. */
-SHOALI_INLINE bool fix_eight(const float *x, int64_t *fixed, double unit, double limit,
-                             const enum fixing fixing)
-{
-#if defined(__AVX512DQ__)
-    const __m512d value = _mm512_cvtps_pd(_mm256_loadu_ps(x));
-    const __mmask8 good =
-        _mm512_cmp_pd_mask(_mm512_abs_pd(value), _mm512_set1_pd(limit), _CMP_LT_OQ);
-    __m512i sum = _mm512_maskz_cvtpd_epi64(good, _mm512_mul_pd(value, _mm512_set1_pd(unit)));
-    if (fixing == FIX_ADD)
-        sum = _mm512_add_epi64(_mm512_loadu_si512(fixed), sum);
-    if (fixing == FIX_STREAM)
-        _mm512_stream_si512((__m512i *)(void *)fixed, sum);
-    else
-        _mm512_storeu_si512(fixed, sum);
-    return good != 0xff;
-#else
-    bool bad = false;
-    int64_t eight[8], *to = fixing == FIX_STREAM ? eight : fixed;
-    for (int j = 0; j < 8; j++) {
-        const double value = (double)x[j];
-        const bool good = __builtin_fabs(value) < limit;
-        const int64_t add = (int64_t)__builtin_rint(good ? value * unit : 0.0);
-        bad |= !good;
-        to[j] = fixing == FIX_ADD ? (int64_t)((uint64_t)fixed[j] + (uint64_t)add) : add;
-    }
-    if (fixing == FIX_STREAM)
-        shoali_nontemporal_copy(fixed, eight, sizeof eight);
-    return bad;
-#endif
-}
 
 struct fixed_work {
     const void *args;
@@ -72,26 +30,21 @@ static void to_fixed_range(const void *block, int64_t begin, int64_t end)
 {
     const struct fixed_work *work = block;
     const struct shoali_to_fixed_args *args = work->args;
-    const double unit = power_of_two(args->unit_log2), limit = args->limit;
+    const double unit = fixed_unit(args->unit_log2), limit = args->limit;
     bool bad = false;
     int64_t i = begin;
     for (; work->streams && i + 16 <= end; i += 16) {
         range_ahead(args->x + i);
-        bad |= fix_eight(args->x + i, args->fixed + i, unit, limit, FIX_STREAM);
-        bad |= fix_eight(args->x + i + 8, args->fixed + i + 8, unit, limit, FIX_STREAM);
+        bad |= fixed_eight(args->x + i, args->fixed + i, unit, limit, FIXED_STREAM);
+        bad |= fixed_eight(args->x + i + 8, args->fixed + i + 8, unit, limit, FIXED_STREAM);
     }
     for (; args->accumulate && i + 8 <= end; i += 8)
-        bad |= fix_eight(args->x + i, args->fixed + i, unit, limit, FIX_ADD);
+        bad |= fixed_eight(args->x + i, args->fixed + i, unit, limit, FIXED_ADD);
     for (; i + 8 <= end; i += 8)
-        bad |= fix_eight(args->x + i, args->fixed + i, unit, limit, FIX_STORE);
-    if (i < end) {
-        float x[8] = {0};
-        int64_t fixed[8] = {0};
-        memcpy(x, args->x + i, (size_t)(end - i) * sizeof x[0]);
-        memcpy(fixed, args->fixed + i, (size_t)(end - i) * sizeof fixed[0]);
-        bad |= fix_eight(x, fixed, unit, limit, args->accumulate ? FIX_ADD : FIX_STORE);
-        memcpy(args->fixed + i, fixed, (size_t)(end - i) * sizeof fixed[0]);
-    }
+        bad |= fixed_eight(args->x + i, args->fixed + i, unit, limit, FIXED_STORE);
+    if (i < end)
+        bad |= fixed_rest(args->x + i, end - i, args->fixed + i, unit, limit,
+                          args->accumulate ? FIXED_ADD : FIXED_STORE);
     if (work->streams)
         shoali_nontemporal_end();
     if (bad)
@@ -163,7 +116,7 @@ static void from_fixed_range(const void *block, int64_t begin, int64_t end)
     const struct fixed_work *work = block;
     const struct shoali_from_fixed_args *args = work->args;
     const struct divisor by =
-        divisor_of(power_of_two(-args->unit_log2), args->unit_log2, args->divisor);
+        divisor_of(fixed_unit(-args->unit_log2), args->unit_log2, args->divisor);
     int64_t i = begin;
     for (; work->streams && i + PART <= end; i += PART) {
         float y[PART];

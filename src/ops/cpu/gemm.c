@@ -9,6 +9,7 @@
  * else in scratch.
  */
 #include "ops/cpu/gemm.h"
+#include "base/nontemporal.h"
 
 #include <stdlib.h>
 
@@ -320,6 +321,8 @@ static void work(void *arg, struct shoali_claim *claim)
         else
             run_block(&at);
     }
+    if (plan.args->nontemporal)
+        shoali_nontemporal_end();
 }
 
 /* ---- plan ------------------------------------------------------------------------------------ */
@@ -400,8 +403,9 @@ static void make_plan(const struct shoali_gemm_args *args, int32_t threads, stru
         plan->a_mode = A_DIRECT;
     else
         plan->a_mode = A_STRAIGHT;
-    plan->plain = args->dtype_c == SHOAL_F32 && !args->accumulate && !args->before && !args->bias &&
-                  !args->preact && !args->residual && args->activation == SHOALI_ACT_NONE;
+    plan->plain = args->c && args->dtype_c == SHOAL_F32 && !args->accumulate && !args->before &&
+                  !args->bias && !args->preact && !args->residual &&
+                  args->activation == SHOALI_ACT_NONE;
     plan->carry_in_c = plan->plain && args->n % 16 == 0;
     plan->kc = k_block(args->k, pairs);
     const bool bounded = plan->a_mode >= A_STRAIGHT || (plan->kc < args->k && !plan->carry_in_c);
@@ -413,15 +417,17 @@ static void make_plan(const struct shoali_gemm_args *args, int32_t threads, stru
 
 void SHOALI_CPU_SYMBOL(gemm)(const void *args, const struct shoali_kernel_context *context)
 {
-    const struct shoali_gemm_args *gemm = args;
+    struct shoali_gemm_args gemm = *(const struct shoali_gemm_args *)args;
     struct plan plan;
-    if (gemm->m <= 0 || gemm->n <= 0)
+    if (gemm.m <= 0 || gemm.n <= 0)
         return;
-    if (SHOALI_CPU_SYMBOL(gemv_takes)(gemm)) {
-        SHOALI_CPU_SYMBOL(gemv)(gemm, context->threads);
+    if (SHOALI_CPU_SYMBOL(gemv_takes)(&gemm)) {
+        SHOALI_CPU_SYMBOL(gemv)(&gemm, context->threads);
         return;
     }
-    make_plan(gemm, shoali_pool_threads(context->threads), &plan);
+    /* C itself is written by register tiles. */
+    gemm.nontemporal = gemm.fixed && SHOALI_CPU_SYMBOL(gemm_streams)(&gemm, context->threads);
+    make_plan(&gemm, shoali_pool_threads(context->threads), &plan);
     const struct shoali_pieces pieces = {
         .shares = plan.grid_m * plan.grid_n, .count = pieces_of, .work = work, .arg = &plan};
     shoali_pool_run_pieces(pieces.shares > 1 ? context->threads : NULL, &pieces);

@@ -83,7 +83,7 @@ SHOALI_INLINE void gemm_fetch_tile(const void *matrix, shoal_dtype dtype, int64_
         for (int64_t at = 0; at < columns * bytes; at += 64)
             __builtin_prefetch(row + at, 1);
 }
-/* The same for all that gemm_finish will touch. */
+/* The same for all that gemm_finish will touch and does not write past the caches. */
 void SHOALI_CPU_SYMBOL(gemm_fetch)(const struct shoali_gemm_args *args, int64_t m0, int rows,
                                    int64_t n0, int64_t columns);
 /* Finishes rows x columns sums (`sum`, rows sum_ld apart) into C at row m0, column n0: accumulate,
@@ -91,6 +91,11 @@ void SHOALI_CPU_SYMBOL(gemm_fetch)(const struct shoali_gemm_args *args, int64_t 
 void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const float *sum,
                                     int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
                                     int64_t columns);
+
+/* Whether gemm_finish should write past the caches: whole lines of sums alone, so many that they would have
+ * left the caches before anybody reads them. */
+bool SHOALI_CPU_SYMBOL(gemm_streams)(const struct shoali_gemm_args *args,
+                                     const struct shoali_pool *pool);
 
 /* Products of at most GEMM_ROWS rows, without packing B (gemv.c): whether it takes one, and the
  * product. */

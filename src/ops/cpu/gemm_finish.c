@@ -1,4 +1,5 @@
 /* gemm_finish - what happens to a tile's sums on their way into C. */
+#include "ops/cpu/fixed.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/pairs.h"
 #include "ops/cpu/range.h"
@@ -7,7 +8,10 @@ void SHOALI_CPU_SYMBOL(gemm_fetch)(const struct shoali_gemm_args *args, int64_t 
                                    int64_t n0, int64_t columns)
 {
     const int64_t first = m0 * args->ldc + n0;
-    gemm_fetch_tile(args->c, args->dtype_c, args->ldc, first, rows, columns);
+    if (args->fixed && !args->nontemporal)
+        gemm_fetch_tile(args->fixed, SHOAL_I64, args->ldc, first, rows, columns);
+    else if (!args->nontemporal)
+        gemm_fetch_tile(args->c, args->dtype_c, args->ldc, first, rows, columns);
     if (args->before)
         gemm_fetch_tile(args->before, SHOAL_F32, args->ldc, first, rows, columns);
     if (args->residual)
@@ -124,6 +128,67 @@ static void finish_plain(const struct shoali_gemm_args *args, const float *sum, 
     }
 }
 
+#define MOST_COLUMNS 48 /* of a tile of any table that this is compiled for */
+
+/* Whole vectors of fp32 past the caches, nothing added. */
+static void finish_past_caches(const struct shoali_gemm_args *args, const float *sum,
+                               int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
+                               int64_t columns)
+{
+    float *c = (float *)args->c + m0 * args->ldc + n0;
+    for (int64_t i = 0; i < rows; i++, c += args->ldc, sum += sum_ld)
+        shoali_nontemporal_copy(c, sum, (size_t)columns * sizeof *c);
+}
+
+/* A row's sums as integers. */
+SHOALI_INLINE bool fix_row(const struct shoali_gemm_args *args, const float *sum, int64_t columns,
+                           int64_t at, double unit, const enum fixing fixing)
+{
+    bool bad = false;
+    int64_t *fixed = args->fixed + at, j = 0;
+    for (; j + 8 <= columns; j += 8)
+        bad |= fixed_eight(sum + j, fixed + j, unit, args->limit, fixing);
+    if (j < columns)
+        bad |= fixed_rest(sum + j, columns - j, fixed + j, unit, args->limit, fixing);
+    return bad;
+}
+
+static void finish_fixed(const struct shoali_gemm_args *args, const float *sum, int64_t sum_ld,
+                         int64_t m0, int64_t rows, int64_t n0, int64_t columns)
+{
+    const struct shoali_gemm_args here = *args;
+    const double unit = fixed_unit(here.unit_log2);
+    bool bad = false;
+    for (int64_t i = 0; i < rows; i++, sum += sum_ld) {
+        const int64_t at = (m0 + i) * here.ldc + n0;
+        float joined[MOST_COLUMNS];
+        const float *row = here.before ? joined : sum;
+        for (int64_t j = 0; here.before && j < columns; j += 16)
+            v16_store(joined + j,
+                      join(&here, v16_load(sum + j), at + j, SHOALI_MIN(16, columns - j)));
+        if (here.accumulate)
+            bad |= fix_row(&here, row, columns, at, unit, FIXED_ADD);
+        else if (here.nontemporal)
+            bad |= fix_row(&here, row, columns, at, unit, FIXED_STREAM);
+        else
+            bad |= fix_row(&here, row, columns, at, unit, FIXED_STORE);
+    }
+    if (bad)
+        __atomic_fetch_or(here.flag, 1u, __ATOMIC_RELAXED);
+}
+
+bool SHOALI_CPU_SYMBOL(gemm_streams)(const struct shoali_gemm_args *args,
+                                     const struct shoali_pool *pool)
+{
+    const bool alone = !args->accumulate && !args->before && !args->bias && !args->preact &&
+                       !args->residual && args->activation == SHOALI_ACT_NONE &&
+                       args->dtype_c == SHOAL_F32;
+    const int64_t whole = args->fixed ? 8 : 16, bytes = 64 / whole;
+    const void *to = args->fixed ? (const void *)args->fixed : args->c;
+    return alone && args->n % whole == 0 && args->ldc % whole == 0 &&
+           range_streams(pool, to, NULL, args->m * args->n, bytes);
+}
+
 /* Thirty-two columns of bf16, a line when they begin with one. */
 SHOALI_INLINE void store_two_rounded(uint16_t *c, v16 low, v16 high)
 {
@@ -165,7 +230,11 @@ void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const f
     const shoal_dtype dtype = args->dtype_c;
     const bool none = activation == SHOALI_ACT_NONE;
     const bool simple = none && !args->preact && columns % 16 == 0;
-    if (simple && dtype == SHOAL_F32)
+    if (args->fixed)
+        finish_fixed(args, sum, sum_ld, m0, rows, n0, columns);
+    else if (simple && args->nontemporal)
+        finish_past_caches(args, sum, sum_ld, m0, rows, n0, columns);
+    else if (simple && dtype == SHOAL_F32)
         finish_plain(args, sum, sum_ld, m0, rows, n0, columns);
     else if (simple && dtype == SHOAL_BF16 && !args->accumulate && !args->residual && !args->before)
         finish_half(args, sum, sum_ld, m0, rows, n0, columns);

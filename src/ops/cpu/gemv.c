@@ -36,7 +36,8 @@ struct columns {
 /* Whether the product is one for this file: A is not transposed and B is not packed. */
 bool SHOALI_CPU_SYMBOL(gemv_takes)(const struct shoali_gemm_args *args)
 {
-    return args->m <= GEMM_ROWS && args->k > 0 && !args->trans_a && args->packed_b == NULL;
+    return args->m <= GEMM_ROWS && args->k > 0 && !args->trans_a && args->packed_b == NULL &&
+           args->fixed == NULL;
 }
 
 /* ---- B stored [k][columns] ------------------------------------------------------------------- */

@@ -20,15 +20,7 @@ static int64_t to_fixed_flag(const void *block)
 static shoal_status check_to_fixed(const void *block)
 {
     const struct shoali_to_fixed_args *args = block;
-    const shoal_status status = shoali_check_kind("to_fixed", "unit_log2", args->unit_log2, 512);
-    double largest = args->limit;
-    for (int32_t i = 0; status == SHOAL_OK && i < args->unit_log2; i++)
-        largest *= 2;
-    if (status == SHOAL_OK && !(largest > 0 && largest <= 0x1p63))
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "to_fixed: limit %g in units of 2^-%d must be positive and fit 63 bits",
-                          args->limit, (int)args->unit_log2);
-    return status;
+    return shoali_check_fixed("to_fixed", args->unit_log2, args->limit);
 }
 
 const struct shoali_kernel shoali_kernel_to_fixed = {

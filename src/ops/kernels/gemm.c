@@ -30,10 +30,31 @@ static int64_t gemm_c(const void *block)
     return shoali_extent(args->m, args->ldc, args->n);
 }
 
+static int64_t gemm_flag(const void *block)
+{
+    return gemm_c(block) > 0 && ((const struct shoali_gemm_args *)block)->fixed != NULL ? 1 : 0;
+}
+
 static int64_t gemm_bias(const void *block)
 {
     const struct shoali_gemm_args *args = block;
     return gemm_works(args) ? args->n : 0;
+}
+
+/* Where the sums go: C, or integers. */
+static shoal_status check_sums(const struct shoali_gemm_args *args)
+{
+    const bool sum_alone = args->bias == NULL && args->preact == NULL && args->residual == NULL &&
+                           args->activation == SHOALI_ACT_NONE && args->dtype_c == SHOAL_F32;
+    if (args->fixed == NULL && args->c == NULL && gemm_works(args))
+        return SHOAL_FAIL(SHOAL_EINVAL, "gemm: c is NULL; only the optional arrays may be");
+    if (args->fixed == NULL)
+        return SHOAL_OK;
+    if (args->c != NULL || args->flag == NULL || !sum_alone || args->dtype_ab == SHOAL_F64)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "gemm: fixed takes plain fp32 sums in the place of c, and a "
+                          "flag; not of F64, no bias, preact, activation or residual");
+    return shoali_check_fixed("gemm", args->unit_log2, args->limit);
 }
 
 static shoal_status check_gemm(const void *block)
@@ -53,6 +74,7 @@ static shoal_status check_gemm(const void *block)
     SHOAL_TRY(status, shoali_check_stride("gemm", "ldc", args->ldc, m, n), done);
     SHOAL_TRY(status,
               shoali_check_kind("gemm", "activation", args->activation, SHOALI_ACT_SILU + 1), done);
+    SHOAL_TRY(status, check_sums(args), done);
     if (args->dtype_c != args->dtype_ab && args->dtype_c != SHOAL_F32)
         status =
             SHOAL_FAIL(SHOAL_EINVAL, "gemm: dtype_c is %s; with operands of %s it may be F32 or %s",
@@ -67,22 +89,24 @@ done:
 }
 
 const struct shoali_kernel shoali_kernel_gemm = {
-    .type = {.name = "gemm",
-             .args_bytes = sizeof(struct shoali_gemm_args),
-             .pointers = {SHOALI_IN(gemm, a, SHOALI_OF(gemm, dtype_ab), SHOALI_COUNT_BY(gemm_a)),
-                          SHOALI_IN(gemm, b, SHOALI_OF(gemm, dtype_ab), SHOALI_COUNT_BY(gemm_b)),
-                          SHOALI_INOUT(gemm, c, SHOALI_OF(gemm, dtype_c), SHOALI_COUNT_BY(gemm_c)),
-                          SHOALI_OPTIONAL_IN(gemm, bias, SHOALI_OF(gemm, dtype_bias),
-                                             SHOALI_COUNT_BY(gemm_bias)),
-                          SHOALI_OPTIONAL_IN(gemm, residual, SHOALI_OF(gemm, dtype_c),
-                                             SHOALI_COUNT_BY(gemm_c)),
-                          SHOALI_OPTIONAL_OUT(gemm, preact, SHOALI_OF(gemm, dtype_c),
-                                              SHOALI_COUNT_BY(gemm_c)),
-                          /* the table knows how long it is */
-                          SHOALI_OPTIONAL_IN(gemm, packed_b, SHOALI_OF(gemm, dtype_ab),
-                                             SHOALI_COUNT_BY(NULL)),
-                          SHOALI_OPTIONAL_IN(gemm, before, SHOALI_REAL_OF(gemm, dtype_ab),
-                                             SHOALI_COUNT_BY(gemm_c))}},
+    .type =
+        {.name = "gemm",
+         .args_bytes = sizeof(struct shoali_gemm_args),
+         .pointers =
+             {SHOALI_IN(gemm, a, SHOALI_OF(gemm, dtype_ab), SHOALI_COUNT_BY(gemm_a)),
+              SHOALI_IN(gemm, b, SHOALI_OF(gemm, dtype_ab), SHOALI_COUNT_BY(gemm_b)),
+              SHOALI_OPTIONAL_INOUT(gemm, c, SHOALI_OF(gemm, dtype_c), SHOALI_COUNT_BY(gemm_c)),
+              SHOALI_OPTIONAL_IN(gemm, bias, SHOALI_OF(gemm, dtype_bias),
+                                 SHOALI_COUNT_BY(gemm_bias)),
+              SHOALI_OPTIONAL_IN(gemm, residual, SHOALI_OF(gemm, dtype_c), SHOALI_COUNT_BY(gemm_c)),
+              SHOALI_OPTIONAL_OUT(gemm, preact, SHOALI_OF(gemm, dtype_c), SHOALI_COUNT_BY(gemm_c)),
+              /* the table knows how long it is */
+              SHOALI_OPTIONAL_IN(gemm, packed_b, SHOALI_OF(gemm, dtype_ab), SHOALI_COUNT_BY(NULL)),
+              SHOALI_OPTIONAL_IN(gemm, before, SHOALI_REAL_OF(gemm, dtype_ab),
+                                 SHOALI_COUNT_BY(gemm_c)),
+              SHOALI_OPTIONAL_INOUT(gemm, fixed, SHOALI_ALWAYS(SHOAL_I64), SHOALI_COUNT_BY(gemm_c)),
+              SHOALI_OPTIONAL_INOUT(gemm, flag, SHOALI_ALWAYS(SHOAL_I32),
+                                    SHOALI_COUNT_BY(gemm_flag))}},
     .dtypes = {SHOALI_DTYPE(gemm, dtype_ab, SHOALI_DTYPE_FLOAT),
                /* of the operands' type or F32, so that a table for that has both: check_gemm */
                SHOALI_DTYPE_FOLLOWING(gemm, dtype_c, SHOALI_DTYPE_FLOAT),

@@ -28,6 +28,21 @@ static REAL R(activate)(enum shoali_activation activation, REAL x)
     return activation == SHOALI_ACT_RELU ? R(function)(SHOALI_RELU, x, 0) : x;
 }
 
+/* As to_fixed. */
+static void R(leave_fixed)(const struct shoali_gemm_args *args, int64_t at, REAL v)
+{
+    const struct shoali_to_fixed_args one = {
+        .x = &(const float){(float)v},
+        .fixed = args->fixed + at,
+        .flag = args->flag,
+        .count = 1,
+        .unit_log2 = args->unit_log2,
+        .accumulate = args->accumulate,
+        .limit = args->limit,
+    };
+    shoali_ref_to_fixed(&one, NULL);
+}
+
 static void R(gemm)(const struct shoali_gemm_args *args)
 {
     for (int64_t m = 0; m < args->m; m++)
@@ -37,6 +52,10 @@ static void R(gemm)(const struct shoali_gemm_args *args)
             if (args->before != NULL)
                 v = args->k > 0 ? ((const REAL *)args->before)[at] + v
                                 : ((const REAL *)args->before)[at];
+            if (args->fixed != NULL) {
+                R(leave_fixed)(args, at, v);
+                continue;
+            }
             if (args->accumulate)
                 v = R(load)(args->c, at, args->dtype_c) + v;
             if (args->bias != NULL)

@@ -12,6 +12,7 @@
  * all rows of the share, or ROWS_AT_ONCE, by some panels; a block of k is outside, and both operands'
  * part of it is packed when it comes.
  */
+#include "base/nontemporal.h"
 #include "ops/cpu/amx/amx.h"
 
 #define BLOCK_STEPS 32           /* of 32 elements */
@@ -338,6 +339,8 @@ static void work(void *arg, struct shoali_claim *claim)
         else
             run_piece(&at);
     }
+    if (plan->args->nontemporal)
+        shoali_nontemporal_end();
     AMX_RELEASE(&at.tiles);
 }
 
@@ -407,13 +410,14 @@ static int64_t equal_steps(int64_t steps)
 
 void SHOALI_CPU_SYMBOL(gemm)(const void *args, const struct shoali_kernel_context *context)
 {
-    const struct shoali_gemm_args *gemm = args;
-    if (gemm->m <= 0 || gemm->n <= 0)
+    struct shoali_gemm_args gemm = *(const struct shoali_gemm_args *)args;
+    if (gemm.m <= 0 || gemm.n <= 0)
         return;
-    struct plan plan = {.args = gemm, .packed_b = gemm->packed_b, .steps = amx_steps(gemm->k)};
-    plan.a = (struct gemm_source){gemm->a, gemm->lda, SHOAL_BF16, true};
-    plan.b = (struct gemm_source){gemm->b, gemm->ldb, SHOAL_BF16, true};
-    plan.in_place = !gemm->trans_a && (2 * gemm->lda % PAGE_BYTES != 0 || gemm->n <= AMX_SQUARE);
+    gemm.nontemporal = SHOALI_CPU_SYMBOL(gemm_streams)(&gemm, context->threads);
+    struct plan plan = {.args = &gemm, .packed_b = gemm.packed_b, .steps = amx_steps(gemm.k)};
+    plan.a = (struct gemm_source){gemm.a, gemm.lda, SHOAL_BF16, true};
+    plan.b = (struct gemm_source){gemm.b, gemm.ldb, SHOAL_BF16, true};
+    plan.in_place = !gemm.trans_a && (2 * gemm.lda % PAGE_BYTES != 0 || gemm.n <= AMX_SQUARE);
     plan.outside = plan.steps > STEPS_AT_ONCE;
     plan.kc = equal_steps(plan.steps);
     choose_grid(&plan, shoali_pool_threads(context->threads));
