@@ -115,14 +115,15 @@ static bool wide_products(const void *args)
 {
     return ((const struct shoali_gemm_args *)args)->m >= 100;
 }
-/* A table with two kernels, one of them for a type and for wide matrices alone. */
+/* A table with a few kernels, one of them for a type and for wide matrices alone. */
 static const struct shoali_ops_entry partial_entries[] = {
     {&shoali_kernel_gemm, never, 1u << SHOAL_F32, wide_products},
     {&shoali_kernel_pack_b, pack_wrongly, 1u << SHOAL_F32, NULL},
     {&shoali_kernel_axpy, never, 1u << SHOAL_BF16, NULL},
+    {&shoali_kernel_adam, never, 1u << SHOAL_F32, NULL},
 };
 static const struct shoali_ops_table partial = {
-    SHOALI_OPS_ABI, sizeof partial, "partial", yes, partial_entries, 3, packed_bytes, false};
+    SHOALI_OPS_ABI, sizeof partial, "partial", yes, partial_entries, 4, packed_bytes, false};
 static const struct shoali_ops_table *const with_partial[] = {&partial, &shoali_ops_ref, NULL};
 
 static const char *chosen(const struct shoali_ops *ops, const struct shoali_kernel *kernel,
@@ -146,10 +147,12 @@ static void test_choice(void **state)
     assert_string_equal(chosen(&ops, &shoali_kernel_gemm, &gemm), "ref");
     gemm = (struct shoali_gemm_args){.m = 100, .dtype_ab = SHOAL_BF16};
     assert_string_equal(chosen(&ops, &shoali_kernel_gemm, &gemm), "ref");
-    gemm = (struct shoali_gemm_args){.m = 100, .dtype_bias = SHOAL_BF16};
-    assert_string_equal(chosen(&ops, &shoali_kernel_gemm, &gemm), "partial");
-    gemm.bias = &gemm; /* only now there is an array of that type */
-    assert_string_equal(chosen(&ops, &shoali_kernel_gemm, &gemm), "ref");
+    gemm = (struct shoali_gemm_args){.m = 100, .c = &gemm, .dtype_c = SHOAL_BF16};
+    assert_string_equal(chosen(&ops, &shoali_kernel_gemm, &gemm), "partial"); /* by a and b alone */
+    struct shoali_adam_args adam = {.low_dtype = SHOAL_BF16};
+    assert_string_equal(chosen(&ops, &shoali_kernel_adam, &adam), "partial");
+    adam.low = &adam; /* only now there is an array of that type */
+    assert_string_equal(chosen(&ops, &shoali_kernel_adam, &adam), "ref");
     struct shoali_axpy_args axpy = {.dtype = SHOAL_F32};
     assert_string_equal(chosen(&ops, &shoali_kernel_axpy, &axpy), "ref");
     axpy.dtype = SHOAL_BF16;

@@ -40,6 +40,7 @@ struct shoali_kernel_dtype {
     uint16_t offset;
     enum shoali_kernel_dtypes allowed; /* F32, BF16, F16, F64; BF16 and F16 */
     uint16_t of_optional; /* offset of an optional pointer: counts when that is given */
+    bool beside;          /* checked, but what a table has to hold for is said by other members */
 };
 
 struct shoali_kernel {
@@ -77,9 +78,11 @@ struct shoali_kernel {
 #define SHOALI_OPTIONAL_INOUT(block, member, element, count) \
     {#member, SHOALI_AT(block, member), SHOALI_UPDATES, true, element, count}
 #define SHOALI_SIZE(block, member) {#member, SHOALI_AT(block, member)}
-#define SHOALI_DTYPE(block, member, allowed) {#member, SHOALI_AT(block, member), allowed, 0}
+#define SHOALI_DTYPE(block, member, allowed) {#member, SHOALI_AT(block, member), allowed, 0, false}
 #define SHOALI_DTYPE_OF_OPTIONAL(block, member, allowed, pointer) \
-    {#member, SHOALI_AT(block, member), allowed, SHOALI_AT(block, pointer)}
+    {#member, SHOALI_AT(block, member), allowed, SHOALI_AT(block, pointer), false}
+#define SHOALI_DTYPE_BESIDE(block, member, allowed, pointer) \
+    {#member, SHOALI_AT(block, member), allowed, SHOALI_AT(block, pointer), true}
 /* clang-format on */
 
 /* rows x columns elements in a matrix whose rows begin `stride` apart; INT64_MAX beyond that. */
@@ -107,7 +110,7 @@ SHOAL_CHECKED shoal_status shoali_check_runs(const char *kernel, const struct sh
 /* Everything that must hold for a call; *empty: there is nothing to do. */
 SHOAL_CHECKED shoal_status shoali_kernel_check(const struct shoali_kernel *kernel, const void *args,
                                                bool *empty);
-/* The bits (1 << dtype) of the element types that the block names. */
+/* The bits (1 << dtype) of the element types for which a table has to hold. */
 uint32_t shoali_kernel_dtypes_of(const struct shoali_kernel *kernel, const void *args);
 /* Checks, chooses, launches: the whole of a front. */
 SHOAL_CHECKED shoal_status shoali_kernel_launch(const struct shoali_exec *exec,
