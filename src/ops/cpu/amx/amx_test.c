@@ -289,6 +289,7 @@ static struct tile_trap_counts expected_of(const struct shoali_gemm_args *g)
             want.multiplies += a * b * steps;
             want.loads += (a + b) * steps + a * b * (blocks - 1);
             want.stores += a * b * blocks;
+            want.zeros += a * b;
         }
     return want;
 }
@@ -307,10 +308,13 @@ static void check_counts(const struct shoali_gemm_args *g, const struct tile_tra
     const struct tile_trap_counts now = tile_trap_counts(), want = expected_of(g);
     const int64_t multiplies = now.multiplies - before->multiplies;
     const int64_t loads = now.loads - before->loads, stores = now.stores - before->stores;
-    if (multiplies != want.multiplies || loads != want.loads || stores != want.stores)
-        fail_msg("%s, %d x %d x %d: %d multiplies, %d loads, %d stores, not %d, %d, %d", what,
-                 (int)g->m, (int)g->n, (int)g->k, (int)multiplies, (int)loads, (int)stores,
-                 (int)want.multiplies, (int)want.loads, (int)want.stores);
+    const int64_t zeros = now.zeros - before->zeros;
+    if (multiplies != want.multiplies || loads != want.loads || stores != want.stores ||
+        zeros != want.zeros)
+        fail_msg(
+            "%s, %d x %d x %d: %d multiplies, %d loads, %d stores, %d zeros, not %d, %d, %d, %d",
+            what, (int)g->m, (int)g->n, (int)g->k, (int)multiplies, (int)loads, (int)stores,
+            (int)zeros, (int)want.multiplies, (int)want.loads, (int)want.stores, (int)want.zeros);
     assert_int_equal(now.configured_threads, 0);
     assert_in_range(now.configures - before->configures, 1, most_configures(g, threads));
 }
