@@ -249,6 +249,27 @@ static void test_names(void **state)
     assert_string_equal(server(&ops, &shoali_kernel_norm, SHOAL_BF16), "cpu-avx512");
 }
 
+/* A product goes where its operands are multiplied best, whatever it is added to. */
+static void test_operands_choose(void **state)
+{
+    (void)state;
+    float number = 0;
+    struct shoali_gemm_args args = {.c = &number,
+                                    .bias = &number,
+                                    .dtype_ab = SHOAL_BF16,
+                                    .dtype_c = SHOAL_F32,
+                                    .dtype_bias = SHOAL_F32};
+    struct shoali_ops ops;
+    const struct shoali_ops_table *table = NULL;
+    const struct shoali_cpu cpu = pretend(&processors[0]);
+    assert_int_equal(shoali_ops_select_for(tables, shoali_ops_rules, &cpu, NULL, &ops), SHOAL_OK);
+    (void)shoali_ops_choose(&ops, &shoali_kernel_gemm, &args, &table);
+    assert_string_equal(table->name, "cpu-amx");
+    args.dtype_ab = SHOAL_F32;
+    (void)shoali_ops_choose(&ops, &shoali_kernel_gemm, &args, &table);
+    assert_string_equal(table->name, "cpu-avx512");
+}
+
 /* Rules of one kernel, of one type, of some models. */
 static void test_parts_of_tables(void **state)
 {
@@ -294,7 +315,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processors),      cmocka_unit_test(test_processors_of_arm),
         cmocka_unit_test(test_fallbacks),       cmocka_unit_test(test_names),
-        cmocka_unit_test(test_parts_of_tables), cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_operands_choose), cmocka_unit_test(test_parts_of_tables),
+        cmocka_unit_test(test_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,7 +115,7 @@ static bool wide_products(const void *args)
 {
     return ((const struct shoali_gemm_args *)args)->m >= 100;
 }
-/* A table with some kernels, one of them for a type and for wide matrices alone. */
+/* A table with a few kernels, one of them for a type and for wide matrices alone. */
 static const struct shoali_ops_entry partial_entries[] = {
     {&shoali_kernel_gemm, never, 1u << SHOAL_F32, wide_products},
     {&shoali_kernel_pack_b, pack_wrongly, 1u << SHOAL_F32, NULL},
@@ -147,8 +147,8 @@ static void test_choice(void **state)
     assert_string_equal(chosen(&ops, &shoali_kernel_gemm, &gemm), "ref");
     gemm = (struct shoali_gemm_args){.m = 100, .dtype_ab = SHOAL_BF16};
     assert_string_equal(chosen(&ops, &shoali_kernel_gemm, &gemm), "ref");
-    gemm = (struct shoali_gemm_args){.m = 100, .dtype_c = SHOAL_BF16}; /* a table has both */
-    assert_string_equal(chosen(&ops, &shoali_kernel_gemm, &gemm), "partial");
+    gemm = (struct shoali_gemm_args){.m = 100, .c = &gemm, .dtype_c = SHOAL_BF16};
+    assert_string_equal(chosen(&ops, &shoali_kernel_gemm, &gemm), "partial"); /* by a and b alone */
     struct shoali_adam_args adam = {.low_dtype = SHOAL_BF16};
     assert_string_equal(chosen(&ops, &shoali_kernel_adam, &adam), "partial");
     adam.low = &adam; /* only now there is an array of that type */

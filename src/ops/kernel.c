@@ -113,7 +113,7 @@ uint32_t shoali_kernel_dtypes_of(const struct shoali_kernel *kernel, const void 
 {
     uint32_t bits = 0;
     for (int i = 0; kernel->dtypes[i].name != NULL; i++)
-        if (counts(&kernel->dtypes[i], args) && !kernel->dtypes[i].follows)
+        if (!kernel->dtypes[i].beside && counts(&kernel->dtypes[i], args))
             bits |= shoali_dtype_bit(dtype_of(&kernel->dtypes[i], args));
     return bits;
 }

@@ -40,7 +40,7 @@ struct shoali_kernel_dtype {
     uint16_t offset;
     enum shoali_kernel_dtypes allowed; /* F32, BF16, F16, F64; BF16 and F16 */
     uint16_t of_optional; /* offset of an optional pointer: counts when that is given */
-    bool follows;         /* what is written or added, and no operand: does not choose the table */
+    bool beside;          /* checked, but what a table has to hold for is said by other members */
 };
 
 struct shoali_kernel {
@@ -81,9 +81,7 @@ struct shoali_kernel {
 #define SHOALI_DTYPE(block, member, allowed) {#member, SHOALI_AT(block, member), allowed, 0, false}
 #define SHOALI_DTYPE_OF_OPTIONAL(block, member, allowed, pointer) \
     {#member, SHOALI_AT(block, member), allowed, SHOALI_AT(block, pointer), false}
-#define SHOALI_DTYPE_FOLLOWING(block, member, allowed) \
-    {#member, SHOALI_AT(block, member), allowed, 0, true}
-#define SHOALI_DTYPE_FOLLOWING_OPTIONAL(block, member, allowed, pointer) \
+#define SHOALI_DTYPE_BESIDE(block, member, allowed, pointer) \
     {#member, SHOALI_AT(block, member), allowed, SHOALI_AT(block, pointer), true}
 /* clang-format on */
 
@@ -114,7 +112,7 @@ SHOAL_CHECKED shoal_status shoali_check_runs(const char *kernel, const struct sh
 /* Everything that must hold for a call; *empty: there is nothing to do. */
 SHOAL_CHECKED shoal_status shoali_kernel_check(const struct shoali_kernel *kernel, const void *args,
                                                bool *empty);
-/* The bits (1 << dtype) of the element types that the block names, less those that follow. */
+/* The bits (1 << dtype) of the element types for which a table has to hold. */
 uint32_t shoali_kernel_dtypes_of(const struct shoali_kernel *kernel, const void *args);
 /* Checks, chooses, launches: the whole of a front. */
 SHOAL_CHECKED shoal_status shoali_kernel_launch(const struct shoali_exec *exec,

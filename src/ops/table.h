@@ -27,8 +27,7 @@ enum { SHOALI_OPS_MAX_KERNELS = 64, SHOALI_OPS_MAX_TABLES = 8 };
 struct shoali_ops_entry {
     const struct shoali_kernel *kernel;
     shoali_kernel_fn fn;
-    uint32_t
-        dtypes; /* bits 1 << dtype: of every type that chooses (kernel.h); all others are taken */
+    uint32_t dtypes; /* bits 1 << dtype: of what a call names (shoali_kernel_dtypes_of) */
     bool (*supports)(const void *args); /* optional; must not depend on what pointers point to */
 };
 #define SHOALI_ALL_DTYPES ((1u << SHOAL_DTYPE_COUNT) - 1u)

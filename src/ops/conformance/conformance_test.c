@@ -1,10 +1,34 @@
 /* Conformance of every built table with ref, and of the tables with what table.h asks of them.
- * Usage: ops.conformance [flat]: the cases of flat.c and updates.c; without, all others. */
+ * Usage: ops.conformance [flat | trapped]: the cases of flat.c and updates.c; those of cpu-amx alone on a
+ * CPU without tiles, whose instructions are trapped; without, all others. */
 #include "ops/conformance/conformance.h"
+
+#include "tools/tile_trap.h"
 
 static void test_case(void **state)
 {
     check_case(*state, shoali_ops_all());
+}
+
+static const struct shoali_ops_table *find_table(const char *name)
+{
+    const struct shoali_ops_table *const *table = shoali_ops_all();
+    while (*table != NULL && strcmp((*table)->name, name) != 0)
+        table++;
+    return *table;
+}
+
+/* cmocka handles SIGILL during a test, so the trap begins in each. */
+static void test_trapped_case(void **state)
+{
+    const struct conformance_case *c = *state;
+    const struct shoali_ops_table *const tables[] = {find_table("cpu-amx"), &shoali_ops_ref, NULL};
+    const int64_t before = tile_trap_counts().multiplies;
+    assert_null(tile_trap_begin());
+    check_case(c, tables);
+    tile_trap_end();
+    assert_true(tile_trap_counts().multiplies > before);
+    assert_int_equal(tile_trap_counts().configured_threads, 0);
 }
 
 static bool has_case(const struct conformance_case *cases, size_t count,
@@ -87,6 +111,31 @@ static void add_cases(struct CMUnitTest *tests, size_t *count, const struct conf
                                                 (void *)(uintptr_t)&cases[i]};
 }
 
+/* Of what cpu-amx has; all of it is shaped. */
+static int run_trapped(void)
+{
+    struct CMUnitTest tests[SHOALI_OPS_MAX_KERNELS];
+    const struct shoali_ops_table *table = find_table("cpu-amx");
+    const char *reason = tile_trap_begin();
+    size_t count = 0;
+    if (reason == NULL)
+        tile_trap_end();
+    if (reason == NULL && table == NULL)
+        reason = "there is no cpu-amx";
+    if (reason != NULL) {
+        printf("skipped: %s\n", reason);
+        return 77;
+    }
+    for (size_t i = 0; i < shaped_case_count; i++) {
+        const struct conformance_case *c = &shaped_cases[i];
+        const struct shoali_ops_entry *entry = shoali_ops_entry(table, c->kernel);
+        if (entry != NULL && (entry->dtypes & c->dtypes) != 0)
+            tests[count++] = (struct CMUnitTest){c->kernel->type.name, test_trapped_case, NULL,
+                                                 NULL, (void *)(uintptr_t)c};
+    }
+    return _cmocka_run_group_tests("trapped", tests, count, NULL, NULL);
+}
+
 int main(int argc, char **argv)
 {
     struct CMUnitTest tests[3 + SHOALI_OPS_MAX_KERNELS] = {
@@ -94,6 +143,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_descriptions),
     };
+    if (argc == 2 && strcmp(argv[1], "trapped") == 0)
+        return run_trapped();
     const bool flat = argc == 2 && strcmp(argv[1], "flat") == 0;
     size_t count = flat ? 0 : 3;
     if (flat) {

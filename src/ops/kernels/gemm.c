@@ -88,6 +88,8 @@ done:
     return status;
 }
 
+/* Who multiplies a type adds to fp32, too (check_gemm has the combinations): gradients of weights are
+ * products of 16-bit operands whose result is fp32, and stay with the table that is best at those. */
 const struct shoali_kernel shoali_kernel_gemm = {
     .type =
         {.name = "gemm",
@@ -108,9 +110,8 @@ const struct shoali_kernel shoali_kernel_gemm = {
               SHOALI_OPTIONAL_INOUT(gemm, flag, SHOALI_ALWAYS(SHOAL_I32),
                                     SHOALI_COUNT_BY(gemm_flag))}},
     .dtypes = {SHOALI_DTYPE(gemm, dtype_ab, SHOALI_DTYPE_FLOAT),
-               /* of the operands' type or F32, so that a table for that has both: check_gemm */
-               SHOALI_DTYPE_FOLLOWING(gemm, dtype_c, SHOALI_DTYPE_FLOAT),
-               SHOALI_DTYPE_FOLLOWING_OPTIONAL(gemm, dtype_bias, SHOALI_DTYPE_FLOAT, bias)},
+               SHOALI_DTYPE_BESIDE(gemm, dtype_c, SHOALI_DTYPE_FLOAT, c),
+               SHOALI_DTYPE_BESIDE(gemm, dtype_bias, SHOALI_DTYPE_FLOAT, bias)},
     .products = {{{SHOALI_SIZE(gemm, m), SHOALI_SIZE(gemm, n)}},
                  {{SHOALI_SIZE(gemm, k), SHOALI_SIZE(gemm, lda)}},
                  {{SHOALI_SIZE(gemm, k), SHOALI_SIZE(gemm, ldb)}},

@@ -3,7 +3,8 @@
  * A table with four kernels, for bf16 alone: gemm, pack_b, attention, attention_backward. All else
  * falls to the tables behind it. The folder is compiled twice: as cpu-amx for CPUs that have
  * tiles, and as cpu-amx-emulated, which computes the same bits in plain vectors on any CPU. The
- * second is chosen by name only; it is how machines without AMX test what the first one does.
+ * second is chosen by name only; it is how machines without AMX test what the first one does. Its
+ * instructions they test by a trap (tests/tools/tile_trap.h).
  * What attention does besides its products, packing and what follows a sum are ops/cpu's files,
  * compiled for these tables with SHOALI_CPU_TILES.
  *

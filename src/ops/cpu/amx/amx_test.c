@@ -1,9 +1,11 @@
-/* Tiles: the arithmetic of one step, the products of the emulated table and, where there is one, of the
- * real one, against plain loops in the order that amx.h promises. */
+/* Tiles: the arithmetic of one step, the products of the emulated table and of the real one, against
+ * plain loops in the order that amx.h promises. Where the CPU has no tiles the real one's instructions
+ * are trapped and executed, and counted. */
 #include "base/base.h"
 #include "base/cpu.h"
 #include "ops/cpu/amx/tiles.h"
 #include "ops/ops.h"
+#include "tools/tile_trap.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -259,10 +261,69 @@ static void check(const struct product *p, const char *what)
         }
 }
 
+/* ---- what the trap counts ---- */
+
+static bool trapped;
+
+static int64_t tiles_of(int64_t rows)
+{
+    return rows > 16 ? 2 : 1;
+}
+
+/* gemm.c: of 32 steps of 32 elements. */
+static int64_t blocks_of(int64_t k)
+{
+    return k > 1024 ? (k + 1023) / 1024 : 1;
+}
+
+/* block.c: of each 32 x 32 sums a step multiplies as many tiles as there are sums, and loads those of
+ * A and of B once. Sums are zeros at first, are stored after each block of K and loaded again before
+ * the next one. */
+static struct tile_trap_counts expected_of(const struct shoali_gemm_args *g)
+{
+    struct tile_trap_counts want = {0};
+    const int64_t steps = (g->k + 31) / 32, blocks = blocks_of(g->k);
+    for (int64_t i = 0; i < g->m; i += 32)
+        for (int64_t j = 0; j < g->n; j += 32) {
+            const int64_t a = tiles_of(g->m - i), b = tiles_of(g->n - j);
+            want.multiplies += a * b * steps;
+            want.loads += (a + b) * steps + a * b * (blocks - 1);
+            want.stores += a * b * blocks;
+            want.zeros += a * b;
+        }
+    return want;
+}
+
+/* At most: once on each thread, and twice where a panel of 32 columns meets the last rows. */
+static int64_t most_configures(const struct shoali_gemm_args *g, int32_t threads)
+{
+    const bool two = g->m > 32 && g->m % 32 != 0;
+    return threads + (two ? 2 * ((g->n + 31) / 32) * blocks_of(g->k) : 0);
+}
+
+/* Of one product: no instruction too many, and tiles that nobody keeps. */
+static void check_counts(const struct shoali_gemm_args *g, const struct tile_trap_counts *before,
+                         int32_t threads, const char *what)
+{
+    const struct tile_trap_counts now = tile_trap_counts(), want = expected_of(g);
+    const int64_t multiplies = now.multiplies - before->multiplies;
+    const int64_t loads = now.loads - before->loads, stores = now.stores - before->stores;
+    const int64_t zeros = now.zeros - before->zeros;
+    if (multiplies != want.multiplies || loads != want.loads || stores != want.stores ||
+        zeros != want.zeros)
+        fail_msg(
+            "%s, %d x %d x %d: %d multiplies, %d loads, %d stores, %d zeros, not %d, %d, %d, %d",
+            what, (int)g->m, (int)g->n, (int)g->k, (int)multiplies, (int)loads, (int)stores,
+            (int)zeros, (int)want.multiplies, (int)want.loads, (int)want.stores, (int)want.zeros);
+    assert_int_equal(now.configured_threads, 0);
+    assert_in_range(now.configures - before->configures, 1, most_configures(g, threads));
+}
+
 static void run(const struct shoali_ops_table *table, const struct product *p,
                 struct shoali_pool *pool, bool packed, const char *what)
 {
     const struct shoali_kernel_context context = {.threads = pool};
+    const struct tile_trap_counts before = tile_trap_counts();
     struct shoali_gemm_args args = p->args;
     memset(p->c, 0x7f, (size_t)(args.m * args.n) * 4);
     if (packed) {
@@ -278,6 +339,8 @@ static void run(const struct shoali_ops_table *table, const struct product *p,
         args.b = NULL;
     }
     shoali_ops_entry(table, &shoali_kernel_gemm)->fn(&args, &context);
+    if (trapped)
+        check_counts(&args, &before, shoali_pool_threads(pool), what);
     check(p, what);
 }
 
@@ -385,6 +448,7 @@ static void compare_attention(const struct shoali_ops_table *table)
         attend(&shoali_ops_cpu_amx_emulated, NULL, sights[i].causal, sights[i].window, want);
         attend(table, pool, sights[i].causal, sights[i].window, got);
         assert_memory_equal(want, got, sizeof *want);
+        assert_int_equal(tile_trap_counts().configured_threads, 0);
     }
     shoali_pool_destroy(pool);
     free(want);
@@ -432,12 +496,30 @@ static void test_real(void **state)
     compare_attention(REAL);
 }
 
+/* The same where there are none. */
+static void test_trapped(void **state)
+{
+    (void)state;
+    const char *reason = tile_trap_begin();
+    if (reason != NULL) {
+        print_message("skipped: %s\n", reason);
+        skip();
+    }
+    trapped = true;
+    assert_true(REAL->probe());
+    run_shapes(REAL);
+    compare_attention(REAL);
+    assert_true(tile_trap_counts().multiplies > 0);
+    trapped = false;
+    tile_trap_end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_without_memory), cmocka_unit_test(test_step),
         cmocka_unit_test(test_config),         cmocka_unit_test(test_emulated),
-        cmocka_unit_test(test_real),
+        cmocka_unit_test(test_real),           cmocka_unit_test(test_trapped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,11 +9,12 @@ SHOALI_INLINE void begin_sums(struct amx_tiles *tiles, const struct amx_block *x
     const float *below = x->init ? x->init + 16 * x->init_row : NULL;
     if (!x->init) {
         AMX_ZERO(tiles, 0);
-        AMX_ZERO(tiles, 1);
-        if (lower) {
+        if (right)
+            AMX_ZERO(tiles, 1);
+        if (lower)
             AMX_ZERO(tiles, 2);
+        if (lower && right)
             AMX_ZERO(tiles, 3);
-        }
         return;
     }
     AMX_LOAD(tiles, 0, x->init, row);
