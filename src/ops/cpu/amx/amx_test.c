@@ -194,8 +194,12 @@ static const struct shape shapes[] = {
     {64, 64, 64, 0, 1, 1, ANY},
     {40, 50, 2048, 0, 0, 0, ORDINARY}, /* rows a page apart: A is packed */
     {40, 20, 2050, 1, 0, 0, ORDINARY}, /* K in blocks, the last step incomplete, A in place */
-    {300, 35, 70, 0, 1, 0, ORDINARY},  /* rows in blocks */
-    {300, 500, 70, 0, 1, 1, ORDINARY}, /* columns, too, and pieces of both */
+    {40, 35, 4200, 0, 1, 1,
+     ORDINARY}, /* blocks of K outside, in both tables; the last incomplete */
+    {140, 40, 2100, 0, 1, 0, ORDINARY}, /* the same of the emulation, and rows in blocks */
+    {40, 100, 2080, 2, 0, 1, ORDINARY}, /* A in place, several pieces */
+    {300, 35, 70, 0, 1, 0, ORDINARY},   /* rows in blocks */
+    {300, 500, 70, 0, 1, 1, ORDINARY},  /* columns, too, and pieces of both */
     {300, 9, 96, 2, 0, 1, TINY},
     {31, 40, 40, 0, 0, 0, HUGE_ONES},
     {31, 40, 40, 0, 1, 0, INFINITIES},
