@@ -23,7 +23,7 @@ NO_ASAN_TESTS := $(HOST_TESTS)|comm_hosts_.*_(3_1|cyclic_2)$$|^cli\.(plan_layout
 # Not MPI's own threads, whose libraries it does not see into, not hundreds of processes that meet and are killed by the
 # clock, and not other shapes, models and plans in the same threads, which AddressSanitizer has. With io_uring the kernel
 # has the threads; the same tests with threads of ours are NAME.posix.
-SAME_THREADS := comm_hosts_.*_(3_1|cyclic_2)$$|ops\.cpu\.(gemm|attention)|conformance_flat|fault\.json
+SAME_THREADS := comm_hosts_.*_(3_1|cyclic_2)$$|ops\.cpu\.(gemm|attention)|conformance_(flat|trapped)|fault\.json
 SAME_ENGINE := engine\.(bert|config|fingerprints|hashes|lines|llama|pipeline_models|plan|splits)
 NO_TSAN_TESTS := ^(engine\.offload_test|fault\.engine)$$|comm_mpi|comm_(hosts|near)_(openmpi|mpich|ucx)|comm_ucx|comm\.tree_test|$(SAME_THREADS)|$(SAME_ENGINE)
 NO_DEVICE_TESTS := $(HOST_TESTS)|^(conformance|fault)\.comm|^comm\.|^launcher|^hub|^tokenizer|^fuzz|^cli\.(autotuning|elastic|orphans|mpi|ucx|fortran|peers)

@@ -73,6 +73,12 @@ void SHOALI_CPU_SYMBOL(amx_pack_b)(const struct gemm_source *from, bool transpos
 void SHOALI_CPU_SYMBOL(amx_pack_rows)(const struct gemm_source *from, int64_t k, int64_t r0,
                                       int64_t rows, int64_t unit_words, uint32_t *to);
 
+/* A product of few rows that need not pack B (few_rows.c): whether it is one, and the product, which is
+ * false when it has no memory. */
+bool SHOALI_CPU_SYMBOL(amx_few_rows_takes)(const struct shoali_gemm_args *args);
+bool SHOALI_CPU_SYMBOL(amx_few_rows)(const struct shoali_gemm_args *args,
+                                     struct shoali_pool *threads);
+
 /* Where rows of A go that are stored as columns: 16 of them, one step. In words. */
 struct amx_rows_to {
     uint32_t *to;

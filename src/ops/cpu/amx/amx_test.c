@@ -194,6 +194,9 @@ static const struct shape shapes[] = {
     {64, 64, 64, 0, 1, 1, ANY},
     {40, 50, 2048, 0, 0, 0, ORDINARY}, /* rows a page apart: A is packed */
     {40, 20, 2050, 1, 0, 0, ORDINARY}, /* K in blocks, the last step incomplete, A in place */
+    {1, 70, 100, 0, 0, 1, ORDINARY}, /* few rows: B in place, the last step and block incomplete */
+    {16, 300, 64, 3, 0, 1, ANY},
+    {3, 33, 40, 0, 0, 1, NANS},
     {40, 35, 4200, 0, 1, 1,
      ORDINARY}, /* blocks of K outside, in both tables; the last incomplete */
     {140, 40, 2100, 0, 1, 0, ORDINARY}, /* the same of the emulation, and rows in blocks */
@@ -302,6 +305,9 @@ static struct tile_trap_counts expected_of(const struct shoali_gemm_args *g)
 static int64_t most_configures(const struct shoali_gemm_args *g, int32_t threads)
 {
     const bool two = g->m > 32 && g->m % 32 != 0;
+    const bool few = g->m <= 16 && g->trans_b && !g->trans_a; /* rows of tiles are columns of C */
+    if (few)
+        return threads + 2; /* a last block that is not whole may come before others */
     return threads + (two ? 2 * ((g->n + 31) / 32) * blocks_of(g->k) : 0);
 }
 

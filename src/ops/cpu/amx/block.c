@@ -86,6 +86,7 @@ void SHOALI_CPU_SYMBOL(amx_block)(struct amx_tiles *tiles, const struct amx_bloc
                                   int units)
 {
     amx_configure(tiles, rows);
+    AMX_MEMORY();
     if (rows > 16 && units > 1)
         run_block(tiles, block, true, true);
     else if (rows > 16)
@@ -94,4 +95,5 @@ void SHOALI_CPU_SYMBOL(amx_block)(struct amx_tiles *tiles, const struct amx_bloc
         run_block(tiles, block, false, true);
     else
         run_block(tiles, block, false, false);
+    AMX_MEMORY();
 }

@@ -413,6 +413,9 @@ void SHOALI_CPU_SYMBOL(gemm)(const void *args, const struct shoali_kernel_contex
     struct shoali_gemm_args gemm = *(const struct shoali_gemm_args *)args;
     if (gemm.m <= 0 || gemm.n <= 0)
         return;
+    if (SHOALI_CPU_SYMBOL(amx_few_rows_takes)(&gemm) &&
+        SHOALI_CPU_SYMBOL(amx_few_rows)(&gemm, context->threads))
+        return;
     gemm.nontemporal = SHOALI_CPU_SYMBOL(gemm_streams)(&gemm, context->threads);
     struct plan plan = {.args = &gemm, .packed_b = gemm.packed_b, .steps = amx_steps(gemm.k)};
     plan.a = (struct gemm_source){gemm.a, gemm.lda, SHOAL_BF16, true};

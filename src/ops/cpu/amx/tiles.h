@@ -40,6 +40,7 @@ struct amx_tiles {
     struct amx_tile tile[8];
     int configured; /* rows; 0: not yet */
 };
+#define AMX_MEMORY() ((void)0)
 #define AMX_LOAD_CONFIG(tiles, from) amx_emulated_configure((tiles), (from))
 #define AMX_RELEASE(tiles) ((void)(tiles))
 #define AMX_ZERO(tiles, t) memset(&(tiles)->tile[t], 0, sizeof(struct amx_tile))
@@ -69,6 +70,9 @@ struct amx_tiles {
         __asm__ volatile("" : : "r"(from) : "memory"); \
         _tile_loadconfig(from);                        \
     } while (0)
+/* Nor does the compiler know that loads and stores of tiles touch memory at all: what was written
+ * before is there, and what is read afterwards has not been read earlier. */
+#define AMX_MEMORY() __asm__ volatile("" : : : "memory")
 /* The compilers' own are statements. */
 #define AMX_DO(tiles, statement) \
     do {                         \
