@@ -1,5 +1,6 @@
 /* gemm_pack - brings operands of the matrix product into the layouts the register tile reads. */
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/pairs.h"
 
 /* ---- widening -------------------------------------------------------------------------------- */
 
@@ -53,18 +54,13 @@ SHOALI_INLINE void pair_up(const uint16_t *x, const uint16_t *y, int64_t n, uint
 {
     int64_t i = 0;
 #if defined(__AVX512BW__)
-    /* Word j of the first half and word j of the second become neighbours. */
-    const __m512i order = _mm512_or_si512(
-        _mm512_set1_epi32(16 << 16),
-        _mm512_mullo_epi32(_mm512_set1_epi32(0x10001),
-                           _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)));
     for (; i + 16 <= n; i += 16) {
         const __m256i low = _mm256_loadu_si256((const __m256i *)(const void *)(x + i));
         __m256i high = _mm256_setzero_si256();
         if (y)
             high = _mm256_loadu_si256((const __m256i *)(const void *)(y + i));
         const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-        _mm512_storeu_si512(to + i, _mm512_permutexvar_epi16(order, both));
+        _mm512_storeu_si512(to + i, pairs_mixed(both));
     }
 #endif
 #if defined(__AVX2__)

@@ -7,6 +7,17 @@
 #include "ops/cpu/isa.h"
 #include "ops/vmath.h"
 
+#if defined(__AVX512BW__)
+/* Element i of the lower half and element i of the upper one become neighbours. */
+SHOALI_INLINE __m512i pairs_mixed(__m512i halves)
+{
+    static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), halves);
+}
+#endif
+
 #if defined(__AVX512BF16__)
 SHOALI_INLINE void pairs_store(void *to, v16 x)
 {
@@ -20,11 +31,7 @@ SHOALI_INLINE void pairs_store_two(void *to, v16 low, v16 high)
 }
 SHOALI_INLINE void pairs_store_mixed(void *to, v16 low, v16 high)
 {
-    static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-    const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
-    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(_mm512_loadu_si512(order), both));
+    _mm512_storeu_si512(to, pairs_mixed((__m512i)_mm512_cvtne2ps_pbh(high, low)));
 }
 #elif SHOALI_CPU_BFDOT
 SHOALI_INLINE void pairs_store(void *to, v16 x)

@@ -1,5 +1,6 @@
 /* pack - operands in the layouts of amx.h. */
 #include "ops/cpu/amx/amx.h"
+#include "ops/cpu/pairs.h"
 #include "ops/cpu/range.h"
 
 /* Words of a step of 16 columns are a B tile; those of an incomplete last one are zeros. */
@@ -10,6 +11,7 @@ static void clear_rest(uint32_t *tile, int64_t k)
         memset(tile + 16 * pairs, 0, (size_t)(16 - pairs) * 64);
 }
 
+#if defined(__AVX512BW__)
 #define ROWS_AHEAD 64 /* lie too far apart for the CPU to foresee them, and pass in a few cycles */
 
 /* Elements c0 .. c0+31 of stored row k: a line or two. */
@@ -21,18 +23,13 @@ SHOALI_INLINE void fetch_line(const struct gemm_source *from, int64_t k, int64_t
         __builtin_prefetch(x + 63);
 }
 
-#if defined(__AVX512BW__)
 /* Words {x[i], y[i]} of sixteen columns. */
 SHOALI_INLINE __m512i pair_words(const uint16_t *x, const uint16_t *y)
 {
-    static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     const __m512i low =
         _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)x));
-    const __m512i both =
-        _mm512_inserti64x4(low, _mm256_loadu_si256((const __m256i *)(const void *)y), 1);
-    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), both);
+    return pairs_mixed(
+        _mm512_inserti64x4(low, _mm256_loadu_si256((const __m256i *)(const void *)y), 1));
 }
 
 /* Two whole units at once, as a line of a stored row holds columns of both: 2 `pairs` rows. */
