@@ -48,13 +48,15 @@ static void all_agree(const struct shoali_kernel *kernel, const void *args, void
     shoali_ops_entry(&shoali_ops_ref, kernel)->fn(args, &alone);
     memcpy(expected, result, bytes);
     for (int t = 0; tables[t] != &shoali_ops_ref; t++) {
-        if (!tables[t]->probe() || !shoali_ops_entry(tables[t], kernel))
+        const struct shoali_ops_entry *entry = shoali_ops_entry(tables[t], kernel);
+        if (!tables[t]->probe() || !entry ||
+            (shoali_kernel_dtypes_of(kernel, args) & ~entry->dtypes) != 0)
             continue;
         for (size_t s = 0; s <= sizeof seeds / sizeof seeds[0]; s++) {
             const struct shoali_kernel_context context = {.threads = s ? pool : NULL};
             shoali_pool_shuffle(pool, s ? seeds[s - 1] : 0);
             memset(result, 0, bytes);
-            shoali_ops_entry(tables[t], kernel)->fn(args, &context);
+            entry->fn(args, &context);
             if (memcmp(expected, result, bytes) != 0)
                 fail_msg("%s of %s, order %d, differs from the reference", kernel->type.name,
                          tables[t]->name, (int)s);
@@ -139,6 +141,35 @@ static void test_fixed_point(void **state)
                                                     .unit_log2 = units[i % 4],
                                                     .divisor = divisors[i / 4]};
         all_agree(&shoali_kernel_from_fixed, &from, a->y, (size_t)COUNT * 4, a->expected);
+    }
+}
+
+/* Sums as integers: rows of whole lines, with and without a gap between them, and rows that are none. */
+static void test_fixed_products(void **state)
+{
+    static const int64_t shapes[][3] = {{70, 64, 64}, {9, 200, 208}, {33, 50, 50}, {40, 48, 49}};
+    struct arrays *a = *state;
+    uint64_t random = 8;
+    uint32_t flag = 0;
+    for (int64_t i = 0; i < COUNT; i++)
+        a->x[i] = random_float(&random, -6, 7);
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+        const int64_t m = shapes[s][0], n = shapes[s][1], ldc = shapes[s][2], k = 90;
+        const struct shoali_gemm_args product = {.a = a->x,
+                                                 .b = a->x + m * k,
+                                                 .fixed = a->y,
+                                                 .flag = &flag,
+                                                 .m = m,
+                                                 .n = n,
+                                                 .k = k,
+                                                 .lda = m,
+                                                 .ldb = n,
+                                                 .ldc = ldc,
+                                                 .trans_a = 1,
+                                                 .unit_log2 = 44,
+                                                 .limit = 0x1p15};
+        all_agree(&shoali_kernel_gemm, &product, a->y, (size_t)(m * ldc) * 8, a->expected);
+        assert_int_equal(flag, 0);
     }
 }
 
@@ -246,6 +277,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_conversions, make, drop),
         cmocka_unit_test_setup_teardown(test_fixed_point, make, drop),
+        cmocka_unit_test_setup_teardown(test_fixed_products, make, drop),
         cmocka_unit_test_setup_teardown(test_squares, make, drop),
         cmocka_unit_test_setup_teardown(test_losses, make, drop),
         cmocka_unit_test_setup_teardown(test_random_numbers, make, drop),
