@@ -354,6 +354,18 @@ static void test_refusals(void **state)
     REFUSED(shoali_op_norm(&f.exec, &norm), "mean is NULL");
     norm.rms = 1;
     assert_int_equal(shoali_op_norm(&f.exec, &norm), SHOAL_OK);
+    struct shoali_gemm_args sums = {
+        .a = x, .b = x, .m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1};
+    REFUSED(shoali_op_gemm(&f.exec, &sums), "c is NULL");
+    sums.fixed = (void *)x;
+    REFUSED(shoali_op_gemm(&f.exec, &sums), "and a flag");
+    sums.flag = (void *)x;
+    sums.unit_log2 = 44;
+    sums.limit = 0x1p20;
+    REFUSED(shoali_op_gemm(&f.exec, &sums), "63 bits");
+    sums.limit = 0x1p15;
+    sums.c = x;
+    REFUSED(shoali_op_gemm(&f.exec, &sums), "in the place of c");
     struct shoali_axpy_args axpy = {.y = x, .count = INT64_MIN};
     REFUSED(shoali_op_axpy(&f.exec, &axpy), "count");
     struct shoali_reduce_args reduce = {

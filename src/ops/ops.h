@@ -57,7 +57,8 @@
  *                   every operation in fp64, one rounding at the end
  *
  * `accumulate`: false = output is overwritten, true = output += result, the result being complete
- * before the one add. Parameter gradients are always fp32 (fp64 when the operands are F64).
+ * before the one add. Parameter gradients are fp32 (fp64 when the operands are F64), or
+ * integers that fp32 sums are rounded to.
  */
 #ifndef SHOALI_OPS_H
 #define SHOALI_OPS_H
@@ -119,7 +120,7 @@ struct shoali_gemm_args {
 };
 SHOALI_KERNEL(gemm);
 
-/* Brings B of a product into the layout that the kernel of gemm for dtype (of A, B and C) reads:
+/* Brings B of a product into the layout that the kernel of gemm for dtype (of A and B) reads:
  * shoali_op_packed_b_bytes(), 64-byte aligned. Worth it when several products read one B. */
 struct shoali_pack_b_args {
     const void *b;

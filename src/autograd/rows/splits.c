@@ -211,32 +211,27 @@ struct shoali_blocks shoali_blocks_of(const struct shoal_tape *tape,
     return (struct shoali_blocks){here, samples, length / here, length};
 }
 
-shoal_status shoali_contribute(struct shoal_tape *tape, struct shoali_node *node, int32_t param,
-                               shoali_rows_gradient *run)
+/* What some rows give to a contribution that is complete when all have: by `run` or by a product. */
+struct rows_gradient {
+    shoali_rows_gradient *run;
+    shoali_rows_product *product;
+};
+
+static shoal_status add_rows(struct shoal_tape *tape, struct shoali_node *node, int32_t param,
+                             const struct rows_gradient *of, const struct shoali_range *rows,
+                             void *to, bool accumulate)
 {
-    shoal_status status;
-    const struct shoali_blocks blocks =
-        shoali_blocks_of(tape, node->param[param], &node->out[0]->tensor);
-    void *to;
-    bool accumulate;
-    SHOAL_TRY(status, shoali_param_grad_begin(tape, node, param, &to, &accumulate), done);
-    for (int64_t b = 0; to != NULL && b < blocks.blocks; b++) {
-        for (int64_t s = 0; s < blocks.samples; s++) {
-            const struct shoali_range rows = {shoali_blocks_row(&blocks, b, s), blocks.rows};
-            SHOAL_TRY(status, run(tape, node, param, &rows, to, accumulate || s > 0), done);
-        }
-        if (b + 1 < blocks.blocks)
-            SHOAL_TRY(status, shoali_param_grad_next(tape, node, param), done);
-    }
-    SHOAL_TRY(status, shoali_param_grad_end(tape, node, param), done);
-done:
-    return status;
+    if (of->run != NULL)
+        return of->run(tape, node, param, rows, to, accumulate);
+    struct shoali_gemm_args args = of->product(tape, node, param, rows);
+    args.c = to;
+    args.accumulate = accumulate;
+    return SHOALI_RUN(tape, gemm, &args);
 }
 
-/* Samples in turn are one contribution, whose sum is fp32 until it is complete. */
-static shoal_status contribute_samples(struct shoal_tape *tape, struct shoali_node *node,
-                                       int32_t param, const struct shoali_blocks *blocks,
-                                       shoali_rows_product *product)
+/* Block by block, the samples of each in turn, whose sum is fp32 until it is complete. */
+static shoal_status contribute(struct shoal_tape *tape, struct shoali_node *node, int32_t param,
+                               const struct shoali_blocks *blocks, const struct rows_gradient *of)
 {
     shoal_status status;
     void *to;
@@ -245,10 +240,8 @@ static shoal_status contribute_samples(struct shoal_tape *tape, struct shoali_no
     for (int64_t b = 0; to != NULL && b < blocks->blocks; b++) {
         for (int64_t s = 0; s < blocks->samples; s++) {
             const struct shoali_range rows = {shoali_blocks_row(blocks, b, s), blocks->rows};
-            struct shoali_gemm_args args = product(tape, node, param, &rows);
-            args.c = to;
-            args.accumulate = accumulate || s > 0;
-            SHOAL_TRY(status, SHOALI_RUN(tape, gemm, &args), done);
+            SHOAL_TRY(status, add_rows(tape, node, param, of, &rows, to, accumulate || s > 0),
+                      done);
         }
         if (b + 1 < blocks->blocks)
             SHOAL_TRY(status, shoali_param_grad_next(tape, node, param), done);
@@ -256,6 +249,14 @@ static shoal_status contribute_samples(struct shoal_tape *tape, struct shoali_no
     SHOAL_TRY(status, shoali_param_grad_end(tape, node, param), done);
 done:
     return status;
+}
+
+shoal_status shoali_contribute(struct shoal_tape *tape, struct shoali_node *node, int32_t param,
+                               shoali_rows_gradient *run)
+{
+    const struct shoali_blocks blocks =
+        shoali_blocks_of(tape, node->param[param], &node->out[0]->tensor);
+    return contribute(tape, node, param, &blocks, &(struct rows_gradient){.run = run});
 }
 
 shoal_status shoali_contribute_product(struct shoal_tape *tape, struct shoali_node *node,
@@ -267,7 +268,7 @@ shoal_status shoali_contribute_product(struct shoal_tape *tape, struct shoali_no
     const int64_t count = node->param[param] != NULL ? node->param[param]->count : 0;
     bool wanted = true;
     if (blocks.samples > 1 || blocks.blocks == 0)
-        return contribute_samples(tape, node, param, &blocks, product);
+        return contribute(tape, node, param, &blocks, &(struct rows_gradient){.product = product});
     for (int64_t b = 0; wanted && b < blocks.blocks; b++) {
         const struct shoali_range rows = {shoali_blocks_row(&blocks, b, 0), blocks.rows};
         struct shoali_gemm_args args = product(tape, node, param, &rows);

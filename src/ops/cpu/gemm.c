@@ -421,6 +421,7 @@ void SHOALI_CPU_SYMBOL(gemm)(const void *args, const struct shoali_kernel_contex
     struct plan plan;
     if (gemm.m <= 0 || gemm.n <= 0)
         return;
+    gemm.nontemporal = 0;
     if (SHOALI_CPU_SYMBOL(gemv_takes)(&gemm)) {
         SHOALI_CPU_SYMBOL(gemv)(&gemm, context->threads);
         return;

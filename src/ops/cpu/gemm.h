@@ -86,8 +86,8 @@ SHOALI_INLINE void gemm_fetch_tile(const void *matrix, shoal_dtype dtype, int64_
 /* The same for all that gemm_finish will touch and does not write past the caches. */
 void SHOALI_CPU_SYMBOL(gemm_fetch)(const struct shoali_gemm_args *args, int64_t m0, int rows,
                                    int64_t n0, int64_t columns);
-/* Finishes rows x columns sums (`sum`, rows sum_ld apart) into C at row m0, column n0: accumulate,
- * bias, preact, activation, residual, rounding. */
+/* Finishes rows x columns sums (`sum`, rows sum_ld apart) into C at row m0, column n0: before, accumulate,
+ * bias, preact, activation, residual, rounding; or into `fixed`; past the caches where args say so. */
 void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const float *sum,
                                     int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
                                     int64_t columns);

@@ -161,7 +161,7 @@ static void finish_fixed(const struct shoali_gemm_args *args, const float *sum, 
     bool bad = false;
     for (int64_t i = 0; i < rows; i++, sum += sum_ld) {
         const int64_t at = (m0 + i) * here.ldc + n0;
-        float joined[MOST_COLUMNS];
+        float joined[MOST_COLUMNS]; /* gemv, which has more, leaves no integers */
         const float *row = here.before ? joined : sum;
         for (int64_t j = 0; here.before && j < columns; j += 16)
             v16_store(joined + j,
@@ -200,12 +200,12 @@ SHOALI_INLINE void store_two_rounded(uint16_t *c, v16 low, v16 high)
 #endif
 }
 
-/* The same into bf16 without a residual, where the CPU multiplies pairs. */
+/* The same into bf16 without a residual. Where there is no bias, -0 is added, which changes nothing. */
 static void finish_half(const struct shoali_gemm_args *args, const float *sum, int64_t sum_ld,
                         int64_t m0, int64_t rows, int64_t n0, int64_t columns)
 {
     const struct shoali_gemm_args here = *args;
-    v16 bias[2] = {v16_set1(0.0f), v16_set1(0.0f)};
+    v16 bias[2] = {v16_set1(-0.0f), v16_set1(-0.0f)};
     for (int64_t j = 0; j < columns; j += 32) {
         const bool two = j + 16 < columns;
         uint16_t *c = (uint16_t *)here.c + m0 * here.ldc + n0 + j;

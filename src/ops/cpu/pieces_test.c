@@ -147,14 +147,15 @@ static void test_fixed_point(void **state)
 /* Sums as integers: rows of whole lines, with and without a gap between them, and rows that are none. */
 static void test_fixed_products(void **state)
 {
-    static const int64_t shapes[][3] = {{70, 64, 64}, {9, 200, 208}, {33, 50, 50}, {40, 48, 49}};
+    static const int64_t shapes[][4] = {{70, 64, 64, 90}, {9, 200, 208, 90}, {33, 50, 50, 90},
+                                        {40, 48, 49, 90}, {7, 24, 24, 0},    {9, 40, 40, 3000}};
     struct arrays *a = *state;
     uint64_t random = 8;
     uint32_t flag = 0;
     for (int64_t i = 0; i < COUNT; i++)
         a->x[i] = random_float(&random, -6, 7);
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
-        const int64_t m = shapes[s][0], n = shapes[s][1], ldc = shapes[s][2], k = 90;
+        const int64_t m = shapes[s][0], n = shapes[s][1], ldc = shapes[s][2], k = shapes[s][3];
         const struct shoali_gemm_args product = {.a = a->x,
                                                  .b = a->x + m * k,
                                                  .fixed = a->y,

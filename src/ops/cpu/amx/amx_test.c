@@ -194,6 +194,8 @@ static const struct shape shapes[] = {
     {64, 64, 64, 0, 1, 1, ANY},
     {40, 50, 2048, 0, 0, 0, ORDINARY}, /* rows a page apart: A is packed */
     {40, 20, 2050, 1, 0, 0, ORDINARY}, /* K in blocks, the last step incomplete, A in place */
+    {70, 64, 70, 0, 1, 0,
+     ORDINARY}, /* whole lines of C, which a pool that shuffles writes past the caches */
     {1, 70, 100, 0, 0, 1, ORDINARY}, /* few rows: B in place, the last step and block incomplete */
     {16, 300, 64, 3, 0, 1, ANY},
     {3, 33, 40, 0, 0, 1, NANS},
@@ -233,7 +235,7 @@ static void make(struct product *p, const struct shape *s, struct random *r)
     const int64_t a_rows = s->trans_a ? s->k : s->m, b_rows = s->trans_b ? s->n : s->k;
     p->a = malloc((size_t)(a_rows * p->args.lda) * 2 + 1);
     p->b = malloc((size_t)(b_rows * p->args.ldb) * 2 + 1);
-    p->c = malloc((size_t)(s->m * s->n) * 4);
+    assert_int_equal(posix_memalign((void **)&p->c, 64, (size_t)(s->m * s->n) * 4), 0);
     p->packed = malloc(shoali_ops_cpu_amx_emulated.packed_b_bytes(s->n, s->k, SHOAL_BF16) + 1);
     assert_true(p->a && p->b && p->c && p->packed);
     for (int64_t i = 0; i < a_rows * p->args.lda; i++)

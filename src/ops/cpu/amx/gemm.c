@@ -1,7 +1,7 @@
 /* gemm - the matrix product: plan, blocking, threads. amx.h has the layouts and the order of sums.
  *
- * Each thread's share is a rectangle of C. k is taken in blocks of BLOCK_STEPS, between which sums are
- * carried in fp32.
+ * Each thread's share is a rectangle of C. k is taken in equal blocks of at most BLOCK_STEPS,
+ * between which sums are carried in fp32.
  *
  * A K of some blocks: within a share, columns are taken in blocks of nc and rows in blocks of mc, so
  * that their A, all of k, stays in the second-level cache while the panels of 32 columns pass; some
@@ -10,7 +10,8 @@
  *
  * A K of more (the dx of a vocabulary): rows would be too few for what a panel of B costs. A piece is
  * all rows of the share, or ROWS_AT_ONCE, by some panels; a block of k is outside, and both operands'
- * part of it is packed when it comes.
+ * part of it is packed when it comes. Such pieces are long: a share is at least two of them, so that
+ * who loses its core leaves work to others.
  */
 #include "base/nontemporal.h"
 #include "ops/cpu/amx/amx.h"
@@ -30,7 +31,7 @@
 #define BLOCK_COLUMNS 4096   /* of a B that is packed at a time, at most */
 #define PIECE_WORK (1 << 26) /* multiply-adds of a piece: one or two hundred microseconds */
 #define STEPS_AT_ONCE 128    /* where k is longer its blocks are outside */
-#define ROWS_AT_ONCE 2048
+#define ROWS_AT_ONCE 1024
 #define LONG_COLUMNS(in_place) ((in_place) ? 256 : 1024) /* of a piece then */
 #endif
 #define SERIAL_WORK (64 << 10) /* multiply-adds below which a second thread does not pay */
@@ -59,6 +60,7 @@ struct place {
     int64_t b_block;   /* the first column of the block whose panels are kept; -1: none */
     uint64_t b_packed[(BLOCK_COLUMNS / AMX_SQUARE + 63) / 64]; /* which of them are there */
 };
+_Static_assert(LONG_COLUMNS(false) <= BLOCK_COLUMNS, "b_packed has a bit for each panel");
 
 static int64_t round_up(int64_t n, int64_t multiple)
 {
@@ -287,7 +289,8 @@ static int64_t pieces_of(const void *arg, int32_t share, int32_t shares)
     return r.in_m * r.in_n * r.in_block;
 }
 
-/* Rows inside columns; with a B that is packed there is one block of columns. */
+/* Rows inside columns; with a B that is packed, unless blocks of k are outside, there is one block of
+ * columns. */
 static void enter_piece(const struct shoali_claim *claim, struct place *at)
 {
     const struct plan *plan = at->plan;
@@ -382,8 +385,9 @@ static void choose_long_pieces(struct plan *plan)
     plan->mc = ROWS_AT_ONCE;
     plan->nc = plan->piece = LONG_COLUMNS(plan->in_place);
     rectangle_of(plan, 0, &r);
+    const int64_t part = (r.j1 - r.j0) / 2;
     plan->mc = SHOALI_MIN(plan->mc, round_up(r.i1 - r.i0, AMX_SQUARE));
-    plan->nc = plan->piece = SHOALI_MIN(plan->piece, round_up(r.j1 - r.j0, AMX_SQUARE));
+    plan->nc = plan->piece = SHOALI_MIN(plan->piece, round_up(SHOALI_MAX(part, 1), AMX_SQUARE));
 }
 
 /* Blocks that are no larger than the largest share, and how many columns of one are a piece. */
@@ -413,6 +417,7 @@ void SHOALI_CPU_SYMBOL(gemm)(const void *args, const struct shoali_kernel_contex
     struct shoali_gemm_args gemm = *(const struct shoali_gemm_args *)args;
     if (gemm.m <= 0 || gemm.n <= 0)
         return;
+    gemm.nontemporal = 0;
     if (SHOALI_CPU_SYMBOL(amx_few_rows_takes)(&gemm) &&
         SHOALI_CPU_SYMBOL(amx_few_rows)(&gemm, context->threads))
         return;
