@@ -4,7 +4,8 @@
  * Here is what that does not know: the identity, because an instruction may be there and be slow,
  * and AMX, whose registers need the CPU (cpuid), the system (XCR0) and, on Linux, a permission of
  * the process. Of ARM: what the system gives to programs (AT_HWCAP), and the identity (MIDR_EL1) of
- * core 0, so that a machine with cores of several kinds has one answer.
+ * core 0, so that a machine with cores of several kinds has one answer. And how much of what a core
+ * writes stays near it.
  */
 #ifndef SHOALI_CPU_H
 #define SHOALI_CPU_H
@@ -32,6 +33,15 @@ void shoali_cpu_read_hwcaps(uint64_t hwcap, uint64_t hwcap2, struct shoali_cpu *
 /* Asks the system to let this process use tile registers, once and for all its threads, those that
  * are still to start included; whether it may. */
 bool shoali_cpu_permit_tiles(void);
+
+/* The last level of cache that a core reaches: not what the whole machine has of it, since a
+ * processor of several dies has one each, and a core keeps nothing in another's. */
+struct shoali_cpu_cache {
+    int64_t bytes; /* 0: the system does not say */
+    int32_t cores; /* that share it */
+};
+/* Of the core whose caches Linux describes in `folder`; NULL: of core 0. */
+struct shoali_cpu_cache shoali_cpu_cache_get(const char *folder);
 
 /* "GenuineIntel family 6 model 143", "ARM part 0xd40", or "unknown". */
 #define SHOALI_CPU_NAME_BYTES 64

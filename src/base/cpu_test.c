@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include "base/test_folder.h"
+
 static void test_signatures(void **state)
 {
     (void)state;
@@ -91,6 +93,47 @@ static void test_descriptions(void **state)
     assert_string_equal(shoali_cpu_describe(&cpu, text), "unknown");
 }
 
+static void describe_cache(int index, const char *level, const char *size, const char *list)
+{
+    const struct {
+        const char *name, *text;
+    } files[] = {{"level", level}, {"size", size}, {"shared_cpu_list", list}};
+    char path[128];
+    snprintf(path, sizeof path, "%s/index%d", folder, index);
+    assert_true(mkdir(path, 0700) == 0 || index == 3);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/index%d/%s", folder, index, files[i].name);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fprintf(file, "%s\n", files[i].text);
+        fclose(file);
+    }
+}
+
+/* Folders as Linux has them. */
+static void test_caches(void **state)
+{
+    (void)state;
+    struct shoali_cpu_cache last = shoali_cpu_cache_get(folder);
+    assert_true(last.bytes == 0 && last.cores == 1); /* nothing there */
+    describe_cache(0, "1", "32K", "0");
+    describe_cache(1, "1", "64K", "0");
+    last = shoali_cpu_cache_get(folder);
+    assert_true(last.bytes == 32 << 10 && last.cores == 1); /* data, not instructions */
+    describe_cache(2, "2", "1024K", "0,64");
+    last = shoali_cpu_cache_get(folder);
+    assert_true(last.bytes == 1 << 20 && last.cores == 2);
+    describe_cache(3, "3", "32768K", "0-7,64-71");
+    last = shoali_cpu_cache_get(folder);
+    assert_true(last.bytes == 32 << 20 && last.cores == 16);
+    describe_cache(3, "3", "36M", "none");
+    last = shoali_cpu_cache_get(folder);
+    assert_true(last.bytes == 36 << 20 && last.cores == 1);
+    describe_cache(3, "3", "?", "0-1"); /* no size: the level below is the last */
+    last = shoali_cpu_cache_get(folder);
+    assert_true(last.bytes == 1 << 20 && last.cores == 2);
+}
+
 /* Of this machine: the same each time; a permission needs tiles that the system keeps. */
 static void test_this_one(void **state)
 {
@@ -112,9 +155,12 @@ static void test_this_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_signatures), cmocka_unit_test(test_midr),
-        cmocka_unit_test(test_hwcaps),     cmocka_unit_test(test_descriptions),
+        cmocka_unit_test(test_signatures),
+        cmocka_unit_test(test_midr),
+        cmocka_unit_test(test_hwcaps),
+        cmocka_unit_test(test_descriptions),
         cmocka_unit_test(test_this_one),
+        cmocka_unit_test_setup_teardown(test_caches, make_folder, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/fault.h"
 #include "base/lend.h"
 #include "base/scratch.h"
@@ -417,14 +418,13 @@ int64_t shoali_pool_cache_bytes(const struct shoali_pool *pool)
     return pool ? pool->cache_bytes : CACHE_BYTES;
 }
 
-static int64_t shared_cache_bytes(void)
+/* Of as many last-level caches as so many threads fill, side by side. sysconf is not asked: of a
+ * processor with several it says what they have together. */
+static int64_t cache_bytes(int32_t threads)
 {
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-    const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    if (bytes > 0)
-        return bytes;
-#endif
-    return CACHE_BYTES;
+    const struct shoali_cpu_cache last = shoali_cpu_cache_get(NULL);
+    const int64_t caches = (threads + last.cores - 1) / last.cores;
+    return last.bytes > 0 ? last.bytes * caches : CACHE_BYTES;
 }
 
 /* Workers start with all signals blocked: handlers run on the threads of the embedding program. */
@@ -522,7 +522,7 @@ shoal_status shoali_pool_create(int32_t threads, struct shoali_pool **pool_out)
     *pool = (struct shoali_pool){.threads = threads,
                                  .core_count = shoali_core_count(),
                                  .caller = {.spin_ns = SPIN_NS},
-                                 .cache_bytes = shared_cache_bytes()};
+                                 .cache_bytes = cache_bytes(threads)};
     if (threads == 1)
         shoali_awake_threads_add(1);
     if (threads > 1) {

@@ -60,7 +60,8 @@ bool shoali_claim_next(struct shoali_claim *claim);
 /* For tests: from now on threads begin with any share and claim its pieces in any order, which
  * depends on the seed, and caches are said to hold nothing; 0: as always. */
 void shoali_pool_shuffle(struct shoali_pool *pool, uint64_t seed);
-/* Bytes of the cache that all cores share; what a kernel writes beyond that leaves it again. */
+/* Bytes of the last-level caches that the threads work in; what a kernel writes beyond that leaves
+ * them again. */
 int64_t shoali_pool_cache_bytes(const struct shoali_pool *pool);
 
 /* The part of [0, n) of thread `index` of `count`, cut at multiples of `grain`; may be empty. */

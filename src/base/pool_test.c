@@ -1,6 +1,7 @@
 #include "base/pool.h"
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/fault.h"
 
 #include <pthread.h>
@@ -304,6 +305,26 @@ static void test_thread_count_from_environment(void **state)
     assert_int_equal(shoali_pool_create(1 << 20, &pool), SHOAL_EINVAL);
 }
 
+/* As many caches as the threads fill, each of the size that one has. */
+static void test_caches_of_its_threads(void **state)
+{
+    (void)state;
+    const struct shoali_cpu_cache last = shoali_cpu_cache_get(NULL);
+    if (last.bytes == 0 || last.cores > 512) {
+        print_message("skipped: the system does not say how its caches are shared\n");
+        skip();
+    }
+    for (int32_t caches = 1; caches <= 2; caches++) {
+        struct shoali_pool *pool;
+        assert_int_equal(shoali_pool_create(last.cores * caches, &pool), SHOAL_OK);
+        assert_int_equal(shoali_pool_cache_bytes(pool), last.bytes * caches);
+        shoali_pool_shuffle(pool, 1);
+        assert_int_equal(shoali_pool_cache_bytes(pool), 0);
+        shoali_pool_destroy(pool);
+    }
+    assert_true(shoali_pool_cache_bytes(NULL) > 0);
+}
+
 static void test_failures_leave_nothing_behind(void **state)
 {
     (void)state;
@@ -357,6 +378,7 @@ int main(void)
         cmocka_unit_test(test_waiting_threads_sleep),
         cmocka_unit_test(test_slices_cover_all_once),
         cmocka_unit_test(test_thread_count_from_environment),
+        cmocka_unit_test(test_caches_of_its_threads),
         cmocka_unit_test(test_failures_leave_nothing_behind),
         cmocka_unit_test(test_floating_point_control),
     };

@@ -118,6 +118,13 @@ static void add_machine(struct shoali_str *out)
     snprintf(value, sizeof(value), "%d usable of %ld", shoali_core_count(),
              sysconf(_SC_NPROCESSORS_ONLN));
     add_line(out, "cores", value);
+    const struct shoali_cpu_cache last = shoali_cpu_cache_get(NULL);
+    if (last.bytes > 0) {
+        snprintf(value, sizeof(value), "%s, shared by %d core%s",
+                 shoali_format_bytes((double)last.bytes, size), (int)last.cores,
+                 last.cores == 1 ? "" : "s");
+        add_line(out, "last-level cache", value);
+    }
     double page_bytes = (double)sysconf(_SC_PAGESIZE);
     add_line(out, "memory",
              shoali_format_bytes((double)sysconf(_SC_PHYS_PAGES) * page_bytes, size));

@@ -143,9 +143,11 @@ void SHOALI_CPU_SYMBOL(from_fixed)(const void *args, const struct shoali_kernel_
 
 #define BLOCK 16384
 #define MOST_THREADS 64
-/* A core fetches ahead along each of several streams, but not far enough along one to keep memory
- * busy: a block is read in so many places side by side. */
-#define PLACES 4
+/* Sums side by side: enough to hide the latency of an addition. */
+#define CHAINS 4
+/* Nothing is written here, so that memory is to be kept busy with reading alone: the core itself
+ * fetches too little ahead. 256 and 8192 bytes do as well; a slow memory wants it far. */
+#define AHEAD_BYTES 4096
 
 /* Eight lanes in the compiler's own vectors, which it splits where the CPU's are narrower. */
 typedef float f32x8 __attribute__((vector_size(32)));
@@ -208,22 +210,24 @@ static uint64_t bits_of(double x)
  * added. */
 static bool add_small(const float *x, int64_t n, uint64_t limbs[3])
 {
-    struct square_sums sums[PLACES];
-    const int64_t place = n / (16 * PLACES) * 16;
+    struct square_sums sums[CHAINS];
     int64_t i = 0;
-    for (int u = 0; u < PLACES; u++)
+    for (int u = 0; u < CHAINS; u++)
         sums[u] = (struct square_sums){{HIGH, HIGH, HIGH, HIGH, HIGH, HIGH, HIGH, HIGH},
                                        {LOW, LOW, LOW, LOW, LOW, LOW, LOW, LOW}};
-    for (; i < place; i += 16)
-        for (int u = 0; u < 2 * PLACES; u++)
-            square_eight(x + i + u / 2 * place + u % 2 * 8, &sums[u / 2]);
-    for (i = PLACES * place; i < n; i += 8) {
+    for (; i + 16 * CHAINS <= n; i += 16 * CHAINS)
+        for (int u = 0; u < CHAINS; u++) {
+            __builtin_prefetch((const void *)((uintptr_t)(x + i + 16 * u) + AHEAD_BYTES));
+            square_eight(x + i + 16 * u, &sums[u]);
+            square_eight(x + i + 16 * u + 8, &sums[u]);
+        }
+    for (; i < n; i += 8) {
         float eight[8] = {0};
         memcpy(eight, x + i, (size_t)SHOALI_MIN(8, n - i) * sizeof x[0]);
         square_eight(eight, &sums[0]);
     }
     u64x8 high = {0}, low = {0}, beyond = {0};
-    for (int u = 0; u < PLACES; u++) {
+    for (int u = 0; u < CHAINS; u++) {
         const u64x8 grown = (u64x8)sums[u].high - bits_of(HIGH);
         high += grown;
         beyond |= grown >> 52;
