@@ -166,7 +166,7 @@ static shoal_status sample_peak(struct shoali_step *step)
     double peak;
     shoal_status status;
     SHOAL_TRY(status, shoal_barrier(step->group), done);
-    peak = shoali_limit_fma(step->pool, step->args->dtype);
+    peak = shoali_limit_fma(step->pool, shoal_engine_dtype(step->engine));
     SHOAL_TRY(status, shoal_all_reduce(step->group, &peak, &peak, 1, SHOAL_F64, SHOAL_SUM, NULL),
               done);
     shoali_samples_add(&step->peak, peak);
@@ -250,13 +250,14 @@ static shoal_status emit(struct shoali_step *step)
         {"activations", "MiB", (double)memory.activations_bytes * mib},
         {"buffers", "MiB", (double)memory.buffers_bytes * mib}};
     describe_mesh(step, mesh, sizeof mesh);
-    snprintf(name, sizeof name, "%s %.1fM, %.0fx%lld tokens, %s, %d rank%s of %d thread%s%s",
+    snprintf(name, sizeof name, "%s %.1fM, %.0fx%lld tokens, %s%s, %d rank%s of %d thread%s%s",
              shoal_model_config_name(step->args->model),
              (double)shoal_engine_param_count(step->engine) * 1e-6,
              step->tokens_per_step / (double)step->sequence, (long long)step->sequence,
-             step->args->config_path ? "configuration" : shoal_dtype_name(step->args->dtype),
-             (int)ranks, ranks > 1 ? "s" : "", (int)shoali_pool_threads(step->pool),
-             shoali_pool_threads(step->pool) > 1 ? "s" : "", mesh);
+             shoal_dtype_name(shoal_engine_dtype(step->engine)),
+             step->args->config_path ? " by configuration" : "", (int)ranks, ranks > 1 ? "s" : "",
+             (int)shoali_pool_threads(step->pool), shoali_pool_threads(step->pool) > 1 ? "s" : "",
+             mesh);
     shoali_bench_result result = {.bench = "step",
                                   .name = name,
                                   .unit = "tokens/s",

@@ -121,10 +121,10 @@ says '{"aio": {"block_size": ' '"queue_depth": ' '"intra_op_parallelism": ' '"si
 # ... which a configuration takes as it is
 aio=$(echo "$output" | sed -n 's/^{\("aio": .*\)}$/\1/p')
 cat >"$folder/config.json" <<CONFIG
-{ $aio, "train_micro_batch_size_per_gpu": 2, "optimizer": { "type": "AdamW", "params": { "lr": 1e-3 } } }
+{ $aio, "train_micro_batch_size_per_gpu": 2, "bf16": { "enabled": true }, "optimizer": { "type": "AdamW", "params": { "lr": 1e-3 } } }
 CONFIG
 expect 0 "$shoal" bench step $model --deepspeed_config "$folder/config.json" --threads 1 $quick
-says "configuration"
+says "BF16 by configuration"
 # ... and the update beside the drive that holds its states, also of two ranks
 cat >"$folder/config.json" <<CONFIG
 { "train_micro_batch_size_per_gpu": 2, "optimizer": { "type": "AdamW", "params": { "lr": 1e-3 } },
