@@ -14,12 +14,12 @@
 #include "base/lend.h"
 #include "base/scratch.h"
 #include "base/str.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -427,18 +427,14 @@ static int64_t cache_bytes(int32_t threads)
     return last.bytes > 0 ? last.bytes * caches : CACHE_BYTES;
 }
 
-/* Workers start with all signals blocked: handlers run on the threads of the embedding program. */
 static shoal_status start_workers(struct shoali_pool *pool)
 {
     shoal_status status = SHOAL_OK;
-    sigset_t all, saved;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &saved);
     for (int32_t i = 0; i < pool->threads - 1 && status == SHOAL_OK; i++) {
         struct worker *worker = &pool->workers[i];
         *worker = (struct worker){.pool = pool, .index = i + 1};
-        int refused =
-            shoali_fault("thread") ? EAGAIN : pthread_create(&worker->thread, NULL, work, worker);
+        const int refused =
+            shoali_fault("thread") ? EAGAIN : shoali_thread_start(&worker->thread, work, worker);
         if (refused) {
             status = SHOAL_FAIL(SHOAL_EIO,
                                 "cannot start thread %d of %d: %s; lower SHOAL_NUM_THREADS or "
@@ -449,7 +445,6 @@ static shoal_status start_workers(struct shoali_pool *pool)
             pool->started++;
         }
     }
-    pthread_sigmask(SIG_SETMASK, &saved, NULL);
     return status;
 }
 

@@ -7,11 +7,11 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/pool.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -127,12 +127,8 @@ static void *work(void *arg)
 
 static shoal_status start(struct shoali_worker *worker)
 {
-    sigset_t all, saved;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &saved);
     const int refused =
-        shoali_fault("thread") ? EAGAIN : pthread_create(&worker->thread, NULL, work, worker);
-    pthread_sigmask(SIG_SETMASK, &saved, NULL);
+        shoali_fault("thread") ? EAGAIN : shoali_thread_start(&worker->thread, work, worker);
     if (refused)
         return SHOAL_FAIL(SHOAL_EIO,
                           "cannot start a thread: %s; raise the limit of processes (ulimit -u)",

@@ -1,5 +1,7 @@
 #include "comm/launcher_watch.h"
 
+#include "base/thread.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -68,14 +70,9 @@ static void *watch_launcher(void *arg)
 
 static int start_thread(struct shoali_launcher_watch *watch)
 {
-    sigset_t all, old;
     if (shoali_fault("thread"))
         return EAGAIN;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    const int code = pthread_create(&watch->thread, NULL, watch_launcher, watch);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return code;
+    return shoali_thread_start(&watch->thread, watch_launcher, watch);
 }
 
 static void release(struct shoali_launcher_watch *watch)

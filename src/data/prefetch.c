@@ -8,10 +8,10 @@
  * entry that could not be made is ready too: it carries its status and sentence, because the
  * last error is that of one thread.
  */
+#include "base/thread.h"
 #include "data/data.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 struct slot {
@@ -99,14 +99,9 @@ static shoal_status allocate(struct shoali_prefetch *prefetch)
     return SHOAL_OK;
 }
 
-/* The thread takes no signals: they belong to the program's own threads. */
 static shoal_status start(struct shoali_prefetch *prefetch)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&prefetch->thread, NULL, work, prefetch);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int error = shoali_thread_start(&prefetch->thread, work, prefetch);
     if (error)
         return SHOAL_FAIL(SHOAL_ENOMEM, "cannot start the data prefetch thread: %s",
                           strerror(error));

@@ -10,6 +10,7 @@
  * once. Then the oldest stranger goes; with none, the reserve descriptor is given up for a moment,
  * the connection told why and closed, and the listener left alone for BACK_OFF_NS.
  */
+#include "base/thread.h"
 #include "comm/bootstrap/protocol.h"
 
 #include <arpa/inet.h>
@@ -19,7 +20,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <signal.h>
 #include <sodium.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -378,17 +378,6 @@ static int listen_at(const char *host, const char *port)
     return fd;
 }
 
-/* Signals belong to the program's own threads. */
-static int start_thread(struct shoali_tcp_server *server)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int code = pthread_create(&server->thread, NULL, serve, server);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return code;
-}
-
 static shoal_status start_listening(struct shoali_tcp_server *server, const char *host,
                                     const char *port)
 {
@@ -432,7 +421,7 @@ shoal_status shoali_tcp_server_open(const char *host, const char *port,
         goto done;
     }
     server->watched[STOP] = (struct pollfd){.fd = server->stop_pipe[0], .events = POLLIN};
-    code = start_thread(server);
+    code = shoali_thread_start(&server->thread, serve, server);
     if (code != 0) {
         status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot start a thread: %s", strerror(code));
         goto done;

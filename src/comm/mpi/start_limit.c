@@ -1,12 +1,12 @@
 #include "comm/mpi/start_limit.h"
 
 #include "base/board.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -49,7 +49,6 @@ static void *keep_limit(void *arg)
 shoal_status shoali_mpi_start_limit_begin(double seconds, struct shoali_mpi_start_limit **out)
 {
     shoal_status status = SHOAL_OK;
-    sigset_t all, old;
     struct shoali_mpi_start_limit *limit = shoali_calloc(1, sizeof(*limit), "a limit of MPI_Init");
     if (!limit)
         return SHOAL_ENOMEM;
@@ -61,10 +60,7 @@ shoal_status shoali_mpi_start_limit_begin(double seconds, struct shoali_mpi_star
         status = SHOAL_FAIL(SHOAL_EIO, "cannot make an eventfd: %s", strerror(errno));
         goto done;
     }
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    const int code = pthread_create(&limit->thread, NULL, keep_limit, limit);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    const int code = shoali_thread_start(&limit->thread, keep_limit, limit);
     if (code)
         status = SHOAL_FAIL(SHOAL_EIO, "cannot start a thread: %s", strerror(code));
 done:

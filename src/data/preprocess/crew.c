@@ -6,8 +6,9 @@
  * which they are read and nobody who takes has to wait for a slow input. */
 #include "data/preprocess/preprocess.h"
 
+#include "base/thread.h"
+
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 #define SLOTS_PER_WORKER 3
@@ -120,22 +121,17 @@ static shoal_status take_all(struct crew *crew)
     return status;
 }
 
-/* Threads take no signals: they belong to the program's own. */
 static shoal_status start(struct crew *crew, struct worker *worker, int32_t count, int32_t *started)
 {
-    sigset_t all, before;
     int error = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (*started = 0; *started < count; ++*started) {
         worker[*started].crew = crew;
         error = shoali_fault("thread")
                     ? 11
-                    : pthread_create(&worker[*started].thread, NULL, work, &worker[*started]);
+                    : shoali_thread_start(&worker[*started].thread, work, &worker[*started]);
         if (error)
             break;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return *started > 0 ? SHOAL_OK
                         : SHOAL_FAIL(SHOAL_ENOMEM, "cannot start a thread: %s", strerror(error));
 }

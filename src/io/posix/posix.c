@@ -1,8 +1,8 @@
 /* posix.c - blocks moved by threads with pread and pwrite. */
+#include "base/thread.h"
 #include "io/backend.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -60,17 +60,6 @@ static void posix_stop(struct shoali_io *io)
     free(self);
 }
 
-/* Signals are for the program's own threads. */
-static int start_thread(struct posix *self)
-{
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&self->threads[self->thread_count], NULL, serve, self);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 static shoal_status posix_start(struct shoali_io *io)
 {
     /* No more threads than blocks can be in flight. */
@@ -88,7 +77,7 @@ static shoal_status posix_start(struct shoali_io *io)
     (void)pthread_cond_init(&self->moved, NULL);
     io->backend = self;
     for (; self->thread_count < wanted; self->thread_count++) {
-        if (start_thread(self)) {
+        if (shoali_thread_start(&self->threads[self->thread_count], serve, self)) {
             const int32_t made = self->thread_count;
             posix_stop(io);
             return SHOAL_FAIL(SHOAL_ENOMEM,
