@@ -358,14 +358,23 @@ static void test_refusals(void **state)
         .a = x, .b = x, .m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1};
     REFUSED(shoali_op_gemm(&f.exec, &sums), "c is NULL");
     sums.fixed = (void *)x;
-    REFUSED(shoali_op_gemm(&f.exec, &sums), "and a flag");
+    REFUSED(shoali_op_gemm(&f.exec, &sums), "flag is NULL");
     sums.flag = (void *)x;
     sums.unit_log2 = 44;
     sums.limit = 0x1p20;
     REFUSED(shoali_op_gemm(&f.exec, &sums), "63 bits");
     sums.limit = 0x1p15;
     sums.c = x;
-    REFUSED(shoali_op_gemm(&f.exec, &sums), "in the place of c");
+    REFUSED(shoali_op_gemm(&f.exec, &sums), "in the place of c; c is given, too");
+    sums.c = NULL;
+    sums.bias = x;
+    REFUSED(shoali_op_gemm(&f.exec, &sums), "there is a bias");
+    sums.bias = NULL;
+    sums.dtype_c = SHOAL_BF16;
+    REFUSED(shoali_op_gemm(&f.exec, &sums), "dtype_c is not F32");
+    sums.dtype_c = SHOAL_F32;
+    sums.dtype_ab = SHOAL_F64;
+    REFUSED(shoali_op_gemm(&f.exec, &sums), "the operands are F64");
     struct shoali_axpy_args axpy = {.y = x, .count = INT64_MIN};
     REFUSED(shoali_op_axpy(&f.exec, &axpy), "count");
     struct shoali_reduce_args reduce = {

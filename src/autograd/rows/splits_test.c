@@ -284,9 +284,78 @@ static void test_blocks(void **state)
     bench_close(&bench);
 }
 
+enum { GRAIN = 8, PRODUCT_UNIT = 1 }; /* parts of a number; a contribution is rounded to halves */
+
+/* Multiples of 1 / GRAIN, so that every order of a sum gives the same float and only what is rounded
+ * by itself shows. */
+static void fill_grains(struct bench *bench, uint64_t seed, const char *what, float *values,
+                        int64_t count)
+{
+    fill(bench, seed, what, values, count);
+    for (int64_t i = 0; i < count; i++)
+        values[i] = (float)rint((double)values[i] * GRAIN) / GRAIN;
+}
+
+/* A weight's gradient, which a product may leave as integers: of so many samples and blocks. */
+static void product_blocks(shoal_dtype dtype, int64_t samples, int32_t blocks, uint64_t seed)
+{
+    enum { LENGTH = 8, IN = 3, OUT = 21, MOST_SAMPLES = 3 };
+    float x[MOST_SAMPLES * LENGTH * IN], dy[MOST_SAMPLES * LENGTH * OUT];
+    const int64_t rows = samples * LENGTH, each = LENGTH / blocks;
+    const shoal_shape shape = shoal_shape_3(samples, LENGTH, IN);
+    int64_t got[IN * OUT];
+    struct bench bench;
+    bench_open(&bench, dtype, 1, blocks);
+    fill_grains(&bench, seed, "x", x, rows * IN);
+    fill_grains(&bench, seed, "dy", dy, rows * OUT);
+    rig_param(&bench.rig, &bench.weight, "w", dtype, shoal_shape_2(IN, OUT));
+    bench.weight.sink = (struct shoali_sink){.destination = rig_alloc(&bench.rig, sizeof got),
+                                             .dtype = SHOAL_I64,
+                                             .unit_log2 = PRODUCT_UNIT,
+                                             .limit = 0x1p30,
+                                             .flag = rig_alloc(&bench.rig, sizeof(uint32_t))};
+    void *seeds = rig_alloc(&bench.rig, sizeof dy);
+    give(&bench, seeds, dy, rows * OUT);
+    rig_ok(shoali_tape_begin(bench.tape,
+                             &(struct shoali_tape_begin){.training = true, .needs_grad = true}));
+    shoal_tensor *y =
+        shoal_linear(bench.tape, shoali_tape_add_input(bench.tape, dtype, &shape, x, false),
+                     &bench.weight, &(shoal_linear_args){.weight_out_in = false});
+    rig_ok(shoali_tape_backward(
+        bench.tape, &(struct shoali_backward){
+                        .outputs = &y, .seeds = (const void *const *)&seeds, .output_count = 1}));
+    rig_read(&bench.rig, got, bench.weight.sink.destination, sizeof got);
+    for (int64_t i = 0; i < IN * OUT; i++) {
+        int64_t expected = 0;
+        for (int64_t b = 0; b < blocks; b++) {
+            double sum = 0;
+            for (int64_t s = 0; s < samples; s++)
+                for (int64_t t = s * LENGTH + b * each; t < s * LENGTH + (b + 1) * each; t++)
+                    sum += (double)x[t * IN + i / OUT] * (double)dy[t * OUT + i % OUT];
+            expected += (int64_t)rint(ldexp(sum, PRODUCT_UNIT));
+        }
+        if (got[i] != expected)
+            fail_msg("%s, %d samples, %d blocks, seed %llu: element %d is %lld halves, not %lld",
+                     shoal_dtype_name(dtype), (int)samples, (int)blocks, (unsigned long long)seed,
+                     (int)i, (long long)got[i], (long long)expected);
+    }
+    bench_close(&bench);
+}
+
+static void test_product_blocks(void **state)
+{
+    (void)state;
+    const uint64_t seed = rig_seed("product blocks");
+    for (int variant = 0; variant < 2; variant++)
+        for (int64_t samples = 1; samples <= 3; samples += 2)
+            for (int32_t blocks = 1; blocks <= 4; blocks *= 2)
+                product_blocks(variant ? SHOAL_BF16 : SHOAL_F32, samples, blocks, seed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_product_blocks),
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_blocks),
     };

@@ -44,16 +44,21 @@ static int64_t gemm_bias(const void *block)
 /* Where the sums go: C, or integers. */
 static shoal_status check_sums(const struct shoali_gemm_args *args)
 {
-    const bool sum_alone = args->bias == NULL && args->preact == NULL && args->residual == NULL &&
-                           args->activation == SHOALI_ACT_NONE && args->dtype_c == SHOAL_F32;
+    const bool finished = args->bias != NULL || args->preact != NULL || args->residual != NULL ||
+                          args->activation != SHOALI_ACT_NONE;
+    const char *wrong = args->c != NULL               ? "c is given, too"
+                        : args->flag == NULL          ? "flag is NULL"
+                        : args->dtype_c != SHOAL_F32  ? "dtype_c is not F32"
+                        : args->dtype_ab == SHOAL_F64 ? "the operands are F64"
+                        : finished ? "there is a bias, preact, residual or activation"
+                                   : NULL;
     if (args->fixed == NULL && args->c == NULL && gemm_works(args))
         return SHOAL_FAIL(SHOAL_EINVAL, "gemm: c is NULL; only the optional arrays may be");
     if (args->fixed == NULL)
         return SHOAL_OK;
-    if (args->c != NULL || args->flag == NULL || !sum_alone || args->dtype_ab == SHOAL_F64)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "gemm: fixed takes plain fp32 sums in the place of c, and a "
-                          "flag; not of F64, no bias, preact, activation or residual");
+    if (wrong != NULL)
+        return SHOAL_FAIL(SHOAL_EINVAL, "gemm: fixed takes plain fp32 sums in the place of c; %s",
+                          wrong);
     return shoali_check_fixed("gemm", args->unit_log2, args->limit);
 }
 
