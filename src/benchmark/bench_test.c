@@ -78,6 +78,7 @@ static void test_ratios_of_times_and_speeds(void **state)
 
 static void test_limits(void **state)
 {
+    enum { LINES = 1 << 16 };
     (void)state;
     struct shoali_pool *pool = NULL;
     void *x = NULL, *y = NULL;
@@ -87,6 +88,18 @@ static void test_limits(void **state)
     const double before = *(float *)x;
     assert_true(shoali_limit_axpy(pool, x, y, 1 << 20) > 0.01);
     assert_true(*(float *)x != before); /* it did the work */
+    for (int32_t reads = 1; reads <= 2; reads++)
+        for (int32_t writes = 0; writes <= 2; writes++) {
+            /* The last line that a round reads is what it writes. */
+            const int32_t most = reads > writes ? reads : writes, rounds = LINES / most;
+            const char *from = (const char *)x + 64 * (reads - 1), *to = y;
+            memset(y, 0, (size_t)LINES * 64);
+            assert_true(shoali_limit_lines(pool, x, y, 1 << 20, reads, writes) > 0.01);
+            assert_int_equal(memcmp(from, to, 64) == 0, writes > 0);
+            assert_int_equal(memcmp(from + 64 * reads * (rounds - 1),
+                                    to + 64 * ((writes > 0 ? writes : 1) * rounds - 1), 64) == 0,
+                             writes > 0);
+        }
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("fma"))
         assert_true(shoali_limit_fma(pool, SHOAL_F32) > 0.1);

@@ -45,8 +45,11 @@ double shoali_seconds(void);
 double shoali_limit_fma(struct shoali_pool *pool, shoal_dtype dtype);
 /* Bytes per second of x[i] += a y[i] (12 bytes each) by all threads of the pool, in 1e9. */
 double shoali_limit_axpy(struct shoali_pool *pool, float *x, const float *y, int64_t count);
-/* Bytes per second of a loop of all threads that only reads, in 1e9. */
-double shoali_limit_read(struct shoali_pool *pool, const float *x, int64_t count);
+/* Bytes per second of a loop of all threads that reads so many lines of x, then writes so many of y past
+ * the caches, and so on, in 1e9. Of either at most 2 and of x at least 1; with none of y: that only reads.
+ * Both have `count` elements and begin at lines; y is then what x was, if anything. */
+double shoali_limit_lines(struct shoali_pool *pool, const float *x, float *y, int64_t count,
+                          int32_t reads, int32_t writes);
 /* Microseconds of a cache line's way to another core and back; 0 with one core. */
 double shoali_limit_round_trip(void);
 

@@ -1,4 +1,5 @@
 /* limits.c - what the machine can do, now. */
+#include "base/nontemporal.h"
 #include "benchmark/benchmark.h"
 
 #include <pthread.h>
@@ -157,45 +158,74 @@ double shoali_limit_axpy(struct shoali_pool *pool, float *x, const float *y, int
     return best;
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- lines in and out ----------------------------------------------------------------------- */
 
-enum { READ_LANES = 64 };
-struct reading {
-    const float *x;
-    int64_t count;
-    _Atomic uint32_t sum; /* or the loop would be for nothing */
+enum { LINE_BYTES = SHOALI_NONTEMPORAL_BYTES, LINE_WORDS = LINE_BYTES / 8 };
+struct lines {
+    const char *x;
+    char *y;
+    int64_t rounds;
+    int32_t reads, writes;
+    _Atomic uint64_t sum; /* of what is read, or the loop would be for nothing */
 };
 
-/* Sums of integers, which any compiler makes vectors of. */
-static uint32_t read_all(const float *x, int64_t count)
+/* The last line of a round is what is written: some CPUs are twice as fast with zeros. */
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static uint64_t
+move_512(const char *from, char *to, int64_t rounds, int32_t reads, int32_t writes)
 {
-    uint32_t sum[READ_LANES] = {0}, word[READ_LANES], all = 0;
-    for (int64_t i = 0; i + READ_LANES <= count; i += READ_LANES) {
-        memcpy(word, x + i, sizeof word);
-        for (int j = 0; j < READ_LANES; j++)
-            sum[j] += word[j];
+    __m512i line = _mm512_setzero_si512(), sum = line;
+    for (int64_t r = 0; r < rounds; r++) {
+        for (int32_t k = 0; k < reads; k++, from += LINE_BYTES)
+            sum = _mm512_xor_si512(sum, line = _mm512_load_si512(from));
+        for (int32_t k = 0; k < writes; k++, to += LINE_BYTES)
+            _mm512_stream_si512((__m512i *)(void *)to, line);
     }
-    for (int j = 0; j < READ_LANES; j++)
-        all += sum[j];
-    return all;
+    return (uint64_t)_mm512_reduce_or_epi64(sum);
+}
+#endif
+static uint64_t move_any(const char *from, char *to, int64_t rounds, int32_t reads, int32_t writes)
+{
+    uint64_t line[LINE_WORDS] = {0}, sum = 0;
+    for (int64_t r = 0; r < rounds; r++) {
+        for (int32_t k = 0; k < reads; k++, from += LINE_BYTES) {
+            memcpy(line, from, sizeof line);
+            for (int j = 0; j < LINE_WORDS; j++)
+                sum ^= line[j];
+        }
+        for (int32_t k = 0; k < writes; k++, to += LINE_BYTES)
+            shoali_nontemporal_line(to, line);
+    }
+    return sum;
 }
 
-static void read_part(void *arg, int32_t index, int32_t count)
+static void lines_part(void *arg, int32_t index, int32_t count)
 {
-    struct reading *work = arg;
+    struct lines *lines = arg;
+    uint64_t (*move)(const char *, char *, int64_t, int32_t, int32_t) = move_any;
     int64_t begin, end;
-    shoali_pool_slice(work->count, 1024, index, count, &begin, &end);
-    atomic_fetch_add(&work->sum, read_all(work->x + begin, end - begin));
+    shoali_pool_slice(lines->rounds, 64, index, count, &begin, &end);
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f"))
+        move = move_512;
+#endif
+    const char *from = lines->x + begin * lines->reads * LINE_BYTES;
+    char *to = lines->writes > 0 ? lines->y + begin * lines->writes * LINE_BYTES : NULL;
+    atomic_fetch_xor(&lines->sum, move(from, to, end - begin, lines->reads, lines->writes));
+    shoali_nontemporal_end();
 }
 
-double shoali_limit_read(struct shoali_pool *pool, const float *x, int64_t count)
+double shoali_limit_lines(struct shoali_pool *pool, const float *x, float *y, int64_t count,
+                          int32_t reads, int32_t writes)
 {
-    struct reading work = {x, count, 0};
+    struct lines lines = {.x = (const char *)x, .y = (char *)y, .reads = reads, .writes = writes};
+    lines.rounds = count * (int64_t)sizeof *x / LINE_BYTES / (reads > writes ? reads : writes);
+    const double bytes = (double)(lines.rounds * (reads + writes) * LINE_BYTES);
     double best = 0;
     for (int i = 0; i < 3; i++) {
         const double start = shoali_seconds();
-        shoali_pool_run(pool, read_part, &work);
-        const double rate = 4.0 * (double)count / (shoali_seconds() - start) * 1e-9;
+        shoali_pool_run(pool, lines_part, &lines);
+        const double rate = bytes / (shoali_seconds() - start) * 1e-9;
         best = rate > best ? rate : best;
     }
     return best;

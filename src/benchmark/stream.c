@@ -15,31 +15,46 @@ struct stream {
     int64_t count;
 };
 
-#define MEASURE(stream, kernel, name, args, count, bytes) \
-    measure(stream, name, &shoali_kernel_##kernel, &(args), (count), bytes)
+/* What a kernel moves for each element; of one that streams, how many lines it reads for how many
+ * that it writes. */
+struct moves {
+    double bytes;
+    int32_t reads, writes;
+};
+
+#define MEASURE(stream, kernel, name, args, count, ...) \
+    measure(stream, name, &shoali_kernel_##kernel, &(args), (count), (struct moves){__VA_ARGS__})
 
 static shoal_status measure(const struct stream *stream, const char *name,
                             const struct shoali_kernel *kernel, const void *args, int64_t count,
-                            double bytes)
+                            struct moves moves)
 {
     const struct shoali_bench *bench = &stream->bench;
-    struct shoali_samples rate = {.count = 0}, limit = {.count = 0};
+    const double bytes = moves.bytes;
+    struct shoali_samples rate = {.count = 0}, limit = {.count = 0}, lines = {.count = 0};
     shoali_bench_call(bench, kernel, args);
     for (int32_t i = 0; i < bench->run.repeats; i++) {
         /* x[0] and x[1] grow by 1e-6 of themselves each time: they stay numbers. */
         shoali_samples_add(
             &limit, shoali_limit_axpy(bench->pool, stream->x[0], stream->x[1], stream->count));
+        if (moves.reads > 0)
+            shoali_samples_add(&lines,
+                               shoali_limit_lines(bench->pool, stream->x[0], stream->x[2],
+                                                  stream->count, moves.reads, moves.writes));
         shoali_samples_add(&rate,
                            bytes * (double)count * 1e-9 / shoali_bench_time(bench, kernel, args));
     }
-    const shoali_bench_value value = {"time", "us",
-                                      bytes * (double)count * 1e-3 / shoali_samples_median(&rate)};
+    const double median = shoali_samples_median(&rate);
+    const shoali_bench_value values[] = {
+        {"time", "us", bytes * (double)count * 1e-3 / median},
+        {"these lines alone", "GB/s", shoali_samples_median(&lines)},
+        {"part of that", "%", 100 * median / shoali_samples_median(&lines)}};
     shoali_bench_result result = {.bench = stream->name,
                                   .name = name,
                                   .unit = "GB/s",
                                   .limit_name = "axpy",
-                                  .values = &value,
-                                  .value_count = 1};
+                                  .values = values,
+                                  .value_count = moves.reads > 0 ? 3 : 1};
     return shoali_bench_emit(&bench->run, &result, &rate, &limit);
 }
 
@@ -62,10 +77,11 @@ static shoal_status measure_adam(const struct stream *stream)
                                     .decoupled = 1,
                                     .low_dtype = SHOAL_BF16};
     shoal_status status;
-    SHOAL_TRY(status, MEASURE(stream, adam, "AdamW with bf16 weights", adam, stream->count, 30),
+    SHOAL_TRY(status,
+              MEASURE(stream, adam, "AdamW with bf16 weights", adam, stream->count, .bytes = 30),
               done);
     adam.low = NULL;
-    SHOAL_TRY(status, MEASURE(stream, adam, "AdamW", adam, stream->count, 28), done);
+    SHOAL_TRY(status, MEASURE(stream, adam, "AdamW", adam, stream->count, .bytes = 28), done);
 done:
     return status;
 }
@@ -98,14 +114,26 @@ static shoal_status measure_sums(const struct stream *stream)
         .x = {x[0], x[1]}, .y = {x[2], x[4]}, .sources = 2, .destinations = 2, .count = count};
     const struct shoali_random_fill_args random = {.y = x[4], .count = 1 << 16, .b = 0.02};
     shoal_status status;
-    SHOAL_TRY(status, MEASURE(stream, axpy, "axpy kernel", axpy, count, 12), done);
-    SHOAL_TRY(status, MEASURE(stream, convert, "convert to bf16", convert, count, 6), done);
-    SHOAL_TRY(status, MEASURE(stream, norm2, "norm2", norm2, count, 4), done);
-    SHOAL_TRY(status, MEASURE(stream, to_fixed, "to_fixed", to, count, 12), done);
-    SHOAL_TRY(status, MEASURE(stream, from_fixed, "from_fixed", from, count, 12), done);
-    SHOAL_TRY(status, MEASURE(stream, reduce_sources, "reduce_sources 2 to 2", sources, count, 16),
+    SHOAL_TRY(status, MEASURE(stream, axpy, "axpy kernel", axpy, count, .bytes = 12), done);
+    SHOAL_TRY(status,
+              MEASURE(stream, convert, "convert to bf16", convert, count, .bytes = 6, .reads = 2,
+                      .writes = 1),
               done);
-    SHOAL_TRY(status, MEASURE(stream, random_fill, "random_fill", random, 1 << 16, 4), done);
+    SHOAL_TRY(status, MEASURE(stream, norm2, "norm2", norm2, count, .bytes = 4, .reads = 1), done);
+    SHOAL_TRY(
+        status,
+        MEASURE(stream, to_fixed, "to_fixed", to, count, .bytes = 12, .reads = 1, .writes = 2),
+        done);
+    SHOAL_TRY(status,
+              MEASURE(stream, from_fixed, "from_fixed", from, count, .bytes = 12, .reads = 2,
+                      .writes = 1),
+              done);
+    SHOAL_TRY(status,
+              MEASURE(stream, reduce_sources, "reduce_sources 2 to 2", sources, count, .bytes = 16,
+                      .reads = 2, .writes = 2),
+              done);
+    SHOAL_TRY(status, MEASURE(stream, random_fill, "random_fill", random, 1 << 16, .bytes = 4),
+              done);
 done:
     return status;
 }
@@ -136,9 +164,11 @@ static shoal_status measure_norms(const struct stream *stream)
     const struct shoali_reduce_args bias = {
         .x = x[0], .y = x[1], .outer = 1, .reduced = ROWS, .inner = COLUMNS, .factor = 1};
     shoal_status status;
-    SHOAL_TRY(status, MEASURE(stream, norm, "norm 1024x768", norm, count, 8), done);
-    SHOAL_TRY(status, MEASURE(stream, norm_backward, "norm backward", back, count, 12), done);
-    SHOAL_TRY(status, MEASURE(stream, reduce, "sum of rows 1024x768", bias, count, 4), done);
+    SHOAL_TRY(status, MEASURE(stream, norm, "norm 1024x768", norm, count, .bytes = 8), done);
+    SHOAL_TRY(status, MEASURE(stream, norm_backward, "norm backward", back, count, .bytes = 12),
+              done);
+    SHOAL_TRY(status, MEASURE(stream, reduce, "sum of rows 1024x768", bias, count, .bytes = 4),
+              done);
 done:
     return status;
 }
@@ -172,13 +202,18 @@ static shoal_status measure_rows(const struct stream *stream)
                                                             .columns = VOCABULARY,
                                                             .stride = VOCABULARY};
     shoal_status status;
-    SHOAL_TRY(status, MEASURE(stream, unary, "gelu tanh", gelu, count, 8), done);
-    SHOAL_TRY(status, MEASURE(stream, unary, "gelu tanh backward", gelu_back, count, 12), done);
-    SHOAL_TRY(status, MEASURE(stream, dropout, "dropout with residual", dropout, count, 12), done);
-    SHOAL_TRY(status, MEASURE(stream, cross_entropy, "cross entropy 1024x8192", loss, logits, 4),
+    SHOAL_TRY(status, MEASURE(stream, unary, "gelu tanh", gelu, count, .bytes = 8), done);
+    SHOAL_TRY(status, MEASURE(stream, unary, "gelu tanh backward", gelu_back, count, .bytes = 12),
               done);
     SHOAL_TRY(status,
-              MEASURE(stream, cross_entropy_backward, "cross entropy backward", back, logits, 8),
+              MEASURE(stream, dropout, "dropout with residual", dropout, count, .bytes = 12), done);
+    SHOAL_TRY(status,
+              MEASURE(stream, cross_entropy, "cross entropy 1024x8192", loss, logits, .bytes = 4,
+                      .reads = 1),
+              done);
+    SHOAL_TRY(status,
+              MEASURE(stream, cross_entropy_backward, "cross entropy backward", back, logits,
+                      .bytes = 8, .reads = 1, .writes = 1),
               done);
 done:
     return status;
