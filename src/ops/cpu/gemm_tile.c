@@ -10,11 +10,13 @@
 #else
 #define B_AHEAD 0
 #endif
+/* The same of one or two rows, as a generator has them: a panel comes from memory then. */
+#define B_AHEAD_FEW_ROWS (3 * B_AHEAD)
 
 /* Inlined with constant rows and units, so that acc lives in registers. */
 SHOALI_INLINE void run_tile(const struct gemm_tile *t, int rows, int units, bool pairs)
 {
-    const int vecs = units * VEC_PER_UNIT;
+    const int vecs = units * VEC_PER_UNIT, ahead = rows <= 2 ? B_AHEAD_FEW_ROWS : B_AHEAD;
     vec acc[GEMM_ROWS][VECS];
     SHOALI_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -37,8 +39,8 @@ SHOALI_INLINE void run_tile(const struct gemm_tile *t, int rows, int units, bool
          * first the rows of both tiles would share sets when they lie a power of two apart. */
         __builtin_prefetch(a_next + (at >> 2 & 7) * a_row + (at & ~(int64_t)63), 0, 2);
         SHOALI_UNROLL
-        for (int j = 0; j < units && B_AHEAD > 0; j++)
-            __builtin_prefetch(b + B_AHEAD * b_step + 64 * j, 0, 3);
+        for (int j = 0; j < units && ahead > 0; j++)
+            __builtin_prefetch(b + ahead * b_step + 64 * j, 0, 3);
         SHOALI_UNROLL
         for (int j = 0; j < vecs; j++)
             bv[j] = vec_load((const float *)(const void *)b + j * VEC_LANES);
