@@ -179,6 +179,7 @@ static int64_t read_size(const char *text)
     return size > 0 && size < INT64_MAX >> 20 ? size * factor : 0;
 }
 
+enum { CORES_MAX = 1 << 16 };
 /* "0-7,64-71": 16 */
 static int32_t count_cores(const char *list)
 {
@@ -186,26 +187,25 @@ static int32_t count_cores(const char *list)
     for (char *end; *list >= '0' && *list <= '9'; list = *end == ',' ? end + 1 : end) {
         const long long first = strtoll(list, &end, 10);
         const long long last = *end == '-' ? strtoll(end + 1, &end, 10) : first;
-        if (last < first || last > INT32_MAX)
+        if (last < first || last >= CORES_MAX)
             break;
         count += last - first + 1;
     }
-    return count > 0 && count <= INT32_MAX ? (int32_t)count : 1;
+    return count > 0 && count <= CORES_MAX ? (int32_t)count : 1;
 }
 
 struct shoali_cpu_cache shoali_cpu_cache_get(const char *folder)
 {
-    struct shoali_cpu_cache last = {0, 1};
+    struct shoali_cpu_cache last = {.cores = 1};
     char line[4096];
-    long best = 0;
     if (folder == NULL)
         folder = "/sys/devices/system/cpu/cpu0/cache";
     for (int32_t index = 0; read_line(folder, index, "level", line); index++) {
-        const long level = strtol(line, NULL, 10);
+        const int32_t level = (int32_t)strtol(line, NULL, 10);
         const int64_t bytes = read_line(folder, index, "size", line) ? read_size(line) : 0;
-        if (level <= best || bytes == 0)
+        if (level <= last.level || bytes == 0)
             continue;
-        best = level;
+        last.level = level;
         last.bytes = bytes;
         last.cores = read_line(folder, index, "shared_cpu_list", line) ? count_cores(line) : 1;
     }

@@ -38,9 +38,10 @@ bool shoali_cpu_permit_tiles(void);
  * processor of several dies has one each, and a core keeps nothing in another's. */
 struct shoali_cpu_cache {
     int64_t bytes; /* 0: the system does not say */
-    int32_t cores; /* that share it */
+    int32_t cores; /* that share it, siblings of one core counted, too */
+    int32_t level;
 };
-/* Of the core whose caches Linux describes in `folder`; NULL: of core 0. */
+/* Of the core whose caches Linux describes in `folder`; NULL: of core 0, which stands for all. */
 struct shoali_cpu_cache shoali_cpu_cache_get(const char *folder);
 
 /* "GenuineIntel family 6 model 143", "ARM part 0xd40", or "unknown". */

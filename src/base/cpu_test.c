@@ -125,13 +125,13 @@ static void test_caches(void **state)
     assert_true(last.bytes == 1 << 20 && last.cores == 2);
     describe_cache(3, "3", "32768K", "0-7,64-71");
     last = shoali_cpu_cache_get(folder);
-    assert_true(last.bytes == 32 << 20 && last.cores == 16);
-    describe_cache(3, "3", "36M", "none");
+    assert_true(last.bytes == 32 << 20 && last.cores == 16 && last.level == 3);
+    describe_cache(3, "3", "36M", "0-4000000000");
     last = shoali_cpu_cache_get(folder);
     assert_true(last.bytes == 36 << 20 && last.cores == 1);
     describe_cache(3, "3", "?", "0-1"); /* no size: the level below is the last */
     last = shoali_cpu_cache_get(folder);
-    assert_true(last.bytes == 1 << 20 && last.cores == 2);
+    assert_true(last.bytes == 1 << 20 && last.cores == 2 && last.level == 2);
 }
 
 /* Of this machine: the same each time; a permission needs tiles that the system keeps. */

@@ -418,13 +418,14 @@ int64_t shoali_pool_cache_bytes(const struct shoali_pool *pool)
     return pool ? pool->cache_bytes : CACHE_BYTES;
 }
 
-/* Of as many last-level caches as so many threads fill, side by side. sysconf is not asked: of a
- * processor with several it says what they have together. */
+/* Of as many last-level caches as so many threads fill, side by side: an estimate, since where they
+ * run is the system's affair. sysconf is not asked: of a processor with several it says what they have
+ * together. A virtual machine may not tell of the third level. */
 static int64_t cache_bytes(int32_t threads)
 {
     const struct shoali_cpu_cache last = shoali_cpu_cache_get(NULL);
-    const int64_t caches = (threads + last.cores - 1) / last.cores;
-    return last.bytes > 0 ? last.bytes * caches : CACHE_BYTES;
+    const int64_t caches = (threads - 1) / last.cores + 1, bytes = last.bytes * caches;
+    return last.level >= 3 || bytes > CACHE_BYTES ? bytes : CACHE_BYTES;
 }
 
 static shoal_status start_workers(struct shoali_pool *pool)

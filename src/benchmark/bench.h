@@ -7,7 +7,8 @@
  *
  *   gemm, attention, step   fused multiply-adds of independent registers, per thread
  *   generate                the same for the prompt; for a token a loop that only reads
- *   adam, stream            x[i] += a y[i] over memory that no cache holds ("axpy")
+ *   adam, stream            x[i] += a y[i] over memory that no cache holds ("axpy"); of a kernel that
+ *                           streams also a loop that moves the same lines
  *   comm                    axpy by all ranks at once; a cache line sent to and fro between cores
  *   io                      a loop of reads or writes of one thread, past the page cache
  *   checkpoint              such a loop by each rank at once

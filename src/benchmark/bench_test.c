@@ -94,7 +94,7 @@ static void test_limits(void **state)
             const int32_t most = reads > writes ? reads : writes, rounds = LINES / most;
             const char *from = (const char *)x + 64 * (reads - 1), *to = y;
             memset(y, 0, (size_t)LINES * 64);
-            assert_true(shoali_limit_lines(pool, x, y, 1 << 20, reads, writes) > 0.01);
+            assert_true(shoali_limit_lines(pool, x, y, rounds, reads, writes) > 0.01);
             assert_int_equal(memcmp(from, to, 64) == 0, writes > 0);
             assert_int_equal(memcmp(from + 64 * reads * (rounds - 1),
                                     to + 64 * ((writes > 0 ? writes : 1) * rounds - 1), 64) == 0,

@@ -1,7 +1,7 @@
 /* benchmark - measures parts and the whole beside the limits of the same run. Level L9.
  *
  *   samples.c    samples of a figure; results for the sink; memory
- *   limits.c     multiply-add peak, axpy bandwidth, round trip of a cache line
+ *   limits.c     multiply-add peak, axpy bandwidth, lines in and out, round trip of a cache line
  *   kernels.c    time of one kernel; which table serves it
  *   gemm.c, attention.c, stream.c, comm.c, comm_data.c, step.c, generate.c, io.c, checkpoint.c, tune_io.c, tune_comm.c   one subject each
  *   step_swap.c  the part of a step that a drive bounds
@@ -45,10 +45,11 @@ double shoali_seconds(void);
 double shoali_limit_fma(struct shoali_pool *pool, shoal_dtype dtype);
 /* Bytes per second of x[i] += a y[i] (12 bytes each) by all threads of the pool, in 1e9. */
 double shoali_limit_axpy(struct shoali_pool *pool, float *x, const float *y, int64_t count);
-/* Bytes per second of a loop of all threads that reads so many lines of x, then writes so many of y past
- * the caches, and so on, in 1e9. Of either at most 2 and of x at least 1; with none of y: that only reads.
- * Both have `count` elements and begin at lines; y is then what x was, if anything. */
-double shoali_limit_lines(struct shoali_pool *pool, const float *x, float *y, int64_t count,
+enum { SHOALI_BENCH_LINE = 64 }; /* bytes */
+/* Bytes per second of a loop of all threads that reads so many lines of x, at least one,
+ * writes the last of them so often to y past the caches, and so on for some rounds, in 1e9. Both begin
+ * at lines; y may be NULL when nothing is written. */
+double shoali_limit_lines(struct shoali_pool *pool, const float *x, float *y, int64_t rounds,
                           int32_t reads, int32_t writes);
 /* Microseconds of a cache line's way to another core and back; 0 with one core. */
 double shoali_limit_round_trip(void);

@@ -151,7 +151,9 @@ static shoal_status sample(struct generation *g, double share)
     double seconds, best = 0, spent = 0;
     shoali_samples_add(&g->peak, shoali_limit_fma(g->bench.pool, g->args->dtype));
     shoali_samples_add(&g->read,
-                       shoali_limit_lines(g->bench.pool, g->memory, NULL, READ_COUNT, 1, 0));
+                       shoali_limit_lines(g->bench.pool, g->memory, NULL,
+                                          READ_COUNT * (int64_t)sizeof(float) / SHOALI_BENCH_LINE,
+                                          1, 0));
     SHOAL_TRY(status, forget(g, 0), done);
     SHOAL_TRY(status, read_tokens(g, 0, g->prompt, &seconds), done);
     shoali_samples_add(&g->prefill, (double)(g->sequences * g->prompt) / seconds);

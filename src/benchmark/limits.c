@@ -160,7 +160,8 @@ double shoali_limit_axpy(struct shoali_pool *pool, float *x, const float *y, int
 
 /* ---- lines in and out ----------------------------------------------------------------------- */
 
-enum { LINE_BYTES = SHOALI_NONTEMPORAL_BYTES, LINE_WORDS = LINE_BYTES / 8 };
+enum { LINE_BYTES = SHOALI_BENCH_LINE, LINE_WORDS = LINE_BYTES / 8 };
+_Static_assert((int)LINE_BYTES == (int)SHOALI_NONTEMPORAL_BYTES, "what is written past the caches");
 struct lines {
     const char *x;
     char *y;
@@ -169,15 +170,19 @@ struct lines {
     _Atomic uint64_t sum; /* of what is read, or the loop would be for nothing */
 };
 
-/* The last line of a round is what is written: some CPUs are twice as fast with zeros. */
+/* The last line of a round is what is written: some CPUs are twice as fast with zeros. The core itself
+ * fetches too little ahead where nothing is computed. */
+enum { AHEAD_BYTES = 4096 };
 #if defined(__x86_64__)
 __attribute__((target("avx512f"))) static uint64_t
 move_512(const char *from, char *to, int64_t rounds, int32_t reads, int32_t writes)
 {
     __m512i line = _mm512_setzero_si512(), sum = line;
     for (int64_t r = 0; r < rounds; r++) {
-        for (int32_t k = 0; k < reads; k++, from += LINE_BYTES)
+        for (int32_t k = 0; k < reads; k++, from += LINE_BYTES) {
+            __builtin_prefetch((const void *)((uintptr_t)from + AHEAD_BYTES));
             sum = _mm512_xor_si512(sum, line = _mm512_load_si512(from));
+        }
         for (int32_t k = 0; k < writes; k++, to += LINE_BYTES)
             _mm512_stream_si512((__m512i *)(void *)to, line);
     }
@@ -186,17 +191,20 @@ move_512(const char *from, char *to, int64_t rounds, int32_t reads, int32_t writ
 #endif
 static uint64_t move_any(const char *from, char *to, int64_t rounds, int32_t reads, int32_t writes)
 {
-    uint64_t line[LINE_WORDS] = {0}, sum = 0;
+    uint64_t line[LINE_WORDS] = {0}, sum[LINE_WORDS] = {0}, all = 0;
     for (int64_t r = 0; r < rounds; r++) {
         for (int32_t k = 0; k < reads; k++, from += LINE_BYTES) {
+            __builtin_prefetch((const void *)((uintptr_t)from + AHEAD_BYTES));
             memcpy(line, from, sizeof line);
             for (int j = 0; j < LINE_WORDS; j++)
-                sum ^= line[j];
+                sum[j] ^= line[j];
         }
         for (int32_t k = 0; k < writes; k++, to += LINE_BYTES)
             shoali_nontemporal_line(to, line);
     }
-    return sum;
+    for (int j = 0; j < LINE_WORDS; j++)
+        all ^= sum[j];
+    return all;
 }
 
 static void lines_part(void *arg, int32_t index, int32_t count)
@@ -215,12 +223,12 @@ static void lines_part(void *arg, int32_t index, int32_t count)
     shoali_nontemporal_end();
 }
 
-double shoali_limit_lines(struct shoali_pool *pool, const float *x, float *y, int64_t count,
+double shoali_limit_lines(struct shoali_pool *pool, const float *x, float *y, int64_t rounds,
                           int32_t reads, int32_t writes)
 {
-    struct lines lines = {.x = (const char *)x, .y = (char *)y, .reads = reads, .writes = writes};
-    lines.rounds = count * (int64_t)sizeof *x / LINE_BYTES / (reads > writes ? reads : writes);
-    const double bytes = (double)(lines.rounds * (reads + writes) * LINE_BYTES);
+    struct lines lines = {
+        .x = (const char *)x, .y = (char *)y, .rounds = rounds, .reads = reads, .writes = writes};
+    const double bytes = (double)(rounds * (reads + writes) * LINE_BYTES);
     double best = 0;
     for (int i = 0; i < 3; i++) {
         const double start = shoali_seconds();

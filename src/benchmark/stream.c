@@ -22,6 +22,20 @@ struct moves {
     int32_t reads, writes;
 };
 
+/* The same lines without the kernel, as many of them as have room. */
+static double lines_alone(const struct stream *stream, const struct moves *moves, int64_t count)
+{
+    const int64_t line = SHOALI_BENCH_LINE, lines = stream->count * 4 / line;
+    const bool two_to_one = moves->writes > moves->reads;
+    const float *x = moves->reads > 1 ? stream->fixed : stream->x[0];
+    float *y = two_to_one ? stream->fixed : stream->x[2];
+    const int64_t room = two_to_one || moves->writes == 0 ? lines : lines / moves->writes;
+    const int64_t rounds =
+        (int64_t)(moves->bytes * (double)count) / line / (moves->reads + moves->writes);
+    return shoali_limit_lines(stream->bench.pool, x, y, rounds < room ? rounds : room, moves->reads,
+                              moves->writes);
+}
+
 #define MEASURE(stream, kernel, name, args, count, ...) \
     measure(stream, name, &shoali_kernel_##kernel, &(args), (count), (struct moves){__VA_ARGS__})
 
@@ -38,17 +52,15 @@ static shoal_status measure(const struct stream *stream, const char *name,
         shoali_samples_add(
             &limit, shoali_limit_axpy(bench->pool, stream->x[0], stream->x[1], stream->count));
         if (moves.reads > 0)
-            shoali_samples_add(&lines,
-                               shoali_limit_lines(bench->pool, stream->x[0], stream->x[2],
-                                                  stream->count, moves.reads, moves.writes));
+            shoali_samples_add(&lines, lines_alone(stream, &moves, count));
         shoali_samples_add(&rate,
                            bytes * (double)count * 1e-9 / shoali_bench_time(bench, kernel, args));
     }
     const double median = shoali_samples_median(&rate);
-    const shoali_bench_value values[] = {
-        {"time", "us", bytes * (double)count * 1e-3 / median},
-        {"these lines alone", "GB/s", shoali_samples_median(&lines)},
-        {"part of that", "%", 100 * median / shoali_samples_median(&lines)}};
+    const double alone = moves.reads > 0 ? shoali_samples_median(&lines) : 1;
+    const shoali_bench_value values[] = {{"time", "us", bytes * (double)count * 1e-3 / median},
+                                         {"these lines alone", "GB/s", alone},
+                                         {"part of that", "%", 100 * median / alone}};
     shoali_bench_result result = {.bench = stream->name,
                                   .name = name,
                                   .unit = "GB/s",
@@ -241,8 +253,7 @@ static shoal_status allocate(struct stream *stream, const shoali_bench_stream_ar
     memset(stream->x[3], 0, (size_t)stream->count * 4); /* second moments are not negative */
     if (args->adam_only)
         goto done;
-    SHOAL_TRY(status, numbers(2 * stream->count, &stream->fixed), done); /* zeros as 64 bits */
-    memset(stream->fixed, 0, (size_t)stream->count * sizeof(int64_t));
+    SHOAL_TRY(status, numbers(2 * stream->count, &stream->fixed), done);
 done:
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "base/thread.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -230,7 +231,7 @@ static shoal_status run_threads(struct check *check, int32_t threads)
     threads = threads > most ? (int32_t)most : threads;
     for (int32_t i = 0; i < threads; i++) {
         worker[i] = (struct worker){.check = check};
-        worker[i].started = i > 0 && pthread_create(&worker[i].thread, NULL, work, &worker[i]) == 0;
+        worker[i].started = i > 0 && shoali_thread_start(&worker[i].thread, work, &worker[i]) == 0;
     }
     if (threads > 0)
         work(&worker[0]); /* with whatever threads there are */

@@ -146,7 +146,7 @@ void SHOALI_CPU_SYMBOL(from_fixed)(const void *args, const struct shoali_kernel_
 /* Sums side by side: enough to hide the latency of an addition. */
 #define CHAINS 4
 /* Nothing is written here, so that memory is to be kept busy with reading alone: the core itself
- * fetches too little ahead. 256 and 8192 bytes do as well; a slow memory wants it far. */
+ * fetches too little ahead. On Zen 4 all from 256 to 8192 bytes do. */
 #define AHEAD_BYTES 4096
 
 /* Eight lanes in the compiler's own vectors, which it splits where the CPU's are narrower. */

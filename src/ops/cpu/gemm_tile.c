@@ -10,7 +10,7 @@
 #else
 #define B_AHEAD 0
 #endif
-/* The same of one or two rows, as a generator has them: a panel comes from memory then. */
+/* The same of one or two rows: a generator's packed weights come from memory. */
 #define B_AHEAD_FEW_ROWS (3 * B_AHEAD)
 
 /* Inlined with constant rows and units, so that acc lives in registers. */
