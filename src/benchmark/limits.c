@@ -170,19 +170,15 @@ struct lines {
     _Atomic uint64_t sum; /* of what is read, or the loop would be for nothing */
 };
 
-/* The last line of a round is what is written: some CPUs are twice as fast with zeros. The core itself
- * fetches too little ahead where nothing is computed. */
-enum { AHEAD_BYTES = 4096 };
+/* The last line of a round is what is written: some CPUs are twice as fast with zeros. */
 #if defined(__x86_64__)
 __attribute__((target("avx512f"))) static uint64_t
 move_512(const char *from, char *to, int64_t rounds, int32_t reads, int32_t writes)
 {
     __m512i line = _mm512_setzero_si512(), sum = line;
     for (int64_t r = 0; r < rounds; r++) {
-        for (int32_t k = 0; k < reads; k++, from += LINE_BYTES) {
-            __builtin_prefetch((const void *)((uintptr_t)from + AHEAD_BYTES));
+        for (int32_t k = 0; k < reads; k++, from += LINE_BYTES)
             sum = _mm512_xor_si512(sum, line = _mm512_load_si512(from));
-        }
         for (int32_t k = 0; k < writes; k++, to += LINE_BYTES)
             _mm512_stream_si512((__m512i *)(void *)to, line);
     }
@@ -194,7 +190,6 @@ static uint64_t move_any(const char *from, char *to, int64_t rounds, int32_t rea
     uint64_t line[LINE_WORDS] = {0}, sum[LINE_WORDS] = {0}, all = 0;
     for (int64_t r = 0; r < rounds; r++) {
         for (int32_t k = 0; k < reads; k++, from += LINE_BYTES) {
-            __builtin_prefetch((const void *)((uintptr_t)from + AHEAD_BYTES));
             memcpy(line, from, sizeof line);
             for (int j = 0; j < LINE_WORDS; j++)
                 sum[j] ^= line[j];

@@ -143,11 +143,9 @@ void SHOALI_CPU_SYMBOL(from_fixed)(const void *args, const struct shoali_kernel_
 
 #define BLOCK 16384
 #define MOST_THREADS 64
-/* Sums side by side: enough to hide the latency of an addition. */
+/* Sums side by side, of one run of lines: enough to hide the latency of an addition. Runs side by side
+ * are fetched later, and lines that are asked for come no sooner. */
 #define CHAINS 4
-/* Nothing is written here, so that memory is to be kept busy with reading alone: the core itself
- * fetches too little ahead. On Zen 4 all from 256 to 8192 bytes do. */
-#define AHEAD_BYTES 4096
 
 /* Eight lanes in the compiler's own vectors, which it splits where the CPU's are narrower. */
 typedef float f32x8 __attribute__((vector_size(32)));
@@ -217,7 +215,6 @@ static bool add_small(const float *x, int64_t n, uint64_t limbs[3])
                                        {LOW, LOW, LOW, LOW, LOW, LOW, LOW, LOW}};
     for (; i + 16 * CHAINS <= n; i += 16 * CHAINS)
         for (int u = 0; u < CHAINS; u++) {
-            __builtin_prefetch((const void *)((uintptr_t)(x + i + 16 * u) + AHEAD_BYTES));
             square_eight(x + i + 16 * u, &sums[u]);
             square_eight(x + i + 16 * u + 8, &sums[u]);
         }
