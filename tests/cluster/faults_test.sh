@@ -31,7 +31,6 @@ fault_slow() { :; } # of itself: a rank whose program is stopped and goes on, ag
 fault_disk() { :; }  # of itself: its host's disk, where states are offloaded to, is small
 fault_share() { :; } # of itself: its host has another folder where the job's checkpoints go
 
-# Of `hangs`: 2 s of silence, and 5 s that a guard waits for an orted where mpirun was torn down first (guard.c), as on busy cores.
 # one line per fault: tier | where | fault | within ms | exit code | what is printed (each part between semicolons)
 table='
 always | here  | kill   | 1000 | 137 | rank 3 (pid ;was killed by signal 9 (Killed); stopping the other 3;where: ;its last call: ;what to do: somebody sent it that
@@ -69,7 +68,7 @@ full   | openmpi | segv | 5000 | 139 | rank 3 (worker-1, pid ;was killed by sign
 full   | openmpi | exit | 5000 | 3   | rank 3 (worker-1, pid ;exited with code 3
 full   | openmpi | error | 5000 | 1  | rank 3 (worker-1, pid ;exited with code 1;why: fault point comm.post
 full   | openmpi | other | 5000 | 1  | why: rank ;rank 3 posted ;what to do: the ranks did not do the same
-always | openmpi | hangs | 9000 | 139 | rank 3 (worker-1, pid ;was killed by signal 11 (Segmentation fault), in whose handler it hung;what to do: a bug of the program
+always | openmpi | hangs | 5000 | 139 | rank 3 (worker-1, pid ;was killed by signal 11 (Segmentation fault), in whose handler it hung;what to do: a bug of the program
 full   | openmpi | stop | 5000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
 full   | openmpi | link | 5000 | 1   | host worker-1 does not answer: nothing came from it for 
 full   | openmpi | loss | 0    | 0   | step 40/40
