@@ -9,7 +9,7 @@
 #   nap K                  until the training is somewhere in the K-th of as many parts as there are kills
 #   kill_rank              one of its ranks, by chance
 #   come_back COMMAND...   the command brings a host back while the training stands still, lest it be over;
-#                          then the job has to grow
+#                          then the job has to grow, and the training crawls until it does
 #   ends_equal PID [N]     the job of the agent ends with 0, and with the bytes of the undisturbed run,
 #                          after N restarts at least (one less than there are kills)
 steps=300
@@ -88,14 +88,34 @@ kill_rank() {
     mapfile -t pids < <(rank_pids)
     [ ${#pids[@]} -gt 0 ] && kill -KILL "${pids[RANDOM % ${#pids[@]}]}"
 }
+# The agent looks for a checkpoint once a second, and what is left of the training may be less: until it has looked, the
+# ranks run for a fifth of the time.
+await_growth() {
+    local pids tries
+    mapfile -t pids < <(rank_pids)
+    for tries in $(seq 300); do
+        kill -CONT "${pids[@]}" 2>/dev/null
+        [ "$(grep -c 'growing: ' out)" -gt "$1" ] && return
+        kill -0 "$job" 2>/dev/null || { complain "the job was over before it grew: $(tail -n 5 out)"; return 1; }
+        sleep 0.02
+        kill -STOP "${pids[@]}" 2>/dev/null
+        sleep 0.08
+    done
+    kill -CONT "${pids[@]}" 2>/dev/null
+    complain "the job does not grow: $(tail -n 5 out)"
+    return 1
+}
 come_back() {
-    local tries
+    local tries grown asked
+    grown=$(grep -c 'growing: ' out) asked=$(grep -c 'can be had instead' out)
+    seen=$(starts)
     kill -STOP $(rank_pids) 2>/dev/null
     "$@"
-    for tries in $(seq 200); do grep -q 'can be had instead' out && break; sleep 0.1; done
-    kill -CONT $(rank_pids) 2>/dev/null
-    for tries in $(seq 300); do grep -q 'growing: ' out || ! kill -0 $job 2>/dev/null && break; sleep 0.1; done
-    grep -q 'growing: ' out || complain "the job does not grow: $(tail -n 5 out)"
+    for tries in $(seq 300); do
+        [ "$(grep -c 'can be had instead' out)" -gt "$asked" ] && break
+        sleep 0.1
+    done
+    await_growth "$grown"
 }
 ends_equal() {
     local code=0 file

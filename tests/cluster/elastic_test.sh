@@ -8,7 +8,6 @@
 begin_hosts bash "$0" "$@"
 begin_elastic_hosts "$1"
 begin_elastic
-# a job that grows goes on for a second, which is 250 steps, and more of those follow
 steps=$((1200 * kills / 4))
 undisturbed
 printf 'worker-%d slots=2\n' 0 1 2 >hosts
@@ -31,32 +30,10 @@ says "start: 4 ranks on 2 hosts" "<3/4 on worker-1>"
 "${run[@]}" $(train disturbed) >out 2>&1 &
 job=$!
 down=()
-# A host comes back: the job grows without a failure.
-come_back() {
-    local tries grown asked
-    grown=$(grep -c 'growing: ' out) asked=$(grep -c 'can be had instead' out)
-    seen=$(starts)
-    # the training stands still meanwhile, lest it be over
-    kill -STOP $(rank_pids) 2>/dev/null
-    start_sshd "${down[0]}"
-    down=("${down[@]:1}")
-    for tries in $(seq 300); do
-        [ "$(grep -c 'can be had instead' out)" -gt "$asked" ] && break
-        sleep 0.1
-    done
-    kill -CONT $(rank_pids) 2>/dev/null
-    for tries in $(seq 300); do
-        kill -0 "$job" 2>/dev/null || { complain "the job was over before it grew: $(tail -n 5 out)"; return 1; }
-        [ "$(grep -c 'growing: ' out)" -gt "$grown" ] && return
-        sleep 0.1
-    done
-    complain "the job does not grow: $(tail -n 5 out)"
-    return 1
-}
 for ((hits = 1; hits <= kills; hits++)); do
     await_ranks || break
     if [ ${#down[@]} = 2 ] || { [ ${#down[@]} = 1 ] && { [ "$hits" = 3 ] || [ $((RANDOM % 2)) = 0 ]; }; }; then
-        come_back && await_ranks || break
+        come_back start_sshd "${down[0]}" && down=("${down[@]:1}") && await_ranks || break
     fi
     nap $hits
     if [ $((hits % 2)) = 1 ]; then
