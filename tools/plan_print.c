@@ -36,6 +36,7 @@ static const struct text_row host_rows[] = {
     {"data", P(data_bytes), false},
     {"offloaded states", P(host_state_bytes), false},
     {"checkpoints", P(checkpoint_bytes), false},
+    {"kernels", P(workspace_bytes), false},
     {"host, in all", P(host_bytes), true},
     {"NVMe", P(nvme_bytes), false},
 };

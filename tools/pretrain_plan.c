@@ -88,7 +88,7 @@ void pretrain_show_memory(struct pretrain *run)
     const int64_t data =
         pretrain_data_bytes(run) + shoal_loader_host_bytes(run->train) + run->batch_bytes;
     const int64_t counted = info.device_peak_bytes + info.host_peak_bytes + data + info.comm_bytes +
-                            info.checkpoint_bytes + info.offload_host_bytes -
+                            info.checkpoint_bytes + info.workspace_bytes + info.offload_host_bytes -
                             info.offload_pinned_bytes;
     snprintf(line, sizeof line, "memory: planned %s, used %s, peak RSS %s",
              shoali_format_bytes((double)(plan->device_bytes + plan->host_bytes), planned),

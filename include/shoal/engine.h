@@ -187,6 +187,7 @@ typedef struct shoal_memory_info {
                                                           since the engine was created */
     int64_t activations_host_bytes; /* cpu_checkpointing: a part of host_peak_bytes */
     int64_t checkpoint_bytes;       /* host memory for saves (`saves`) */
+    int64_t workspace_bytes;        /* host memory that kernels have worked in, of all threads */
 } shoal_memory_info;
 SHOAL_INLINE void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info *info);
 /* Asks every rank to stop at the next step boundary; not collective, safe in a signal handler. */

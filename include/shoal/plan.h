@@ -84,6 +84,8 @@ typedef struct shoal_plan {
     int32_t tensor_ranks, pipeline_stages, data_ranks;
     int32_t tensor_rank, pipeline_stage, data_rank;
     int32_t in_flight; /* micro-batches whose activations are alive at once, at most */
+
+    int64_t workspace_bytes; /* of host_bytes: what kernels work in, of all threads of the rank */
 } shoal_plan;
 
 /* Plans one rank of a training with the arguments of shoal_engine_create, whose `group` is not

@@ -1,6 +1,8 @@
 /* accelerator.c - selection, and the fronts that check, count and dispatch. */
 #include "accelerator/device.h"
 
+#include "base/scratch.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,6 +77,7 @@ void shoali_device_init(struct shoali_device *device, const struct shoali_accele
 {
     device->accelerator = accelerator;
     device->pool = pool;
+    device->threads = shoali_pool_threads(pool);
     pthread_mutex_init(&device->pool_lock, NULL);
 }
 
@@ -83,13 +86,17 @@ void shoali_device_fini(struct shoali_device *device)
     pthread_mutex_destroy(&device->pool_lock);
 }
 
+static void raise_to(_Atomic int64_t *highest, int64_t value)
+{
+    int64_t before = atomic_load(highest);
+    while (value > before && !atomic_compare_exchange_weak(highest, &before, value)) {
+    }
+}
+
 /* Adds to a sum and keeps its highest value. */
 static void count(_Atomic int64_t *sum, _Atomic int64_t *highest, int64_t bytes)
 {
-    const int64_t now = atomic_fetch_add(sum, bytes) + bytes;
-    int64_t peak = atomic_load(highest);
-    while (now > peak && !atomic_compare_exchange_weak(highest, &peak, now)) {
-    }
+    raise_to(highest, atomic_fetch_add(sum, bytes) + bytes);
 }
 
 void shoali_device_count_alloc(struct shoali_device *device, size_t bytes)
@@ -101,6 +108,29 @@ void shoali_device_count_alloc(struct shoali_device *device, size_t bytes)
 void shoali_device_count_host(struct shoali_device *device, int64_t bytes)
 {
     count(&device->host_bytes, &device->host_peak_bytes, bytes);
+}
+
+void shoali_device_count_workspace(struct shoali_device *device, size_t bytes)
+{
+    raise_to(&device->workspace_bytes, (int64_t)bytes);
+}
+
+void shoali_device_set_threads(struct shoali_device *device, int32_t threads)
+{
+    device->threads = threads;
+}
+
+int32_t shoali_device_threads(const struct shoali_device *device)
+{
+    return device->threads;
+}
+
+void shoali_device_run_kernel(struct shoali_device *device, shoali_kernel_fn fn, const void *args,
+                              const struct shoali_kernel_context *context)
+{
+    (void)shoali_scratch_asked(); /* by who uses kernels without a device */
+    fn(args, context);
+    shoali_device_count_workspace(device, shoali_scratch_asked());
 }
 
 void shoali_device_count_foreign(struct shoali_device *device, int64_t bytes)
@@ -127,6 +157,9 @@ void shoali_device_read_counters(const struct shoali_device *device,
         .launch_count = atomic_load(&device->launch_count),
         .host_bytes = atomic_load(&device->host_bytes),
         .host_peak_bytes = atomic_load(&device->host_peak_bytes),
+        .workspace_bytes =
+            (int64_t)shoali_scratch_rounded((size_t)atomic_load(&device->workspace_bytes)) *
+            device->threads,
     };
 }
 

@@ -111,6 +111,7 @@ struct shoali_device_counters {
     int64_t host_bytes, host_peak_bytes; /* pinned host memory now and at most */
     int64_t host_sync_count;             /* explicit waits of the host for the device */
     int64_t launch_count;
+    int64_t workspace_bytes; /* host memory of all threads that kernels take for their work */
 };
 
 /* Work of the host in a stream's order. */
@@ -196,6 +197,11 @@ SHOAL_CHECKED shoal_status shoali_device_create(const struct shoali_accelerator 
 void shoali_device_destroy(struct shoali_device *device); /* NULL is fine */
 const struct shoali_accelerator *shoali_device_accelerator(const struct shoali_device *device);
 struct shoali_pool *shoali_device_pool(const struct shoali_device *device);
+/* Threads that a kernel has. A plan's device, which launches nothing, is told of them. */
+int32_t shoali_device_threads(const struct shoali_device *device);
+void shoali_device_set_threads(struct shoali_device *device, int32_t threads);
+/* A kernel takes so many bytes of working memory per thread; the most of any counts. */
+void shoali_device_count_workspace(struct shoali_device *device, size_t bytes);
 /* bytes 0 gives a valid unique-enough non-NULL address. Fault point "device_alloc". */
 SHOAL_CHECKED shoal_status shoali_device_alloc(struct shoali_device *device, size_t bytes,
                                                void **address);

@@ -22,6 +22,8 @@ struct shoali_device {
     /* Atomic: the rank's main thread and its communication thread both count. */
     _Atomic int64_t allocated_bytes, peak_bytes, alloc_count, host_sync_count, launch_count;
     _Atomic int64_t host_bytes, host_peak_bytes;
+    _Atomic int64_t workspace_bytes; /* of a thread, as asked for */
+    int32_t threads;                 /* of the pool, or what a plan expects of it */
 };
 /* First member of every backend's stream and event. */
 struct shoali_device_stream {
@@ -38,6 +40,9 @@ void shoali_device_fini(struct shoali_device *device);
 /* Count an allocation, and its end. */
 void shoali_device_count_alloc(struct shoali_device *device, size_t bytes);
 void shoali_device_count_free(struct shoali_device *device, size_t bytes);
+/* Runs a kernel on the calling thread, and counts the working memory that it took (base/scratch.h). */
+void shoali_device_run_kernel(struct shoali_device *device, shoali_kernel_fn fn, const void *args,
+                              const struct shoali_kernel_context *context);
 /* Count pinned host memory: bytes > 0 that was allocated, < 0 that was freed. */
 void shoali_device_count_host(struct shoali_device *device, int64_t bytes);
 /* The `counters` member of every table. */

@@ -366,8 +366,9 @@ static void excuse_workers(struct shoali_pool *pool)
 static void take_scratch(void *arg, int32_t index, int32_t count)
 {
     const size_t *bytes = arg;
-    (void)index, (void)count;
-    (void)shoali_scratch(*bytes); /* where it fails, the kernel asks again and does without */
+    (void)count;
+    if (index > 0)                    /* not the caller */
+        (void)shoali_scratch(*bytes); /* where it fails, the kernel asks again and does without */
 }
 
 /* The caller works on every run, so it has what a worker that came too late may need next time. */
@@ -472,7 +473,7 @@ static shoal_status threads_from(const char *variable, int32_t *threads)
                       text, THREADS_MAX);
 }
 
-static shoal_status choose_threads(int32_t *threads)
+shoal_status shoali_pool_choose_threads(int32_t *threads)
 {
     shoal_status status = SHOAL_OK;
     if (*threads <= 0)
@@ -509,7 +510,7 @@ shoal_status shoali_pool_create(int32_t threads, struct shoali_pool **pool_out)
 {
     shoal_status status;
     struct shoali_pool *pool = NULL;
-    SHOAL_TRY(status, choose_threads(&threads), done);
+    SHOAL_TRY(status, shoali_pool_choose_threads(&threads), done);
     pool = shoali_fault("alloc") ? NULL : aligned_alloc(CACHE_LINE_BYTES, sizeof(*pool));
     if (!pool) {
         status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a thread pool");

@@ -31,6 +31,8 @@ typedef void (*shoali_pool_fn)(void *arg, int32_t index, int32_t count);
 
 /* threads <= 0: SHOAL_NUM_THREADS, else OMP_NUM_THREADS, else the cores this process may run on. */
 SHOAL_CHECKED shoal_status shoali_pool_create(int32_t threads, struct shoali_pool **pool);
+/* The number of threads that it would have. */
+SHOAL_CHECKED shoal_status shoali_pool_choose_threads(int32_t *threads);
 void shoali_pool_destroy(struct shoali_pool *pool);
 /* 1 for a NULL pool. */
 int32_t shoali_pool_threads(const struct shoali_pool *pool);

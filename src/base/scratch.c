@@ -12,22 +12,33 @@ static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool key_made;
 static _Thread_local void *thread_memory;
-static _Thread_local size_t thread_bytes;
+static _Thread_local size_t thread_bytes, most_asked;
 
 static void make_key(void)
 {
     key_made = pthread_key_create(&key, free) == 0;
 }
 
+static size_t align_of(size_t bytes)
+{
+    return bytes >= HUGE_PAGE ? HUGE_PAGE : 4096;
+}
+
+size_t shoali_scratch_rounded(size_t bytes)
+{
+    const size_t align = align_of(bytes);
+    return (bytes + align - 1) / align * align;
+}
+
 void *shoali_scratch(size_t bytes)
 {
+    most_asked = bytes > most_asked ? bytes : most_asked;
     if (bytes <= thread_bytes)
         return thread_memory;
     pthread_once(&key_once, make_key);
     if (!key_made)
         return NULL;
-    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : 4096;
-    size_t rounded = (bytes + align - 1) / align * align;
+    const size_t align = align_of(bytes), rounded = shoali_scratch_rounded(bytes);
     void *memory = aligned_alloc(align, rounded);
     if (!memory)
         return NULL;
@@ -46,4 +57,11 @@ void *shoali_scratch(size_t bytes)
 size_t shoali_scratch_bytes(void)
 {
     return thread_bytes;
+}
+
+size_t shoali_scratch_asked(void)
+{
+    const size_t asked = most_asked;
+    most_asked = 0;
+    return asked;
 }

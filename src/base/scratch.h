@@ -12,5 +12,9 @@
 void *shoali_scratch(size_t bytes);
 /* What the calling thread has. */
 size_t shoali_scratch_bytes(void);
+/* What a thread has that asked for so many bytes, 0 for 0. */
+size_t shoali_scratch_rounded(size_t bytes);
+/* The most bytes that the calling thread has asked for since the last call. */
+size_t shoali_scratch_asked(void);
 
 #endif

@@ -85,9 +85,9 @@ static shoal_status open_device(struct shoal_engine *engine, const shoal_engine_
     if (local && !shoali_parse_i64(local, &local_rank))
         return SHOAL_FAIL(SHOAL_EINVAL, "the variable LOCAL_RANK is \"%s\", which is no number",
                           local);
-    SHOAL_TRY(status,
-              shoali_pool_create(engine->meta ? 1 : thread_count(engine, args), &engine->pool),
-              done);
+    int32_t threads = thread_count(engine, args);
+    SHOAL_TRY(status, shoali_pool_choose_threads(&threads), done);
+    SHOAL_TRY(status, shoali_pool_create(engine->meta ? 1 : threads, &engine->pool), done);
     SHOAL_TRY(status, shoali_accelerator_select(args->accelerator, &accelerator), done);
     if (engine->meta)
         accelerator = shoali_accelerator_meta(accelerator);
@@ -96,6 +96,8 @@ static shoal_status open_device(struct shoal_engine *engine, const shoal_engine_
               shoali_device_create(accelerator, devices > 0 ? (int32_t)(local_rank % devices) : 0,
                                    engine->pool, &engine->device),
               done);
+    if (engine->meta)
+        shoali_device_set_threads(engine->device, threads);
     SHOAL_TRY(status, shoali_stream_create(engine->device, &engine->exec.stream), done);
     SHOAL_TRY(status, shoali_ops_select(args->ops, &engine->ops), done);
     engine->exec.ops = &engine->ops;

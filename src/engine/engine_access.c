@@ -111,6 +111,7 @@ void shoal_engine_get_memory_info_sized(const shoal_engine *engine, shoal_memory
         .offload_written_bytes = zero.states_written_bytes,
         .checkpoint_bytes = engine->save_buffer_bytes,
         .activations_host_bytes = engine->recompute.cpu ? kept : 0,
+        .workspace_bytes = counters.workspace_bytes,
     };
     shoali_sized_copy(info, info_size, &found, sizeof found);
 }

@@ -46,6 +46,7 @@ static bool compare_memory(struct gpt_seat *seat, const shoal_plan *plan,
     EXPECT(plan->activations_bytes == info->activations_bytes);
     EXPECT(plan->buffers_bytes == info->buffers_bytes);
     EXPECT(plan->packed_weights_bytes == info->packed_weights_bytes);
+    EXPECT(plan->workspace_bytes == info->workspace_bytes && info->workspace_bytes > 0);
     EXPECT(plan->checkpoint_bytes == info->checkpoint_bytes && info->checkpoint_bytes > 0);
     EXPECT(plan->device_bytes >= info->device_peak_bytes &&
            plan->device_bytes - plan->device_bytes / 50 <= info->device_peak_bytes);

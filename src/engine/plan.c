@@ -203,8 +203,9 @@ static void fill_memory(const struct shoal_engine *engine, int64_t shared_bytes,
     plan->pinned_bytes = info.host_peak_bytes - info.offload_pinned_bytes;
     plan->comm_bytes = info.comm_bytes;
     plan->checkpoint_bytes = info.checkpoint_bytes;
+    plan->workspace_bytes = info.workspace_bytes;
     plan->host_bytes = plan->pinned_bytes + plan->comm_bytes + plan->data_bytes +
-                       plan->host_state_bytes + plan->checkpoint_bytes;
+                       plan->host_state_bytes + plan->checkpoint_bytes + plan->workspace_bytes;
     plan->shared_bytes = shared_bytes;
 }
 
@@ -451,6 +452,7 @@ static shoal_status write_json(const shoal_plan *plan, char **json)
         {"data_bytes", plan->data_bytes},
         {"host_state_bytes", plan->host_state_bytes},
         {"checkpoint_bytes", plan->checkpoint_bytes},
+        {"workspace_bytes", plan->workspace_bytes},
         {"host_bytes", plan->host_bytes},
         {"nvme_bytes", plan->nvme_bytes},
         {"shared_bytes", plan->shared_bytes},

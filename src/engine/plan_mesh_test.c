@@ -71,6 +71,7 @@ static bool compare_memory(const struct gpt_seat *seat, const shoal_plan *plan)
     EXPECT(plan->packed_weights_bytes == info.packed_weights_bytes);
     EXPECT(plan->activations_bytes >= info.activations_bytes);
     EXPECT(plan->comm_bytes == info.comm_bytes);
+    EXPECT(plan->workspace_bytes == info.workspace_bytes && info.workspace_bytes > 0);
     EXPECT(info.arena_growths == 0);
     const int64_t sum = plan->weights_bytes + plan->gradients_bytes + plan->master_bytes +
                         plan->states_bytes + plan->activations_bytes + plan->buffers_bytes +

@@ -20,7 +20,7 @@ static shoal_engine_args engine_args(const struct gpt_seat *seat, const char *co
                                .config_text = config,
                                .group = seat->group,
                                .seed = seat->run->seed,
-                               .threads = 1,
+                               .threads = seat->run->threads ? seat->run->threads : 1,
                                .accelerator = seat->run->accelerator,
                                .saves = 1,
                                .recompute_granularity = subject->recompute};
@@ -78,7 +78,9 @@ static bool compare_memory(const struct gpt_seat *seat, const shoal_plan *plan)
     EXPECT(plan->host_state_bytes == info.offload_host_bytes);
     EXPECT(plan->nvme_bytes == info.offload_nvme_bytes);
     EXPECT(plan->checkpoint_bytes == info.checkpoint_bytes && info.checkpoint_bytes > 0);
-    EXPECT(plan->host_bytes >= plan->pinned_bytes + plan->comm_bytes + plan->checkpoint_bytes);
+    EXPECT(plan->workspace_bytes == info.workspace_bytes && info.workspace_bytes > 0);
+    EXPECT(plan->host_bytes >=
+           plan->pinned_bytes + plan->comm_bytes + plan->checkpoint_bytes + plan->workspace_bytes);
     const int64_t sum = info.weights_bytes + info.gradients_bytes + info.states_bytes +
                         info.activations_bytes + info.buffers_bytes + info.packed_weights_bytes;
     const int64_t counted = info.device_peak_bytes > sum ? info.device_peak_bytes : sum;
@@ -149,6 +151,24 @@ static void test_cpu(void **state)
     static const int32_t ranks[] = {1, 2, 4, 8};
     (void)state;
     run_all("cpu", ranks, 4);
+}
+
+/* What kernels work in is a thread's, and how much depends on how threads share a product. */
+static void test_threads(void **state)
+{
+    const struct subject subject = {0};
+    (void)state;
+    for (int32_t threads = 2; threads <= 4; threads++)
+        for (size_t p = 0; p < sizeof precisions / sizeof precisions[0]; p++)
+            gpt_run_ranks((struct gpt_run){.ranks = 1 + (int32_t)p % 2,
+                                           .threads = threads,
+                                           .accelerator = p < 2 ? "cpu" : "sim",
+                                           .options = precisions[p],
+                                           .micro_batches = 4,
+                                           .samples = GPT_SAMPLES_MAX,
+                                           .run = plan_and_run,
+                                           .user = (void *)(uintptr_t)&subject},
+                          seats);
 }
 
 static void test_sim(void **state)
@@ -586,12 +606,19 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_tensors), cmocka_unit_test(test_neighbours),
-        cmocka_unit_test(test_cpu),           cmocka_unit_test(test_sim),
-        cmocka_unit_test(test_offload),       cmocka_unit_test(test_formulas),
-        cmocka_unit_test(test_large),         cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_suggestions),   cmocka_unit_test(test_suggested_fusion),
-        cmocka_unit_test(test_limits),        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_whole_tensors),
+        cmocka_unit_test(test_neighbours),
+        cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_sim),
+        cmocka_unit_test(test_offload),
+        cmocka_unit_test(test_formulas),
+        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_suggestions),
+        cmocka_unit_test(test_suggested_fusion),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_allocations),
         cmocka_unit_test(test_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

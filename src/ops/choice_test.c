@@ -53,18 +53,18 @@ static void never(const void *args, const struct shoali_kernel_context *context)
 
 #define BF16 (1u << SHOAL_BF16)
 static const struct shoali_ops_entry tiles[] = {
-    {&shoali_kernel_gemm, never, BF16, NULL},
-    {&shoali_kernel_attention, never, BF16, NULL},
+    {&shoali_kernel_gemm, never, BF16, NULL, NULL},
+    {&shoali_kernel_attention, never, BF16, NULL, NULL},
 };
 static const struct shoali_ops_entry vectors[] = {
-    {&shoali_kernel_gemm, never, SHOALI_SHORT_FLOATS, NULL},
-    {&shoali_kernel_attention, never, SHOALI_SHORT_FLOATS, NULL},
-    {&shoali_kernel_norm, never, SHOALI_SHORT_FLOATS, NULL},
+    {&shoali_kernel_gemm, never, SHOALI_SHORT_FLOATS, NULL, NULL},
+    {&shoali_kernel_attention, never, SHOALI_SHORT_FLOATS, NULL, NULL},
+    {&shoali_kernel_norm, never, SHOALI_SHORT_FLOATS, NULL, NULL},
 };
 static const struct shoali_ops_entry all[] = {
-    {&shoali_kernel_gemm, never, SHOALI_ALL_DTYPES, NULL},
-    {&shoali_kernel_attention, never, SHOALI_ALL_DTYPES, NULL},
-    {&shoali_kernel_norm, never, SHOALI_ALL_DTYPES, NULL},
+    {&shoali_kernel_gemm, never, SHOALI_ALL_DTYPES, NULL, NULL},
+    {&shoali_kernel_attention, never, SHOALI_ALL_DTYPES, NULL, NULL},
+    {&shoali_kernel_norm, never, SHOALI_ALL_DTYPES, NULL, NULL},
 };
 #define TABLE(table, is_able, its, count, named)                                        \
     {                                                                                   \
@@ -216,7 +216,7 @@ static void test_fallbacks(void **state)
 {
     (void)state;
     static const struct shoali_ops_entry one[] = {
-        {&shoali_kernel_gemm, never, BF16, NULL},
+        {&shoali_kernel_gemm, never, BF16, NULL, NULL},
     };
     static const struct shoali_ops_table small = TABLE("cpu-amx", probe_amx, one, 1, false);
     const struct shoali_ops_table *const list[] = {&small, &built[3], &built[5], NULL};

@@ -117,10 +117,10 @@ static bool wide_products(const void *args)
 }
 /* A table with a few kernels, one of them for a type and for wide matrices alone. */
 static const struct shoali_ops_entry partial_entries[] = {
-    {&shoali_kernel_gemm, never, 1u << SHOAL_F32, wide_products},
-    {&shoali_kernel_pack_b, pack_wrongly, 1u << SHOAL_F32, NULL},
-    {&shoali_kernel_axpy, never, 1u << SHOAL_BF16, NULL},
-    {&shoali_kernel_adam, never, 1u << SHOAL_F32, NULL},
+    {&shoali_kernel_gemm, never, 1u << SHOAL_F32, wide_products, NULL},
+    {&shoali_kernel_pack_b, pack_wrongly, 1u << SHOAL_F32, NULL, NULL},
+    {&shoali_kernel_axpy, never, 1u << SHOAL_BF16, NULL, NULL},
+    {&shoali_kernel_adam, never, 1u << SHOAL_F32, NULL, NULL},
 };
 static const struct shoali_ops_table partial = {
     SHOALI_OPS_ABI, sizeof partial, "partial", yes, partial_entries, 4, packed_bytes, false};

@@ -120,17 +120,27 @@ uint32_t shoali_kernel_dtypes_of(const struct shoali_kernel *kernel, const void 
 
 /* ---- launch ---- */
 
+/* A device of a plan runs nothing, so the entry says what the function would take. */
+static void plan_workspace(const struct shoali_exec *exec, const struct shoali_ops_entry *entry,
+                           const void *args)
+{
+    struct shoali_device *device = shoali_stream_device(exec->stream);
+    if (entry->workspace && shoali_device_is_meta(device))
+        shoali_device_count_workspace(device,
+                                      entry->workspace(args, shoali_device_threads(device)));
+}
+
 shoal_status shoali_kernel_launch(const struct shoali_exec *exec,
                                   const struct shoali_kernel *kernel, const void *args)
 {
     shoal_status status;
     bool empty;
     SHOAL_TRY(status, shoali_kernel_check(kernel, args, &empty), done);
-    if (!empty)
-        SHOAL_TRY(status,
-                  shoali_launch(exec->stream, &kernel->type,
-                                shoali_ops_choose(exec->ops, kernel, args, NULL)->fn, args),
-                  done);
+    if (empty)
+        goto done;
+    const struct shoali_ops_entry *entry = shoali_ops_choose(exec->ops, kernel, args, NULL);
+    plan_workspace(exec, entry, args);
+    SHOAL_TRY(status, shoali_launch(exec->stream, &kernel->type, entry->fn, args), done);
 done:
     return status;
 }

@@ -31,6 +31,9 @@ struct shoali_ops_entry {
     /* Optional: whether it takes all that the arguments ask for (a product's sums as integers, say, or in
      * another type than its operands'); must not depend on what pointers point to. */
     bool (*supports)(const void *args);
+    /* Optional: bytes that each of so many threads takes from base/scratch.h for such a call, for plans.
+     * Likewise. */
+    size_t (*workspace)(const void *args, int32_t threads);
 };
 #define SHOALI_ALL_DTYPES ((1u << SHOAL_DTYPE_COUNT) - 1u)
 #define SHOALI_SHORT_FLOATS (1u << SHOAL_F32 | 1u << SHOAL_BF16 | 1u << SHOAL_F16)
@@ -51,7 +54,7 @@ struct shoali_ops_table {
     size_t (*packed_b_bytes)(int64_t n, int64_t k, shoal_dtype dtype);
     bool by_name; /* never chosen unless asked for */
 };
-#define SHOALI_OPS_ABI 6u
+#define SHOALI_OPS_ABI 7u
 extern const struct shoali_ops_table shoali_ops_ref;
 /* NULL-terminated list of all built tables, best first. */
 const struct shoali_ops_table *const *shoali_ops_all(void);

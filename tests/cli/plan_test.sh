@@ -96,6 +96,7 @@ says "--world-size 3" "train_batch_size"
 
 # ---- a run is what its plan said, or does not begin ----
 expect 0 "$shoal" plan $small --world-size 1 --json
+planned=$output
 need=$(sed 's/.*"need_bytes":\([0-9]*\).*/\1/' <<<"$output")
 expect 0 "$shoal" pretrain $small
 says "memory: planned" "peak RSS"
@@ -106,7 +107,8 @@ expect 2 env SHOAL_CPU_BYTES=$((need - 1)) "$shoal" pretrain $small
 says "the plan does not fit" "it fits with --recompute-granularity full" "--ignore-plan"
 [ "$(wc -l <<<"$output")" = 1 ] || complain "more than a sentence: $output"
 # the layers' memory is left over when the batch of a step is smaller: the machine says no itself
-expect 1 env SHOAL_CPU_BYTES=$((need - 100000)) "$shoal" pretrain $small --ignore-plan
+device=$(sed 's/.*"device_bytes":\([0-9]*\).*/\1/' <<<"$planned")
+expect 1 env SHOAL_CPU_BYTES=$((device - 100000)) "$shoal" pretrain $small --ignore-plan
 says "no memory"
 # what costs least is tried first: weights that are packed need not be
 sed 's/"packed_weights": false/"packed_weights": true/' small.json >packed.json

@@ -1,6 +1,8 @@
 /* Streams, events, launches, threads. */
 #include "accelerator_suite.h"
 
+#include "base/scratch.h"
+
 #include <pthread.h>
 
 static void test_launch_order(void **state)
@@ -18,6 +20,33 @@ static void test_launch_order(void **state)
     for (int i = 0; i < COUNT; i++)
         assert_int_equal(out[i], expected);
     assert_int_equal(counters_of(f).launch_count, 201);
+    shoali_device_free(f->device, a);
+}
+
+/* value: bytes of working memory. */
+static void working_kernel(const void *args, const struct shoali_kernel_context *context)
+{
+    const struct mix_args *mix = args;
+    (void)context;
+    assert_non_null(shoali_scratch(mix->value));
+}
+
+/* What a kernel works in is counted for all threads; of several kernels the most, rounded once. */
+static void test_workspace(void **state)
+{
+    static const uint32_t asked[] = {100, 5000, 4000, 0};
+    static const int64_t counted[] = {3 * 4096, 3 * 8192, 3 * 8192, 3 * 8192};
+    struct fixture *f = *state;
+    uint32_t *a = device_buffer(f, COUNT);
+    assert_non_null(shoali_scratch(100000)); /* what is asked for outside of kernels is not */
+    assert_int_equal(shoali_device_threads(f->device), 3);
+    assert_int_equal(counters_of(f).workspace_bytes, 0);
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        const struct mix_args args = {.out = a, .count = COUNT, .value = asked[i]};
+        OK(shoali_launch(f->stream[0], &mix_type, working_kernel, &args));
+        OK(shoali_stream_synchronize(f->stream[0]));
+        assert_int_equal(counters_of(f).workspace_bytes, counted[i]);
+    }
     shoali_device_free(f->device, a);
 }
 
@@ -314,11 +343,11 @@ static void test_destroy_drains(void **state)
 int accelerator_streams(void)
 {
     const struct CMUnitTest tests[] = {
-        ACCELERATOR_TEST(test_launch_order),   ACCELERATOR_TEST(test_pointer_array),
-        ACCELERATOR_TEST(test_sync_counts),    ACCELERATOR_TEST(test_events),
-        ACCELERATOR_TEST(test_random_program), ACCELERATOR_TEST(test_quarantine),
-        ACCELERATOR_TEST(test_two_threads),    ACCELERATOR_TEST(test_many_devices),
-        ACCELERATOR_TEST(test_destroy_drains),
+        ACCELERATOR_TEST(test_workspace),     ACCELERATOR_TEST(test_launch_order),
+        ACCELERATOR_TEST(test_pointer_array), ACCELERATOR_TEST(test_sync_counts),
+        ACCELERATOR_TEST(test_events),        ACCELERATOR_TEST(test_random_program),
+        ACCELERATOR_TEST(test_quarantine),    ACCELERATOR_TEST(test_two_threads),
+        ACCELERATOR_TEST(test_many_devices),  ACCELERATOR_TEST(test_destroy_drains),
     };
     return cmocka_run_group_tests_name("streams", tests, NULL, NULL);
 }

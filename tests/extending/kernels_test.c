@@ -10,14 +10,14 @@ static bool yes(void)
 }
 
 /* What a line of the lists of ref.h and isa.h puts into the tables. */
-#define KERNEL(name) {&shoali_kernel_##name, shoali_ref_##name, SHOALI_ALL_DTYPES, NULL},
+#define KERNEL(name) {&shoali_kernel_##name, shoali_ref_##name, SHOALI_ALL_DTYPES, NULL, NULL},
 static const struct shoali_ops_entry ref_entries[] = {
 #include "clamp_ref_line.inc"
 };
 #undef KERNEL
 static const struct shoali_ops_table ref = {
     SHOALI_OPS_ABI, sizeof ref, "ref", yes, ref_entries, SHOALI_COUNT_OF(ref_entries), NULL, false};
-#define KERNEL(name, dtypes) {&shoali_kernel_##name, SHOALI_CPU_SYMBOL(name), dtypes, NULL},
+#define KERNEL(name, dtypes) {&shoali_kernel_##name, SHOALI_CPU_SYMBOL(name), dtypes, NULL, NULL},
 static const struct shoali_ops_entry fast_entries[] = {
 #include "clamp_fast_line.inc"
 };

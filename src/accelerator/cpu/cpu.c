@@ -251,15 +251,15 @@ static shoal_status cpu_launch(struct shoali_device_stream *stream,
     struct shoali_device *device = stream->device;
     struct shoali_kernel_context context = {.device = device, .stream = stream};
     if (shoali_pool_threads(device->pool) == 1) {
-        fn(args, &context);
+        shoali_device_run_kernel(device, fn, args, &context);
     } else if (pthread_mutex_trylock(&device->pool_lock) == 0) {
         context.threads = device->pool;
-        fn(args, &context);
+        shoali_device_run_kernel(device, fn, args, &context);
         pthread_mutex_unlock(&device->pool_lock);
     } else {
         /* The rank's other thread has the pool. Results do not depend on the number of threads, so
          * going on alone beats waiting for the end of somebody's matrix product. */
-        fn(args, &context);
+        shoali_device_run_kernel(device, fn, args, &context);
     }
     return SHOAL_OK;
 }

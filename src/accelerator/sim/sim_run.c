@@ -86,12 +86,12 @@ static void run_kernel(struct sim_device *sim, struct sim_stream *stream, struct
         memcpy(item->args + offset, &pointer, sizeof pointer);
     }
     if (shoali_pool_threads(sim->base.pool) == 1) {
-        item->fn(item->args, &context);
+        shoali_device_run_kernel(&sim->base, item->fn, item->args, &context);
         return;
     }
     context.threads = sim->base.pool;
     pthread_mutex_lock(&sim->base.pool_lock);
-    item->fn(item->args, &context);
+    shoali_device_run_kernel(&sim->base, item->fn, item->args, &context);
     pthread_mutex_unlock(&sim->base.pool_lock);
 }
 

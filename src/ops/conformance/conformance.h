@@ -11,6 +11,7 @@
 #define SHOALI_OPS_CONFORMANCE_H
 
 #include "base/base.h"
+#include "base/scratch.h"
 #include "base/test_brief.h"
 #include "ops/kernel.h"
 
@@ -222,6 +223,15 @@ static inline void check_ends(const struct trial *trial)
                      kernel->type.name, kernel->type.pointers[i].name, written->bytes);
     }
 }
+/* The calling thread has taken as much working memory as the entry says. */
+static inline void check_workspace(const struct trial *trial, const void *args, size_t asked)
+{
+    const int32_t threads = shoali_pool_threads(trial->context.threads);
+    const size_t said = trial->entry->workspace ? trial->entry->workspace(args, threads) : 0;
+    if (asked != said)
+        fail_msg("%s of %s on %d threads took %zu bytes of working memory, and its entry says %zu",
+                 trial->entry->kernel->type.name, trial->table->name, (int)threads, asked, said);
+}
 /* Calls the trial's function, when it takes these arguments. */
 static inline void call(struct trial *trial, const void *args)
 {
@@ -236,7 +246,9 @@ static inline void call(struct trial *trial, const void *args)
     if (trial->unsupported)
         return;
     watch(trial, args, copies);
+    (void)shoali_scratch_asked();
     trial->entry->fn(args, &trial->context);
+    check_workspace(trial, args, shoali_scratch_asked());
     for (int i = 0; kernel->type.pointers[i].name != NULL; i++) {
         const struct shoali_kernel_pointer *at = &kernel->type.pointers[i];
         if (copies[i] != NULL && memcmp(copies[i], shoali_kernel_pointer_value(at, args),

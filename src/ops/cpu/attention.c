@@ -436,21 +436,27 @@ static void enter_head(struct forward_head *head, int64_t bh, int64_t end)
 }
 
 #define PARTS 7
-static bool take_memory(const struct forward *f, struct forward_head *head)
+/* Words of scratch for each part. Returns their sum. */
+static int64_t scratch_words(const struct forward *f, int64_t words[PARTS])
 {
-    const int64_t width = 16 * f->d_units;
-    const int64_t words[PARTS] = {f->kv_tiles * f->kt_words,
-                                  f->v_direct ? 0 : f->kv_tiles * f->v_words,
-                                  f->q_direct ? 0 : ATT_TILE * f->q_ld,
-                                  ATT_GROUP * ATT_TILE,
-                                  ATT_GROUP * ATT_TILE,
-                                  ATT_TILE * width,
-                                  17 * (ATT_TILE + ATT_GROUP) + 16};
-    uint32_t *part[PARTS];
+    const int64_t part[PARTS] = {f->kv_tiles * f->kt_words,
+                                 f->v_direct ? 0 : f->kv_tiles * f->v_words,
+                                 f->q_direct ? 0 : ATT_TILE * f->q_ld,
+                                 ATT_GROUP * ATT_TILE,
+                                 ATT_GROUP * ATT_TILE,
+                                 ATT_TILE * 16 * f->d_units,
+                                 17 * (ATT_TILE + ATT_GROUP) + 16};
     int64_t total = 0;
     for (int i = 0; i < PARTS; i++)
-        total += words[i];
-    uint32_t *memory = shoali_scratch((size_t)total * 4);
+        total += words[i] = part[i];
+    return total;
+}
+
+static bool take_memory(const struct forward *f, struct forward_head *head)
+{
+    int64_t words[PARTS];
+    uint32_t *part[PARTS];
+    uint32_t *memory = shoali_scratch((size_t)scratch_words(f, words) * sizeof *memory);
     if (!memory)
         return false;
     if (SHOALI_CPU_TILES) /* what no head writes is read to fill steps */
@@ -499,10 +505,9 @@ static void work(void *arg, struct shoali_claim *claim)
     SHOALI_CPU_SYMBOL(att_end)();
 }
 
-void SHOALI_CPU_SYMBOL(attention)(const void *args, const struct shoali_kernel_context *context)
+static struct forward prepare(const struct shoali_attention_args *att)
 {
-    const struct shoali_attention_args *att = args;
-    const int64_t d = att->head_size, heads = att->batch * att->heads;
+    const int64_t d = att->head_size;
     struct forward f = {.args = att};
     f.pairs = SHOALI_CPU_PAIRS && att->dtype == SHOAL_BF16;
     f.scale = (float)(att->scale * ATT_LOG2E);
@@ -517,7 +522,23 @@ void SHOALI_CPU_SYMBOL(attention)(const void *args, const struct shoali_kernel_c
     f.q_ld = (f.d_steps + 15) / 16 * 16;
     f.kt_words = (f.d_steps + 15) / 16 * 16 * ATT_TILE;
     f.v_words = gemm_steps(ATT_TILE, f.pairs) * 16 * f.d_units;
-    f.tiles = heads * f.q_tiles;
+    f.tiles = att->batch * att->heads * f.q_tiles;
+    return f;
+}
+
+size_t SHOALI_CPU_SYMBOL(attention_workspace)(const void *args, int32_t threads)
+{
+    const struct forward f = prepare(args);
+    int64_t words[PARTS];
+    (void)threads;
+    return (size_t)scratch_words(&f, words) * sizeof(uint32_t);
+}
+
+void SHOALI_CPU_SYMBOL(attention)(const void *args, const struct shoali_kernel_context *context)
+{
+    const struct shoali_attention_args *att = args;
+    const int64_t d = att->head_size, heads = att->batch * att->heads;
+    struct forward f = prepare(att);
     const bool small = (double)(heads * d) * (double)(att->q_len * att->kv_len) < 32768.0;
     const struct shoali_pieces pieces = {.count = pieces_of, .work = work, .arg = &f};
     shoali_pool_run_pieces(small ? NULL : context->threads, &pieces);

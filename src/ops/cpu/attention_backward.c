@@ -497,32 +497,40 @@ static void work_head(struct backward_head *head, int64_t kv_head)
 }
 
 #define PARTS 14
-static bool take_memory(const struct backward *f, struct backward_head *head)
+/* Words of scratch for each part. Returns their sum. */
+static int64_t scratch_words(const struct backward *f, int64_t words[PARTS])
 {
     const int64_t square = ATT_QUERIES * ATT_TILE / (f->pairs ? 2 : 1);
     const int64_t sums = f->kv_tiles * ATT_TILE * f->d_width,
                   transposed = f->kv_tiles * f->transposed_words;
     const int64_t a_copy = f->a_direct || !f->pairs ? 0 : ATT_QUERIES * f->a_ld,
                   b_copy = f->b_direct ? 0 : gemm_steps(ATT_QUERIES, f->pairs) * f->d_width;
-    const int64_t words[PARTS] = {ATT_GROUP * ATT_TILE,
-                                  ATT_GROUP * ATT_TILE,
-                                  square,
-                                  square,
-                                  f->pairs ? square : 0,
-                                  ATT_QUERIES * f->d_width,
-                                  a_copy,
-                                  a_copy,
-                                  b_copy,
-                                  b_copy,
-                                  f->k_direct ? 0 : f->kv_tiles * f->rows_words,
-                                  2 * transposed,
-                                  sums,
-                                  sums};
-    uint32_t *part[PARTS];
+    const int64_t part[PARTS] = {ATT_GROUP * ATT_TILE,
+                                 ATT_GROUP * ATT_TILE,
+                                 square,
+                                 square,
+                                 f->pairs ? square : 0,
+                                 ATT_QUERIES * f->d_width,
+                                 a_copy,
+                                 a_copy,
+                                 b_copy,
+                                 b_copy,
+                                 f->k_direct ? 0 : f->kv_tiles * f->rows_words,
+                                 2 * transposed,
+                                 sums,
+                                 sums};
     int64_t total = 0;
     for (int i = 0; i < PARTS; i++)
-        total += words[i];
-    uint32_t *memory = shoali_scratch((size_t)total * 4);
+        total += words[i] = part[i];
+    return total;
+}
+
+static bool take_memory(const struct backward *f, struct backward_head *head)
+{
+    const int64_t transposed = f->kv_tiles * f->transposed_words;
+    int64_t words[PARTS];
+    uint32_t *part[PARTS];
+    uint32_t *memory = shoali_scratch((size_t)scratch_words(f, words) * sizeof *memory);
     if (!memory)
         return false;
     for (int i = 0; i < PARTS; i++) {
@@ -574,10 +582,8 @@ static void work(void *arg, struct shoali_claim *claim)
     SHOALI_CPU_SYMBOL(att_end)();
 }
 
-void SHOALI_CPU_SYMBOL(attention_backward)(const void *args,
-                                           const struct shoali_kernel_context *context)
+static struct backward prepare(const struct shoali_attention_backward_args *att)
 {
-    const struct shoali_attention_backward_args *att = args;
     const int64_t d = att->head_size;
     struct backward f = {.args = att};
     f.pairs = SHOALI_CPU_PAIRS && att->dtype == SHOAL_BF16;
@@ -595,6 +601,23 @@ void SHOALI_CPU_SYMBOL(attention_backward)(const void *args,
     f.keys_ld = f.kv_tiles * ATT_TILE;
     f.transposed_words = f.a_ld * ATT_TILE;
     f.rows_words = gemm_steps(ATT_TILE, f.pairs) * f.d_width;
+    return f;
+}
+
+size_t SHOALI_CPU_SYMBOL(attention_backward_workspace)(const void *args, int32_t threads)
+{
+    const struct backward f = prepare(args);
+    int64_t words[PARTS];
+    (void)threads;
+    return (size_t)scratch_words(&f, words) * sizeof(uint32_t);
+}
+
+void SHOALI_CPU_SYMBOL(attention_backward)(const void *args,
+                                           const struct shoali_kernel_context *context)
+{
+    const struct shoali_attention_backward_args *att = args;
+    const int64_t d = att->head_size;
+    struct backward f = prepare(att);
     const bool small =
         (double)(att->batch * att->heads * d) * (double)(att->q_len * att->kv_len) < 16384.0;
     const struct shoali_pieces pieces = {.count = pieces_of, .work = work, .arg = &f};

@@ -284,18 +284,19 @@ static void run_small(struct block *at)
     }
 }
 
+/* Packed blocks of so many words lie on the stack. */
+#define SMALL_WORDS ((STACK_STEPS + 32) * (GEMM_COLUMNS + GEMM_ROWS) + GEMM_ROWS * GEMM_COLUMNS)
+
 static void work(void *arg, struct shoali_claim *claim)
 {
     const struct plan *shared = arg;
     struct plan plan = *shared;
     int64_t words[3];
     scratch_words(&plan, words);
-    uint32_t small[(STACK_STEPS + 32) * (GEMM_COLUMNS + GEMM_ROWS) + GEMM_ROWS * GEMM_COLUMNS]
-        __attribute__((aligned(64)));
+    uint32_t small[SMALL_WORDS] __attribute__((aligned(64)));
     uint32_t *memory = small;
-    size_t bytes = (size_t)(words[0] + words[1] + words[2]) * 4;
-    if (bytes > sizeof small)
-        memory = shoali_scratch(bytes);
+    if (words[0] + words[1] + words[2] > SMALL_WORDS)
+        memory = shoali_scratch((size_t)(words[0] + words[1] + words[2]) * sizeof *memory);
     const bool none = !memory;
     if (none) { /* slow, but never wrong: blocks that fit on the stack */
         memory = small;
@@ -413,6 +414,19 @@ static void make_plan(const struct shoali_gemm_args *args, int32_t threads, stru
     plan->nc = bounded ? BLOCK_COLUMNS : round_up(args->n, GEMM_COLUMNS);
     choose_grid(plan, threads);
     choose_pieces(plan);
+}
+
+size_t SHOALI_CPU_SYMBOL(gemm_workspace)(const void *args, int32_t threads)
+{
+    const struct shoali_gemm_args *gemm = args;
+    struct plan plan;
+    int64_t words[3];
+    if (gemm->m <= 0 || gemm->n <= 0 || SHOALI_CPU_SYMBOL(gemv_takes)(gemm))
+        return 0;
+    make_plan(gemm, threads, &plan);
+    scratch_words(&plan, words);
+    const int64_t sum = words[0] + words[1] + words[2];
+    return sum > SMALL_WORDS ? (size_t)sum * sizeof(uint32_t) : 0;
 }
 
 void SHOALI_CPU_SYMBOL(gemm)(const void *args, const struct shoali_kernel_context *context)

@@ -167,15 +167,16 @@ SHOALI_INLINE vec vec_fma(vec a, vec b, vec c)
 #define VEC_PER_UNIT (16 / VEC_LANES)
 
 /* The kernels of the table and the element types they hold for. SOME: for some arguments only,
- * those for which the predicate says so. The others fall to the tables behind this one. */
-#define SHOALI_CPU_KERNELS(KERNEL, SOME)                                                 \
-    KERNEL(gemm, SHOALI_SHORT_FLOATS)                                                    \
+ * those for which the predicate says so; the others fall to the tables behind this one. WORKING: takes
+ * scratch memory, as <name>_workspace says. */
+#define SHOALI_CPU_KERNELS(KERNEL, SOME, WORKING)                                        \
+    WORKING(gemm, SHOALI_SHORT_FLOATS)                                                   \
     KERNEL(pack_b, SHOALI_SHORT_FLOATS)                                                  \
     KERNEL(norm, SHOALI_SHORT_FLOATS)                                                    \
     KERNEL(norm_backward, SHOALI_SHORT_FLOATS)                                           \
     KERNEL(rotary, SHOALI_SHORT_FLOATS)                                                  \
-    KERNEL(attention, SHOALI_SHORT_FLOATS)                                               \
-    KERNEL(attention_backward, SHOALI_SHORT_FLOATS)                                      \
+    WORKING(attention, SHOALI_SHORT_FLOATS)                                              \
+    WORKING(attention_backward, SHOALI_SHORT_FLOATS)                                     \
     KERNEL(embedding, SHOALI_SHORT_FLOATS)                                               \
     KERNEL(embedding_backward, SHOALI_SHORT_FLOATS)                                      \
     KERNEL(cross_entropy, SHOALI_SHORT_FLOATS)                                           \
@@ -212,9 +213,13 @@ SHOALI_INLINE vec vec_fma(vec a, vec b, vec c)
     void SHOALI_CPU_SYMBOL(name)(const void *args, const struct shoali_kernel_context *context);
 #define SOME(name, dtypes, predicate) \
     KERNEL(name, dtypes) bool SHOALI_CPU_SYMBOL(predicate)(const void *args);
-SHOALI_CPU_KERNELS(KERNEL, SOME)
+#define WORKING(name, dtypes) \
+    KERNEL(name, dtypes)      \
+    size_t SHOALI_CPU_SYMBOL(name##_workspace)(const void *args, int32_t threads);
+SHOALI_CPU_KERNELS(KERNEL, SOME, WORKING)
 #undef KERNEL
 #undef SOME
+#undef WORKING
 size_t SHOALI_CPU_SYMBOL(packed_b_bytes)(int64_t n, int64_t k, shoal_dtype dtype);
 
 #endif

@@ -32,10 +32,13 @@ static bool probe(void)
 #endif
 }
 
-#define KERNEL(name, dtypes) {&shoali_kernel_##name, SHOALI_CPU_SYMBOL(name), dtypes, NULL},
+#define KERNEL(name, dtypes) {&shoali_kernel_##name, SHOALI_CPU_SYMBOL(name), dtypes, NULL, NULL},
 #define SOME(name, dtypes, predicate) \
-    {&shoali_kernel_##name, SHOALI_CPU_SYMBOL(name), dtypes, SHOALI_CPU_SYMBOL(predicate)},
-static const struct shoali_ops_entry entries[] = {SHOALI_CPU_KERNELS(KERNEL, SOME)};
+    {&shoali_kernel_##name, SHOALI_CPU_SYMBOL(name), dtypes, SHOALI_CPU_SYMBOL(predicate), NULL},
+#define WORKING(name, dtypes)                                      \
+    {&shoali_kernel_##name, SHOALI_CPU_SYMBOL(name), dtypes, NULL, \
+     SHOALI_CPU_SYMBOL(name##_workspace)},
+static const struct shoali_ops_entry entries[] = {SHOALI_CPU_KERNELS(KERNEL, SOME, WORKING)};
 
 const struct shoali_ops_table SHOALI_CPU_PASTE_TABLE(SHOALI_ISA) = {
     .abi = SHOALI_OPS_ABI,

@@ -6,7 +6,7 @@ static bool probe(void)
     return true;
 }
 
-#define KERNEL(name) {&shoali_kernel_##name, shoali_ref_##name, SHOALI_ALL_DTYPES, NULL},
+#define KERNEL(name) {&shoali_kernel_##name, shoali_ref_##name, SHOALI_ALL_DTYPES, NULL, NULL},
 static const struct shoali_ops_entry entries[] = {SHOALI_REF_KERNELS(KERNEL)};
 
 const struct shoali_ops_table shoali_ops_ref = {

@@ -76,6 +76,7 @@ void SHOALI_CPU_SYMBOL(amx_pack_rows)(const struct gemm_source *from, int64_t k,
 /* A product of few rows that need not pack B (few_rows.c): whether it is one, and the product, which is
  * false when it has no memory. */
 bool SHOALI_CPU_SYMBOL(amx_few_rows_takes)(const struct shoali_gemm_args *args);
+size_t SHOALI_CPU_SYMBOL(amx_few_rows_workspace)(const struct shoali_gemm_args *args);
 bool SHOALI_CPU_SYMBOL(amx_few_rows)(const struct shoali_gemm_args *args,
                                      struct shoali_pool *threads);
 

@@ -81,11 +81,16 @@ static void columns_range(const void *block, int64_t begin, int64_t end)
     AMX_RELEASE(&tiles);
 }
 
+size_t SHOALI_CPU_SYMBOL(amx_few_rows_workspace)(const struct shoali_gemm_args *args)
+{
+    return (size_t)amx_steps(args->k) * AMX_TILE_BYTES;
+}
+
 bool SHOALI_CPU_SYMBOL(amx_few_rows)(const struct shoali_gemm_args *args,
                                      struct shoali_pool *threads)
 {
     const int64_t steps = amx_steps(args->k);
-    uint32_t *rows = shoali_scratch((size_t)steps * AMX_TILE_BYTES);
+    uint32_t *rows = shoali_scratch(SHOALI_CPU_SYMBOL(amx_few_rows_workspace)(args));
     const struct gemm_source a = {args->a, args->lda, SHOAL_BF16, true};
     const struct swapped swapped = {args, rows, steps};
     if (!rows)

@@ -412,9 +412,39 @@ static int64_t equal_steps(int64_t steps)
     return blocks > 0 ? (steps + blocks - 1) / blocks : 1;
 }
 
+static void make_plan(const struct shoali_gemm_args *args, int32_t threads, struct plan *plan)
+{
+    *plan = (struct plan){.args = args, .packed_b = args->packed_b, .steps = amx_steps(args->k)};
+    plan->a = (struct gemm_source){args->a, args->lda, SHOAL_BF16, true};
+    plan->b = (struct gemm_source){args->b, args->ldb, SHOAL_BF16, true};
+    plan->in_place = !args->trans_a && (2 * args->lda % PAGE_BYTES != 0 || args->n <= AMX_SQUARE);
+    plan->outside = plan->steps > STEPS_AT_ONCE;
+    plan->kc = equal_steps(plan->steps);
+    choose_grid(plan, threads);
+    if (plan->outside)
+        choose_long_pieces(plan);
+    else
+        choose_pieces(plan);
+}
+
+size_t SHOALI_CPU_SYMBOL(gemm_workspace)(const void *args, int32_t threads)
+{
+    const struct shoali_gemm_args *gemm = args;
+    struct plan plan;
+    int64_t words[3];
+    if (gemm->m <= 0 || gemm->n <= 0)
+        return 0;
+    if (SHOALI_CPU_SYMBOL(amx_few_rows_takes)(gemm))
+        return SHOALI_CPU_SYMBOL(amx_few_rows_workspace)(gemm);
+    make_plan(gemm, threads, &plan);
+    scratch_words(&plan, words);
+    return (size_t)(words[0] + words[1] + words[2]) * sizeof(uint32_t);
+}
+
 void SHOALI_CPU_SYMBOL(gemm)(const void *args, const struct shoali_kernel_context *context)
 {
     struct shoali_gemm_args gemm = *(const struct shoali_gemm_args *)args;
+    struct plan plan;
     if (gemm.m <= 0 || gemm.n <= 0)
         return;
     gemm.nontemporal = 0;
@@ -422,17 +452,7 @@ void SHOALI_CPU_SYMBOL(gemm)(const void *args, const struct shoali_kernel_contex
         SHOALI_CPU_SYMBOL(amx_few_rows)(&gemm, context->threads))
         return;
     gemm.nontemporal = SHOALI_CPU_SYMBOL(gemm_streams)(&gemm, context->threads);
-    struct plan plan = {.args = &gemm, .packed_b = gemm.packed_b, .steps = amx_steps(gemm.k)};
-    plan.a = (struct gemm_source){gemm.a, gemm.lda, SHOAL_BF16, true};
-    plan.b = (struct gemm_source){gemm.b, gemm.ldb, SHOAL_BF16, true};
-    plan.in_place = !gemm.trans_a && (2 * gemm.lda % PAGE_BYTES != 0 || gemm.n <= AMX_SQUARE);
-    plan.outside = plan.steps > STEPS_AT_ONCE;
-    plan.kc = equal_steps(plan.steps);
-    choose_grid(&plan, shoali_pool_threads(context->threads));
-    if (plan.outside)
-        choose_long_pieces(&plan);
-    else
-        choose_pieces(&plan);
+    make_plan(&gemm, shoali_pool_threads(context->threads), &plan);
     const struct shoali_pieces pieces = {
         .shares = plan.grid_m * plan.grid_n, .count = pieces_of, .work = work, .arg = &plan};
     shoali_pool_run_pieces(pieces.shares > 1 ? context->threads : NULL, &pieces);

@@ -28,11 +28,16 @@ static bool probe(void)
 #endif
 }
 
+#define WORKING(name)                                               \
+    {                                                               \
+        &shoali_kernel_##name, SHOALI_CPU_SYMBOL(name), BF16, NULL, \
+            SHOALI_CPU_SYMBOL(name##_workspace)                     \
+    }
 static const struct shoali_ops_entry entries[] = {
-    {&shoali_kernel_gemm, SHOALI_CPU_SYMBOL(gemm), BF16, NULL},
-    {&shoali_kernel_pack_b, SHOALI_CPU_SYMBOL(pack_b), BF16, NULL},
-    {&shoali_kernel_attention, SHOALI_CPU_SYMBOL(attention), BF16, NULL},
-    {&shoali_kernel_attention_backward, SHOALI_CPU_SYMBOL(attention_backward), BF16, NULL},
+    WORKING(gemm),
+    {&shoali_kernel_pack_b, SHOALI_CPU_SYMBOL(pack_b), BF16, NULL, NULL},
+    WORKING(attention),
+    WORKING(attention_backward),
 };
 
 const struct shoali_ops_table SHOALI_CPU_PASTE_TABLE(SHOALI_ISA) = {
