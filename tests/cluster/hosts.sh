@@ -23,9 +23,11 @@ begin_hosts() {
         command -v "${tool%:*}" >/dev/null || skip "${tool%:*} is not installed (package ${tool#*:})"
     done
     [ -x /usr/sbin/sshd ] || skip "sshd is not installed (package openssh-server)"
-    unshare --net --uts --mount true 2>/dev/null || skip "this machine makes no namespaces (unshare: not permitted)"
+    # processes have a namespace, too, which ends with the test, however that ends
+    local namespaces="--net --uts --mount --propagation private --pid --fork --kill-child --mount-proc"
+    unshare $namespaces true 2>/dev/null || skip "this machine makes no namespaces (unshare: not permitted)"
     unshare --net sh -c 'ip link add type veth' 2>/dev/null || skip "this machine makes no veth pairs"
-    SHOAL_HOSTS_INSIDE=1 exec unshare --net --uts --mount --propagation private "$@"
+    SHOAL_HOSTS_INSIDE=1 exec unshare $namespaces "$@"
 }
 
 hosts_pids=()

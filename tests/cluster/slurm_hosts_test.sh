@@ -91,10 +91,16 @@ wait $job || code=$?
 gone scancel cancelled
 # a host: its slurmd and all that it started are killed; its link is cut
 for fault in kill link; do
-    salloc -Q --no-kill -N 2 --ntasks-per-node=2 "${by_slurm[@]}" $(training $fault 1000000) >out 2>&1 </dev/null &
+    # a node may still be occupied with the end of its last job: it is waited for, lest another one is taken
+    salloc -Q --no-kill -N 2 -w worker-0,worker-1 --ntasks-per-node=2 "${by_slurm[@]}" $(training $fault 1000000) >out 2>&1 </dev/null &
     job=$!
-    for tries in $(seq 300); do grep -q "^step " out && break; sleep 0.05; done
-    grep -q "^step " out || complain "$fault: no training: $(tail -n 5 out)"
+    for tries in $(seq 1200); do grep -q "^step " out && break; sleep 0.05; done
+    if ! grep -q "^step " out; then
+        complain "$fault: no training: $(tail -n 5 out; squeue -h -o '%i %T %r'; sinfo -N -h -o '%N %T')"
+        scancel "$(squeue -h -o %i)"
+        wait $job
+        continue
+    fi
     begin=$(now_ms)
     if [ $fault = kill ]; then kill_slurmd 1; else cut_host 1; fi
     code=0
