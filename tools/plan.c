@@ -22,7 +22,8 @@ shoal_plan_args plan_args_of(const struct planning *planning, int32_t world)
                              .expert = (int32_t)mesh->expert,
                              .pipeline = (int32_t)mesh->pipeline,
                              .expert_tensor = (int32_t)mesh->expert_tensor,
-                             .order = mesh->pipeline_before_data ? "tp-cp-ep-pp-dp" : NULL};
+                             .order = mesh->pipeline_before_data ? "tp-cp-ep-pp-dp" : NULL,
+                             .ranks_per_machine = (int32_t)planning->own.ranks_per_node};
 }
 
 shoal_status plan_choose_limit(const struct planning *planning, int32_t world,

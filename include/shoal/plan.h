@@ -36,6 +36,9 @@ typedef struct shoal_plan_args {
      * dp. */
     int32_t tensor, context, expert, pipeline, expert_tensor;
     const char *order; /* NULL: "tp-cp-ep-dp-pp" */
+    /* Ranks that share the cores of a machine like this one, unless the number of threads is given;
+     * 0: all. */
+    int32_t ranks_per_machine;
 } shoal_plan_args;
 
 /* What one kind of collective sends in an optimizer step: elements as in a ring, e.g. all_reduce
@@ -67,7 +70,7 @@ typedef struct shoal_plan {
     int64_t data_bytes;       /* batches kept ready and in use, the tokenizer */
     int64_t host_state_bytes; /* offloaded weights, states and their buffers */
     int64_t checkpoint_bytes; /* of saves, with `saves` of the engine's arguments */
-    int64_t host_bytes;       /* sum */
+    int64_t host_bytes;       /* sum, with workspace_bytes below */
     int64_t nvme_bytes;       /* files of offloaded states and weights */
     int64_t shared_bytes;     /* of device_bytes: in memory that all ranks of the machine map */
 
@@ -85,7 +88,10 @@ typedef struct shoal_plan {
     int32_t tensor_rank, pipeline_stage, data_rank;
     int32_t in_flight; /* micro-batches whose activations are alive at once, at most */
 
-    int64_t workspace_bytes; /* of host_bytes: what kernels work in, of all threads of the rank */
+    /* Of host_bytes: what kernels work in, of all threads of the rank. It follows from this machine's
+     * kernels and from the number of threads; where sizes depend on data (shoal_select_rows) it is that
+     * of no rows. */
+    int64_t workspace_bytes;
 } shoal_plan;
 
 /* Plans one rank of a training with the arguments of shoal_engine_create, whose `group` is not

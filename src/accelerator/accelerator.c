@@ -112,7 +112,7 @@ void shoali_device_count_host(struct shoali_device *device, int64_t bytes)
 
 void shoali_device_count_workspace(struct shoali_device *device, size_t bytes)
 {
-    raise_to(&device->workspace_bytes, (int64_t)bytes);
+    raise_to(&device->workspace_bytes, bytes < INT64_MAX ? (int64_t)bytes : INT64_MAX);
 }
 
 void shoali_device_set_threads(struct shoali_device *device, int32_t threads)
@@ -128,7 +128,7 @@ int32_t shoali_device_threads(const struct shoali_device *device)
 void shoali_device_run_kernel(struct shoali_device *device, shoali_kernel_fn fn, const void *args,
                               const struct shoali_kernel_context *context)
 {
-    (void)shoali_scratch_asked(); /* by who uses kernels without a device */
+    shoali_scratch_forget_asked();
     fn(args, context);
     shoali_device_count_workspace(device, shoali_scratch_asked());
 }
@@ -146,6 +146,13 @@ void shoali_device_count_free(struct shoali_device *device, size_t bytes)
     atomic_fetch_sub(&device->allocated_bytes, (int64_t)bytes);
 }
 
+static int64_t workspace_of_all(const struct shoali_device *device)
+{
+    const size_t bytes = shoali_scratch_rounded((size_t)atomic_load(&device->workspace_bytes));
+    int64_t all;
+    return bytes < INT64_MAX && shoali_mul((int64_t)bytes, device->threads, &all) ? all : INT64_MAX;
+}
+
 void shoali_device_read_counters(const struct shoali_device *device,
                                  struct shoali_device_counters *counters)
 {
@@ -157,9 +164,7 @@ void shoali_device_read_counters(const struct shoali_device *device,
         .launch_count = atomic_load(&device->launch_count),
         .host_bytes = atomic_load(&device->host_bytes),
         .host_peak_bytes = atomic_load(&device->host_peak_bytes),
-        .workspace_bytes =
-            (int64_t)shoali_scratch_rounded((size_t)atomic_load(&device->workspace_bytes)) *
-            device->threads,
+        .workspace_bytes = workspace_of_all(device),
     };
 }
 

@@ -164,6 +164,7 @@ struct shoali_accelerator {
     shoal_status (*event_synchronize)(struct shoali_event *event);
     shoal_status (*stream_wait_event)(struct shoali_device_stream *stream,
                                       struct shoali_event *event);
+    /* A kernel that runs on the host runs by shoali_device_run_kernel (device.h). */
     shoal_status (*launch)(struct shoali_device_stream *stream,
                            const struct shoali_kernel_type *type, shoali_kernel_fn fn,
                            const void *args);

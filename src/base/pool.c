@@ -371,10 +371,10 @@ static void take_scratch(void *arg, int32_t index, int32_t count)
         (void)shoali_scratch(*bytes); /* where it fails, the kernel asks again and does without */
 }
 
-/* The caller works on every run, so it has what a worker that came too late may need next time. */
+/* The caller works on every run, so it has asked for what a worker that came too late may need next time. */
 static void share_scratch(struct shoali_pool *pool)
 {
-    size_t bytes = shoali_scratch_bytes();
+    size_t bytes = shoali_scratch_asked();
     if (bytes <= pool->scratch_bytes)
         return;
     pool->scratch_bytes = bytes;
@@ -386,7 +386,7 @@ void shoali_pool_run_pieces(struct shoali_pool *pool, const struct shoali_pieces
     struct shoali_pieces pieces = *given;
     if (pieces.shares == 0)
         pieces.shares = shoali_pool_threads(pool);
-    SHOAL_ASSERT(pieces.shares > 0 && pieces.shares <= shoali_pool_threads(pool));
+    SHOAL_ASSERT(pieces.shares > 0 && (!pool || pieces.shares <= pool->threads));
     if (!pool || pool->threads == 1) {
         struct shoali_claim claim = {.threads = 1, .share = -1, .pieces = &pieces};
         pieces.work(pieces.arg, &claim);

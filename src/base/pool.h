@@ -50,7 +50,7 @@ struct shoali_claim {
     int64_t next, end;        /* without a pool */
 };
 struct shoali_pieces {
-    int32_t shares; /* at most the pool's threads; 0: one per thread */
+    int32_t shares; /* at most the pool's threads, of a NULL pool any number; 0: one per thread */
     int64_t (*count)(const void *arg, int32_t share, int32_t shares); /* pieces of a share */
     /* Called once on each thread that comes while there is something to claim, and on the caller. */
     void (*work)(void *arg, struct shoali_claim *claim);

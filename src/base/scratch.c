@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #define HUGE_PAGE ((size_t)2 << 20)
+#define MOST_BYTES ((size_t)1 << 39) /* beyond any machine's memory; sanitizers end at twice that */
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
@@ -35,6 +36,8 @@ void *shoali_scratch(size_t bytes)
     most_asked = bytes > most_asked ? bytes : most_asked;
     if (bytes <= thread_bytes)
         return thread_memory;
+    if (bytes > MOST_BYTES)
+        return NULL;
     pthread_once(&key_once, make_key);
     if (!key_made)
         return NULL;
@@ -61,7 +64,10 @@ size_t shoali_scratch_bytes(void)
 
 size_t shoali_scratch_asked(void)
 {
-    const size_t asked = most_asked;
+    return most_asked;
+}
+
+void shoali_scratch_forget_asked(void)
+{
     most_asked = 0;
-    return asked;
 }

@@ -14,7 +14,8 @@ void *shoali_scratch(size_t bytes);
 size_t shoali_scratch_bytes(void);
 /* What a thread has that asked for so many bytes, 0 for 0. */
 size_t shoali_scratch_rounded(size_t bytes);
-/* The most bytes that the calling thread has asked for since the last call. */
+/* The most bytes that the calling thread has asked for since it last forgot what it had. */
 size_t shoali_scratch_asked(void);
+void shoali_scratch_forget_asked(void);
 
 #endif

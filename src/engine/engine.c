@@ -23,8 +23,11 @@ static int32_t thread_count(const struct shoal_engine *engine, const shoal_engin
         return (int32_t)engine->config.threads;
     if (getenv("SHOAL_NUM_THREADS") || getenv("OMP_NUM_THREADS"))
         return 0;
-    const int64_t local = shoali_started_get().local_size;
-    const int64_t ranks = local > 0 ? local : engine->world;
+    int64_t ranks = shoali_started_get().local_size;
+    if (engine->ranks_per_machine > 0 && engine->ranks_per_machine < engine->world)
+        ranks = engine->ranks_per_machine;
+    else if (ranks <= 0)
+        ranks = engine->world;
     const int32_t share = shoali_core_count() / (int32_t)ranks;
     return share > 0 ? share : 1;
 }
@@ -373,6 +376,7 @@ shoal_status shoali_engine_make(const shoal_engine_args *args,
     engine->meta = making->meta;
     engine->save_info.step = -1;
     engine->admitted = making->admitted;
+    engine->ranks_per_machine = making->ranks_per_machine;
     engine->watch = making->watch;
     engine->override_existing_checkpoint = args->override_existing_checkpoint;
     const char *output_path = args->output_path ? args->output_path : "";

@@ -88,7 +88,8 @@ struct shoal_engine {
     struct shoali_engine_stages stages;
     shoal_group *sharers; /* owned; NULL: no such, or all of tp */
     struct shoali_tensor_parallel tensor_parallel;
-    shoal_axes admitted; /* axes other than dp; see shoali_engine_making */
+    shoal_axes admitted;       /* axes other than dp; see shoali_engine_making */
+    int32_t ranks_per_machine; /* of a plan, or 0 */
     int32_t data_rank, data_ranks;
     bool loss_elsewhere; /* another rank computes the same losses, and adds them */
     bool inference, blank_weights;
@@ -271,7 +272,8 @@ SHOAL_CHECKED shoal_status shoali_plan_mesh(const shoal_plan_args *args, shoal_g
                                             shoal_mesh **mesh);
 /* What shoal_engine_create leaves zero. */
 struct shoali_engine_making {
-    bool meta; /* for a plan: args->group is from shoali_comm_create_meta or NULL */
+    bool meta;                 /* for a plan: args->group is from shoali_comm_create_meta or NULL */
+    int32_t ranks_per_machine; /* of a plan: they share the cores; 0: all ranks */
     /* Axes other than dp and tp of which the mesh may have ranks. They cut parameters; but as no
      * layer computes with a part yet, their ranks compute the same micro-batches (those along ep, which are
      * along dp, too, their own). For tests, with layers that gather what they compute with. */

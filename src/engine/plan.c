@@ -205,7 +205,8 @@ static void fill_memory(const struct shoal_engine *engine, int64_t shared_bytes,
     plan->checkpoint_bytes = info.checkpoint_bytes;
     plan->workspace_bytes = info.workspace_bytes;
     plan->host_bytes = plan->pinned_bytes + plan->comm_bytes + plan->data_bytes +
-                       plan->host_state_bytes + plan->checkpoint_bytes + plan->workspace_bytes;
+                       plan->host_state_bytes + plan->checkpoint_bytes;
+    plan->host_bytes = plus(plan->host_bytes, plan->workspace_bytes);
     plan->shared_bytes = shared_bytes;
 }
 
@@ -316,10 +317,12 @@ static shoal_status make_plan(const shoal_engine_args *given, const shoal_plan_a
         SHOAL_TRY(status, shoali_plan_mesh(args, group, &mesh), done);
         engine_args.mesh = mesh;
     }
-    SHOAL_TRY(
-        status,
-        shoali_engine_make(&engine_args, &(struct shoali_engine_making){.meta = true}, &engine),
-        done);
+    SHOAL_TRY(status,
+              shoali_engine_make(&engine_args,
+                                 &(struct shoali_engine_making){
+                                     .meta = true, .ranks_per_machine = args->ranks_per_machine},
+                                 &engine),
+              done);
     for (int32_t i = 0; i < engine->model->input_count; i++)
         engine->batch_arrays[i] = SHOALI_META_ADDRESS; /* there is no batch: nothing may read it */
     SHOAL_TRY(status,

@@ -158,17 +158,55 @@ static void test_threads(void **state)
 {
     const struct subject subject = {0};
     (void)state;
+    char options[512];
     for (int32_t threads = 2; threads <= 4; threads++)
-        for (size_t p = 0; p < sizeof precisions / sizeof precisions[0]; p++)
+        for (size_t p = 0; p < sizeof precisions / sizeof precisions[0]; p++) {
+            snprintf(options, sizeof options,
+                     "%s,\"zero_optimization\":{\"stage\":%d,\"overlap_comm\":true}", precisions[p],
+                     threads == 4 ? 3 : 2);
             gpt_run_ranks((struct gpt_run){.ranks = 1 + (int32_t)p % 2,
                                            .threads = threads,
                                            .accelerator = p < 2 ? "cpu" : "sim",
-                                           .options = precisions[p],
+                                           .options = options,
                                            .micro_batches = 4,
                                            .samples = GPT_SAMPLES_MAX,
                                            .run = plan_and_run,
                                            .user = (void *)(uintptr_t)&subject},
                           seats);
+        }
+}
+
+/* Ranks of one machine share its cores. */
+static void test_ranks_per_machine(void **state)
+{
+    shoal_model *model;
+    shoal_gpt_config config;
+    shoal_plan given, shared, all;
+    const int32_t cores = shoali_core_count();
+    (void)state;
+    shoal_gpt_config_defaults(&config);
+    config.num_layers = 1;
+    config.hidden_size = 32;
+    config.num_attention_heads = 2;
+    config.seq_length = 64;
+    config.vocab_size = 50;
+    assert_int_equal(shoal_gpt_create(&config, &model), SHOAL_OK);
+    unsetenv("SHOAL_NUM_THREADS");
+    unsetenv("OMP_NUM_THREADS");
+    shoal_engine_args args = {.model = model,
+                              .config_text = "{\"train_micro_batch_size_per_gpu\":1,"
+                                             "\"optimizer\":{\"type\":\"AdamW\"}}",
+                              .threads = cores};
+    shoal_plan_args plan_args = {.world_size = 1000};
+    assert_int_equal(shoal_plan_make(&args, &plan_args, &given), SHOAL_OK);
+    args.threads = 0;
+    assert_int_equal(shoal_plan_make(&args, &plan_args, &all), SHOAL_OK);
+    plan_args.ranks_per_machine = 1;
+    assert_int_equal(shoal_plan_make(&args, &plan_args, &shared), SHOAL_OK);
+    assert_int_equal(shared.workspace_bytes, given.workspace_bytes);
+    assert_true(all.workspace_bytes > 0 && all.workspace_bytes <= shared.workspace_bytes);
+    assert_true(cores == 1 || cores >= 2000 || all.workspace_bytes < shared.workspace_bytes);
+    shoal_model_destroy(model);
 }
 
 static void test_sim(void **state)
@@ -610,6 +648,7 @@ int main(void)
         cmocka_unit_test(test_neighbours),
         cmocka_unit_test(test_cpu),
         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_ranks_per_machine),
         cmocka_unit_test(test_sim),
         cmocka_unit_test(test_offload),
         cmocka_unit_test(test_formulas),

@@ -1,5 +1,6 @@
 /* Selection of tables, the report, the checks of the fronts, and launches on every accelerator. */
 #include "base/base.h"
+#include "base/scratch.h"
 #include "ops/choice.h"
 #include "ops/kernel.h"
 
@@ -471,9 +472,71 @@ static void test_empty(void **state)
     close_fixture(&f);
 }
 
+/* A product whose caller goes on alone, because the pool is another's, works in what it would have worked
+ * in with the pool, and gives the same bits. */
+static bool check_alone(struct shoali_device *device, const struct shoali_ops_entry *entry,
+                        struct shoali_gemm_args *args)
+{
+    enum { BYTES = 256 * 900 * 4 };
+    static unsigned char c[2][BYTES];
+    const struct shoali_kernel_context alone = {.device = device};
+    struct shoali_kernel_context pool = alone;
+    pool.threads = shoali_device_pool(device);
+    assert_true((size_t)(args->m * args->n) * 4 <= BYTES);
+    memset(c, 0, sizeof c);
+    args->c = c[0];
+    entry->fn(args, &pool);
+    args->c = c[1];
+    shoali_scratch_forget_asked();
+    entry->fn(args, &alone);
+    assert_int_equal(shoali_scratch_asked(), entry->workspace(args, 3));
+    assert_memory_equal(c[0], c[1], BYTES);
+    return entry->workspace(args, 1) != entry->workspace(args, 3);
+}
+
+static void test_alone(void **state)
+{
+    static float a[256 * 700], b[700 * 900];
+    static const int64_t sizes[][3] = {{130, 900, 200}, {256, 300, 700}, {250, 64, 64}};
+    struct shoali_pool *pool;
+    struct shoali_device *device;
+    int differing = 0;
+    (void)state;
+    assert_int_equal(shoali_pool_create(3, &pool), SHOAL_OK);
+    assert_int_equal(shoali_device_create(&shoali_accelerator_cpu, 0, pool, &device), SHOAL_OK);
+    for (size_t i = 0; i < sizeof a / sizeof a[0]; i++)
+        a[i] = (float)(i % 7);
+    for (size_t i = 0; i < sizeof b / sizeof b[0]; i++)
+        b[i] = (float)(i % 5);
+    for (int t = 0; shoali_ops_all()[t] != &shoali_ops_ref; t++) {
+        const struct shoali_ops_entry *entry =
+            shoali_ops_entry(shoali_ops_all()[t], &shoali_kernel_gemm);
+        for (int i = 0; i < 3 * 2 * 2 && shoali_ops_all()[t]->probe(); i++) {
+            const int64_t *size = sizes[i / 4];
+            const bool trans_a = i % 2;
+            struct shoali_gemm_args args = {.a = a,
+                                            .b = b,
+                                            .m = size[0],
+                                            .n = size[1],
+                                            .k = size[2],
+                                            .ldb = size[1],
+                                            .ldc = size[1]};
+            args.dtype_ab = args.dtype_c = i / 2 % 2 ? SHOAL_BF16 : SHOAL_F32;
+            args.trans_a = trans_a;
+            args.lda = trans_a ? args.m : args.k;
+            if (entry->dtypes & shoali_dtype_bit(args.dtype_ab))
+                differing += check_alone(device, entry, &args);
+        }
+    }
+    assert_true(differing > 0 || !shoali_ops_all()[0]->probe());
+    shoali_device_destroy(device);
+    shoali_pool_destroy(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alone),
         cmocka_unit_test(test_select),
         cmocka_unit_test(test_select_by_environment),
         cmocka_unit_test(test_report),

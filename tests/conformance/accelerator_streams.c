@@ -28,7 +28,7 @@ static void working_kernel(const void *args, const struct shoali_kernel_context 
 {
     const struct mix_args *mix = args;
     (void)context;
-    assert_non_null(shoali_scratch(mix->value));
+    mix->out[0] = shoali_scratch(mix->value) != NULL;
 }
 
 /* What a kernel works in is counted for all threads; of several kernels the most, rounded once. */
@@ -37,14 +37,15 @@ static void test_workspace(void **state)
     static const uint32_t asked[] = {100, 5000, 4000, 0};
     static const int64_t counted[] = {3 * 4096, 3 * 8192, 3 * 8192, 3 * 8192};
     struct fixture *f = *state;
-    uint32_t *a = device_buffer(f, COUNT);
+    uint32_t *a = device_buffer(f, COUNT), has;
     assert_non_null(shoali_scratch(100000)); /* what is asked for outside of kernels is not */
     assert_int_equal(shoali_device_threads(f->device), 3);
     assert_int_equal(counters_of(f).workspace_bytes, 0);
     for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
         const struct mix_args args = {.out = a, .count = COUNT, .value = asked[i]};
         OK(shoali_launch(f->stream[0], &mix_type, working_kernel, &args));
-        OK(shoali_stream_synchronize(f->stream[0]));
+        OK(shoali_download(f->stream[0], &has, a, sizeof has));
+        assert_int_equal(has, 1);
         assert_int_equal(counters_of(f).workspace_bytes, counted[i]);
     }
     shoali_device_free(f->device, a);

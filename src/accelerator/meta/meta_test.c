@@ -72,6 +72,14 @@ static void test_work(void **state)
     assert_int_equal(value, 0);
     shoali_device_get_counters(device, &counters);
     assert_true(counters.host_bytes == 8 && counters.launch_count == 1);
+    assert_int_equal(counters.workspace_bytes, 0);
+    shoali_device_set_threads(device, 3);
+    shoali_device_count_workspace(device, 4097);
+    shoali_device_get_counters(device, &counters);
+    assert_int_equal(counters.workspace_bytes, 3 * 8192);
+    shoali_device_count_workspace(device, SIZE_MAX); /* of what no memory holds */
+    shoali_device_get_counters(device, &counters);
+    assert_int_equal(counters.workspace_bytes, INT64_MAX);
     shoali_device_host_free(device, pinned);
     shoali_device_get_counters(device, &counters);
     assert_true(counters.host_bytes == 0 && counters.host_peak_bytes == 8);

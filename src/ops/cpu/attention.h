@@ -13,6 +13,12 @@
  * multiple of every height of a register tile. */
 #define ATT_GROUP (SHOALI_CPU_TILES ? 32 : 24)
 
+/* Whether memory could hold the keys of a head; else the words of its scratch are beyond 64 bits. */
+SHOALI_INLINE bool att_is_sane(int64_t kv_len, int64_t head_size)
+{
+    return kv_len <= INT64_C(1) << 40 && head_size <= 1 << 16;
+}
+
 /* Elements of a row that a product of pairs takes at once. */
 #define ATT_WORD (SHOALI_CPU_TILES ? 32 : 2)
 

@@ -606,9 +606,12 @@ static struct backward prepare(const struct shoali_attention_backward_args *att)
 
 size_t SHOALI_CPU_SYMBOL(attention_backward_workspace)(const void *args, int32_t threads)
 {
-    const struct backward f = prepare(args);
+    const struct shoali_attention_backward_args *att = args;
     int64_t words[PARTS];
     (void)threads;
+    if (!att_is_sane(att->kv_len, att->head_size))
+        return SIZE_MAX;
+    const struct backward f = prepare(att);
     return (size_t)scratch_words(&f, words) * sizeof(uint32_t);
 }
 

@@ -442,7 +442,7 @@ void SHOALI_CPU_SYMBOL(gemm)(const void *args, const struct shoali_kernel_contex
     }
     /* C itself is written by register tiles. */
     gemm.nontemporal = gemm.fixed && SHOALI_CPU_SYMBOL(gemm_streams)(&gemm, context->threads);
-    make_plan(&gemm, shoali_pool_threads(context->threads), &plan);
+    make_plan(&gemm, cpu_threads(context), &plan);
     const struct shoali_pieces pieces = {
         .shares = plan.grid_m * plan.grid_n, .count = pieces_of, .work = work, .arg = &plan};
     shoali_pool_run_pieces(pieces.shares > 1 ? context->threads : NULL, &pieces);

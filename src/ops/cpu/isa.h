@@ -163,6 +163,14 @@ SHOALI_INLINE vec vec_fma(vec a, vec b, vec c)
     return c;
 }
 #endif
+/* Threads for which a call's work is cut: those of the pool, also where it is another's just now and the
+ * caller goes on alone, so that what it works in is what a plan knows. */
+SHOALI_INLINE int32_t cpu_threads(const struct shoali_kernel_context *context)
+{
+    if (!context->threads && context->device)
+        return shoali_device_threads(context->device);
+    return shoali_pool_threads(context->threads);
+}
 /* Native vectors in a unit of 16 columns. */
 #define VEC_PER_UNIT (16 / VEC_LANES)
 
