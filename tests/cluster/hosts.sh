@@ -1,6 +1,6 @@
 # Sourced by the tests of this folder: makes hosts out of network and host-name namespaces, each with a veth pair to a
 # bridge, a name, an address, an sshd and a /dev/shm of its own. All of it lives in namespaces of this test's process tree,
-# and is gone with it. The hosts share this machine's processes and files; memory of one they cannot map on another, so that
+# and is gone with it. The hosts share processes and files; memory of one they cannot map on another, so that
 # ranks of two hosts meet over the network, as those of two machines do.
 #
 #   begin_hosts SHOAL SCRIPT...   runs the calling script again in its own namespaces, or skips (77) with a reason
@@ -23,9 +23,10 @@ begin_hosts() {
         command -v "${tool%:*}" >/dev/null || skip "${tool%:*} is not installed (package ${tool#*:})"
     done
     [ -x /usr/sbin/sshd ] || skip "sshd is not installed (package openssh-server)"
-    # processes have a namespace, too, which ends with the test, however that ends
-    local namespaces="--net --uts --mount --propagation private --pid --fork --kill-child --mount-proc"
+    local namespaces="--net --uts --mount --propagation private" processes="--pid --fork --kill-child --mount-proc"
     unshare $namespaces true 2>/dev/null || skip "this machine makes no namespaces (unshare: not permitted)"
+    # processes in one of their own end with the test, however that ends
+    unshare $namespaces $processes true 2>/dev/null && namespaces+=" $processes"
     unshare --net sh -c 'ip link add type veth' 2>/dev/null || skip "this machine makes no veth pairs"
     SHOAL_HOSTS_INSIDE=1 exec unshare $namespaces "$@"
 }
