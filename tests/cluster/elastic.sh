@@ -96,6 +96,7 @@ await_growth() {
     for tries in $(seq 300); do
         kill -CONT "${pids[@]}" 2>/dev/null
         [ "$(grep -c 'growing: ' out)" -gt "$1" ] && return
+        restarted_instead "$2" && return
         kill -0 "$job" 2>/dev/null || { complain "the job was over before it grew: $(tail -n 5 out)"; return 1; }
         sleep 0.02
         kill -STOP "${pids[@]}" 2>/dev/null
@@ -105,17 +106,26 @@ await_growth() {
     complain "the job does not grow: $(tail -n 5 out)"
     return 1
 }
+# On a machine so busy that a host's launcher does not run for 4 s the job is restarted, with the host that is back.
+silences() { grep -c 'nothing came from it for' out; }
+instead=
+restarted_instead() {
+    [ "$(silences)" -gt "$1" ] && [ "$(starts)" -gt "$seen" ] || return
+    echo "  this machine let a host say nothing for too long: restarted instead of grown"
+    instead=1
+}
 come_back() {
-    local tries grown asked
-    grown=$(grep -c 'growing: ' out) asked=$(grep -c 'can be had instead' out)
+    local tries grown asked silent
+    grown=$(grep -c 'growing: ' out) asked=$(grep -c 'can be had instead' out) silent=$(silences)
     seen=$(starts)
     kill -STOP $(rank_pids) 2>/dev/null
     "$@"
     for tries in $(seq 300); do
         [ "$(grep -c 'can be had instead' out)" -gt "$asked" ] && break
+        restarted_instead "$silent" && return
         sleep 0.1
     done
-    await_growth "$grown"
+    await_growth "$grown" "$silent"
 }
 ends_equal() {
     local code=0 file
