@@ -371,7 +371,8 @@ static void take_scratch(void *arg, int32_t index, int32_t count)
         (void)shoali_scratch(*bytes); /* where it fails, the kernel asks again and does without */
 }
 
-/* The caller works on every run, so it has asked for what a worker that came too late may need next time. */
+/* The caller works on every run, so it has asked for what a worker that came too late may need next
+ * time. */
 static void share_scratch(struct shoali_pool *pool)
 {
     size_t bytes = shoali_scratch_asked();

@@ -180,17 +180,10 @@ static void test_threads(void **state)
 static void test_ranks_per_machine(void **state)
 {
     shoal_model *model;
-    shoal_gpt_config config;
     shoal_plan given, shared, all;
     const int32_t cores = shoali_core_count();
     (void)state;
-    shoal_gpt_config_defaults(&config);
-    config.num_layers = 1;
-    config.hidden_size = 32;
-    config.num_attention_heads = 2;
-    config.seq_length = 64;
-    config.vocab_size = 50;
-    assert_int_equal(shoal_gpt_create(&config, &model), SHOAL_OK);
+    assert_int_equal(gpt_make_model(&(struct gpt_run){.layers = 1}, &model), SHOAL_OK);
     unsetenv("SHOAL_NUM_THREADS");
     unsetenv("OMP_NUM_THREADS");
     shoal_engine_args args = {.model = model,
